@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Final, Self
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from engine.arrays import frozen_array
-from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
+from engine.errors import Fault, join_path, key_name, suggestion, value_words
 from engine.records import Record, kind_schema
 from engine.words import counted
 
@@ -29,7 +29,6 @@ __all__ = [
     "Number",
     "NumberSeries",
     "RecordOf",
-    "SettingsRecord",
     "String",
 ]
 
@@ -372,36 +371,3 @@ class FieldTable(FieldKind):
             properties[field.name] = ({"description": field.help} if field.help else {}) | schema
         schema = {"type": "object", "properties": properties, "additionalProperties": False}
         return schema | ({"required": self._required} if self._required else {})
-
-
-@dataclass(frozen=True)
-class SettingsRecord:
-    """Base of settings read from a document: a frozen dataclass whose fields are those of its `TABLE`."""
-
-    TABLE: ClassVar[FieldTable]
-
-    @classmethod
-    def parse(cls, document: Any) -> Self:
-        """Read settings; fields that are not given keep their defaults.
-
-        Raises
-        ------
-        DocumentError
-            With every fault: unknown fields, values out of their safe range.
-        """
-        faults: list[Fault] = []
-        settings = cls.read(document, "", "", faults)
-        if settings is None:
-            raise DocumentError(faults, cls.TABLE.name)
-        return settings
-
-    @classmethod
-    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> Self | None:
-        """Parse a document within another: add its faults; None if there are any."""
-        before = len(faults)
-        fields = cls.TABLE.read(document, parent, key, faults)
-        return None if fields is BAD or len(faults) > before else cls(**fields)
-
-    def to_dict(self) -> Mapping[str, Any]:
-        """Document that `parse` reads."""
-        return asdict(self)

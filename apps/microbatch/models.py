@@ -16,11 +16,12 @@ from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from engine.microbatch.model import MAX_DRIFT, BatchModel
 from engine.microbatch.progress import BatchProgress
 from engine.microbatch.settings import MAX_EXECUTORS, SparkSettings
+from engine.records import record_fields
 
 __all__ = ["MAX_OWN_TRIGGER_S", "MIN_OWN_TRIGGER_S", "SETTINGS", "BatchFit", "MicroBatch", "SparkQuery"]
 
 #: Settings of a Spark query that its latency hangs on; a change of one begins a new fit.
-SETTINGS = tuple(field.name for field in SparkSettings.TABLE.fields)
+SETTINGS = tuple(record_fields(SparkSettings))
 MIN_OWN_TRIGGER_S, MAX_OWN_TRIGGER_S = 0.1, 600  # of Sluice's stream processor
 _COUNT: Any = [MinValueValidator(1), MaxValueValidator(100_000)]
 _EXECUTORS: Any = [MinValueValidator(1), MaxValueValidator(MAX_EXECUTORS)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from rest_framework import serializers
 
@@ -20,12 +20,11 @@ from apps.microbatch.choices import SparkQueryState
 from apps.microbatch.models import SETTINGS, BatchFit, MicroBatch, SparkQuery
 from apps.microbatch.progress import MAX_DOCUMENTS
 from apps.microbatch.selectors import fit_in_force, spark_query_state
-from engine.errors import Fault
-from engine.fields import FieldTable, Number
-from engine.microbatch.settings import SparkSettings
+from engine.errors import DocumentError
+from engine.fields import Number
+from engine.microbatch.settings import SparkChoice
 
 __all__ = [
-    "SETTINGS_TABLE",
     "ApplySerializer",
     "BatchFitSerializer",
     "MicroBatchSerializer",
@@ -34,28 +33,29 @@ __all__ = [
     "SparkQuerySerializer",
 ]
 
-_ROWS = Number(least=1, most=10**15, whole=True)
-SETTINGS_TABLE = FieldTable(
-    "settings",
-    *(
-        replace(field, required=False, kind=_ROWS if field.name == "max_rows_per_trigger" else field.kind)
-        for field in SparkSettings.TABLE.fields
-    ),
-)
+
+@dataclass(frozen=True)
+class _Settings(SparkChoice):
+    """Settings as rows hold them: rows of a batch are whole."""
+
+    TITLE: ClassVar[str] = "settings"
+
+    max_rows_per_trigger: Annotated[int, Number(least=1, most=10**15, whole=True)] | None = None
 
 
-_NULLABLE = [field.name for field in SETTINGS_TABLE.fields if field.nullable]
+_OTHERS = {"executors": 1, "cores_per_executor": 1, "input_partitions": 1, "shuffle_partitions": 1, "trigger_s": 0.0}
 
 
 class SettingsField(serializers.DictField):
     """Settings of a Spark query; a text is no number, and a fraction no whole number."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        faults: list[Fault] = []
-        values = SETTINGS_TABLE.read(data, "", "", faults)
-        if faults:
-            raise serializers.ValidationError({fault.path or "settings": [fault.message] for fault in faults})
-        return dict(values) | {name: None for name in _NULLABLE if name in data and data[name] is None}
+        try:
+            settings = _Settings.parse({**_OTHERS, **data} if isinstance(data, Mapping) else data)
+        except DocumentError as error:
+            faults = {fault.path or "settings": [fault.message] for fault in error.faults}
+            raise serializers.ValidationError(faults) from None
+        return {name: getattr(settings, name) for name in data}
 
     def to_representation(self, value: Any) -> dict[str, Any]:
         return dict(value)

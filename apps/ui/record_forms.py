@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django import forms
 
 from apps.ui.forms import range_field
+from engine.fields import Number
 from engine.records import Record, RecordField, record_fields
 
-__all__ = ["SettingsForm", "setting_words"]
+__all__ = ["SettingsForm", "field_at", "setting_words", "shown_kind"]
 
 _MAX_DIGITS = 12
 _LOW = 0.001  # least that is offered where a number has to be above 0
@@ -82,6 +84,25 @@ def _differs(value: Any, default: str) -> bool:
         return abs(float(value) - float(default)) > 1e-9
     except (TypeError, ValueError):
         return True
+
+
+def field_at(record: type[Record], path: str) -> RecordField:
+    """Field of a record, or of one that it holds, by its path."""
+    first, _, rest = path.partition(".")
+    field = record_fields(record)[first]
+    if not rest:
+        return field
+    assert field.record is not None, f"{first} holds no record"
+    return field_at(field.record, rest)
+
+
+def shown_kind(field: RecordField) -> Number:
+    """Bounds of a number in the unit that people read it in."""
+    edges = {name: getattr(field.kind, name) for name in ("above", "least", "most")}
+    shown = {
+        name: None if edge is None else round(edge * field.words.scale, _MAX_DIGITS) for name, edge in edges.items()
+    }
+    return replace(field.kind, **shown)
 
 
 def setting_words(record: type[Record], name: str, value: Any) -> tuple[str, str]:

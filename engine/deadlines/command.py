@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from engine.deadlines.subset import Task, largest_subset, weightiest_subset
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, FieldTable, ListOf, Number
+from engine.fields import Number
+from engine.records import Record, Words
 
 __all__ = ["command"]
 
 _MAX_VALUE = 1e15  # beyond, sums are no longer exact, and further on they are infinite
-_INSTANT = Number(least=-_MAX_VALUE, most=_MAX_VALUE)
+_Instant = Annotated[float, Number(least=-_MAX_VALUE, most=_MAX_VALUE)]
 
-_PROBLEM = FieldTable(
-    "a scheduling problem",
-    Field(
-        "tasks",
-        ListOf(
-            FieldTable(
-                "a task",
-                Field("deadline", _INSTANT, required=True, help="when it is due"),
-                Field("cost", Number(least=0, most=_MAX_VALUE), required=True, help="processing time"),
-                Field("weight", Number(above=0, most=_MAX_VALUE), help="what it is worth in time; 1"),
-            )
-        ),
-        required=True,
-        help="tuples, or windows: due a constraint after their end, at the cost of what is left to finalise them",
-    ),
-    Field("now", _INSTANT, help="when the first task may begin; 0"),
-)
+
+@dataclass(frozen=True)
+class _Task(Record):
+    TITLE: ClassVar[str] = "a task"
+
+    deadline: Annotated[_Instant, Words("when it is due")]
+    cost: Annotated[float, Number(least=0, most=_MAX_VALUE), Words("processing time")]
+    weight: Annotated[float, Number(above=0, most=_MAX_VALUE), Words("what it is worth in time; 1")] = 0.0
+
+
+@dataclass(frozen=True)
+class _Problem(Record):
+    TITLE: ClassVar[str] = "a scheduling problem"
+
+    tasks: Annotated[
+        tuple[_Task, ...],
+        Words("tuples, or windows: due a constraint after their end, at the cost of what is left to finalise them"),
+    ]
+    now: Annotated[_Instant, Words("when the first task may begin")] = 0.0
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,12 +41,9 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
     Where a task has a weight, of a subset of large `weight`; the best one weighs at most `short` more.
     """
-    faults: list[Fault] = []
-    read = _PROBLEM.read(document, "", "", faults)
-    if read is BAD or faults:
-        raise DocumentError(faults, "scheduling problem")
-    tasks = [Task(**task) for task in read["tasks"]]
-    weighted = any("weight" in task for task in read["tasks"])
-    subset = (weightiest_subset if weighted else largest_subset)(tasks, read.get("now", 0.0))
+    problem = _Problem.parse(document)
+    weighted = any(task.weight for task in problem.tasks)
+    tasks = [Task(task.deadline, task.cost, task.weight or 1.0) for task in problem.tasks]
+    subset = (weightiest_subset if weighted else largest_subset)(tasks, problem.now)
     answer = {"size": subset.size, "total_cost": subset.cost, "kept": list(subset.kept)}
     return answer | ({"weight": subset.weight, "short": subset.short} if weighted else {})

@@ -16,9 +16,11 @@ from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
-from engine.errors import DocumentError, Fault
+from engine.errors import DocumentError, Fault, join_path, key_name, value_words
+from engine.fields import BAD, FieldKind
 from engine.microbatch.progress import BatchProgress
 from engine.order_statistics import normal_maximum
+from engine.records import Record
 
 __all__ = [
     "DRIFT_BATCHES",
@@ -28,6 +30,7 @@ __all__ = [
     "BatchLatency",
     "BatchModel",
     "ObservedLatency",
+    "Statistic",
     "batch_drift",
     "coefficients",
     "fit_batches",
@@ -49,11 +52,12 @@ _BISECTIONS = 60
 _NORMAL = NormalDist()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLatency:
+@dataclass(frozen=True)
+class BatchLatency(Record):
     """Latency of rows at one rate and trigger, in seconds: `interval_s` between batches, `batch_s` of a batch.
 
-    `utilisation` is the share of the interval in which the batch runs. `statistic_s` holds what was asked for.
+    `statistic_s` holds what was asked for. `rows` are those of a batch, `utilisation` is the share of the interval in
+    which it runs; late batches outlast the trigger, so that they follow one another without a pause.
     """
 
     rate: float
@@ -62,24 +66,9 @@ class BatchLatency:
     batch_s: float
     mean_s: float
     statistic_s: float
-
-    @property
-    def rows(self) -> float:
-        """Rows of a batch."""
-        return self.rate * self.interval_s
-
-    @property
-    def utilisation(self) -> float:
-        return self.batch_s / self.interval_s
-
-    @property
-    def is_late(self) -> bool:
-        """Whether batches outlast the trigger, so that they follow one another without a pause."""
-        return self.interval_s > self.trigger_s
-
-    def to_dict(self) -> dict[str, Any]:
-        more = {"rows": self.rows, "utilisation": self.utilisation, "is_late": self.is_late}
-        return asdict(self) | more
+    rows: float
+    utilisation: float
+    is_late: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +128,9 @@ class BatchModel:
             batch_s=batch_s,
             mean_s=interval_s / 2 + batch_s,
             statistic_s=batch_s + wait_s(interval_s, self.sd_s, level),
+            rows=rate * interval_s,
+            utilisation=batch_s / interval_s,
+            is_late=interval_s > trigger_s,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,16 +145,29 @@ def quantile_level(statistic: str) -> float | None:
     DocumentError
         Any other statistic, and levels outside (0, 1).
     """
-    if statistic == "mean":
-        return None
-    try:
-        level = float(statistic.removeprefix("q")) if statistic.startswith("q") else math.nan
-    except ValueError:
-        level = math.nan
-    if not 0 < level < 1:
+    faults: list[Fault] = []
+    if Statistic().read(statistic, "", "statistic", faults) is BAD:
+        raise DocumentError(faults, "latency question")
+    return None if statistic == "mean" else float(statistic[1:])
+
+
+@dataclass(frozen=True)
+class Statistic(FieldKind):
+    """The mean, or a quantile."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        try:
+            is_known = value == "mean" or (value[:1] == "q" and 0 < float(value[1:]) < 1)
+        except (TypeError, ValueError):
+            is_known = False
+        if is_known:
+            return value
         allowed = "mean, or a quantile between q0 and q1 such as q0.95"
-        raise DocumentError([Fault("statistic", f"statistic is {statistic!r}; allowed: {allowed}")], "latency question")
-    return level
+        faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {allowed}"))
+        return BAD
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string"}
 
 
 def wait_s(interval_s: float, sd_s: float, level: float | None) -> float:

@@ -6,19 +6,21 @@ References: Li, Diao, Shenoy (VLDB 2015), section 3.2; Spark's guide to Structur
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
-from engine.fields import Field, FieldTable, Flag, Number, SettingsRecord
+from engine.fields import Number
 from engine.microbatch.model import BatchLatency, BatchModel, coefficients
+from engine.records import Flag, Record, Words
 
 __all__ = [
-    "COUNT",
-    "EXECUTORS",
     "MAX_EXECUTORS",
-    "SECONDS",
+    "Count",
+    "Executors",
     "MicroBatchProfile",
+    "Seconds",
     "SettingEffect",
+    "SparkChoice",
     "SparkSettings",
     "batch_model",
     "predict_latency",
@@ -32,60 +34,54 @@ _WAVES_SHARE = 0.5  # of a fitted fixed time at most: offsets, planning and comm
 MAX_EXECUTORS = 1_000
 _MAX_PARTITIONS = 100_000
 
-COUNT = Number(least=1, most=_MAX_PARTITIONS, whole=True)
-SECONDS = Number(least=0, most=1e6)
-EXECUTORS = Number(least=1, most=MAX_EXECUTORS, whole=True)
+Count = Annotated[int, Number(least=1, most=_MAX_PARTITIONS, whole=True)]
+Seconds = Annotated[float, Number(least=0, most=1e6)]
+Executors = Annotated[int, Number(least=1, most=MAX_EXECUTORS, whole=True)]
+
+_US, _MS = 1e6, 1e3
 
 
 @dataclass(frozen=True)
-class MicroBatchProfile(SettingsRecord):
+class MicroBatchProfile(Record):
     """Costs of a Spark query of one map and one shuffle stage; see `engine.microbatch.model.coefficients`.
 
     `sd_s` is the standard deviation of a batch's duration beside the model.
     """
 
-    TABLE: ClassVar[FieldTable] = FieldTable(
-        "micro-batch profile",
-        Field("f0_s", SECONDS, required=True, help="seconds of a batch beside its tasks: offsets, planning, commit"),
-        Field("t_task_s", SECONDS, help="seconds to start a wave of tasks and wait for its end; 0.01"),
-        Field("c_in_s", SECONDS, required=True, help="core-seconds of an input row"),
-        Field("c_sh_s", SECONDS, help="core-seconds of a row after the shuffle; 0"),
-        Field("alpha", Number(least=0, most=1e9), help="rows after the shuffle for an input row; 1"),
-        Field("cv", Number(least=0, most=100), help="coefficient of variation of a stage's tasks; 0"),
-        Field("sd_s", SECONDS, help="standard deviation of a batch's duration; 0"),
-    )
+    TITLE: ClassVar[str] = "micro-batch profile"
 
-    f0_s: float
-    c_in_s: float
-    t_task_s: float = TASK_S
-    c_sh_s: float = 0.0
-    alpha: float = 1.0
-    cv: float = 0.0
-    sd_s: float = 0.0
+    f0_s: Annotated[Seconds, Words("Offsets, planning, log, commit.", "Fixed time of a batch", "ms", _MS)]
+    c_in_s: Annotated[Seconds, Words("One core, per input row.", "Before the shuffle", "µs", _US)]
+    t_task_s: Annotated[Seconds, Words("To start one and wait for its end.", "Wave of tasks", "ms", _MS)] = TASK_S
+    c_sh_s: Annotated[Seconds, Words("One core, per shuffled row.", "After the shuffle", "µs", _US)] = 0.0
+    alpha: Annotated[float, Number(least=0, most=1e9), Words("Per input row; 0: no shuffle.", "Rows shuffled")] = 1.0
+    cv: Annotated[
+        float, Number(least=0, most=100), Words("Coefficient of variation within a stage.", "Spread of tasks")
+    ] = 0.0
+    sd_s: Annotated[Seconds, Words("Standard deviation of their duration.", "Spread of batches", "ms", _MS)] = 0.0
 
 
 @dataclass(frozen=True)
-class SparkSettings(SettingsRecord):
+class SparkChoice(Record):
+    """What is chosen for a Spark query: executors, partitions, trigger."""
+
+    TITLE: ClassVar[str] = "Spark settings"
+
+    executors: Annotated[Executors, Words("spark.executor.instances", "Executors")]
+    cores_per_executor: Annotated[Count, Words("spark.executor.cores", "Cores of an executor")]
+    input_partitions: Annotated[Count, Words("tasks that read: partitions of the topic, or files", "Input partitions")]
+    shuffle_partitions: Annotated[Count, Words("spark.sql.shuffle.partitions", "Shuffle partitions")]
+    trigger_s: Annotated[Seconds, Words("processingTime of the trigger; 0: as soon as possible", "Trigger")]
+    stateful: Annotated[Flag, Words("whether it keeps state: windows, joins, deduplication")] = False
+    max_rows_per_trigger: Annotated[
+        Annotated[float, Number(least=1)] | None,
+        Words("maxOffsetsPerTrigger; null: no limit", "Rows of a batch at most"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SparkSettings(SparkChoice):
     """Settings of a Spark query that decide about its latency."""
-
-    TABLE: ClassVar[FieldTable] = FieldTable(
-        "Spark settings",
-        Field("executors", EXECUTORS, required=True, help="spark.executor.instances"),
-        Field("cores_per_executor", COUNT, required=True, help="spark.executor.cores"),
-        Field("input_partitions", COUNT, required=True, help="tasks that read: partitions of the topic, or files"),
-        Field("shuffle_partitions", COUNT, required=True, help="spark.sql.shuffle.partitions"),
-        Field("trigger_s", SECONDS, required=True, help="processingTime of the trigger; 0: as soon as possible"),
-        Field("stateful", Flag(), help="whether it keeps state: windows, joins, deduplication; false"),
-        Field("max_rows_per_trigger", Number(least=1), nullable=True, help="maxOffsetsPerTrigger; null: no limit"),
-    )
-
-    executors: int
-    cores_per_executor: int
-    input_partitions: int
-    shuffle_partitions: int
-    trigger_s: float
-    stateful: bool = False
-    max_rows_per_trigger: float | None = None
 
     @property
     def cores(self) -> int:
@@ -167,8 +163,8 @@ def predict_latency(
     return None if latency is None or (limit is not None and latency.rows > limit) else latency
 
 
-@dataclass(frozen=True, slots=True)
-class SettingEffect:
+@dataclass(frozen=True)
+class SettingEffect(Record):
     """Effect of one setting with another value at the same rate; `latency` None: batches would not keep up.
 
     `takes_effect` is ``restart`` where the query goes on from its checkpoint, ``new checkpoint`` where the checkpoint
@@ -180,10 +176,6 @@ class SettingEffect:
     after: float
     latency: BatchLatency | None
     takes_effect: str
-
-    def to_dict(self) -> dict[str, Any]:
-        latency = None if self.latency is None else self.latency.to_dict()
-        return asdict(self) | {"latency": latency}
 
 
 #: Settings that the offset log of a stateful query's checkpoint fixes.
@@ -208,8 +200,7 @@ def setting_effects(
     for name, candidates in values:
         before = getattr(settings, name)
         for after in sorted({value for value in candidates if value > 0 and value != before}):
-            changed = SparkSettings(**{**asdict(settings), name: after})
             fixed = settings.stateful and name in FIXED_BY_CHECKPOINT
-            latency = predict_latency(profile, changed, rate, statistic)
+            latency = predict_latency(profile, replace(settings, **{name: after}), rate, statistic)
             effects.append(SettingEffect(name, before, after, latency, "new checkpoint" if fixed else "restart"))
     return effects

@@ -11,15 +11,38 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, ClassVar
 
-from engine.fields import Field, FieldTable, Flag, Number, SettingsRecord, String
-from engine.microbatch.model import BatchLatency, BatchModel, quantile_level, rising_root, wait_s
-from engine.microbatch.settings import COUNT, EXECUTORS, SECONDS, MicroBatchProfile, SparkSettings, batch_model
+from engine.fields import Number
+from engine.microbatch.model import BatchModel, Statistic, quantile_level, rising_root, wait_s
+from engine.microbatch.settings import (
+    Count,
+    Executors,
+    MicroBatchProfile,
+    Seconds,
+    SparkChoice,
+    SparkSettings,
+    batch_model,
+)
 from engine.order_statistics import normal_maximum
+from engine.records import Flag, Record, Words
 
-__all__ = ["MODEL", "MicroBatchQuestion", "MicroBatchSizing", "SparkPlan", "size_microbatch"]
+__all__ = [
+    "AIM",
+    "MODEL",
+    "UTILISATION_CEILING",
+    "Aim",
+    "Headroom",
+    "Infeasibility",
+    "MicroBatchQuestion",
+    "MicroBatchSizing",
+    "SparkCurve",
+    "SparkEnds",
+    "SparkPlan",
+    "UtilisationCeiling",
+    "size_microbatch",
+]
 
 MODEL = "micro-batch F + k n, 1"
 UTILISATION_CEILING = 0.85
@@ -27,46 +50,46 @@ AIM = 0.93  # share of the constraint that plans aim at
 _MAX_RATE = 1e15  # of a question, and of plans whose rows cost next to nothing
 _CURVE_POINTS = 25
 
+_PERCENT = 100.0
+Headroom = Annotated[
+    float, Number(least=0, most=0.95), Words("Of the largest rate, to keep free.", "Headroom", "%", _PERCENT)
+]
+UtilisationCeiling = Annotated[
+    float, Number(above=0, most=1), Words("Nothing is planned fuller.", "Utilisation ceiling", "%", _PERCENT)
+]
+Aim = Annotated[float, Number(above=0, most=1), Words("Of the constraint, to plan for.", "Aim", "%", _PERCENT)]
+
 
 @dataclass(frozen=True)
-class MicroBatchQuestion(SettingsRecord):
+class MicroBatchQuestion(Record):
     """Rate, constraint and what may be chosen. Partitions that are given stay; others follow the cores.
 
     The plan bears `rate` / (1 - `headroom`), aims at `aim` of the constraint less the watermark delay, and fills no
     interval by more than `utilisation_ceiling`.
     """
 
-    TABLE: ClassVar[FieldTable] = FieldTable(
-        "micro-batch question",
-        Field("rate", Number(above=0, most=_MAX_RATE), required=True, help="input rows per second"),
-        Field("constraint_s", Number(above=0, most=1e6), required=True, help="latency constraint in seconds"),
-        Field("statistic", String(), help="mean, or a quantile such as q0.95; mean"),
-        Field("headroom", Number(least=0, most=0.95), help="share of the plan's rate to keep free; 0"),
-        Field("utilisation_ceiling", Number(above=0, most=1), help="of an interval that its batch may take; 0.85"),
-        Field("aim", Number(above=0, most=1), help="share of the constraint to aim at; 0.93"),
-        Field("watermark_delay_s", SECONDS, help="results wait for it as well, with windows in append mode; 0"),
-        Field("max_executors", EXECUTORS, help="100"),
-        Field("cores_per_executor", COUNT, help="4"),
-        Field("input_partitions", COUNT, nullable=True, help="given by the source; null: as many as cores"),
-        Field("shuffle_partitions", COUNT, nullable=True, help="fixed by a checkpoint; null: as many as cores"),
-        Field("stateful", Flag(), help="whether the query keeps state; false"),
+    TITLE: ClassVar[str] = "micro-batch question"
+
+    rate: Annotated[float, Number(above=0, most=_MAX_RATE), Words("All sources together.", "Input rate", "events/s")]
+    constraint_s: Annotated[
+        float, Number(above=0, most=1e6), Words("From an event's arrival to its result.", "Latency constraint", "s")
+    ]
+    statistic: Annotated[str, Statistic(), Words("mean, or a quantile such as q0.95", "Statistic")] = "mean"
+    headroom: Headroom = 0.0
+    utilisation_ceiling: UtilisationCeiling = UTILISATION_CEILING
+    aim: Aim = AIM
+    watermark_delay_s: Annotated[
+        Seconds, Words("Windows wait for it too: part of the constraint.", "Watermark delay", "s")
+    ] = 0.0
+    max_executors: Annotated[Executors, Words("", "Executors at most")] = 100
+    cores_per_executor: Annotated[Count, Words("", "Cores of an executor")] = 4
+    input_partitions: Annotated[Count | None, Words("Of the topic; empty: as many as cores.", "Input partitions")] = (
+        None
     )
-
-    rate: float
-    constraint_s: float
-    statistic: str = "mean"
-    headroom: float = 0.0
-    utilisation_ceiling: float = UTILISATION_CEILING
-    aim: float = AIM
-    watermark_delay_s: float = 0.0
-    max_executors: int = 100
-    cores_per_executor: int = 4
-    input_partitions: int | None = None
-    shuffle_partitions: int | None = None
-    stateful: bool = False
-
-    def __post_init__(self) -> None:
-        quantile_level(self.statistic)
+    shuffle_partitions: Annotated[
+        Count | None, Words("Of the checkpoint; empty: as many as cores.", "Shuffle partitions")
+    ] = None
+    stateful: Annotated[Flag, Words("Windows, joins, deduplication.", "Keeps state")] = False
 
     @property
     def target_rate(self) -> float:
@@ -79,42 +102,63 @@ class MicroBatchQuestion(SettingsRecord):
         return self.aim * self.constraint_s - self.watermark_delay_s
 
 
-@dataclass(frozen=True, slots=True)
-class SparkPlan:
-    """Settings with what they give at the question's rate; `mean_s` and `statistic_s` hold the watermark delay too."""
+@dataclass(frozen=True, kw_only=True)
+class SparkPlan(SparkChoice):
+    """Settings with what they give at the question's rate; `mean_s` and `metric_s` hold the watermark delay too."""
 
-    settings: SparkSettings
-    model: BatchModel
+    cores: int
     max_rate: float
     headroom: float
-    batch: BatchLatency
     mean_s: float
-    statistic_s: float
-    limit: str
-    core_share: float
+    metric_s: float
+    batch_s: float
+    interval_s: float
+    rows: float
+    util: dict[str, float]
+    fixed_s: float
+    per_row_s: float
+    conf: tuple[tuple[str, str], ...]
+    code: tuple[str, ...]
+    binding: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **asdict(self.settings),
-            "cores": self.settings.cores,
-            "max_rate": self.max_rate,
-            "headroom": self.headroom,
-            "mean_s": self.mean_s,
-            "metric_s": self.statistic_s,
-            "batch_s": self.batch.batch_s,
-            "interval_s": self.batch.interval_s,
-            "rows": self.batch.rows,
-            "util": {"batch": self.batch.utilisation, "cores": self.core_share},
-            "fixed_s": self.model.fixed_s,
-            "per_row_s": self.model.per_row_s,
-            "conf": [list(pair) for pair in self.settings.conf],
-            "code": self.settings.code,
-            "binding": self.limit,
-        }
+    @property
+    def settings(self) -> SparkSettings:
+        """The settings alone."""
+        return SparkSettings(**{field.name: getattr(self, field.name) for field in fields(SparkSettings)})
+
+    @property
+    def size(self) -> int:
+        return self.executors
+
+    @property
+    def limit(self) -> str:
+        """Name of what keeps the rate from being higher."""
+        return self.binding
 
 
-@dataclass(frozen=True, slots=True)
-class Infeasibility:
+@dataclass(frozen=True)
+class SparkEnds(Record):
+    """Both ends of the curve: most throughput, least latency."""
+
+    throughput: SparkPlan | None
+    latency: SparkPlan | None
+
+
+@dataclass(frozen=True)
+class SparkCurve(Record):
+    """Least latency by rate with so many executors; None where batches do not keep up."""
+
+    executors: int
+    max_rate: float
+    points: tuple[tuple[float, float | None], ...]
+
+    @property
+    def size(self) -> int:
+        return self.executors
+
+
+@dataclass(frozen=True)
+class Infeasibility(Record):
     """Why no plan fits, and what would: the nearest constraint at this rate, the nearest rate under this constraint.
 
     Either is None where none would do.
@@ -124,39 +168,24 @@ class Infeasibility:
     nearest_constraint_s: float | None
     nearest_rate: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-@dataclass(frozen=True, slots=True)
-class MicroBatchSizing:
+@dataclass(frozen=True, kw_only=True)
+class MicroBatchSizing(Record):
     """Answer of `size_microbatch`: the plan, both ends of its rate-latency curve, and the curve of its neighbours."""
 
-    question: MicroBatchQuestion
-    plan: SparkPlan | None
-    fastest: SparkPlan | None
-    curve: tuple[tuple[int, float, tuple[tuple[float, float | None], ...]], ...]
-    infeasibility: Infeasibility | None
-    duration_s: float
+    TITLE: ClassVar[str] = "a plan of micro-batches"
 
-    def to_dict(self) -> dict[str, Any]:
-        plan, fastest = (None if plan is None else plan.to_dict() for plan in (self.plan, self.fastest))
-        return {
-            "feasible": self.plan is not None,
-            "constraint_s": self.question.constraint_s,
-            "aim_s": self.question.aim * self.question.constraint_s,
-            "statistic": self.question.statistic,
-            "rate": self.question.rate,
-            "plan": plan,
-            "ends": {"throughput": plan, "latency": fastest},
-            "curve": [
-                {"executors": executors, "max_rate": max_rate, "points": [list(point) for point in points]}
-                for executors, max_rate, points in self.curve
-            ],
-            "infeasible": None if self.infeasibility is None else self.infeasibility.to_dict(),
-            "model": MODEL,
-            "duration_s": self.duration_s,
-        }
+    feasible: bool
+    constraint_s: float
+    aim_s: float
+    statistic: str
+    rate: float
+    plan: SparkPlan | None
+    ends: SparkEnds
+    curve: tuple[SparkCurve, ...]
+    infeasible: Infeasibility | None
+    model: str = MODEL
+    duration_s: float
 
 
 def size_microbatch(profile: MicroBatchProfile, question: MicroBatchQuestion) -> MicroBatchSizing:
@@ -165,7 +194,8 @@ def size_microbatch(profile: MicroBatchProfile, question: MicroBatchQuestion) ->
     For each number of executors the highest rate under the constraint is where wait and batch take the whole aim with
     the interval filled up to the ceiling: ceiling T + wait(T) = aim, and then rate = (ceiling - F / T) / k. The plan is
     the first number that bears the rate, at that trigger: of the admissible ones the longest, with the most room
-    for a higher rate. `fastest` has the shortest trigger that the ceiling allows at the rate: F / (ceiling - rate k).
+    for a higher rate. The end of least latency has the shortest trigger that the ceiling allows at the rate:
+    F / (ceiling - rate k).
     """
     began_s = time.perf_counter()
     numbers = range(1, question.max_executors + 1)
@@ -179,8 +209,21 @@ def size_microbatch(profile: MicroBatchProfile, question: MicroBatchQuestion) ->
         plan = _throughput_plan(profile, question, chosen, longest_s)
         fastest = _fastest_plan(profile, question, chosen)
         around = tuple(n for n in (chosen - 1, chosen, chosen + 1) if n >= 1)
-    curve = tuple((n, _max_rate(profile, question, n, longest_s), tuple(_curve(profile, question, n))) for n in around)
-    return MicroBatchSizing(question, plan, fastest, curve, infeasibility, time.perf_counter() - began_s)
+    curve = tuple(
+        SparkCurve(n, _max_rate(profile, question, n, longest_s), tuple(_curve(profile, question, n))) for n in around
+    )
+    return MicroBatchSizing(
+        feasible=plan is not None,
+        constraint_s=question.constraint_s,
+        aim_s=question.aim * question.constraint_s,
+        statistic=question.statistic,
+        rate=question.rate,
+        plan=plan,
+        ends=SparkEnds(plan, fastest),
+        curve=curve,
+        infeasible=infeasibility,
+        duration_s=time.perf_counter() - began_s,
+    )
 
 
 def _settings(question: MicroBatchQuestion, executors: int, trigger_s: float = 0.0) -> SparkSettings:
@@ -254,15 +297,21 @@ def _plan(profile: MicroBatchProfile, question: MicroBatchQuestion, executors: i
         settings = replace(settings, max_rows_per_trigger=float(math.ceil(max_rate * trigger_s)))
     work_s = question.rate * (profile.c_in_s + profile.alpha * profile.c_sh_s)
     return SparkPlan(
-        settings=settings,
-        model=model,
+        **vars(settings),
+        cores=settings.cores,
         max_rate=max_rate,
         headroom=1 - question.rate / max_rate if max_rate > 0 else 0.0,
-        batch=batch,
         mean_s=batch.mean_s + question.watermark_delay_s,
-        statistic_s=batch.statistic_s + question.watermark_delay_s,
-        limit=_limit(profile, question, settings),
-        core_share=work_s / settings.cores,
+        metric_s=batch.statistic_s + question.watermark_delay_s,
+        batch_s=batch.batch_s,
+        interval_s=batch.interval_s,
+        rows=batch.rows,
+        util={"batch": batch.utilisation, "cores": work_s / settings.cores},
+        fixed_s=model.fixed_s,
+        per_row_s=model.per_row_s,
+        conf=tuple(settings.conf),
+        code=tuple(settings.code),
+        binding=_limit(profile, question, settings),
     )
 
 

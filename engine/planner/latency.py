@@ -7,17 +7,22 @@ docs/models/planner.md says what is corrected.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.errors import Fault
+from engine.fields import Anything, Enumeration, Number
 from engine.microbatch.model import quantile_level
 from engine.order_statistics import gumbel_maximum, normal_maximum
 from engine.planner.kernel import ANSWER_SIZE, REASONS, UNSTABLE, Slot, StageModel, judge
+from engine.planner.plan import StagePhase, StageSettings
 from engine.planner.profile import NodeHardware, StageProfile
+from engine.records import Record
 
 __all__ = [
     "KINDS",
@@ -26,9 +31,8 @@ __all__ = [
     "VARIANCES",
     "VARIANTS",
     "LatencyOptions",
+    "ModelOptions",
     "StageLatency",
-    "StagePhase",
-    "StageSettings",
     "evaluate_latency",
     "stage_model",
 ]
@@ -56,36 +60,31 @@ _WINDOW_PHASES = ("slowest mapper", "poll", "last group", "fetch", "reduce", "fi
 _PAPER_WINDOW_PHASES = ("last tuple", "finalize")
 
 
-@dataclass(frozen=True, slots=True)
-class StageSettings:
-    """The settings a plan chooses: nodes, threads per node and the three intervals (s)."""
-
-    nodes: int
-    mappers: int
-    reducers: int
-    b_in_s: float
-    b_sh_s: float
-    b_ch_s: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+_LEVEL = Number(above=0)
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyOptions:
+@dataclass(frozen=True)
+class ModelOptions(Record):
     """Form of the model and the statistic that `metric` is.
 
     `variant` is improved or paper; `mean` and `var` (one of `MEANS` and of `VARIANCES`) approximate the wait of a G/G/1
     queue; `kind` is mean, normal (the `x`-quantile; in the improved form by Cornish-Fisher) or cantelli (its upper
-    bound); `order` is exact or asymptotic.
+    bound). `x` counts for a quantile only.
     """
 
-    variant: str = "improved"
-    mean: str = "klb"
-    var: str = "qna"
-    kind: str = "mean"
-    x: float = 0.99
-    order: str = "exact"
+    TITLE: ClassVar[str] = "options of the latency model"
+
+    variant: Annotated[str, Enumeration(VARIANTS)] = "improved"
+    mean: Annotated[str, Enumeration(MEANS)] = "klb"
+    var: Annotated[str, Enumeration(VARIANCES)] = "qna"
+    kind: Annotated[str, Enumeration(KINDS)] = "mean"
+    x: Annotated[float, Anything()] = 0.99
+
+    def find_faults(self) -> Iterator[Fault]:
+        """A level that is none, where it counts."""
+        yield from super().find_faults()
+        if self.kind != "mean" and not (_LEVEL.fits(self.x) and self.x < 1.0):
+            yield Fault("x", f"x is {self.x!r}; allowed: a finite number above 0 and below 1")
 
     @property
     def width(self) -> float:
@@ -93,6 +92,13 @@ class LatencyOptions:
         if self.kind == "mean":
             return 0.0
         return NormalDist().inv_cdf(self.x) if self.kind == "normal" else math.sqrt(self.x / (1.0 - self.x))
+
+
+@dataclass(frozen=True)
+class LatencyOptions(ModelOptions):
+    """Options of one latency; `order`, the largest of several normal draws, is exact or asymptotic."""
+
+    order: Annotated[str, Enumeration(("exact", "asymptotic"))] = "exact"
 
     @classmethod
     def of_statistic(cls, statistic: str, *, variant: str = "improved", is_bound: bool = False) -> LatencyOptions:
@@ -113,15 +119,6 @@ class LatencyOptions:
         if level is None:
             return cls(variant=variant)
         return cls(variant=variant, kind="cantelli" if is_bound else "normal", x=level)
-
-
-@dataclass(frozen=True, slots=True)
-class StagePhase:
-    """A part of the latency."""
-
-    name: str
-    mean_s: float
-    sd_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +144,7 @@ class StageLatency:
     largest: tuple[float, float]
 
 
-def stage_model(profile: StageProfile, hardware: NodeHardware, options: LatencyOptions) -> StageModel:
+def stage_model(profile: StageProfile, hardware: NodeHardware, options: ModelOptions) -> StageModel:
     """Profile, hardware and options as the compiled functions take them."""
     fields = asdict(profile)
     for name in ("window", "slide"):

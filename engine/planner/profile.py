@@ -7,167 +7,107 @@ Reference: Li, Diao, Shenoy, Supporting Scalable Analytics with Latency Constrai
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from engine.errors import DocumentError, Fault, join_path
-from engine.fields import BAD, Enumeration, Field, FieldTable, Flag, Number, SettingsRecord, String
-from engine.microbatch.model import quantile_level
+from engine.errors import Fault
+from engine.fields import Enumeration, Number
+from engine.microbatch.model import Statistic
+from engine.microbatch.sizing import AIM, UTILISATION_CEILING, Aim, Headroom, UtilisationCeiling
+from engine.records import Flag, Record, Words
 
-__all__ = [
-    "HARDWARE",
-    "MAX_NODES",
-    "MAX_THREADS",
-    "PROFILE",
-    "QUESTION",
-    "NodeHardware",
-    "StageProfile",
-    "StageQuestion",
-]
+__all__ = ["MAX_NODES", "MAX_THREADS", "NodeHardware", "StageProfile", "StageQuestion"]
 
 MAX_NODES, MAX_THREADS = 100_000, 128  # of a search: nodes, and threads of a kind per node
 MIN_THREADS = 6  # of a kind that are tried on nodes of few cores too
 
-_POSITIVE, _AMOUNT = Number(above=0), Number(least=0)
-
-PROFILE = FieldTable(
-    "a stage's profile",
-    Field("alpha", _POSITIVE, help="map outputs per map input; 1"),
-    Field("c_map", _AMOUNT, help="map work per input tuple, core-s; 1e-6"),
-    Field("c_red", _AMOUNT, help="reduce work per map output, core-s, in all windows it falls into; 1e-6"),
-    Field("b_in", _AMOUNT, help="size of an input tuple, bytes; 100"),
-    Field("b_out", _AMOUNT, help="size of a map output, bytes; 50"),
-    Field("cv2_map", _AMOUNT, help="squared coefficient of variation of a batch's service time, mapper; 0.05"),
-    Field("cv2_red", _AMOUNT, help="the same at the reducer; 0.05"),
-    Field("cv2_net", _AMOUNT, help="the same on the network; 0.05"),
-    Field("cv2_disk", _AMOUNT, help="the same on the disk; 0.05"),
-    Field("c_part", _AMOUNT, help="reducer work per received partition, core-s; 0"),
-    Field("c_sh", _AMOUNT, help="mapper work per sent partition, core-s; 0"),
-    Field("c_hb", _AMOUNT, help="reducer work per poll, core-s; 0"),
-    Field("window", _AMOUNT, help="window length, s; 0: a stage without windows; 0"),
-    Field("slide", _AMOUNT, help="time from one window's end to the next, s; 0: the window length (tumbling); 0"),
-    Field("keys", _AMOUNT, help="non-empty keyed windows of the whole cluster at each window's end; 0"),
-    Field("s_k", _AMOUNT, help="work to finalize one keyed window, core-s; 0"),
-    Field("c_bat", _AMOUNT, help="mapper work per input batch, core-s; 0"),
-)
-HARDWARE = FieldTable(
-    "a node's hardware",
-    Field("n", Number(least=1, whole=True), help="cores; 4"),
-    Field("v_net", _POSITIVE, help="inbound network speed, bytes/s; 125e6"),
-    Field("v_disk", _POSITIVE, help="sequential write speed, bytes/s; 100e6"),
-    Field("t_seek", _AMOUNT, help="extra time per write of a shuffle batch, s; 0"),
-    Field("map_buf", _AMOUNT, help="map-output buffer of one mapper, bytes; 0: no limit; 0"),
-    Field("rho_max", Number(above=0, most=1), help="utilisation ceiling of cores, threads, network and disk; 1"),
-)
+_US, _MS, _MEGA = 1e6, 1e3, 1e-6
+_Positive = Annotated[float, Number(above=0)]
+_Amount = Annotated[float, Number(least=0)]
 
 
 @dataclass(frozen=True)
-class StageProfile(SettingsRecord):
-    """Statistics of a map-reduce stage: seconds, bytes, tuples and core-seconds (fields as in `PROFILE`).
+class StageProfile(Record):
+    """Statistics of a map-reduce stage: seconds, bytes, tuples and core-seconds.
 
     With sliding windows (`slide` below `window`) a map output falls into window / slide windows: `c_red` is its work in
     all of them together, `keys` counts the keyed windows that end at one time.
     """
 
-    TABLE: ClassVar[FieldTable] = PROFILE
+    TITLE: ClassVar[str] = "a stage's profile"
 
-    alpha: float = 1.0
-    c_map: float = 1e-6
-    c_red: float = 1e-6
-    b_in: float = 100.0
-    b_out: float = 50.0
-    cv2_map: float = 0.05
-    cv2_red: float = 0.05
-    cv2_net: float = 0.05
-    cv2_disk: float = 0.05
-    c_part: float = 0.0
-    c_sh: float = 0.0
-    c_hb: float = 0.0
-    window: float = 0.0
-    slide: float = 0.0
-    keys: float = 0.0
-    s_k: float = 0.0
-    c_bat: float = 0.0
+    alpha: Annotated[_Positive, Words("Per input event.", "Map outputs")] = 1.0
+    c_map: Annotated[_Amount, Words("One core, per input event.", "Map work", "µs", _US)] = 1e-6
+    c_red: Annotated[_Amount, Words("One core, per map output.", "Reduce work", "µs", _US)] = 1e-6
+    b_in: Annotated[_Amount, Words("", "Size of an input event", "bytes")] = 100.0
+    b_out: Annotated[_Amount, Words("", "Size of a map output", "bytes")] = 50.0
+    cv2_map: Annotated[_Amount, Words("Squared coefficient of variation.", "Spread, mapper")] = 0.05
+    cv2_red: Annotated[_Amount, Words("Of a batch's service time.", "Spread, reducer")] = 0.05
+    cv2_net: Annotated[_Amount, Words("", "Spread, network")] = 0.05
+    cv2_disk: Annotated[_Amount, Words("", "Spread, disk")] = 0.05
+    c_part: Annotated[_Amount, Words("Work of a reducer.", "Per received partition", "µs", _US)] = 0.0
+    c_sh: Annotated[_Amount, Words("Work of a mapper.", "Per sent partition", "µs", _US)] = 0.0
+    c_hb: Annotated[_Amount, Words("Work of a reducer.", "Per poll", "µs", _US)] = 0.0
+    window: Annotated[_Amount, Words("0: no windows.", "Window", "s")] = 0.0
+    slide: Annotated[_Amount, Words("0: the window's length.", "Slide", "s")] = 0.0
+    keys: Annotated[_Amount, Words("That end together, in the whole cluster.", "Keyed windows")] = 0.0
+    s_k: Annotated[_Amount, Words("One core, per keyed window.", "Finalize work", "µs", _US)] = 0.0
+    c_bat: Annotated[_Amount, Words("Work of a mapper.", "Per input batch", "µs", _US)] = 0.0
 
     @property
     def period_s(self) -> float:
         """Time from one window's end to the next; 0 for a stage without windows."""
         return self.slide or self.window
 
-    @classmethod
-    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> Self | None:
-        """Parse a profile within another document: add its faults, also across fields; None if there are any."""
-        before = len(faults)
-        fields = cls.TABLE.read(document, parent, key, faults)
-        if fields is BAD:
-            return None
-        given = {name: value for name, value in fields.items() if value is not BAD}
-        cls(**given)._check(join_path(parent, key) if key else parent, given.keys() == fields.keys(), faults)
-        return cls(**fields) if len(faults) == before else None
-
-    def _check(self, path: str, is_complete: bool, faults: list[Fault]) -> None:
-        """Faults across fields; `is_complete` says that no field on its own was faulty."""
-        if is_complete and self.c_map == 0.0 and self.c_red == 0.0:
-            faults.append(Fault(join_path(path, "c_map"), "c_map and c_red are 0; allowed: one of them above 0"))
-        if is_complete and self.window > 0.0 and self.keys < 1.0:
-            faults.append(Fault(join_path(path, "keys"), f"keys is {self.keys:g}; allowed: at least 1 with a window"))
-        if is_complete and self.slide > self.window:
-            message = f"slide is {self.slide:g}; allowed: at most window ({self.window:g})"
-            faults.append(Fault(join_path(path, "slide"), message))
+    def find_faults(self) -> Iterator[Fault]:
+        """No work at all, windows without keys, slides beyond the window."""
+        if self.c_map == 0.0 and self.c_red == 0.0:
+            yield Fault("c_map", "c_map and c_red are 0; allowed: one of them above 0")
+        if self.window > 0.0 and self.keys < 1.0:
+            yield Fault("keys", f"keys is {self.keys:g}; allowed: at least 1 with a window")
+        if self.slide > self.window:
+            yield Fault("slide", f"slide is {self.slide:g}; allowed: at most window ({self.window:g})")
 
 
 @dataclass(frozen=True)
-class NodeHardware(SettingsRecord):
-    """One node of the cluster (fields as in `HARDWARE`); all nodes are alike."""
+class NodeHardware(Record):
+    """One node of the cluster; all nodes are alike."""
 
-    TABLE: ClassVar[FieldTable] = HARDWARE
+    TITLE: ClassVar[str] = "a node's hardware"
 
-    n: int = 4
-    v_net: float = 125e6
-    v_disk: float = 100e6
-    t_seek: float = 0.0
-    map_buf: float = 0.0
-    rho_max: float = 1.0
+    n: Annotated[int, Number(least=1, whole=True), Words("", "Cores of a node")] = 4
+    v_net: Annotated[_Positive, Words("Inbound.", "Network", "MB/s", _MEGA)] = 125e6
+    v_disk: Annotated[_Positive, Words("Sequential writes.", "Disk", "MB/s", _MEGA)] = 100e6
+    t_seek: Annotated[_Amount, Words("Time to seek.", "Per disk write", "ms", _MS)] = 0.0
+    map_buf: Annotated[_Amount, Words("Of a mapper; 0: no limit.", "Map-output buffer", "MB", _MEGA)] = 0.0
+    rho_max: Annotated[float, Number(above=0, most=1), Words("ceiling of cores, threads, network and disk")] = 1.0
 
 
-_THREADS = Number(least=1, most=MAX_THREADS, whole=True)
-QUESTION = FieldTable(
-    "a plan's question",
-    Field("rate", Number(above=0), required=True, help="input rate of the whole cluster, tuples/s"),
-    Field("max_nodes", Number(least=1, most=MAX_NODES, whole=True), required=True, help="nodes at most"),
-    Field("constraint_s", Number(above=0), required=True, help="latency constraint, s"),
-    Field("statistic", String(), help="mean, or a quantile such as q0.99; mean"),
-    Field(
-        "is_bound",
-        Flag(),
-        help="Cantelli's upper bound of the quantile, of any distribution with the model's mean and variance; false",
-    ),
-    Field("headroom", Number(least=0, most=0.95), help="share of the plan's largest rate to keep free; 0"),
-    Field("utilisation_ceiling", Number(above=0, most=1), help="of cores, threads, network and disk; 0.85"),
-    Field("aim", Number(above=0, most=1), help="share of the constraint that the plan aims at; 0.93"),
-    Field("variant", Enumeration(("improved", "paper")), help="form of the model; improved"),
-    Field("max_m", _THREADS, nullable=True, help="mapper threads per node at most; null: as many as cores, or 6"),
-    Field("max_r", _THREADS, nullable=True, help="reducer threads per node at most; null: as many as cores, or 6"),
-)
+_Threads = Annotated[int, Number(least=1, most=MAX_THREADS, whole=True)]
 
 
 @dataclass(frozen=True)
-class StageQuestion(SettingsRecord):
-    """Question of a resource plan (fields as in `QUESTION`): fewest nodes for `rate` within `constraint_s`."""
+class StageQuestion(Record):
+    """Question of a resource plan: fewest nodes for `rate` within `constraint_s`."""
 
-    TABLE: ClassVar[FieldTable] = QUESTION
+    TITLE: ClassVar[str] = "a plan's question"
 
-    rate: float
-    max_nodes: int
-    constraint_s: float
-    statistic: str = "mean"
-    is_bound: bool = False
-    headroom: float = 0.0
-    utilisation_ceiling: float = 0.85
-    aim: float = 0.93
-    variant: str = "improved"
-    max_m: int | None = None
-    max_r: int | None = None
+    rate: Annotated[float, Number(above=0), Words("All sources together.", "Input rate", "events/s")]
+    max_nodes: Annotated[int, Number(least=1, most=MAX_NODES, whole=True), Words("", "Nodes at most")]
+    constraint_s: Annotated[
+        float, Number(above=0), Words("From an event's arrival to its result.", "Latency constraint", "s")
+    ]
+    statistic: Annotated[str, Statistic(), Words("mean, or a quantile such as q0.99", "Statistic")] = "mean"
+    is_bound: Annotated[
+        Flag, Words("Cantelli's upper bound of the quantile, of any distribution with the model's mean and variance")
+    ] = False
+    headroom: Headroom = 0.0
+    utilisation_ceiling: UtilisationCeiling = UTILISATION_CEILING
+    aim: Aim = AIM
+    variant: Annotated[str, Enumeration(("improved", "paper")), Words("form of the model")] = "improved"
+    max_m: Annotated[_Threads | None, Words("mapper threads per node at most; null: as many as cores, or 6")] = None
+    max_r: Annotated[_Threads | None, Words("reducer threads per node at most; null: as many as cores, or 6")] = None
 
     @property
     def aim_s(self) -> float:
@@ -178,19 +118,3 @@ class StageQuestion(SettingsRecord):
     def target_rate(self) -> float:
         """Rate that the plan must bear, headroom included."""
         return self.rate / (1.0 - self.headroom)
-
-    @classmethod
-    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> Self | None:
-        """Parse a question within another document: add its faults, the statistic's too; None if there are any."""
-        before = len(faults)
-        fields = cls.TABLE.read(document, parent, key, faults)
-        if fields is BAD:
-            return None
-        statistic = fields.get("statistic", cls.statistic)
-        if statistic is not BAD:
-            try:
-                quantile_level(statistic)
-            except DocumentError as error:
-                path = join_path(parent, key) if key else parent
-                faults.extend(Fault(join_path(path, fault.path), fault.message) for fault in error.faults)
-        return cls(**fields) if len(faults) == before else None

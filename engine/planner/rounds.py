@@ -14,12 +14,14 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from engine.errors import DocumentError, Fault
-from engine.planner.latency import LatencyOptions, StageLatency
+from engine.planner.latency import LatencyOptions, StageLatency, evaluate_latency
+from engine.planner.plan import StagePlan, StageSizing
 from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
-from engine.planner.sizing import StageSizing, size_stage
+from engine.planner.sizing import size_stage
+from engine.records import Record
 from engine.words import counted
 
-__all__ = ["RoundsSizing", "StageRound", "round_rates", "size_rounds", "split_constraint"]
+__all__ = ["RoundSizing", "RoundsSizing", "StageRound", "round_rates", "size_rounds", "split_constraint"]
 
 MAX_PATHS = 10_000
 _STEPS = 8  # of tightening, where the quantile of a path comes out above its constraint
@@ -36,38 +38,23 @@ class StageRound:
     after: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsSizing:
-    """Answer of `size_rounds`: for each round its input rate (tuples/s), its constraint (s) and its plan."""
+@dataclass(frozen=True)
+class RoundSizing(Record):
+    """A round with its input rate (tuples/s), its part of the constraint (s) and its plan."""
 
-    names: tuple[str, ...]
-    rates: tuple[float, ...]
-    constraints_s: tuple[float, ...]
-    sizings: tuple[StageSizing, ...]
-    max_nodes: int
+    name: str
+    rate: float
+    constraint_s: float
+    sizing: StageSizing
 
-    @property
-    def nodes(self) -> int | None:
-        """Nodes of all rounds; None where a round has no plan."""
-        plans = [sizing.plan for sizing in self.sizings]
-        return sum(plan.settings.nodes for plan in plans if plan is not None) if all(plans) else None
 
-    @property
-    def is_feasible(self) -> bool:
-        nodes = self.nodes
-        return nodes is not None and nodes <= self.max_nodes
+@dataclass(frozen=True)
+class RoundsSizing(Record):
+    """Answer of `size_rounds`: whether all fit, the nodes of all (None where a round has no plan), and each round."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Layout of the answer: whether all rounds fit, the nodes of all, and each round with its sizing."""
-        parts = zip(self.names, self.rates, self.constraints_s, self.sizings, strict=True)
-        return {
-            "feasible": self.is_feasible,
-            "nodes": self.nodes,
-            "rounds": [
-                {"name": name, "rate": rate, "constraint_s": constraint_s, "sizing": sizing.to_dict()}
-                for name, rate, constraint_s, sizing in parts
-            ],
-        }
+    feasible: bool
+    nodes: int | None
+    rounds: tuple[RoundSizing, ...]
 
 
 def split_constraint(
@@ -233,9 +220,15 @@ def size_rounds(
             for item, r, c in zip(rounds, rates, constraints_s, strict=True)
         ]
 
+    def latencies(plans: Sequence[StagePlan | None]) -> list[StageLatency]:
+        """Of the rounds that have a plan, under it."""
+        options = LatencyOptions.of_statistic(question.statistic, variant=question.variant, is_bound=question.is_bound)
+        parts = zip(rounds, rates, plans, strict=True)
+        return [evaluate_latency(item.profile, hardware, r, p.settings, options) for item, r, p in parts if p]
+
     constraints_s = [constraint_s] * len(rounds)
     sizings = sized(constraints_s)
-    fastest = [sizing.fastest.latency for sizing in sizings if sizing.fastest is not None]
+    fastest = latencies([sizing.ends.latency for sizing in sizings])
     if len(fastest) == len(rounds):
         width = LatencyOptions.of_statistic(question.statistic, is_bound=question.is_bound).width
         moments = [latency.mean or 0.0 for latency in fastest], [latency.var or 0.0 for latency in fastest]
@@ -245,7 +238,7 @@ def size_rounds(
         ]
         for _ in range(_STEPS):
             sizings = sized(constraints_s)
-            plans = [sizing.plan.latency for sizing in sizings if sizing.plan is not None]
+            plans = latencies([sizing.plan for sizing in sizings])
             if len(plans) < len(rounds):
                 break
             excess = dict.fromkeys(range(len(rounds)), 1.0)
@@ -257,8 +250,10 @@ def size_rounds(
             constraints_s = [
                 c / excess[i] * (_TIGHTER if excess[i] > 1.0 else 1.0) for i, c in enumerate(constraints_s)
             ]
-    names = tuple(item.name for item in rounds)
-    return RoundsSizing(names, tuple(rates), tuple(constraints_s), tuple(sizings), max_nodes)
+    planned = [sizing.plan.nodes for sizing in sizings if sizing.plan is not None]
+    nodes = sum(planned) if len(planned) == len(rounds) else None
+    parts = zip((item.name for item in rounds), rates, constraints_s, sizings, strict=True)
+    return RoundsSizing(nodes is not None and nodes <= max_nodes, nodes, tuple(RoundSizing(*part) for part in parts))
 
 
 def _path_s(latencies: Sequence[StageLatency], width: float) -> float:

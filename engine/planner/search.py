@@ -9,14 +9,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from engine.arrays import IntArray
+from engine.errors import Fault
+from engine.fields import Number
 from engine.order_statistics import normal_maximum
 from engine.planner.kernel import ANSWER_SIZE, UNSTABLE, SearchSpace, judge, largest_rate, least_latency
-from engine.planner.latency import LatencyOptions, StageSettings, stage_model
-from engine.planner.profile import NodeHardware, StageProfile
+from engine.planner.latency import ModelOptions, stage_model
+from engine.planner.plan import StageSettings
+from engine.planner.profile import MAX_THREADS, NodeHardware, StageProfile
+from engine.records import ItemCount, Record
 
 __all__ = ["SearchLimits", "StageSearch"]
 
@@ -44,14 +49,27 @@ _HOPELESS = 1e300
 _MAX_CAPACITY = 1e18  # tuples/s of a node, where tuples cost next to nothing
 
 
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
+_Threads = Annotated[int, Number(least=1, most=MAX_THREADS, whole=True)]
+_Intervals = Annotated[tuple[Annotated[float, Number(above=0)], ...], ItemCount(3, 3)]
+
+
+@dataclass(frozen=True)
+class SearchLimits(Record):
     """Ranges of the settings that are tried: threads per node, and (B_in, B_sh, B_ch) in seconds."""
 
-    max_m: int = 6
-    max_r: int = 6
-    b_lo: tuple[float, float, float] = (0.001, 0.005, 0.005)
-    b_hi: tuple[float, float, float] = (0.1, 2.0, 2.0)
+    TITLE: ClassVar[str] = "limits of a search"
+
+    max_m: _Threads = 6
+    max_r: _Threads = 6
+    b_lo: _Intervals = (0.001, 0.005, 0.005)
+    b_hi: _Intervals = (0.1, 2.0, 2.0)
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Ranges that end before they begin."""
+        yield from super().find_faults()
+        for place, (low, high) in enumerate(zip(self.b_lo, self.b_hi, strict=True)):
+            if high < low:
+                yield Fault(f"b_hi[{place}]", f"item {place} is {high:g}; allowed: at least {low:g} (b_lo)")
 
 
 class StageSearch:
@@ -65,7 +83,7 @@ class StageSearch:
         self,
         profile: StageProfile,
         hardware: NodeHardware,
-        options: LatencyOptions,
+        options: ModelOptions,
         limits: SearchLimits,
         goal_s: float,
     ) -> None:

@@ -8,121 +8,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from engine.planner.latency import LatencyOptions, StageLatency, StageSettings, evaluate_latency
+from engine.microbatch.sizing import Infeasibility
+from engine.planner.latency import LatencyOptions, evaluate_latency
+from engine.planner.plan import (
+    BindingLimit,
+    StageAtRate,
+    StageCurve,
+    StageEnds,
+    StagePlan,
+    StageSettings,
+    StageSizing,
+)
 from engine.planner.profile import MAX_THREADS, MIN_THREADS, NodeHardware, StageProfile, StageQuestion
 from engine.planner.search import SearchLimits, StageSearch
 
-__all__ = ["StagePlan", "StageSizing", "size_stage"]
+__all__ = ["size_stage"]
 
 _NEAR_LIMIT = 0.97  # of a ceiling: a resource this full is what keeps the rate from being higher
 _MOSTLY = 0.5  # of a thread's demand: overhead beyond it is the limit's name
 _CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
 _STEP = 1.01  # of a nearest constraint
 _DIGITS = 3  # of intervals, constraints and rates that people type
-
-
-@dataclass(frozen=True, slots=True)
-class BindingLimit:
-    """The limit that keeps the rate from being higher: `value` of what `ceiling` allows, at the largest rate.
-
-    `limit` is cpu, mapper threads, reducer threads, network, disk, map output buffer or latency constraint; batch,
-    partition or poll overhead where that makes up most of the work of the cores or threads that are full.
-    """
-
-    limit: str
-    value: float
-    ceiling: float
-
-
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """Settings with what they give at the question's rate, and the largest rate they bear."""
-
-    settings: StageSettings
-    max_rate: float
-    headroom: float
-    latency: StageLatency
-    at_max_rate: StageLatency
-    binding: BindingLimit
-
-    def to_dict(self) -> dict[str, Any]:
-        settings, most = self.settings, self.at_max_rate
-        return {
-            **settings.to_dict(),
-            "max_rate": self.max_rate,
-            "headroom": self.headroom,
-            "mean_s": self.latency.mean,
-            "metric_s": self.latency.metric,
-            "util": self.latency.util,
-            "phases": [{"name": p.name, "mean_s": p.mean_s, "sd_s": p.sd_s} for p in self.latency.phases],
-            "binding": {"limit": self.binding.limit, "value": self.binding.value, "ceiling": self.binding.ceiling},
-            "at_max_rate": {"mean_s": most.mean, "metric_s": most.metric, "util": most.util},
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class StageCurve:
-    """Least latency by rate with so many nodes; None where nothing is stable under the ceiling."""
-
-    nodes: int
-    max_rate: float
-    points: tuple[tuple[float, float | None], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StageInfeasibility:
-    """Why no plan fits, and what would: the nearest constraint at this rate, the nearest rate under this constraint.
-
-    Either is None where none would do.
-    """
-
-    limit: str
-    nearest_constraint_s: float | None
-    nearest_rate: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class StageSizing:
-    """Answer of `size_stage`: the plan, the least latency that as many nodes give, and the curves around it."""
-
-    question: StageQuestion
-    plan: StagePlan | None
-    fastest: StagePlan | None
-    curves: tuple[StageCurve, ...]
-    infeasibility: StageInfeasibility | None
-    plan_s: float
-    duration_s: float
-
-    def to_dict(self) -> dict[str, Any]:
-        plan, fastest = (None if plan is None else plan.to_dict() for plan in (self.plan, self.fastest))
-        lack = self.infeasibility
-        return {
-            "feasible": self.plan is not None,
-            "constraint_s": self.question.constraint_s,
-            "aim_s": self.question.aim_s,
-            "statistic": self.question.statistic,
-            "is_bound": self.question.is_bound,
-            "rate": self.question.rate,
-            "plan": plan,
-            "ends": {"throughput": plan, "latency": fastest},
-            "curve": [
-                {"nodes": curve.nodes, "max_rate": curve.max_rate, "points": [list(point) for point in curve.points]}
-                for curve in self.curves
-            ],
-            "infeasible": None
-            if lack is None
-            else {
-                "limit": lack.limit,
-                "nearest_constraint_s": lack.nearest_constraint_s,
-                "nearest_rate": lack.nearest_rate,
-            },
-            "model": f"12-phase {self.question.variant}",
-            "plan_s": self.plan_s,
-            "duration_s": self.duration_s,
-        }
 
 
 def size_stage(
@@ -164,13 +73,13 @@ def size_stage(
     Notes
     -----
     The plan is the paper's: of as many nodes as it takes, the settings that bear the largest rate. Those are also the
-    slowest admissible ones, since they use up the constraint; `fastest` has the least latency at this rate.
+    slowest admissible ones, since they use up the constraint; `ends.latency` has the least latency at this rate.
 
     Examples
     --------
     >>> profile = StageProfile(alpha=8, c_map=1.6e-5, c_red=2e-6, b_in=110, b_out=12, c_part=3e-5, c_hb=5e-3)
     >>> sizing = size_stage(profile, NodeHardware(), rate=1e6, max_nodes=20, constraint_s=1.0)
-    >>> sizing.plan.settings.nodes, sizing.plan.binding.limit
+    >>> sizing.plan.nodes, sizing.plan.limit
     (10, 'cpu')
     """
     began_s = time.perf_counter()
@@ -184,7 +93,21 @@ def size_stage(
     infeasibility = sizer.infeasibility() if plan is None else None
     around = [question.max_nodes] if nodes is None else [max(nodes - 1, 1), nodes, nodes + 1]
     curves = sizer.curves(dict.fromkeys(around), plan, fastest) if with_curves else ()
-    return StageSizing(question, plan, fastest, curves, infeasibility, plan_s, time.perf_counter() - began_s)
+    return StageSizing(
+        feasible=plan is not None,
+        constraint_s=question.constraint_s,
+        aim_s=question.aim_s,
+        statistic=question.statistic,
+        is_bound=question.is_bound,
+        rate=question.rate,
+        plan=plan,
+        ends=StageEnds(plan, fastest),
+        curve=curves,
+        infeasible=infeasibility,
+        model=f"12-phase {question.variant}",
+        plan_s=plan_s,
+        duration_s=time.perf_counter() - began_s,
+    )
 
 
 def _limits(hardware: NodeHardware, question: StageQuestion) -> SearchLimits:
@@ -234,7 +157,7 @@ class _Sizer:
 
     def latency_plan(self, plan: StagePlan) -> StagePlan | None:
         """The settings of least latency at the rate, headroom included, with as many nodes as a plan."""
-        _, settings = self.search.least(self.question.target_rate, plan.settings.nodes, plan.settings)
+        _, settings = self.search.least(self.question.target_rate, plan.nodes, plan.settings)
         if settings is None:
             return None
         typed = _typed(settings)
@@ -245,7 +168,17 @@ class _Sizer:
         latency = evaluate_latency(self.profile, self.hardware, self.question.rate, settings, self.options)
         at_max_rate = evaluate_latency(self.profile, self.hardware, max_rate, settings, self.options)
         headroom = 1.0 - self.question.rate / max_rate if max_rate > 0.0 else 0.0
-        return StagePlan(settings, max_rate, headroom, latency, at_max_rate, self._binding(settings, max_rate))
+        return StagePlan(
+            **vars(settings),
+            max_rate=max_rate,
+            headroom=headroom,
+            mean_s=latency.mean,
+            metric_s=latency.metric,
+            util=latency.util,
+            phases=latency.phases,
+            binding=self._binding(settings, max_rate),
+            at_max_rate=StageAtRate(at_max_rate.mean, at_max_rate.metric, at_max_rate.util),
+        )
 
     def _binding(self, settings: StageSettings, rate: float) -> BindingLimit:
         profile, hardware = self.profile, self.hardware
@@ -288,7 +221,7 @@ class _Sizer:
         work = {name: threads[0] * mapper.get(name, 0.0) + threads[1] * reducer.get(name, 0.0) for name in names}
         return next((name for name in work if name and work[name] > _MOSTLY * sum(work.values())), "")
 
-    def infeasibility(self) -> StageInfeasibility:
+    def infeasibility(self) -> Infeasibility:
         """The limit in the way of the rate, the constraint that could be kept, the rate that could be borne."""
         question = self.question
         first = min(self.search.first_nodes(question.target_rate), question.max_nodes)
@@ -297,7 +230,7 @@ class _Sizer:
         limit = "latency constraint" if settings is None else self._binding(settings, best_rate).limit
         least_s, fastest = self.search.least_at_best(question.target_rate, question.max_nodes)
         nearest_rate = _rounded(best_rate * (1.0 - question.headroom), math.floor)
-        return StageInfeasibility(
+        return Infeasibility(
             limit=limit,
             nearest_constraint_s=None if fastest is None else self._nearest_constraint_s(least_s, fastest.nodes),
             nearest_rate=nearest_rate or None,

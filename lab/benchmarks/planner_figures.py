@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.planner.latency import LatencyOptions, StageSettings, evaluate_latency
+from engine.planner.latency import LatencyOptions, evaluate_latency
+from engine.planner.plan import StageSettings
 from engine.planner.search import SearchLimits, StageSearch
 from lab.benchmarks.machine import machine
 from lab.benchmarks.planner_model import (

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.arrays import event_quantile
-from engine.planner.latency import LatencyOptions, StageSettings, evaluate_latency
+from engine.planner.latency import LatencyOptions, evaluate_latency
+from engine.planner.plan import StageSettings
 from engine.planner.profile import NodeHardware, StageProfile
 from lab.benchmarks.machine import machine
 from lab.simulation.pipeline import PipelineSettings, simulate_pipeline

@@ -23,7 +23,8 @@ from engine.arrays import FloatArray
 from engine.compiler import compiled, source_stamp
 from engine.order_statistics import normal_maximum
 from engine.planner.kernel import ANSWER_SIZE, StageModel, judge
-from engine.planner.latency import LatencyOptions, StageSettings, stage_model
+from engine.planner.latency import LatencyOptions, stage_model
+from engine.planner.plan import StageSettings
 from engine.planner.search import SearchLimits, StageSearch
 from engine.planner.sizing import size_stage
 from lab.benchmarks.machine import machine
@@ -138,7 +139,7 @@ def quality(cases: Sequence[PlanCase], points: tuple[int, int, int], scan: Calla
             )
             durations_s.append(sizing.plan_s)
         assert sizing.plan is not None, "the paper's rates are within reach of forty nodes"
-        nodes = sizing.plan.settings.nodes
+        nodes = sizing.plan.nodes
         grid_rate, grid_s = _grid_rate(scan, search, model, nodes, grid)
         fewest = _grid_nodes(scan, search, model, rate, grid)
         agreed += fewest == nodes
@@ -242,7 +243,7 @@ def rules_of_thumb() -> bool:
         for name, profile in WORKLOADS.items()
     ]  # fmt: skip
     rows.append(("planned, fewest nodes", [sizing.plan.settings for sizing in sizings if sizing.plan]))
-    rows.append(("as many, least latency", [sizing.fastest.settings for sizing in sizings if sizing.fastest]))
+    rows.append(("as many, least latency", [sizing.ends.latency.settings for sizing in sizings if sizing.ends.latency]))
     samples = [
         StageSample(name, WORKLOADS[name], _RATES[name], settings, 1, hardware=hardware)
         for _, several in rows

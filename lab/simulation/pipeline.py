@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.arrays import FloatArray, event_mean, event_quantile
-from engine.planner.latency import StageSettings
+from engine.planner.plan import StageSettings
 from engine.planner.profile import NodeHardware, StageProfile
 from engine.simulation.rows import Heap
 from engine.simulation.run import TooLargeError

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from django.utils.safestring import SafeString
 
+from apps.planning.resource_plans.answers import PlanAnswer
 from apps.ui.numbers import rate, scaled, seconds, significant
 from apps.ui.svg.axes import grid_line
 from apps.ui.svg.scales import Scale, nice_ticks, spread
@@ -77,23 +78,19 @@ class CurveChart:
 
     Parameters
     ----------
-    answer : mapping
-        The engine's answer.
+    answer : PlanAnswer
     noun : str
         "node" or "executor".
     points : sequence of OperatingPoint
     """
 
-    def __init__(self, answer: Mapping[str, Any], noun: str, points: Sequence[OperatingPoint]) -> None:
+    def __init__(self, answer: PlanAnswer, noun: str, points: Sequence[OperatingPoint]) -> None:
         self.noun, self.points = noun, points
-        self.rate, self.constraint_s = answer["rate"], answer["constraint_s"]
-        self.statistic = statistic_words(answer["statistic"])
-        plan = answer["plan"]
-        own = plan[f"{noun}s"] if plan else None
+        self.rate, self.constraint_s = answer.rate, answer.constraint_s
+        self.statistic = statistic_words(answer.statistic)
+        own = answer.plan.size if answer.plan else None
         self.lines = [
-            CurveLine(size, self._role(size, own), curve["max_rate"], [(at, value) for at, value in curve["points"]])
-            for curve in answer["curve"]
-            for size in [curve[f"{noun}s"]]
+            CurveLine(curve.size, self._role(curve.size, own), curve.max_rate, curve.points) for curve in answer.curve
         ]
         self.right = max([self.rate * 1.15, *(at for line in self.lines for at, _ in line.reached)])
         highest = [value for line in self.lines for _, value in line.reached if value <= _TOP_S * self.constraint_s]

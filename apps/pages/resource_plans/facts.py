@@ -21,10 +21,15 @@ from apps.pages.resource_plans.charts import CurveChart, OperatingPoint
 from apps.pages.resource_plans.inputs import InputRow, input_rows
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.services import limit_of
+from apps.planning.resource_plans.answers import MicroBatchAnswer, PlanAnswer, SizedPlan, answer_of
+from apps.planning.resource_plans.questions import MicroBatchPlanQuestion, StagePlanQuestion, question_of
 from apps.ui.numbers import Quantity, percent, rate, scaled, seconds, significant
 from apps.ui.pictures import load_bar
 from apps.ui.sentences import sentence
+from engine.microbatch.settings import SettingEffect, SparkSettings
+from engine.microbatch.sizing import SparkPlan
+from engine.planner.plan import StagePlan
+from engine.records import record_fields
 from engine.words import counted, statistic_words
 
 __all__ = [
@@ -46,20 +51,6 @@ _UTILISATIONS = {
     "net": "Network",
     "disk": "Disk",
 }
-_SETTINGS = {
-    "executors": "Executors",
-    "cores_per_executor": "Cores of an executor",
-    "input_partitions": "Input partitions",
-    "shuffle_partitions": "Shuffle partitions",
-    "trigger_s": "Trigger",
-    "max_rows_per_trigger": "Rows of a batch at most",
-    "nodes": "Nodes",
-    "mappers": "Mappers of a node",
-    "reducers": "Reducers of a node",
-    "b_in_s": "Input batch (B_in)",
-    "b_sh_s": "Shuffle batch (B_sh)",
-    "b_ch_s": "Poll (B_ch)",
-}
 _ADVICE_DIGITS = 3
 _BRIEF_S = 1e-6
 
@@ -72,8 +63,9 @@ def size_words(row: ResourcePlan) -> str:
         return "Not feasible"
     if row.engine == PlanEngine.STAGE:
         return counted(row.facts["nodes"], "node")
-    cores = row.question["cores_per_executor"]
-    return f"{counted(row.facts['executors'], 'executor')} of {counted(cores, 'core')}"
+    asked = question_of(row)
+    assert isinstance(asked, MicroBatchPlanQuestion)
+    return f"{counted(row.facts['executors'], 'executor')} of {counted(asked.cores_per_executor, 'core')}"
 
 
 def subject_words(row: ResourcePlan) -> str:
@@ -128,10 +120,11 @@ class ResourcePlanFacts:
     """
 
     def __init__(self, row: ResourcePlan, choice: str = "") -> None:
-        self.row, self.cluster, self.question = row, row.cluster, row.question
+        self.row, self.cluster, self.question = row, row.cluster, question_of(row)
         self.choice = PlanChoice(choice) if choice in PlanChoice.values else PlanChoice.THROUGHPUT
         self.noun = _NOUNS[PlanEngine(row.engine)]
         self.is_spark = row.engine == PlanEngine.MICROBATCH
+        self._delay_s: float = getattr(self.question, "watermark_delay_s", 0.0)
 
     @property
     def topic(self) -> str:
@@ -146,20 +139,28 @@ class ResourcePlanFacts:
         return f"Resources for {self.subject}" if self.row.query or self.row.spark_query else "Resources for a profile"
 
     @cached_property
-    def answer(self) -> Mapping[str, Any] | None:
+    def answer(self) -> PlanAnswer | None:
         """The engine's answer; None while there is none."""
-        return self.row.result
+        return answer_of(self.row)
 
     @property
-    def plan(self) -> Mapping[str, Any] | None:
+    def plan(self) -> SizedPlan | None:
         """The smallest plan, with the settings of the most throughput."""
-        return self.answer["plan"] if self.answer else None
+        return self.answer.plan if self.answer else None
 
     @property
-    def end(self) -> Mapping[str, Any]:
+    def end(self) -> SizedPlan:
         """The chosen settings with what they give."""
+        end = self._ends.get(self.choice) or self.plan
+        assert end is not None
+        return end
+
+    @property
+    def _ends(self) -> dict[PlanChoice, SizedPlan]:
+        """Settings at the ends of the curve that there are."""
         assert self.answer is not None
-        return self.answer["ends"].get(self.choice) or self.answer["plan"]
+        ends: dict[PlanChoice, SizedPlan | None] = {choice: getattr(self.answer.ends, choice) for choice in PlanChoice}
+        return {choice: end for choice, end in ends.items() if end is not None}
 
     # -- the finding
 
@@ -172,7 +173,7 @@ class ResourcePlanFacts:
     def limit(self) -> str:
         """Name of the binding limit, or of the one in the way."""
         assert self.answer is not None
-        return limit_of(self.end) if self.plan else self.answer["infeasible"]["limit"]
+        return self.answer.infeasible.limit if self.answer.infeasible else self.end.limit
 
     @property
     def limit_sentence(self) -> SafeString:
@@ -185,20 +186,20 @@ class ResourcePlanFacts:
     @property
     def most(self) -> str:
         """The largest size that was looked at."""
-        return counted(self.question[f"max_{self.noun}s"], self.noun)
+        return counted(self.question.max_size, self.noun)
 
     @property
     def rate(self) -> Quantity:
-        return rate(self.question["rate"])
+        return rate(self.question.rate)
 
     @property
     def constraint(self) -> Quantity:
-        return seconds(self.question["constraint_s"])
+        return seconds(self.question.constraint_s)
 
     @property
     def statistic(self) -> str:
         """Statistic of the constraint in words: mean, p95."""
-        return statistic_words(self.question["statistic"])
+        return statistic_words(self.question.statistic)
 
     @property
     def metric(self) -> str:
@@ -207,58 +208,59 @@ class ResourcePlanFacts:
 
     @property
     def latency(self) -> Quantity:
-        return self._latency(self.end["metric_s"])
+        return self._latency(self.end.metric_s)
 
     def _latency(self, value: Any) -> Quantity:
-        return seconds(value, apart_from=self.question["constraint_s"])
+        return seconds(value, apart_from=self.question.constraint_s)
 
     @property
     def max_rate(self) -> Quantity:
-        return _apart(self.end["max_rate"], self.question["rate"])
+        return _apart(self.end.max_rate, self.question.rate)
 
     @property
     def trigger(self) -> Quantity:
-        return seconds(self.end["trigger_s"])
+        assert isinstance(self.end, SparkPlan)
+        return seconds(self.end.trigger_s)
 
     @property
     def watermark_delay(self) -> Quantity | None:
         """The part of the latency that nothing planned here shortens."""
-        delay_s = self.question.get("watermark_delay_s")
-        return seconds(delay_s) if delay_s else None
+        return seconds(self._delay_s) if self._delay_s else None
 
     @property
     def is_mostly_watermark(self) -> bool:
-        return bool(self.question.get("watermark_delay_s", 0.0) > self.question["constraint_s"] / 2)
+        return self._delay_s > self.question.constraint_s / 2
 
     @property
     def is_all_watermark(self) -> bool:
         """Whether it leaves nothing of the constraint."""
-        return bool(self.question.get("watermark_delay_s", 0.0) >= self.question["constraint_s"])
+        return self._delay_s >= self.question.constraint_s
 
     @property
     def notes(self) -> list[str]:
         """Doubts about the source of the inputs."""
-        return list(self.answer.get("notes", [])) if self.answer else []
+        return list(self.answer.notes) if isinstance(self.answer, MicroBatchAnswer) else []
 
     @property
     def stats(self) -> list[Stat]:
         """The answer in four numbers."""
         end, constraint = self.end, f"of {self.constraint}"
-        size = Quantity(str(end[f"{self.noun}s"]), f"{self.noun}s" if end[f"{self.noun}s"] != 1 else self.noun)
-        cores = end["cores"] if self.is_spark else end["nodes"] * self.question["hardware"]["n"]
+        size = Quantity(str(end.size), f"{self.noun}s" if end.size != 1 else self.noun)
+        hardware = self.question.hardware if isinstance(self.question, StagePlanQuestion) else None
+        cores = end.cores if isinstance(end, SparkPlan) else end.nodes * (hardware.n if hardware else 1)
         stats = [
             Stat("Smallest size", size, counted(cores, "core")),
-            Stat("Largest rate", self.max_rate, f"{percent(end['headroom'])} of it free at {self.rate}"),
+            Stat("Largest rate", self.max_rate, f"{percent(end.headroom)} of it free at {self.rate}"),
         ]
         if self.statistic != "mean":
-            stats.append(Stat("Mean latency", seconds(end["mean_s"]), "predicted"))
+            stats.append(Stat("Mean latency", seconds(end.mean_s), "predicted"))
         name = "Mean latency" if self.statistic == "mean" else self.metric
         return [*stats, Stat(name, self.latency, f"predicted, {constraint}"), self._fullest]
 
     @property
     def _fullest(self) -> Stat:
-        name, value = max(self.end["util"].items(), key=lambda item: item[1])
-        note = f"{_UTILISATIONS[name].lower()}; ceiling {percent(self.question['utilisation_ceiling'])}"
+        name, value = max(self.end.util.items(), key=lambda item: item[1])
+        note = f"{_UTILISATIONS[name].lower()}; ceiling {percent(self.question.utilisation_ceiling)}"
         return Stat("Highest utilisation", percent(value), note)
 
     # -- nothing is feasible
@@ -277,7 +279,7 @@ class ResourcePlanFacts:
 
     def _nearest(self, name: str, rounding: str) -> float | None:
         assert self.answer is not None
-        value = (self.answer["infeasible"] or {}).get(name)
+        value = getattr(self.answer.infeasible, name) if self.answer.infeasible else None
         if not value:
             return None
         return float(Context(_ADVICE_DIGITS, rounding).create_decimal(f"{value:.12g}"))  # less what binary adds
@@ -292,35 +294,31 @@ class ResourcePlanFacts:
     @cached_property
     def chart(self) -> CurveChart:
         assert self.answer is not None
-        ends = self.answer["ends"] if self.plan else {}
-        points = [
-            OperatingPoint(end["metric_s"], choice == self.choice) for choice, end in ends.items() if end is not None
-        ]
+        points = [OperatingPoint(end.metric_s or 0.0, choice == self.choice) for choice, end in self._ends.items()]
         return CurveChart(self.answer, self.noun, sorted(points, key=lambda point: point.is_chosen))
 
     @property
     def cards(self) -> list[EndCard]:
         """Both ends of the curve of the smallest size."""
-        assert self.answer is not None
         page = reverse("pages:resource-plan", args=[self.cluster.slug, self.row.pk])
         return [
             EndCard(
-                label=str(PlanChoice(choice).label),
+                label=str(choice.label),
                 url=f"{page}?choice={choice}",
                 is_chosen=choice == self.choice,
                 settings=self._brief(end),
-                latency=self._latency(end["metric_s"]),
-                max_rate=_apart(end["max_rate"], self.question["rate"]),
+                latency=self._latency(end.metric_s),
+                max_rate=_apart(end.max_rate, self.question.rate),
             )
-            for choice, end in self.answer["ends"].items()
-            if end is not None
+            for choice, end in self._ends.items()
         ]
 
-    def _brief(self, end: Mapping[str, Any]) -> str:
-        if self.is_spark:
-            return f"Trigger every {seconds(end['trigger_s'])}"
-        mappers, reducers = counted(end["mappers"], "mapper"), counted(end["reducers"], "reducer")
-        intervals = ", ".join(str(seconds(end[name])) for name in ("b_in_s", "b_sh_s", "b_ch_s"))
+    @staticmethod
+    def _brief(end: SizedPlan) -> str:
+        if isinstance(end, SparkPlan):
+            return f"Trigger every {seconds(end.trigger_s)}"
+        mappers, reducers = counted(end.mappers, "mapper"), counted(end.reducers, "reducer")
+        intervals = ", ".join(str(seconds(interval_s)) for interval_s in (end.b_in_s, end.b_sh_s, end.b_ch_s))
         return f"{mappers} and {reducers} a node; intervals {intervals}"
 
     # -- settings
@@ -328,64 +326,70 @@ class ResourcePlanFacts:
     @property
     def settings(self) -> list[tuple[str, str]]:
         """(name, value) of every setting."""
-        return [(label, _setting(name, self.end[name])) for name, label in _SETTINGS.items() if self.end.get(name)]
+        settings = self.end.settings
+        values = {
+            name: (field.words.label, getattr(settings, name)) for name, field in record_fields(type(settings)).items()
+        }
+        return [(label, _setting(name, value)) for name, (label, value) in values.items() if label and value]
 
     @property
     def conf(self) -> str:
         """Options of `spark-submit`, one a line."""
-        return " \\\n".join(f"--conf {name}={value}" for name, value in self.end.get("conf", ()))
+        return " \\\n".join(f"--conf {name}={value}" for name, value in self._submitted.conf) if self._submitted else ""
 
     @property
     def document(self) -> str:
         """Settings of a stage as JSON."""
-        names = [name for name in _SETTINGS if name in self.end]
-        return "" if self.is_spark else json.dumps({name: self.end[name] for name in names}, indent=2)
+        return "" if self.is_spark else json.dumps(self.end.settings.to_dict(), indent=2)
 
     @property
     def code(self) -> str:
         """Options of the query's reader and writer."""
-        return "\n".join(self.end.get("code", ()))
+        return "\n".join(self._submitted.code) if self._submitted else ""
+
+    @property
+    def _submitted(self) -> SparkPlan | None:
+        """The chosen settings, where they are Spark's."""
+        return self.end if isinstance(self.end, SparkPlan) else None
 
     @property
     def utilisations(self) -> list[UtilisationRow]:
-        ceiling = self.question["utilisation_ceiling"]
+        ceiling = self.question.utilisation_ceiling
         return [
-            UtilisationRow(_UTILISATIONS[name], load_bar(share, limit=ceiling))
-            for name, share in self.end["util"].items()
+            UtilisationRow(_UTILISATIONS[name], load_bar(share, limit=ceiling)) for name, share in self.end.util.items()
         ]
 
     @property
     def effects(self) -> list[SettingEffectRow]:
         """Every setting changed alone."""
-        assert self.answer is not None
-        rows = self.answer.get("effects", {}).get(self.choice, ())
-        return [self._effect(effect) for effect in rows if effect["setting"] in _SETTINGS]
+        effects = self.answer.effects if isinstance(self.answer, MicroBatchAnswer) else {}
+        return [self._effect(effect) for effect in effects.get(self.choice, ())]
 
-    def _effect(self, effect: Mapping[str, Any]) -> SettingEffectRow:
-        latency, delay_s = effect["latency"], self.question.get("watermark_delay_s", 0.0)
-        name, ceiling = effect["setting"], self.question["utilisation_ceiling"]
+    def _effect(self, effect: SettingEffect) -> SettingEffectRow:
+        latency, delay_s = effect.latency, self._delay_s
+        name, ceiling = effect.setting, self.question.utilisation_ceiling
         return SettingEffectRow(
-            setting=_SETTINGS[name],
-            before=_setting(name, effect["before"]),
-            after=_setting(name, effect["after"]),
-            mean=seconds(latency["mean_s"] + delay_s) if latency else None,
-            latency=self._latency(latency["statistic_s"] + delay_s) if latency else None,
-            utilisation=load_bar(latency["utilisation"], limit=ceiling) if latency else None,
-            breaks=latency is None or latency["statistic_s"] + delay_s > self.question["constraint_s"],
-            needs_checkpoint=effect["takes_effect"] == "new checkpoint",
+            setting=record_fields(SparkSettings)[name].words.label,
+            before=_setting(name, effect.before),
+            after=_setting(name, effect.after),
+            mean=seconds(latency.mean_s + delay_s) if latency else None,
+            latency=self._latency(latency.statistic_s + delay_s) if latency else None,
+            utilisation=load_bar(latency.utilisation, limit=ceiling) if latency else None,
+            breaks=latency is None or latency.statistic_s + delay_s > self.question.constraint_s,
+            needs_checkpoint=effect.takes_effect == "new checkpoint",
         )
 
     @property
     def has_windows(self) -> bool:
         """Whether the phases of a stage are those of its windows."""
-        return bool(self.question["profile"].get("window"))
+        return isinstance(self.question, StagePlanQuestion) and self.question.profile.window > 0
 
     @property
     def phases(self) -> Sequence[tuple[str, Quantity, Quantity]]:
         """(phase, mean, standard deviation) of a stage."""
         return [
-            (str(phase["name"]).capitalize(), _brief_s(phase["mean_s"]), _brief_s(phase["sd_s"]))
-            for phase in self.end.get("phases", ())
+            (phase.name.capitalize(), _brief_s(phase.mean_s), _brief_s(phase.sd_s))
+            for phase in (self.end.phases if isinstance(self.end, StagePlan) else ())
         ]
 
     # -- what it is for
@@ -433,7 +437,7 @@ class ResourcePlanFacts:
     @property
     def rest_body(self) -> dict[str, Any]:
         """The call that asks the same."""
-        return {"cluster": self.cluster.slug, "engine": self.row.engine, **self.question}
+        return {"cluster": self.cluster.slug, "engine": self.row.engine, **self.row.question}
 
 
 def _setting(name: str, value: Any) -> str:

@@ -46,8 +46,8 @@ class _InputField(forms.CharField):
 
     def __init__(self, spec: InputSpec) -> None:
         super().__init__(
-            label=spec.label,
-            help_text=spec.help,
+            label=spec.words.label,
+            help_text=spec.words.help,
             required=not spec.is_optional,
             widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
             error_messages={"required": f"It is missing; allowed: {spec.kind.allowed()}."},
@@ -65,7 +65,7 @@ class _InputField(forms.CharField):
         read = kind.read(as_float(text.replace(",", ".").replace("\u2212", "-")), "", "", [])
         if read is BAD:
             raise forms.ValidationError(f"It is {text[:40]}; allowed: {kind.allowed()}.")
-        return int(read) if kind.whole else float(read) / self.spec.scale
+        return int(read) if kind.whole else float(read) / self.spec.words.scale
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ResourcePlanForm(forms.Form):
     @staticmethod
     def _field(spec: InputSpec) -> forms.Field:
         if spec.is_flag:
-            return forms.BooleanField(label=spec.label, help_text=spec.help, required=False)
+            return forms.BooleanField(label=spec.words.label, help_text=spec.words.help, required=False)
         return _InputField(spec)
 
     def _value(self, spec: InputSpec) -> Any:
@@ -124,7 +124,7 @@ class ResourcePlanForm(forms.Form):
         number = as_float(self._value(spec))
         if number is None:
             return ""
-        scaled = number * spec.scale
+        scaled = number * spec.words.scale
         return f"{scaled:.0f}" if abs(scaled) >= 1e6 else f"{scaled:.6g}"
 
     @property
@@ -133,12 +133,13 @@ class ResourcePlanForm(forms.Form):
         return [QuestionPart(group.title, self._lines(group), group.is_folded) for group in INPUT_GROUPS[self.engine]]
 
     def _lines(self, group: InputGroup) -> list[QuestionLine]:
-        lines = [QuestionLine(self[spec.name], spec.unit, self._origin(spec)) for spec in group.specs]
-        return [*lines, QuestionLine(self["statistic"])] if CONSTRAINT in group.specs else lines
+        lines = [QuestionLine(self[spec.name], spec.words.unit, self._origin(spec)) for spec in group.specs]
+        asks_constraint = any(spec.path == CONSTRAINT for spec in group.specs)
+        return [*lines, QuestionLine(self["statistic"])] if asks_constraint else lines
 
     def _origin(self, spec: InputSpec) -> str:
         """Origin of what stands in a field; what a constraint is known from is not a question."""
-        if spec.path == CONSTRAINT.path or self[spec.name].errors:
+        if spec.path == CONSTRAINT or self[spec.name].errors:
             return ""
         value = self.cleaned_data.get(spec.name) if self.is_bound else self._value(spec)
         return origin_of(spec.path, self._whole(spec, value), self.inputs)
@@ -146,7 +147,11 @@ class ResourcePlanForm(forms.Form):
     @staticmethod
     def _whole(spec: InputSpec, value: Any) -> Any:
         """Numbers of an address are floats; counts are whole."""
-        return int(value) if spec.kind.whole and isinstance(value, float) and value.is_integer() else value
+        return (
+            int(value)
+            if not spec.is_flag and spec.kind.whole and isinstance(value, float) and value.is_integer()
+            else value
+        )
 
     @property
     def given(self) -> dict[str, Any]:

@@ -1,16 +1,19 @@
-"""Inputs of resource plans as pages show them: labels, units, what is allowed, and the values of a plan."""
+"""Inputs of resource plans as pages lay them out, what forms allow, and the values of a plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from apps.fleet.choices import InputOrigin
 from apps.planning.choices import PlanEngine
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.questions import MAX_SIZE
+from apps.planning.resource_plans.questions import PLAN_QUESTIONS, question_of
 from apps.ui.numbers import significant
+from apps.ui.record_forms import field_at, shown_kind
 from engine.fields import Number
+from engine.records import RecordField, Words
 
 __all__ = [
     "CONSTRAINT",
@@ -23,33 +26,46 @@ __all__ = [
     "input_specs",
 ]
 
-_US, _PERCENT, _MEGA = 1e6, 100.0, 1e-6
-_AMOUNT = Number(least=0.0)
-_POSITIVE = Number(above=0.0)
-_SECONDS = Number(least=1e-3, most=1e6)
+CONSTRAINT = "constraint_s"
 _SHARE = Number(least=1.0, most=100.0)
-_SIZE = Number(least=1, most=MAX_SIZE, whole=True)
-_COUNT = Number(least=1, most=100_000, whole=True)
+#: What people may type, where that is less than what a program may ask.
+_BOUNDS = {
+    "rate": Number(least=1e-3, most=1e12),
+    CONSTRAINT: Number(least=1e-3, most=1e6),
+    "utilisation_ceiling": _SHARE,
+    "aim": _SHARE,
+}
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input as pages show it: `scale` of its units make one of the question's. Few people give a folded one."""
+    """An input: its path in the question, and the field there. Few people give a folded one."""
 
     path: str
-    label: str
-    help: str = ""
-    unit: str = ""
-    kind: Number = _AMOUNT
-    scale: float = 1.0
-    is_optional: bool = False
-    is_flag: bool = False
+    field: RecordField
     is_folded: bool = False
 
     @property
     def name(self) -> str:
-        """Name of the field: that of the path, without the points that ids in addresses must not have."""
+        """Name of the form's field: that of the path, without the points that ids in addresses must not have."""
         return self.path.replace(".", "-")
+
+    @property
+    def words(self) -> Words:
+        return self.field.words
+
+    @property
+    def is_flag(self) -> bool:
+        return isinstance(self.field.default, bool)
+
+    @property
+    def is_optional(self) -> bool:
+        return self.field.default is None
+
+    @property
+    def kind(self) -> Number:
+        """What is allowed, in the form's unit."""
+        return _BOUNDS.get(self.path) or shown_kind(self.field)
 
 
 @dataclass(frozen=True)
@@ -61,117 +77,45 @@ class InputGroup:
     is_folded: bool = False
 
 
-_RATE = InputSpec("rate", "Input rate", "All sources together.", "events/s", Number(least=1e-3, most=1e12))
-CONSTRAINT = InputSpec("constraint_s", "Latency constraint", "From an event's arrival to its result.", "s", _SECONDS)
-_MARGINS = InputGroup(
-    "Advanced: margins",
-    (
-        InputSpec(
-            "headroom", "Headroom", "Of the largest rate, to keep free.", "%", Number(least=0, most=95), _PERCENT
+#: Headings with the inputs under them.
+_MARGINS = {"Advanced: margins": "headroom utilisation_ceiling aim"}
+_LAYOUTS = {
+    PlanEngine.STAGE: {
+        "Load and constraint": "rate constraint_s",
+        "Work": "profile.c_map profile.c_red profile.alpha profile.b_in profile.b_out",
+        "Nodes": "max_nodes hardware.n hardware.v_net hardware.v_disk",
+        **_MARGINS,
+        "Advanced: windows": "profile.window profile.slide profile.keys profile.s_k",
+        "Advanced: overheads and spread": (
+            "profile.c_bat profile.c_sh profile.c_part profile.c_hb hardware.t_seek hardware.map_buf "
+            "profile.cv2_map profile.cv2_red profile.cv2_net profile.cv2_disk"
         ),
-        InputSpec("utilisation_ceiling", "Utilisation ceiling", "Nothing is planned fuller.", "%", _SHARE, _PERCENT),
-        InputSpec("aim", "Aim", "Of the constraint, to plan for.", "%", _SHARE, _PERCENT),
-    ),
-    is_folded=True,
-)
-_STAGE = (
-    InputGroup("Load and constraint", (_RATE, CONSTRAINT)),
-    InputGroup(
-        "Work",
-        (
-            InputSpec("profile.c_map", "Map work", "One core, per input event.", "µs", scale=_US),
-            InputSpec("profile.c_red", "Reduce work", "One core, per map output.", "µs", scale=_US),
-            InputSpec("profile.alpha", "Map outputs", "Per input event.", kind=_POSITIVE),
-            InputSpec("profile.b_in", "Size of an input event", unit="bytes"),
-            InputSpec("profile.b_out", "Size of a map output", unit="bytes"),
-        ),
-    ),
-    InputGroup(
-        "Nodes",
-        (
-            InputSpec("max_nodes", "Nodes at most", kind=_SIZE),
-            InputSpec("hardware.n", "Cores of a node", kind=_COUNT),
-            InputSpec("hardware.v_net", "Network", "Inbound.", "MB/s", _POSITIVE, _MEGA),
-            InputSpec("hardware.v_disk", "Disk", "Sequential writes.", "MB/s", _POSITIVE, _MEGA),
-        ),
-    ),
-    _MARGINS,
-    InputGroup(
-        "Advanced: windows",
-        (
-            InputSpec("profile.window", "Window", "0: no windows.", "s"),
-            InputSpec("profile.slide", "Slide", "0: the window's length.", "s"),
-            InputSpec("profile.keys", "Keyed windows", "That end together, in the whole cluster."),
-            InputSpec("profile.s_k", "Finalize work", "One core, per keyed window.", "µs", scale=_US),
-        ),
-        is_folded=True,
-    ),
-    InputGroup(
-        "Advanced: overheads and spread",
-        (
-            InputSpec("profile.c_bat", "Per input batch", "Work of a mapper.", "µs", scale=_US),
-            InputSpec("profile.c_sh", "Per sent partition", "Work of a mapper.", "µs", scale=_US),
-            InputSpec("profile.c_part", "Per received partition", "Work of a reducer.", "µs", scale=_US),
-            InputSpec("profile.c_hb", "Per poll", "Work of a reducer.", "µs", scale=_US),
-            InputSpec("hardware.t_seek", "Per disk write", "Time to seek.", "ms", scale=1e3),
-            InputSpec("hardware.map_buf", "Map-output buffer", "Of a mapper; 0: no limit.", "MB", scale=_MEGA),
-            InputSpec("profile.cv2_map", "Spread, mapper", "Squared coefficient of variation."),
-            InputSpec("profile.cv2_red", "Spread, reducer", "Of a batch's service time."),
-            InputSpec("profile.cv2_net", "Spread, network"),
-            InputSpec("profile.cv2_disk", "Spread, disk"),
-        ),
-        is_folded=True,
-    ),
-)
-_MICROBATCH = (
-    InputGroup("Load and constraint", (_RATE, CONSTRAINT)),
-    InputGroup(
-        "Work",
-        (
-            InputSpec("profile.c_in_s", "Before the shuffle", "One core, per input row.", "µs", scale=_US),
-            InputSpec("profile.alpha", "Rows shuffled", "Per input row; 0: no shuffle."),
-            InputSpec("profile.c_sh_s", "After the shuffle", "One core, per shuffled row.", "µs", scale=_US),
-            InputSpec("profile.f0_s", "Fixed time of a batch", "Offsets, planning, log, commit.", "ms", scale=1e3),
-        ),
-    ),
-    InputGroup(
-        "Spark",
-        (
-            InputSpec("max_executors", "Executors at most", kind=_SIZE),
-            InputSpec("cores_per_executor", "Cores of an executor", kind=_COUNT),
-            InputSpec(
-                "input_partitions", "Input partitions", "Of the topic; empty: as many as cores.", kind=_COUNT,
-                is_optional=True,
-            ),
-            InputSpec(
-                "shuffle_partitions", "Shuffle partitions", "Of the checkpoint; empty: as many as cores.", kind=_COUNT,
-                is_optional=True,
-            ),
-            InputSpec("stateful", "Keeps state", "Windows, joins, deduplication.", is_flag=True),
-            InputSpec(
-                "watermark_delay_s", "Watermark delay", "Windows wait for it too: part of the constraint.", "s",
-                Number(least=0.0, most=1e6),
-            ),
-        ),
-    ),
-    _MARGINS,
-    InputGroup(
-        "Advanced: tasks",
-        (
-            InputSpec("profile.t_task_s", "Wave of tasks", "To start one and wait for its end.", "ms", scale=1e3),
-            InputSpec("profile.cv", "Spread of tasks", "Coefficient of variation within a stage."),
-            InputSpec("profile.sd_s", "Spread of batches", "Standard deviation of their duration.", "ms", scale=1e3),
-        ),
-        is_folded=True,
-    ),
-)  # fmt: skip
-INPUT_GROUPS = {PlanEngine.STAGE: _STAGE, PlanEngine.MICROBATCH: _MICROBATCH}
+    },
+    PlanEngine.MICROBATCH: {
+        "Load and constraint": "rate constraint_s",
+        "Work": "profile.c_in_s profile.alpha profile.c_sh_s profile.f0_s",
+        "Spark": ("max_executors cores_per_executor input_partitions shuffle_partitions stateful watermark_delay_s"),
+        **_MARGINS,
+        "Advanced: tasks": "profile.t_task_s profile.cv profile.sd_s",
+    },
+}
+
+
+def _groups(engine: PlanEngine) -> tuple[InputGroup, ...]:
+    made = []
+    for title, paths in _LAYOUTS[engine].items():
+        is_folded = title.startswith("Advanced")
+        specs = (InputSpec(path, field_at(PLAN_QUESTIONS[engine], path), is_folded) for path in paths.split())
+        made.append(InputGroup(title, tuple(specs), is_folded))
+    return tuple(made)
+
+
+INPUT_GROUPS = {engine: _groups(engine) for engine in PlanEngine}
 
 
 def input_specs(engine: str) -> list[InputSpec]:
     """Every input of an engine's form."""
-    groups = INPUT_GROUPS[PlanEngine(engine)]
-    return [replace(spec, is_folded=group.is_folded) for group in groups for spec in group.specs]
+    return [spec for group in INPUT_GROUPS[PlanEngine(engine)] for spec in group.specs]
 
 
 def field_names(engine: str) -> dict[str, str]:
@@ -192,19 +136,20 @@ class InputRow:
 def input_rows(plan: ResourcePlan) -> list[InputRow]:
     """Every input of a plan's question but its constraint, with its origin."""
     rows = []
+    asked = question_of(plan)
     for spec in input_specs(plan.engine):
-        group, _, name = spec.path.rpartition(".")
-        value = (plan.question.get(group, {}) if group else plan.question).get(name)
-        if value is not None and spec.path != CONSTRAINT.path:
+        value = attrgetter(spec.path)(asked)
+        if value is not None and spec.path != CONSTRAINT:
             origin = plan.origins.get(spec.path, "")
             is_minor = spec.is_folded and origin == InputOrigin.DEFAULT
-            rows.append(InputRow(spec.label, _shown(spec, value), origin, is_minor))
+            rows.append(InputRow(spec.words.label, _shown(spec, value), origin, is_minor))
     return rows
 
 
 def _shown(spec: InputSpec, value: Any) -> str:
     if spec.is_flag:
         return "Yes" if value else "No"
-    number = value * spec.scale
+    words = spec.words
+    number = value * words.scale
     text = f"{number:,.0f}" if abs(number) >= 1e4 else significant(number)
-    return f"{text}{'' if spec.unit == '%' else ' '}{spec.unit}".strip()
+    return f"{text}{'' if words.unit == '%' else ' '}{words.unit}".strip()

@@ -13,6 +13,7 @@ from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import ANSWER_STATES, PlanEngine, RunState
 from apps.planning.filters import ResourcePlanFilter
 from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.questions import question_of
 from apps.planning.resource_plans.selectors import resource_plans_visible
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
@@ -39,13 +40,13 @@ def resource_plans_table(request: HttpRequest, cluster: Cluster) -> Table:
         request,
         [
             Column("subject", "Plan", _subject, csv=subject_words),
-            Column("rate", "Rate", _rate, sort="question__rate", csv=lambda row: row.question["rate"], num=True),
+            Column("rate", "Rate", _rate, sort="question__rate", csv=lambda row: question_of(row).rate, num=True),
             Column(
                 "constraint",
                 "Constraint",
                 _constraint,
                 sort="question__constraint_s",
-                csv=lambda row: row.question["constraint_s"],
+                csv=lambda row: question_of(row).constraint_s,
                 num=True,
             ),
             Column("answer", "Answer", _answer, csv=size_words, full=True),
@@ -86,12 +87,13 @@ def _subject(row: ResourcePlan) -> SafeString:
 
 
 def _rate(row: ResourcePlan) -> SafeString:
-    return rate(row.question["rate"]).html
+    return rate(question_of(row).rate).html
 
 
 def _constraint(row: ResourcePlan) -> SafeString:
-    bound = seconds(row.question["constraint_s"]).html
-    return format_html('{} <small class="muted">{}</small>', bound, statistic_words(row.question["statistic"]))
+    asked = question_of(row)
+    bound = seconds(asked.constraint_s).html
+    return format_html('{} <small class="muted">{}</small>', bound, statistic_words(asked.statistic))
 
 
 def _answer(row: ResourcePlan) -> SafeString:
@@ -101,7 +103,7 @@ def _answer(row: ResourcePlan) -> SafeString:
 
 
 def _latency(row: ResourcePlan) -> SafeString | str:
-    return seconds(row.facts["metric_s"], apart_from=row.question["constraint_s"]).html if _has(row) else MISSING
+    return seconds(row.facts["metric_s"], apart_from=question_of(row).constraint_s).html if _has(row) else MISSING
 
 
 def _largest(row: ResourcePlan) -> SafeString | str:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from apps.core.errors import Fault, Malformed, fault_count, join_path
+from apps.core.errors import Malformed, fault_count
 from apps.fleet.choices import InputOrigin
 from apps.planning.choices import PlanEngine
+from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.profiles import PlanInput
-from engine.errors import DocumentError
-from engine.fields import BAD, Field, FieldKind, FieldTable, Number
-from engine.microbatch.model import quantile_level
+from engine.errors import DocumentError, Fault
+from engine.fields import Number
 from engine.microbatch.settings import MicroBatchProfile
 from engine.microbatch.sizing import MicroBatchQuestion
 from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
+from engine.records import Record, Words
 
-__all__ = ["MAX_SIZE", "ResourceQuestion", "base_inputs", "origin_of", "plan_inputs", "read_question"]
+__all__ = [
+    "PLAN_QUESTIONS",
+    "MicroBatchPlanQuestion",
+    "PlanQuestion",
+    "ResourceQuestion",
+    "StagePlanQuestion",
+    "base_inputs",
+    "origin_of",
+    "plan_inputs",
+    "question_of",
+    "read_question",
+]
 
-MAX_SIZE = 1000  # nodes or executors of one plan
+_MAX_SIZE = 1000  # nodes or executors of one plan
 _DEFAULT_SIZE = 64
 _DEFAULT_F0_S = 0.3  # offsets, planning, log and commit of a batch, where nothing tells
 #: Core-seconds of a batch, a sent and a received partition, a poll; seconds of a disk seek. Where all are 0, as by
@@ -30,39 +42,48 @@ _SEEK_S = 5e-4
 _SAME = 5.001e-6  # forms show six digits, so half of the last one: a number that agrees in those was not changed
 
 
-class _Statistic(FieldKind):
-    """The mean, or a quantile between 0 and 1."""
-
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        try:
-            quantile_level(str(value))
-        except DocumentError as error:
-            faults += [Fault(join_path(parent, str(key)), fault.message) for fault in error.faults]
-            return BAD
-        return str(value)
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string"}
+_Size = Annotated[int, Number(least=1, most=_MAX_SIZE, whole=True)]
 
 
-_COUNT = Number(least=1, most=MAX_SIZE, whole=True)
-_REPLACED = {
-    "statistic": Field("statistic", _Statistic()),
-    "max_executors": Field("max_executors", _COUNT),
-    "max_nodes": Field("max_nodes", _COUNT),
-}
-_TABLES = {
-    PlanEngine.STAGE: FieldTable(
-        "a resource plan",
-        *(_REPLACED.get(field.name, field) for field in StageQuestion.TABLE.fields),
-        Field("profile", StageProfile.TABLE),
-        Field("hardware", NodeHardware.TABLE),
-    ),
-    PlanEngine.MICROBATCH: FieldTable(
-        "a resource plan",
-        *(_REPLACED.get(field.name, field) for field in MicroBatchQuestion.TABLE.fields),
-        Field("profile", MicroBatchProfile.TABLE),
-    ),
+@dataclass(frozen=True, kw_only=True)
+class StagePlanQuestion(StageQuestion):
+    """Question of a resource plan of a stage."""
+
+    TITLE: ClassVar[str] = "a resource plan"
+
+    max_nodes: Annotated[_Size, Words("", "Nodes at most")]
+    profile: StageProfile
+    hardware: NodeHardware
+
+    @property
+    def max_size(self) -> int:
+        return self.max_nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class MicroBatchPlanQuestion(MicroBatchQuestion):
+    """Question of a resource plan of Spark's micro-batches."""
+
+    TITLE: ClassVar[str] = "a resource plan"
+
+    max_executors: Annotated[_Size, Words("", "Executors at most")]
+    profile: MicroBatchProfile
+
+    @property
+    def max_size(self) -> int:
+        return self.max_executors
+
+    def find_faults(self) -> Iterator[Fault]:
+        """No work at all."""
+        if self.profile.c_in_s == 0 and self.profile.c_sh_s * self.profile.alpha == 0:
+            message = "c_in_s is 0, as is the work after the shuffle; allowed: one above 0"
+            yield Fault("profile.c_in_s", message)
+
+
+PlanQuestion = StagePlanQuestion | MicroBatchPlanQuestion
+PLAN_QUESTIONS: dict[PlanEngine, type[StagePlanQuestion] | type[MicroBatchPlanQuestion]] = {
+    PlanEngine.STAGE: StagePlanQuestion,
+    PlanEngine.MICROBATCH: MicroBatchPlanQuestion,
 }
 #: Parts of a question that are objects themselves.
 _GROUPS = {PlanEngine.STAGE: ("profile", "hardware"), PlanEngine.MICROBATCH: ("profile",)}
@@ -71,10 +92,16 @@ _LEFT_OUT = {"hardware.rho_max", "rate", "constraint_s", "profile.c_in_s"}  # no
 
 @dataclass(frozen=True, slots=True)
 class ResourceQuestion:
-    """A question as its engine takes it, with every default filled in, and the origin of each input by its path."""
+    """A question as its engine takes it, its document, and the origin of each input by its path."""
 
+    asked: PlanQuestion
     document: dict[str, Any]
     origins: dict[str, str]
+
+
+def question_of(row: ResourcePlan) -> PlanQuestion:
+    """The question of a stored plan."""
+    return PLAN_QUESTIONS[PlanEngine(row.engine)].parse(row.question)
 
 
 def base_inputs(engine: str) -> dict[str, PlanInput]:
@@ -134,21 +161,22 @@ def read_question(engine: str, given: Mapping[str, Any], base: Mapping[str, Plan
             document[name] = value
         else:
             _lay(document, origins, name, value, base)
-    faults: list[Fault] = []
-    read = _TABLES[kind].read(document, "", "", faults)
-    if not faults:
-        _check_work(kind, read["profile"], faults)
-    if faults:
-        raise Malformed(f"The question has {fault_count(faults)}; first: {faults[0].message}", faults)
-    return ResourceQuestion(read, dict(sorted(origins.items())))
+    try:
+        asked = PLAN_QUESTIONS[kind].parse(document)
+    except DocumentError as error:
+        faults = list(error.faults)
+        raise Malformed(f"The question has {fault_count(faults)}; first: {faults[0].message}", faults) from None
+    return ResourceQuestion(asked, _filled_in(document, asked), dict(sorted(origins.items())))
 
 
-def _check_work(engine: PlanEngine, profile: Mapping[str, Any], faults: list[Fault]) -> None:
-    """Faults across the fields of a profile."""
-    if engine == PlanEngine.STAGE:
-        StageProfile.read(profile, "", "profile", faults)
-    elif profile["c_in_s"] == 0 and profile["c_sh_s"] * profile["alpha"] == 0:
-        faults.append(Fault("profile.c_in_s", "c_in_s is 0, as is the work after the shuffle; allowed: one above 0"))
+def _filled_in(document: Mapping[str, Any], asked: Record) -> dict[str, Any]:
+    """A document with its values as they were read."""
+    read = {name: getattr(asked, name) for name in document}
+    return {
+        name: _filled_in(document[name], value) if isinstance(value, Record) else value
+        for name, value in read.items()
+        if value is not None
+    }
 
 
 def origin_of(path: str, value: Any, base: Mapping[str, PlanInput]) -> str:

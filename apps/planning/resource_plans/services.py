@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -18,16 +17,15 @@ from apps.microbatch.models import SETTINGS, SparkQuery
 from apps.microbatch.services import settings_apply
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.questions import read_question
+from apps.planning.resource_plans.answers import PlanAnswer, SizedPlan, answer_of, microbatch_answer
+from apps.planning.resource_plans.questions import MicroBatchPlanQuestion, read_question
 from apps.planning.resource_plans.selectors import PlanSource, SourceInputs
 from apps.planning.runs import RESOURCE_PLAN
 from apps.queries.models import Query
-from engine.microbatch.settings import MicroBatchProfile, setting_effects
-from engine.microbatch.sizing import MicroBatchQuestion, SparkPlan, size_microbatch
+from engine.microbatch.sizing import SparkPlan
 from engine.words import counted
 
 __all__ = [
-    "limit_of",
     "resource_plan_apply",
     "resource_plan_create",
     "resource_plan_delete",
@@ -105,17 +103,16 @@ def resource_plan_create(
         origins=question.origins,
         requested_by=user if user is not None and user.pk else None,
     )
-    if engine == PlanEngine.MICROBATCH:
+    if isinstance(question.asked, MicroBatchPlanQuestion):
         started = time.perf_counter()
-        answer = _microbatch_answer(question.document) | {"notes": source.notes}
+        answer = microbatch_answer(question.asked, source.notes)
         resource_plan_store(row=row, answer=answer, duration_s=time.perf_counter() - started)
     return row
 
 
-def resource_plan_store(*, row: ResourcePlan, answer: Mapping[str, Any], duration_s: float) -> ResourcePlan:
+def resource_plan_store(*, row: ResourcePlan, answer: PlanAnswer, duration_s: float) -> ResourcePlan:
     """Store an answer. Of a job, it is called inside the job's transaction."""
-    row.result = dict(answer)
-    row.facts, row.model_version = _facts(answer), str(answer.get("model", ""))
+    row.result, row.facts, row.model_version = answer.to_dict(), _facts(answer), answer.model
     row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
     row.save(update_fields=["result", "facts", "model_version", "state", "finished_at", "duration_s", "updated_at"])
     RESOURCE_PLAN.announce(row)
@@ -138,20 +135,21 @@ def resource_plan_apply(*, row: ResourcePlan, user: User | None, choice: str = P
         has.
     """
     row = ResourcePlan.objects.select_for_update(of=("self",)).select_related("spark_query", "cluster").get(pk=row.pk)
-    if row.result is None:
+    answer = answer_of(row)
+    if answer is None:
         raise Conflict("The plan has no answer yet; there is nothing to apply.")
-    end = row.result["ends"].get(choice)
+    end: SizedPlan | None = getattr(answer.ends, choice)
     query = row.spark_query
     if end is None:
         raise Impossible("No plan is feasible; there is nothing to apply.", [("choice", "there are no such settings")])
-    if query is None or row.engine != PlanEngine.MICROBATCH:
+    if query is None or not isinstance(end, SparkPlan):
         message = "the plan belongs to no Spark query"
         raise Impossible(f"{message[0].upper()}{message[1:]}: copy its settings instead.", [("spark_query", message)])
     if query.is_own:
         _require_cores(query, end)
-        settings_apply(query=query, user=user, trigger_s=end["trigger_s"])
+        settings_apply(query=query, user=user, trigger_s=end.trigger_s)
     else:
-        settings_apply(query=query, user=user, **{name: end[name] for name in SETTINGS})
+        settings_apply(query=query, user=user, **{name: getattr(end, name) for name in SETTINGS})
     row.applied_choice, row.applied_by, row.applied_at = choice, user, timezone.now()
     row.save(update_fields=["applied_choice", "applied_by", "applied_at", "updated_at"])
     RESOURCE_PLAN.announce(row)
@@ -175,42 +173,24 @@ def _require_fit(source: PlanSource, profile: Any) -> None:
         raise Impossible(f"{message}. Give a profile, or wait.", [("spark_query", message)])
 
 
-def _require_cores(query: SparkQuery, end: Mapping[str, Any]) -> None:
+def _require_cores(query: SparkQuery, end: SparkPlan) -> None:
     cores = query.executors * query.cores_per_executor
-    if end["cores"] > cores:
-        message = f"the plan needs {counted(end['cores'], 'core')}, and the stream processor has {cores}"
+    if end.cores > cores:
+        message = f"the plan needs {counted(end.cores, 'core')}, and the stream processor has {cores}"
         raise Impossible(
             f"{message[0].upper()}{message[1:]}: while it runs, it can change its trigger interval alone.",
             [("spark_query", message)],
         )
 
 
-def _microbatch_answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """The engine's answer, with the effects of other settings on either end of the curve."""
-    profile = MicroBatchProfile(**question["profile"])
-    asked = MicroBatchQuestion(**{name: value for name, value in question.items() if name != "profile"})
-    sizing = size_microbatch(profile, asked)
-    ends = {PlanChoice.THROUGHPUT: sizing.plan, PlanChoice.LATENCY: sizing.fastest}
-    effects = {str(end): _effects(profile, asked, plan) for end, plan in ends.items() if plan is not None}
-    return {**sizing.to_dict(), "effects": effects}
-
-
-def _effects(profile: MicroBatchProfile, asked: MicroBatchQuestion, plan: SparkPlan) -> list[dict[str, Any]]:
-    """Effects of each setting changed alone; the limit of a batch would follow the trigger."""
-    settings = replace(plan.settings, max_rows_per_trigger=None)
-    return [effect.to_dict() for effect in setting_effects(profile, settings, asked.rate, asked.statistic)]
-
-
-def _facts(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(answer: PlanAnswer) -> dict[str, Any]:
     """The answer in a few numbers, as lists show it."""
-    plan, infeasible = answer.get("plan"), answer.get("infeasible")
+    plan = answer.plan
     if plan is None:
-        return {"feasible": False, **(infeasible or {})}
+        return {"feasible": False, **(answer.infeasible.to_dict() if answer.infeasible else {})}
     names = ("nodes", "executors", "cores", "max_rate", "headroom", "mean_s", "metric_s")
-    return {"feasible": True, **{name: plan[name] for name in names if name in plan}, "limit": limit_of(plan)}
-
-
-def limit_of(plan: Mapping[str, Any]) -> str:
-    """Name of the limit that keeps a plan's rate from being higher."""
-    binding = plan["binding"]
-    return str(binding["limit"] if isinstance(binding, Mapping) else binding)
+    return {
+        "feasible": True,
+        **{name: getattr(plan, name) for name in names if hasattr(plan, name)},
+        "limit": plan.limit,
+    }

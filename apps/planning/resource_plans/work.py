@@ -7,8 +7,8 @@ import time
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.questions import question_of
 from apps.planning.resource_plans.services import resource_plan_store
-from engine.planner.profile import NodeHardware, StageProfile
 from engine.planner.sizing import size_stage
 
 __all__ = ["size_stage_plan"]
@@ -18,17 +18,13 @@ def size_stage_plan(report: JobReporter) -> JobOutcome:
     """Answer the job's resource plan."""
     row = ResourcePlan.objects.select_related("cluster").get(pk=report.job.params["resource_plan"])
     report(0.05, "Searching the smallest number of nodes")
-    question = row.question
+    question = question_of(row)
     started = time.perf_counter()
-    sizing = size_stage(
-        StageProfile(**question["profile"]),
-        NodeHardware(**question["hardware"]),
-        **{name: value for name, value in question.items() if name not in {"profile", "hardware"}},
-    )
+    sizing = size_stage(**vars(question))
     duration_s = time.perf_counter() - started
 
     def store(job: Job) -> JobOutcome:
-        stored = resource_plan_store(row=row, answer=sizing.to_dict(), duration_s=duration_s)
+        stored = resource_plan_store(row=row, answer=sizing, duration_s=duration_s)
         result = {"resource_plan": str(stored.pk), **stored.facts}
         page = f"/c/{stored.cluster.slug}/provisioning/resource-plans/{stored.pk}/"
         return JobOutcome(result, page, f"/api/v1/resource-plans/{stored.pk}")

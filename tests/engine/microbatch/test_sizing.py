@@ -60,18 +60,18 @@ def test_plan_agrees_with_a_search_over_triggers(changed: dict[str, Any]):
     sizing = size_microbatch(PROFILE, asked)
     assert wanted is not None
     assert sizing.plan is not None
-    assert sizing.plan.settings.executors == wanted[0]
-    highest = next(max_rate for executors, max_rate, _ in sizing.curve if executors == wanted[0])
+    assert sizing.plan.executors == wanted[0]
+    highest = next(line.max_rate for line in sizing.curve if line.executors == wanted[0])
     assert highest == pytest.approx(wanted[1], rel=0.005)
 
 
 def test_both_ends_keep_the_constraint_and_the_fastest_is_faster():
     sizing = size_microbatch(PROFILE, question(statistic="q0.95"))
-    plan, fastest = sizing.plan, sizing.fastest
+    plan, fastest = sizing.plan, sizing.ends.latency
     assert plan is not None
     assert fastest is not None
-    assert fastest.statistic_s < plan.statistic_s <= 0.93 * 3.0
-    assert fastest.batch.utilisation <= 0.85 + 1e-9
+    assert fastest.metric_s < plan.metric_s <= 0.93 * 3.0
+    assert fastest.util["batch"] <= 0.85 + 1e-9
     assert plan.max_rate > fastest.max_rate >= 200_000
 
 
@@ -80,14 +80,14 @@ def test_varying_batches_cost_rate():
     varying = MicroBatchProfile(f0_s=0.25, c_in_s=2e-5, c_sh_s=1e-5, alpha=3.0, cv=0.1, sd_s=0.3)
     plan = size_microbatch(varying, question(statistic="q0.99")).plan
     assert plan is not None
-    assert plan.statistic_s <= 0.93 * 3.0
-    assert plan.settings.executors >= 5
-    assert plan.settings.trigger_s < 1.5 or plan.max_rate < steady
+    assert plan.metric_s <= 0.93 * 3.0
+    assert plan.executors >= 5
+    assert plan.trigger_s < 1.5 or plan.max_rate < steady
 
 
 def test_nearest_constraint_and_nearest_rate_are_feasible_and_less_is_not():
     tight = question(constraint_s=0.3)
-    answer = size_microbatch(PROFILE, tight).infeasibility
+    answer = size_microbatch(PROFILE, tight).infeasible
     assert answer is not None
     assert answer.limit == "fixed time of a batch"
     nearest = answer.nearest_constraint_s
@@ -96,7 +96,7 @@ def test_nearest_constraint_and_nearest_rate_are_feasible_and_less_is_not():
     assert size_microbatch(PROFILE, question(constraint_s=nearest * 0.999)).plan is None
 
     busy = question(rate=1e7, max_executors=4)
-    answer = size_microbatch(PROFILE, busy).infeasibility
+    answer = size_microbatch(PROFILE, busy).infeasible
     assert answer is not None
     assert (answer.limit, answer.nearest_constraint_s) == ("cores", None)
     assert answer.nearest_rate is not None
@@ -105,7 +105,7 @@ def test_nearest_constraint_and_nearest_rate_are_feasible_and_less_is_not():
 
 
 def test_watermark_delay_longer_than_the_constraint_is_the_limit():
-    answer = size_microbatch(PROFILE, question(watermark_delay_s=10.0)).infeasibility
+    answer = size_microbatch(PROFILE, question(watermark_delay_s=10.0)).infeasible
     assert answer is not None
     assert answer.limit == "watermark delay"
     assert answer.nearest_rate is None
@@ -114,7 +114,7 @@ def test_watermark_delay_longer_than_the_constraint_is_the_limit():
 
 
 def test_few_input_partitions_are_the_limit_whatever_the_executors():
-    answer = size_microbatch(PROFILE, question(rate=300_000, input_partitions=4)).infeasibility
+    answer = size_microbatch(PROFILE, question(rate=300_000, input_partitions=4)).infeasible
     assert answer is not None
     assert answer.limit == "input partitions"
 
@@ -178,14 +178,14 @@ def test_fewer_waves_do_not_make_the_fixed_time_vanish():
     assert size_microbatch(profile, question(rate=1_000, constraint_s=0.3)).plan is None
     plan = size_microbatch(profile, question(rate=1_000, constraint_s=2.0)).plan
     assert plan is not None
-    assert plan.batch.batch_s > 0.25
+    assert plan.batch_s > 0.25
 
 
 def test_rows_that_cost_next_to_nothing_leave_every_figure_finite():
     plan = size_microbatch(MicroBatchProfile(f0_s=0.1, c_in_s=1e-320), question()).plan
     assert plan is not None
     json.dumps(plan.to_dict(), allow_nan=False)
-    assert plan.settings.max_rows_per_trigger is None
+    assert plan.max_rows_per_trigger is None
 
 
 def test_a_thousand_executors_are_tried_within_a_request():
@@ -197,5 +197,5 @@ def test_a_thousand_executors_are_tried_within_a_request():
 
 def test_partitions_are_the_limit_where_more_cores_would_not_help():
     sizing = size_microbatch(PROFILE, question(rate=1e7, input_partitions=1, cores_per_executor=1))
-    assert sizing.infeasibility is not None
-    assert sizing.infeasibility.limit == "input partitions"
+    assert sizing.infeasible is not None
+    assert sizing.infeasible.limit == "input partitions"

@@ -11,7 +11,8 @@ import pytest
 
 from engine.errors import DocumentError
 from engine.order_statistics import gumbel_maximum, normal_maximum
-from engine.planner.latency import LatencyOptions, StageLatency, StageSettings, evaluate_latency
+from engine.planner.latency import LatencyOptions, StageLatency, evaluate_latency
+from engine.planner.plan import StageSettings
 from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
 from tests.engine.planner.stages import NODE, SESSIONS, WINDOWS, WORD
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.errors import DocumentError
+from engine.planner.latency import LatencyOptions, evaluate_latency
 from engine.planner.profile import StageProfile
 from engine.planner.rounds import StageRound, round_rates, size_rounds, split_constraint
 from tests.engine.planner.stages import NODE, WORD
@@ -98,19 +98,24 @@ def test_plans_of_rounds_keep_the_constraint_together(statistic: str) -> None:
     rounds = [StageRound("words", WORD, 0.05), StageRound("ranks", rank, after=(0,))]
     question = {"rate": 3e5, "max_nodes": 20, "constraint_s": 2.0, "statistic": statistic, "max_m": 3, "max_r": 3}
     sizing = size_rounds(rounds, NODE, **question)
-    assert sizing.is_feasible
-    assert sizing.rates == pytest.approx((3e5, 1.2e5))
-    latencies = [one.plan.latency for one in sizing.sizings if one.plan is not None]
+    assert sizing.feasible
+    assert tuple(part.rate for part in sizing.rounds) == pytest.approx((3e5, 1.2e5))
+    options = LatencyOptions.of_statistic(statistic)
+    latencies = [
+        evaluate_latency(item.profile, NODE, part.rate, part.sizing.plan.settings, options)
+        for item, part in zip(rounds, sizing.rounds, strict=True)
+        if part.sizing.plan is not None
+    ]
     z = 0.0 if statistic == "mean" else 2.3263478740408408
     mean, variance = sum(one.mean or 0.0 for one in latencies), sum(one.var or 0.0 for one in latencies)
     assert mean + z * math.sqrt(variance) <= 2.0
-    assert [item["name"] for item in sizing.to_dict()["rounds"]] == ["words", "ranks"]
+    assert [part.name for part in sizing.rounds] == ["words", "ranks"]
     assert sizing.nodes is not None
-    assert not replace(sizing, max_nodes=sizing.nodes - 1).is_feasible
+    assert not size_rounds(rounds, NODE, **question | {"max_nodes": sizing.nodes - 1}).feasible
 
 
 def test_rounds_that_cannot_keep_the_constraint_have_no_plan() -> None:
     rounds = [StageRound("words", WORD, 0.05), StageRound("more words", WORD, after=(0,))]
     sizing = size_rounds(rounds, NODE, rate=3e5, max_nodes=20, constraint_s=0.01, max_m=3, max_r=3)
-    assert not sizing.is_feasible
+    assert not sizing.feasible
     assert sizing.nodes is None

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.planner.latency import LatencyOptions, StageSettings
+from engine.planner.latency import LatencyOptions
+from engine.planner.plan import StageSettings
 from engine.planner.profile import NodeHardware, StageProfile
 from engine.planner.search import SearchLimits, StageSearch
 from tests.engine.planner.stages import NODE, SESSIONS, WINDOWS, WORD

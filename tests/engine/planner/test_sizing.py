@@ -10,9 +10,10 @@ import pytest
 
 from engine.errors import DocumentError
 from engine.planner.latency import LatencyOptions, evaluate_latency
+from engine.planner.plan import StageSizing
 from engine.planner.profile import NodeHardware
 from engine.planner.search import SearchLimits
-from engine.planner.sizing import StageSizing, size_stage
+from engine.planner.sizing import size_stage
 from tests.engine.planner.stages import NODE, SESSIONS, WINDOWS, WORD
 
 FEW = SearchLimits(max_m=4, max_r=4)
@@ -29,7 +30,7 @@ def test_plan_keeps_aim_ceiling_and_headroom(profile: Any, statistic: str) -> No
     question = {"rate": 5e5, "max_nodes": 30, "constraint_s": 2.0, "statistic": statistic, "headroom": 0.1}
     sizing = size_stage(profile, NODE, limits=FEW, with_curves=False, **question)
     assert sizing.plan is not None
-    for plan in (sizing.plan, sizing.fastest):
+    for plan in (sizing.plan, sizing.ends.latency):
         assert plan is not None
         assert plan.max_rate * 0.9 >= 5e5 * (1 - 1e-9)
         for rate in (5e5, plan.max_rate):
@@ -38,15 +39,15 @@ def test_plan_keeps_aim_ceiling_and_headroom(profile: Any, statistic: str) -> No
             )
             assert latency.metric is not None and latency.metric <= 0.93 * 2.0
             assert max(latency.util.values()) <= 0.85
-    assert sizing.fastest is not None
-    assert sizing.fastest.latency.metric <= sizing.plan.latency.metric
-    assert sizing.plan.max_rate >= sizing.fastest.max_rate * 0.99
+    assert sizing.ends.latency is not None
+    assert sizing.ends.latency.metric_s <= sizing.plan.metric_s
+    assert sizing.plan.max_rate >= sizing.ends.latency.max_rate * 0.99
 
 
 def test_one_node_less_is_not_enough() -> None:
     plan = sized().plan
     assert plan is not None
-    assert sized(max_nodes=plan.settings.nodes - 1).plan is None
+    assert sized(max_nodes=plan.nodes - 1).plan is None
 
 
 def test_answer_has_the_agreed_layout() -> None:
@@ -75,19 +76,19 @@ def test_nodes_of_many_cores_run_as_many_threads() -> None:
     plan = size_stage(WORD, replace(NODE, n=16), **question).plan
     few = size_stage(WORD, replace(NODE, n=16), max_m=3, max_r=3, **question).plan
     assert plan is not None and few is not None
-    assert plan.settings.mappers + plan.settings.reducers > 12
-    assert plan.settings.nodes < few.settings.nodes
+    assert plan.mappers + plan.reducers > 12
+    assert plan.nodes < few.nodes
 
 
 def test_first_node_has_no_curve_of_one_less() -> None:
-    curves = sized(rate=1e3, with_curves=True).curves
+    curves = sized(rate=1e3, with_curves=True).curve
     assert [curve.nodes for curve in curves] == [1, 2]
 
 
 def test_intervals_are_round_numbers() -> None:
     plan = sized().plan
     assert plan is not None
-    for seconds in (plan.settings.b_in_s, plan.settings.b_sh_s, plan.settings.b_ch_s):
+    for seconds in (plan.b_in_s, plan.b_sh_s, plan.b_ch_s):
         assert float(f"{seconds:.4g}") == pytest.approx(seconds, rel=1e-12)
 
 
@@ -97,12 +98,12 @@ def test_intervals_are_round_numbers() -> None:
 )
 def test_question_without_a_plan_says_which_limit_is_in_the_way(changes: dict[str, Any], limit: str) -> None:
     sizing = sized(**changes)
-    assert sizing.plan is None and sizing.infeasibility is not None
-    assert sizing.infeasibility.limit == limit
+    assert sizing.plan is None and sizing.infeasible is not None
+    assert sizing.infeasible.limit == limit
 
 
 def test_nearest_rate_and_nearest_constraint_have_plans() -> None:
-    lack = sized(constraint_s=0.1, max_nodes=10).infeasibility
+    lack = sized(constraint_s=0.1, max_nodes=10).infeasible
     assert lack is not None and lack.nearest_rate is not None and lack.nearest_constraint_s is not None
     assert lack.nearest_rate < 1e6 and lack.nearest_constraint_s > 0.1
     assert sized(constraint_s=0.1, max_nodes=10, rate=lack.nearest_rate).plan is not None
@@ -112,13 +113,13 @@ def test_nearest_rate_and_nearest_constraint_have_plans() -> None:
 
 def test_rate_that_is_met_from_below_alone_has_a_plan_and_its_fastest_keeps_the_aim() -> None:
     sizing = size_stage(WORD, NODE, rate=419e3, max_nodes=4, constraint_s=0.5, with_curves=False)
-    assert sizing.plan is not None and sizing.fastest is not None
-    assert sizing.plan.max_rate >= sizing.question.target_rate
-    assert sizing.fastest.latency.metric <= sizing.question.aim_s
+    assert sizing.plan is not None and sizing.ends.latency is not None
+    assert sizing.plan.max_rate >= 419e3
+    assert sizing.ends.latency.metric_s <= sizing.aim_s
 
 
 def test_rate_beyond_all_nodes_has_no_nearest_constraint() -> None:
-    lack = sized(rate=5e6).infeasibility
+    lack = sized(rate=5e6).infeasible
     assert lack is not None
     assert lack.nearest_constraint_s is None
     assert lack.nearest_rate is not None and lack.nearest_rate > 1e6
@@ -163,8 +164,8 @@ def test_every_fault_of_a_question_is_told() -> None:
 def test_upper_bound_of_a_quantile_takes_more_nodes() -> None:
     quantile, bound = sized(statistic="q0.99"), sized(statistic="q0.99", is_bound=True)
     assert quantile.plan is not None and bound.plan is not None
-    assert bound.plan.settings.nodes >= quantile.plan.settings.nodes
-    assert bound.plan.latency.metric > quantile.plan.latency.metric * 0.9
+    assert bound.plan.nodes >= quantile.plan.nodes
+    assert bound.plan.metric_s > quantile.plan.metric_s * 0.9
 
 
 def test_fault_of_a_ceiling_names_both_its_bounds() -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.planner.latency import StageSettings, evaluate_latency
+from engine.planner.latency import evaluate_latency
+from engine.planner.plan import StageSettings
 from engine.planner.profile import StageProfile
 from engine.simulation.run import TooLargeError
 from lab.benchmarks import planner_figures, planner_model, planner_plans

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from apps.pages.resource_plans.charts import CurveChart, OperatingPoint
+from engine.planner.plan import BindingLimit, StageAtRate, StageCurve, StageEnds, StagePlan, StageSizing
 
 
-def answer(*curves: tuple[int, list[tuple[float, float | None]]]) -> dict[str, Any]:
-    return {
-        "rate": 100.0,
-        "constraint_s": 1.0,
-        "statistic": "mean",
-        "plan": {"nodes": 2},
-        "curve": [{"nodes": nodes, "max_rate": 120.0, "points": points} for nodes, points in curves],
-    }
+def answer(*curves: tuple[int, list[tuple[float, float | None]]]) -> StageSizing:
+    plan = StagePlan(
+        2, 1, 1, 0.01, 0.1, 0.1, max_rate=120.0, headroom=0.2, mean_s=0.2, metric_s=0.2, util={}, phases=(),
+        binding=BindingLimit("cpu", 0.85, 0.85), at_max_rate=StageAtRate(0.3, 0.3, {}),
+    )  # fmt: skip
+    return StageSizing(
+        feasible=True, constraint_s=1.0, aim_s=0.93, statistic="mean", is_bound=False, rate=100.0, plan=plan,
+        ends=StageEnds(plan, None), curve=tuple(StageCurve(nodes, 120.0, tuple(points)) for nodes, points in curves),
+        infeasible=None, model="12-phase improved", plan_s=0.0, duration_s=0.0,
+    )  # fmt: skip
 
 
 def test_curve_that_ends_where_a_resource_is_full_rises_upright() -> None:
