@@ -139,7 +139,7 @@ class Record:
         faults: list[Fault] = []
         record = cls.read(document, "", "", faults)
         if record is None:
-            raise DocumentError(faults, cls.TITLE)
+            raise DocumentError(faults, cls.TITLE.removeprefix("a ").removeprefix("an "))
         return record
 
     @classmethod
@@ -181,13 +181,15 @@ class Record:
         try:
             return handler(value)
         except ValidationError as error:
-            raise ValidationError.from_exception_data("record", list(cls._named(error))) from None
+            raise ValidationError.from_exception_data("record", list(cls._named(error, value))) from None
 
     @classmethod
-    def _named(cls, error: ValidationError) -> Iterator[InitErrorDetails]:
-        """The problems of a reading; of this record's own fields in its words."""
+    def _named(cls, error: ValidationError, document: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
+        """The problems of a reading, in the order of the document; of this record's own fields in its words."""
         names = [field.name for field in fields(cls)]
-        for problem in error.errors(include_url=False):
+        places = {name: place for place, name in enumerate(document)}
+        problems = error.errors(include_url=False)
+        for problem in sorted(problems, key=lambda problem: places.get(problem["loc"][0], len(places))):
             name, kind = str(problem["loc"][-1]), problem["type"]
             text = None
             if len(problem["loc"]) == 1 and kind == "missing":

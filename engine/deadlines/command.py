@@ -22,7 +22,7 @@ class _Task(Record):
 
     deadline: Annotated[_Instant, Words("when it is due")]
     cost: Annotated[float, Number(least=0, most=_MAX_VALUE), Words("processing time")]
-    weight: Annotated[float, Number(above=0, most=_MAX_VALUE), Words("what it is worth in time; 1")] = 0.0
+    weight: Annotated[float | None, Number(above=0, most=_MAX_VALUE), Words("what it is worth in time; 1")] = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     Where a task has a weight, of a subset of large `weight`; the best one weighs at most `short` more.
     """
     problem = _Problem.parse(document)
-    weighted = any(task.weight for task in problem.tasks)
+    weighted = any(task.weight is not None for task in problem.tasks)
     tasks = [Task(task.deadline, task.cost, task.weight or 1.0) for task in problem.tasks]
     subset = (weightiest_subset if weighted else largest_subset)(tasks, problem.now)
     answer = {"size": subset.size, "total_cost": subset.cost, "kept": list(subset.kept)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Enumeration, Number, String
+from engine.fields import Enumeration, ListOf, Number, String
 from engine.order_statistics import gumbel_maximum, normal_maximum
 from engine.planner.kernel import bridge_wait, queue_wait
 from engine.planner.latency import (
@@ -50,9 +50,7 @@ class _Stage(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LatencyQuestion(LatencyOptions, _Stage):
-    TITLE: ClassVar[str] = "latency question"
-
+class _SettledStage(_Stage):
     rate: Annotated[_Positive, Words("input rate of the whole cluster, tuples/s")]
     S: Annotated[_Count, Words("nodes")]
     M: Annotated[_Threads, Words("mapper threads per node")]
@@ -60,6 +58,12 @@ class _LatencyQuestion(LatencyOptions, _Stage):
     B_in: Annotated[_Positive, Words("interval of input batches, s")]
     B_sh: Annotated[_Positive, Words("interval of shuffle batches, s")]
     B_ch: Annotated[_Positive, Words("interval of polls, s")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LatencyQuestion(LatencyOptions, _SettledStage):
+    TITLE: ClassVar[str] = "latency question"
+
     variant: Annotated[str, Enumeration(VARIANTS)] = "paper"
 
 
@@ -238,8 +242,8 @@ def _size_rounds(document: Mapping[str, Any]) -> dict[str, Any]:
     return size_rounds(rounds, asked.hardware, **vars(asked.question)).to_dict()
 
 
-_Amounts = Annotated[tuple[_Amount, ...], ItemCount(1)]
-_Edge = Annotated[tuple[Annotated[int, Number(least=0, whole=True)], ...], ItemCount(2, 2)]
+_Amounts = Annotated[list[float] | None, ListOf(Number(least=0), least=1)]
+_Edges = Annotated[list[list[int]] | None, ListOf(ListOf(Number(least=0, whole=True), least=2, most=2))]
 
 
 @dataclass(frozen=True)
@@ -247,16 +251,16 @@ class _Split(Record):
     TITLE: ClassVar[str] = "split"
 
     total: Annotated[_Positive, Words("constraint of all rounds, s")]
-    weights: Annotated[_Amounts, Words("what each round needs, for a constraint on the mean")] = ()
-    means: Annotated[_Amounts, Words("mean of each round, for a constraint on a quantile")] = ()
-    variances: Annotated[_Amounts, Words("variance of each round")] = ()
-    z: Annotated[float, Number(), Words("deviations between mean and quantile")] = math.nan
-    edges: Annotated[tuple[_Edge, ...] | None, Words("pairs of rounds; null: a chain")] = None
+    weights: Annotated[_Amounts, Words("what each round needs, for a constraint on the mean")] = None
+    means: Annotated[_Amounts, Words("mean of each round, for a constraint on a quantile")] = None
+    variances: Annotated[_Amounts, Words("variance of each round")] = None
+    z: Annotated[float | None, Number(), Words("deviations between mean and quantile")] = None
+    edges: Annotated[_Edges, Words("pairs of rounds; a chain")] = None
 
     def find_faults(self) -> Iterator[Fault]:
         """Neither or both ways of splitting, weights of nothing."""
-        given = {"means": bool(self.means), "variances": bool(self.variances), "z": not math.isnan(self.z)}
-        for name, is_given in given.items():
+        for name in ("means", "variances", "z"):
+            is_given = getattr(self, name) is not None
             if self.weights and is_given:
                 yield Fault(name, f"{name} does not stand beside weights; allowed: one way of splitting")
             elif not self.weights and not is_given:
@@ -271,4 +275,4 @@ def split_command(document: Any, options: Mapping[str, Any]) -> list[float]:
     edges = None if asked.edges is None else [(begin, end) for begin, end in asked.edges]
     if asked.weights:
         return split_constraint(asked.total, asked.weights, edges=edges)
-    return split_constraint(asked.total, asked.means, asked.variances, asked.z, edges)
+    return split_constraint(asked.total, asked.means or [], asked.variances, asked.z or 0.0, edges)
