@@ -28,7 +28,7 @@ class _Call(Record):
     """Arguments of a function; `answer` calls it."""
 
     def answer(self) -> Any:
-        """What the function gives."""
+        """Result of the function."""
         raise NotImplementedError
 
 

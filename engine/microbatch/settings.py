@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from engine.fields import Number
 from engine.microbatch.model import BatchLatency, BatchModel, coefficients
@@ -63,7 +63,7 @@ class MicroBatchProfile(Record):
 
 @dataclass(frozen=True)
 class SparkChoice(Record):
-    """What is chosen for a Spark query: executors, partitions, trigger."""
+    """Executors, partitions and trigger of a Spark query."""
 
     TITLE: ClassVar[str] = "Spark settings"
 
@@ -201,6 +201,7 @@ def setting_effects(
         before = getattr(settings, name)
         for after in sorted({value for value in candidates if value > 0 and value != before}):
             fixed = settings.stateful and name in FIXED_BY_CHECKPOINT
-            latency = predict_latency(profile, replace(settings, **{name: after}), rate, statistic)
+            changes: dict[str, Any] = {name: after}
+            latency = predict_latency(profile, replace(settings, **changes), rate, statistic)
             effects.append(SettingEffect(name, before, after, latency, "new checkpoint" if fixed else "restart"))
     return effects

@@ -104,6 +104,10 @@ def test_fault_names_field_value_and_what_is_allowed(document: Any, path: str, w
     assert faults_of(document) == {path: words}
 
 
+def test_faults_come_in_the_order_of_the_document() -> None:
+    assert list(faults_of({"speed": 3, "pace": 1, "seats": 0})) == ["speed", "pace", "seats", "legs"]
+
+
 def test_faults_within_another_document_have_its_path() -> None:
     faults: list[Fault] = []
     assert Leg.read({"to": "x", "length_m": -1}, "trip", 2, faults) is None

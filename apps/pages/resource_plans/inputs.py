@@ -64,7 +64,7 @@ class InputSpec:
 
     @property
     def kind(self) -> Number:
-        """What is allowed, in the form's unit."""
+        """Bounds in the unit of the form."""
         return _BOUNDS.get(self.path) or shown_kind(self.field)
 
 

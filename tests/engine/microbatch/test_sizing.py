@@ -16,7 +16,7 @@ from engine.microbatch.settings import (
     profile_of_fit,
     setting_effects,
 )
-from engine.microbatch.sizing import MicroBatchQuestion, size_microbatch
+from engine.microbatch.sizing import MicroBatchQuestion, MicroBatchSizing, size_microbatch
 
 PROFILE = MicroBatchProfile(f0_s=0.25, c_in_s=2e-5, c_sh_s=1e-5, alpha=3.0, cv=0.1)
 
@@ -67,6 +67,7 @@ def test_plan_agrees_with_a_search_over_triggers(changed: dict[str, Any]):
 
 def test_both_ends_keep_the_constraint_and_the_fastest_is_faster():
     sizing = size_microbatch(PROFILE, question(statistic="q0.95"))
+    assert MicroBatchSizing.parse(sizing.to_dict()) == sizing
     plan, fastest = sizing.plan, sizing.ends.latency
     assert plan is not None
     assert fastest is not None

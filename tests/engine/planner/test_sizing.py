@@ -51,7 +51,9 @@ def test_one_node_less_is_not_enough() -> None:
 
 
 def test_answer_has_the_agreed_layout() -> None:
-    answer = json.loads(json.dumps(sized(with_curves=True).to_dict(), allow_nan=False))
+    sizing = sized(with_curves=True)
+    answer = json.loads(json.dumps(sizing.to_dict(), allow_nan=False))
+    assert StageSizing.parse(answer) == sizing
     assert {"feasible", "constraint_s", "aim_s", "statistic", "rate", "plan", "ends", "curve", "infeasible", "model",
             "duration_s"} <= answer.keys()  # fmt: skip
     assert (answer["feasible"], answer["aim_s"], answer["infeasible"]) == (True, 0.93, None)
