@@ -79,9 +79,6 @@ REPEATED_CLASSES = {
     "StaticTable": "a table to join with: the engine's, and its row",
 }
 
-#: Modules that may keep a name against the rules, and why.
-EXEMPT_MODULES = {"apps/rollouts/learned": "the statistics that rollouts learned: the field's own word for them"}
-
 _INDIRECT = ("How", "What", "Whatever", "Who", "Whoever", "Whose")
 _SUPERLATIVE = re.compile(r"_?(MOST|LEAST)_[A-Z0-9_]+")
 _WORD = re.compile(r"[a-z]+")
@@ -124,8 +121,6 @@ def _module_faults(path: Path) -> Iterator[str]:
     The last word is the noun; words before it may be of any kind (`refined_config`), but no replaced ones.
     """
     name = path.parent.name if path.stem == "__init__" else path.stem
-    if path.parent.as_posix() in EXEMPT_MODULES and path.stem == "__init__":
-        return
     words = _WORD.findall(name.removeprefix("test_"))
     for word in words:
         if word in REPLACED:

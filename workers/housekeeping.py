@@ -8,8 +8,7 @@ from apps.connections.polls import polls_purge
 from apps.core.rest.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.calibration import calibrations_purge
-from apps.estimates.refresh import estimate_refresh_all
-from apps.estimates.retention import estimates_of_telemetry_thin
+from apps.estimates.refresh import estimate_refresh_all, estimates_of_telemetry_thin
 from apps.estimates.services import document_estimates_purge
 from apps.exports.notices import decision_notices_purge
 from apps.incidents.services import incidents_purge

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.db.models import Model
+from django.urls import URLPattern, URLResolver
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
@@ -29,7 +30,7 @@ from apps.connections.serializers import (
 from apps.connections.uploads import upload_store
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, Router
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.jobs.api import job_response
@@ -129,3 +130,10 @@ class ImportedJobViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMi
 
     def get_queryset(self) -> Any:
         return jobs_listed()
+
+
+router = Router()
+router.register("connections", ConnectionViewSet, basename="connection")
+router.register("imported-jobs", ImportedJobViewSet, basename="imported-job")
+
+urlpatterns: list[URLPattern | URLResolver] = list(router.urls)

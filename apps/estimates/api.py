@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import Count, Q
 from django.shortcuts import get_object_or_404
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
@@ -18,7 +19,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Missing
-from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.api import ApiMixin, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.estimates.accuracy import accuracy_report
 from apps.estimates.choices import DecidedBy, RunOrigin
@@ -437,3 +438,18 @@ class CalibrationViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMi
 
     def get_queryset(self) -> Any:
         return calibrations_listed()
+
+
+router = Router()
+router.register("estimates/documents", DocumentEstimateViewSet, basename="document-estimate")
+router.register("accuracy/unscored", UnscoredViewSet, basename="unscored")
+router.register("accuracy", AccuracyViewSet, basename="accuracy")
+router.register("calibrations", CalibrationViewSet, basename="calibration")
+router.register("objectives", ObjectiveViewSet, basename="objective")
+router.register("estimates", EstimateViewSet, basename="estimate")
+
+urlpatterns = [
+    path("queries/<int:pk>/estimate", QueryEstimateView.as_view(), name="query-estimate"),
+    path("accuracy/simulations", SimulationView.as_view(), name="accuracy-simulation"),
+    *router.urls,
+]

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import models, transaction
 from django.db.models.signals import post_delete, post_save
+from django.utils import timezone
 
 from apps.core.clock import shared_now
 from apps.core.errors import SluiceError
@@ -20,7 +22,7 @@ from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster, Link, Node
-from apps.jobs.models import FINISHED, Job, JobKind
+from apps.jobs.models import FINISHED, Job, JobKind, JobState
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query
@@ -34,11 +36,19 @@ __all__ = [
     "connect",
     "estimate_refresh",
     "estimate_refresh_all",
+    "estimates_of_telemetry_thin",
     "live_estimates_refresh",
     "refresh_by_telemetry",
     "refresh_paused",
     "telemetry_pace",
 ]
+
+# (older than, one per); what is older than the last is dropped
+_STEPS = (
+    (timedelta(hours=2), timedelta(minutes=10)),
+    (timedelta(days=2), timedelta(hours=1)),
+    (timedelta(days=30), None),
+)
 
 
 _log = logging.getLogger(__name__)
@@ -214,3 +224,27 @@ def _is_recalibrated(row: QueryEstimate, calibrations: Mapping[CalibrationGroup,
         return True
     sides = ((now.factors.lower, applied["lower"]), (now.factors.upper, applied["upper"]))
     return _age_s(row.run) >= MIN_PACE_S and any(abs(value - before) > _MOVED * before for value, before in sides)
+
+
+def estimates_of_telemetry_thin(now: datetime | None = None) -> int:
+    """Keep all of two hours, one per ten minutes of two days, one per hour of thirty days, and each cluster's newest;
+    returns how many runs are gone. Their jobs go when they are two hours old, unless they failed.
+    """
+    present = now or timezone.now()
+    old = EstimateRun.objects.filter(by_telemetry=True, created_at__lt=present - _STEPS[0][0])
+    gone: list[int] = []
+    taken: set[tuple[int, timedelta, float]] = set()
+    newest: set[int] = set()
+    for pk, cluster, at in old.order_by("-created_at", "-pk").values_list("pk", "cluster_id", "created_at").iterator():
+        step = [each for age, each in _STEPS if at < present - age][-1]
+        place = (cluster, step, at.timestamp() // step.total_seconds()) if step else None
+        if (place is None or place in taken) and cluster in newest:
+            gone.append(pk)
+        elif place:
+            taken.add(place)
+        newest.add(cluster)
+    for i in range(0, len(gone), 500):
+        EstimateRun.objects.filter(pk__in=gone[i : i + 500]).delete()
+    jobs = Job.objects.filter(kind=JobKind.ESTIMATE, state=JobState.SUCCEEDED, params__has_key="by_telemetry")
+    jobs.filter(finished_at__lt=present - _STEPS[0][0]).delete()
+    return len(gone)

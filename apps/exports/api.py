@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponse
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.negotiation import BaseContentNegotiation
@@ -99,3 +100,9 @@ def _asked(request: Request) -> dict[str, str]:
     if faults:
         raise Malformed(faults[0].message[0].upper() + faults[0].message[1:] + ".", faults)
     return asked
+
+
+urlpatterns = [
+    path("admissions/<uuid:pk>/export", AdmissionExportView.as_view(), name="admission-export"),
+    path("placements/<uuid:pk>/export", PlacementExportView.as_view(), name="placement-export"),
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
@@ -12,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, Router
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
 from apps.incidents.filters import IncidentFilter
@@ -65,3 +66,12 @@ class IncidentRoutingView(ApiMixin, APIView):
         cluster = cluster_by_slug(slug)
         routing = incident_routing_update(cluster=cluster, **read_body(IncidentRoutingSerializer, request))
         return Response(IncidentRoutingSerializer(routing).data)
+
+
+router = Router()
+router.register("incidents", IncidentViewSet, basename="incident")
+
+urlpatterns = [
+    path("clusters/<str:slug>/incident-routing", IncidentRoutingView.as_view(), name="incident-routing"),
+    *router.urls,
+]

@@ -20,7 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import REVIEW
 from apps.core.errors import Conflict, Forbidden, Malformed
-from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.api import ApiMixin, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
@@ -32,7 +32,6 @@ from apps.kubernetes.selectors import reviews_listed
 from apps.kubernetes.services import review_answer
 
 __all__ = ["AdmissionWebhook", "KubernetesReviewViewSet"]
-
 
 MAX_MANIFEST = 3_000_000  # characters; an object in Kubernetes has 1.5 MB at most
 MAX_MANIFEST_WAIT_S = 120
@@ -187,3 +186,9 @@ def _answer(uid: str, *, allowed: bool, message: str, warnings: Any = (), code: 
     status = {"code": 200, "message": message} if allowed else {"code": code, "reason": "Forbidden", "message": message}
     response = {"uid": uid, "allowed": allowed, "status": status, **({"warnings": list(warnings)} if warnings else {})}
     return {"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+router = Router()
+router.register("kubernetes-reviews", KubernetesReviewViewSet, basename="kubernetes-review")
+
+urlpatterns = router.urls

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.shortcuts import get_object_or_404
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, viewsets
@@ -17,7 +18,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Impossible
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, Router
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
@@ -181,3 +182,16 @@ class QueryBasisView(ApiMixin, APIView):
         query = get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
         version = version_current(query)
         return Response({"query": query.name, "version": version.number, **query_basis(version).as_dict()})
+
+
+router = Router()
+router.register("predictions", PredictionViewSet, basename="prediction")
+router.register("observed-executions", ExecutionViewSet, basename="observed-execution")
+router.register("model-versions", ModelVersionViewSet, basename="model-version")
+router.register("fine-tunings", FineTuningViewSet, basename="fine-tuning")
+
+urlpatterns = [
+    path("predictions/accuracy", PredictionAccuracyView.as_view(), name="prediction-accuracy"),
+    path("queries/<int:pk>/basis", QueryBasisView.as_view(), name="query-basis"),
+    *router.urls,
+]

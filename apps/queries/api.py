@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Model
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, viewsets
@@ -20,7 +21,7 @@ from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, Router
 from apps.core.rest.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.rest.serializers import read_body
@@ -328,3 +329,12 @@ def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
     elif "time_column" not in values:
         raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
     return arrivals_create_from_upload(**UploadedTrace.split(values))
+
+
+router = Router()
+router.register("queries", QueryViewSet, basename="query")
+router.register("arrivals", ArrivalViewSet, basename="arrivals")
+urlpatterns = [
+    path("clusters/<str:slug>/document", ClusterDocumentView.as_view(), name="cluster-document"),
+    *router.urls,
+]

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, Router
 from apps.core.viewsets import ServiceViewSet
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
@@ -180,3 +180,12 @@ class WebhookViewSet(ServiceViewSet):
 
 def _shown(pk: Any) -> Any:
     return ReportDetailSerializer(reports_listed().get(pk=pk)).data
+
+
+router = Router()
+router.register("reports", ReportViewSet, basename="report")
+router.register("report-definitions", DefinitionViewSet, basename="report-definition")
+router.register("report-schedules", ScheduleViewSet, basename="report-schedule")
+router.register("webhooks", WebhookViewSet, basename="webhook")
+
+urlpatterns = router.urls

@@ -17,7 +17,7 @@ from apps.reports.blocks import (
     ReportTable,
     ReportText,
 )
-from apps.reports.drawings.charts import excess_strips
+from apps.reports.drawings import excess_strips
 from apps.ui.numbers import MISSING, Quantity, cps, money, percent, ratio, seconds
 from engine.words import counted
 

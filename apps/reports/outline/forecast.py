@@ -9,8 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
-from apps.reports.drawings.charts import Curve, Plot
-from apps.reports.drawings.ink import Drawing
+from apps.reports.drawings import Curve, Drawing, Plot
 from apps.reports.notation import local_time
 from apps.ui.numbers import MISSING, money, percent, scaled, seconds, seconds_range, significant
 from engine.words import counted, statistic_text

@@ -9,15 +9,13 @@ from zoneinfo import ZoneInfo
 
 from apps.queries.choices import ObjectiveState
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
-from apps.reports.drawings.charts import Curve, Plot, headroom_bars
-from apps.reports.drawings.ink import Drawing
+from apps.reports.drawings import Curve, Drawing, Plot, headroom_bars
 from apps.reports.notation import local_day
 from apps.ui.numbers import MISSING, percent, seconds, seconds_range, significant
 from apps.ui.svg.scales import nice_ticks
 from engine.words import counted, statistic_text
 
 __all__ = ["latency_blocks", "objective_blocks", "objective_table"]
-
 
 _DRAWN = 24
 _COLUMNS = (

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
-from apps.reports.drawings.charts import Curve, Plot
-from apps.reports.drawings.ink import Drawing, label
+from apps.reports.drawings import Curve, Drawing, Plot, label
 from apps.ui.numbers import MISSING, money, percent, seconds
 from apps.ui.svg.shapes import path, rect
 from engine.words import counted, mix_text

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
 from apps.reports.blocks import Block, ReportHeading, ReportPicture, ReportStats, ReportTable, ReportText
-from apps.reports.drawings.ink import PALETTE, Drawing, key_drawing
+from apps.reports.drawings import PALETTE, Drawing, key_drawing
 from apps.reports.outline.report import report_blocks, title_lines
 from apps.ui.svg.shapes import shape, svg_text
 

@@ -38,7 +38,7 @@ from apps.reports.blocks import (
     ReportTable,
     ReportText,
 )
-from apps.reports.drawings.ink import BOLD, PALETTE, REGULAR, Drawing, key_drawing, load_fonts, state_drawing
+from apps.reports.drawings import BOLD, PALETTE, REGULAR, Drawing, key_drawing, load_fonts, state_drawing
 from apps.reports.outline.report import report_blocks, title_lines
 from apps.ui.svg.shapes import Attribute, Shape
 

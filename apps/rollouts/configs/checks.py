@@ -10,8 +10,8 @@ from typing import Any
 from apps.rollouts.configs.parts import part_of
 from apps.rollouts.configs.versions import PartDraft, ScheduleDraft
 from apps.rollouts.documents import document_of_learned, learned_in
-from apps.rollouts.learned.predictions import PredictedSums, known_operators, predict
 from apps.rollouts.models import RolloutPolicy
+from apps.rollouts.predictions import PredictedSums, known_operators, predict
 from apps.telemetry.ingest.epochs import recorded_epochs
 from apps.telemetry.models import Assignment
 from apps.telemetry.selectors import assignments_adapting

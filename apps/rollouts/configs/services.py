@@ -19,7 +19,7 @@ from apps.rollouts.choices import ConfigOrigin, ConfigState
 from apps.rollouts.configs.checks import WORSE, drafts_check
 from apps.rollouts.configs.versions import PartDraft, ScheduleDraft, config_store, configs_announce, policy_locked
 from apps.rollouts.documents import document_of_learned, learned_in
-from apps.rollouts.learned.watermarks import watermarks_for, watermarks_in
+from apps.rollouts.learned_figures import watermarks_for, watermarks_in
 from apps.rollouts.models import Learned, RefinedConfig, RolloutPolicy
 from apps.telemetry.configs import settings_read
 from apps.telemetry.models import Agent, Assignment, LiveQuery
@@ -29,7 +29,6 @@ from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
 
 __all__ = ["CONFIGS_KEPT", "ConfigRequest", "config_check", "config_create", "configs_purge", "policy_update"]
-
 
 _MAX_WAVES = 10
 

@@ -21,10 +21,14 @@ from apps.rollouts.configs.checks import WORSE, drafts_check
 from apps.rollouts.configs.parts import assignments_refined
 from apps.rollouts.configs.versions import PartDraft, config_store, policy_locked
 from apps.rollouts.documents import document_of_learned, figures_of, learned_in
-from apps.rollouts.learned.operators import learned_operators_store
-from apps.rollouts.learned.predictions import KnownOperators, known_operators
-from apps.rollouts.learned.watermarks import learned_watermarks_store, watermarks_for, watermarks_in
+from apps.rollouts.learned_figures import (
+    learned_operators_store,
+    learned_watermarks_store,
+    watermarks_for,
+    watermarks_in,
+)
 from apps.rollouts.models import Learned, RefinedConfig, RefinedPart, Rollout
+from apps.rollouts.predictions import KnownOperators, known_operators
 from apps.rollouts.rollout.services import rollout_roll_back, rollout_start
 from apps.telemetry.configs import live_served
 from apps.telemetry.ingest.frames import receiver
@@ -41,7 +45,6 @@ __all__ = [
     "watermarks_difference",
     "watermarks_receive",
 ]
-
 
 MIN_GAIN = 0.05  # of the bytes of an epoch
 MIN_CHANGE = 0.20  # of a figure

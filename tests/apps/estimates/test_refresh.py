@@ -8,8 +8,7 @@ import pytest
 from django.test import Client
 
 from apps.estimates.models import EstimateRun
-from apps.estimates.refresh import refresh_by_telemetry, telemetry_pace
-from apps.estimates.retention import estimates_of_telemetry_thin
+from apps.estimates.refresh import estimates_of_telemetry_thin, refresh_by_telemetry, telemetry_pace
 from apps.estimates.selectors import estimate_under_way
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apps.reports.drawings.ink import Drawing
+from apps.reports.drawings import Drawing
 from apps.reports.render.pdf import pdf_drawing
 from apps.ui.svg.axes import shorten, step_data
 from apps.ui.svg.shapes import circle, group, path, picture, place, rect, shape, svg_text, text

@@ -19,8 +19,8 @@ from apps.pages.sources.agents.predictions import AgentPrediction, operator_core
 from apps.pages.sources.agents.tables import NO_CONFIG, STATE_MARKS, AgentLine
 from apps.pages.sources.facts import moment_of
 from apps.rollouts.configs.selectors import configs_by_agent
-from apps.rollouts.learned.predictions import saved_bytes
 from apps.rollouts.models import Learned
+from apps.rollouts.predictions import saved_bytes
 from apps.telemetry.choices import AgentState
 from apps.telemetry.ingest.epochs import epochs_of
 from apps.telemetry.live.pipelines import pipeline_by_digest
@@ -36,7 +36,6 @@ from engine.rollouts.epochs import EpochRow
 from engine.words import counted
 
 __all__ = ["AgentPageFacts", "FactorChange", "PipelineAt"]
-
 
 _PHASES = {
     "startup": "Starting: everything is drained until its first epochs are seen",

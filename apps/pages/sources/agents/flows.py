@@ -11,7 +11,7 @@ from django.db.models import Count, Max, Q, Sum
 
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
-from apps.rollouts.learned.predictions import SavedBytes
+from apps.rollouts.predictions import SavedBytes
 from apps.telemetry.models import LiveQuery
 from apps.ui.numbers import byte_rate, count, percent, seconds, significant
 
@@ -26,7 +26,6 @@ __all__ = [
     "processed_share",
     "saved_share",
 ]
-
 
 #: Event time over which rates are taken.
 RECENT = timedelta(seconds=60)

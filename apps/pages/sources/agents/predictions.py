@@ -13,8 +13,8 @@ from apps.fleet.models import Cluster
 from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agents.tables import AgentLine, factors_of
 from apps.rollouts.documents import source_operators_of
-from apps.rollouts.learned.predictions import aggregated_window_s
 from apps.rollouts.models import Learned, Rollout
+from apps.rollouts.predictions import aggregated_window_s
 from apps.telemetry.configs import fixed_settings, refined_of
 from apps.telemetry.ingest.epochs import epochs_since
 from apps.telemetry.models import Assignment
@@ -37,7 +37,6 @@ __all__ = [
     "bulk_queries",
     "operator_cores",
 ]
-
 
 _MIN_CORES = 0.01  # left for operators: with less, next to nothing is processed
 _EPOCHS = 10  # the newest, that tell what operators use now

@@ -8,8 +8,8 @@ import pytest
 
 from apps.rollouts.configs.selectors import configs_by_agent
 from apps.rollouts.configs.services import ConfigRequest, config_create, policy_update
-from apps.rollouts.learned.predictions import saved_bytes
 from apps.rollouts.models import RefinedConfig, Rollout
+from apps.rollouts.predictions import saved_bytes
 from apps.rollouts.rollout.proposals import learned_receive
 from apps.rollouts.rollout.selectors import rollout_now, rollout_view
 from apps.rollouts.rollout.services import rollout_start

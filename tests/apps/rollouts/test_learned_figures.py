@@ -111,7 +111,7 @@ def test_config_by_hand_includes_watermarks_on_request() -> None:
         "a1": 0.6,
     }
     without = config_create(cluster=fleet.cluster, wish=ConfigRequest({"margin": 0.96}, learned=False), now=fleet.now)
-    assert {name: document.watermarks for name, document in documents(without).items()} == {"*": ()}
+    assert {name: document.watermarks for name, document in documents(without).items()} == {"*": None}
 
 
 def test_invalid_watermarks_are_ignored() -> None:

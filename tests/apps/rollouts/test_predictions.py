@@ -10,7 +10,7 @@ import pytest
 
 from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agents.predictions import RecentLoad
-from apps.rollouts.learned.predictions import KnownOperators, aggregated_window_s, predict
+from apps.rollouts.predictions import KnownOperators, aggregated_window_s, predict
 from apps.rollouts.rollout.proposals import operators_difference
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings

@@ -1,1 +1,0 @@
-"""Vector pictures of reports, drawn once: `reportlab.graphics` writes them into the PDF and as SVG into the page."""
