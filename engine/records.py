@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Final, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict, TypeAdapter, ValidationError
+from pydantic.fields import ComputedFieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
@@ -122,6 +123,7 @@ class Record:
     """Base of every record: a frozen dataclass that is read from JSON and written to it.
 
     `TITLE` names it in faults. `find_faults` gives the faults across its fields, with paths that begin at the record.
+    A property with pydantic's `computed_field` is written, and not read back: words that follow from the fields.
     """
 
     TITLE: ClassVar[str] = "a record"
@@ -157,12 +159,13 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Document that `parse` reads."""
-        return _adapter(type(self)).dump_python(self, mode="json")  # type: ignore[no-any-return]
+        return _adapter(type(self)).dump_python(self, mode="json", by_alias=True)  # type: ignore[no-any-return]
 
     @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """JSON Schema (draft 2020-12) of what `parse` reads."""
-        return _adapter(cls).json_schema(ref_template="#/$defs/{model}")
+    def json_schema(cls, ref_template: str = "#/$defs/{model}", *, of_answer: bool = False) -> dict[str, Any]:
+        """JSON Schema (draft 2020-12) of what `parse` reads, or of what `to_dict` writes."""
+        mode: Literal["serialization", "validation"] = "serialization" if of_answer else "validation"
+        return _adapter(cls).json_schema(ref_template=ref_template, mode=mode)
 
     def find_faults(self) -> Iterator[Fault]:
         """Faults across fields that are each right by themselves."""
@@ -179,7 +182,7 @@ class Record:
         if not isinstance(value, Mapping):
             _refuse([Fault("", f"{cls.TITLE} is {value_words(value)}; allowed: an object")], value)
         try:
-            return handler(value)
+            return handler({name: item for name, item in value.items() if name not in _computed(cls)})
         except ValidationError as error:
             raise ValidationError.from_exception_data("record", list(cls._named(error, value))) from None
 
@@ -251,6 +254,15 @@ def _across(value: Any, path: str) -> Iterator[Fault]:
     elif isinstance(value, Mapping):
         for name, item in value.items():
             yield from _across(item, join_path(path, str(name)))
+
+
+@cache
+def _computed(cls: type) -> frozenset[str]:
+    """Names of what a record writes and does not read."""
+    members = {name: item for base in reversed(cls.__mro__) for name, item in vars(base).items()}
+    return frozenset(
+        name for name, item in members.items() if isinstance(getattr(item, "decorator_info", None), ComputedFieldInfo)
+    )
 
 
 @cache

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
@@ -22,7 +25,6 @@ from apps.admission.serializers import (
     AdmissionDetailSerializer,
     AdmissionSerializer,
     AlternativeSerializer,
-    CurvesSerializer,
     OptionalReasonSerializer,
     ReasonSerializer,
     TrialStartSerializer,
@@ -43,10 +45,28 @@ from apps.fleet.models import Cluster
 from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
+from engine.admission.answer import OutcomeCurves
+from engine.records import Record, Words
 
 __all__ = ["AdmissionViewSet"]
 
 _DECISIONS = dict.fromkeys(("apply", "approve", "decline", "override"), Scope.ADMIT)
+
+
+@dataclass(frozen=True)
+class AdmissionCurves(Record):
+    """Curves of a decision over its horizon: of what changes most. What an outcome does not name is as before.
+
+    Without a verdict there are none yet: null, and no choices.
+    """
+
+    starts_at: Annotated[datetime | None, Words("Moment of the first value.")]
+    step_s: Annotated[float | None, Words("Seconds between two values, of which there are 120 at most.")] = None
+    before: Annotated[OutcomeCurves | None, Words("What runs now.")] = None
+    after: Annotated[OutcomeCurves | None, Words("What would run; null where the query can be placed nowhere.")] = None
+    choices: Annotated[Mapping[str, OutcomeCurves], Words("The outcome of every alternative, by its id.")] = field(
+        default_factory=dict
+    )
 
 
 class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
@@ -100,14 +120,17 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
             )
         return _job_answer(request, admission, job)
 
-    @extend_schema(responses=CurvesSerializer)
+    @extend_schema(responses=AdmissionCurves)
     @action(detail=True, methods=["get"])
     def curves(self, request: Request, pk: str) -> Response:
         """Latencies and loads over the horizon: before, after, and with each alternative."""
         admission = self.get_object()
-        known = admission.curves or {"step_s": None, "before": None, "after": None, "choices": {}}
-        answer = {**known, "starts_at": admission.previewed_at, "after": known["after"] or None}
-        return Response(CurvesSerializer(answer).data)
+        curves = admission.decision_curves
+        if curves is None:
+            return Response(AdmissionCurves(admission.previewed_at).to_dict())
+        after, alternatives = curves.after or None, curves.alternatives
+        answer = AdmissionCurves(admission.previewed_at, curves.step_s, curves.before, after, alternatives)
+        return Response(answer.to_dict())
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,8 @@ from apps.queries.choices import QueryState
 from apps.queries.definitions import query_update
 from apps.queries.lifecycle import placement_move, query_start
 from apps.queries.models import Placement, Query
+from engine.admission.answer import AdmissionDecision
+from engine.admission.changes import Change, NewNode, ObjectiveChange, OperatorMove, rate_share_in, start_s_in
 
 __all__ = [
     "admission_applied",
@@ -36,27 +39,26 @@ __all__ = [
     "is_passing",
     "placement_now",
     "placement_of",
-    "share_of",
-    "start_of",
 ]
 
 
-def changes_apply(cluster: Cluster, candidate: Query, changes: Sequence[Mapping[str, Any]]) -> None:
+def changes_apply(cluster: Cluster, candidate: Query, changes: Iterable[Change]) -> None:
     """Carry out the changes that the decision rests on. The candidate's own placement comes with its start."""
     for change in changes:
-        handler = _HANDLERS.get(change["kind"])
-        if handler is not None:
-            handler(cluster, candidate, change)
+        match change:
+            case NewNode():
+                _add_node(cluster, change)
+            case ObjectiveChange():
+                objective = {"statistic": change.statistic, "bound_s": change.bound_s}
+                query_update(query=_query(cluster, change.query), objective=objective)
+            case OperatorMove():
+                _move(cluster, candidate, change)
 
 
-def placement_of(query: Query, decision: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def placement_of(query: Query, decision: AdmissionDecision) -> dict[str, list[dict[str, Any]]]:
     """The decided replicas of each of the query's operators, by the operator's name within the query."""
-    prefix = f"{query.name}/"
-    return {
-        operator.removeprefix(prefix): list(replicas)
-        for operator, replicas in decision["placement"].items()
-        if operator.startswith(prefix)
-    }
+    placed = decision.placement_of(query.name)
+    return {operator: [asdict(replica) for replica in replicas] for operator, replicas in placed.items()}
 
 
 def placement_now(query: Query) -> dict[str, list[dict[str, Any]]]:
@@ -69,22 +71,11 @@ def placement_now(query: Query) -> dict[str, list[dict[str, Any]]]:
     return placed
 
 
-def start_of(changes: Sequence[Mapping[str, Any]]) -> float:
-    """Seconds into the horizon at which the query starts to read; 0 unless it was queued."""
-    return max((float(change["seconds"]) for change in changes if change["kind"] == "start_at"), default=0.0)
-
-
-def share_of(changes: Sequence[Mapping[str, Any]]) -> float:
-    """The share of its sources' events that the query is admitted with."""
-    return next((float(change["share"]) for change in changes if change["kind"] == "scale_rate"), 1.0)
-
-
-def _add_node(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None:
+def _add_node(cluster: Cluster, change: NewNode) -> None:
     """A node like another one, with the same links, and links between the two as slow as the worst of them."""
-    like = cluster.nodes.select_related("pool").get(name=change["like"])
-    node = node_create(
-        pool=like.pool, name=change["id"], capacity_cps=change["capacity_cps"], cores=change.get("cores", like.cores)
-    )
+    like = cluster.nodes.select_related("pool").get(name=change.like)
+    cores = change.cores or like.cores
+    node = node_create(pool=like.pool, name=change.id, capacity_cps=change.capacity_cps, cores=cores)
     out, into = list(like.links_out.all()), list(like.links_in.all())
     for link in out:
         _link(node, link.target, link.bandwidth_bytes_s, link.delay_s)
@@ -101,16 +92,11 @@ def _link(source: Node, target: Node, bandwidth_bytes_s: float | None, delay_s: 
     link_create(source=source, target=target, bandwidth_bytes_s=bandwidth_bytes_s, delay_s=delay_s)
 
 
-def _objective(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None:
-    objective = {"statistic": change["statistic"], "bound_s": change["bound_s"]}
-    query_update(query=_query(cluster, change["query"]), objective=objective)
-
-
-def _move(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None:
+def _move(cluster: Cluster, candidate: Query, change: OperatorMove) -> None:
     """Move a neighbour's operator; the candidate's own moves are part of its decided placement."""
-    query_name, _, name = change["operator"].partition("/")
+    query_name, _, name = change.operator.partition("/")
     if query_name != candidate.name:
-        where = {"node": change["node"], "core": change.get("core", 0)}
+        where = {"node": change.node, "core": change.core}
         placement_move(query=_query(cluster, query_name), placement={name: where})
 
 
@@ -119,13 +105,6 @@ def _query(cluster: Cluster, name: str) -> Query:
     if query is None:
         raise Conflict(f"Query {name} of the decision's changes is gone. Preview it again.")
     return query
-
-
-_HANDLERS: dict[str, Callable[[Cluster, Query, Mapping[str, Any]], None]] = {
-    "add_node": _add_node,
-    "objective": _objective,
-    "move": _move,
-}
 
 
 #: Sent with `request` inside the transaction that applies it.
@@ -199,14 +178,15 @@ def is_passing(request: AdmissionRequest) -> bool:
 
 def has_later_start(request: AdmissionRequest) -> bool:
     """Whether the decision rests on a later start."""
-    return start_of((request.result or {}).get("changes") or []) > 0
+    decision = request.decision
+    return decision is not None and start_s_in(decision.changes) > 0
 
 
 def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
     """Start the query as decided. The caller holds the cluster's lock and has compared the snapshot."""
-    decision = request.result or {}
-    changes = decision.get("changes") or []
-    query = request.query
+    decision, query = request.decision, request.query
+    assert decision is not None
+    changes = decision.changes
     request.placed_before = placement_now(query)
     if request.objective:
         query_update(query=query, objective=request.objective)
@@ -214,8 +194,8 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     query_start(
         version=request.version,
         placement=placement_of(query, decision),
-        rate_share=share_of(changes),
-        start_s=start_of(changes),
+        rate_share=rate_share_in(changes),
+        start_s=start_s_in(changes),
     )
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()
@@ -257,8 +237,8 @@ def _require_fresh(request: AdmissionRequest) -> None:
 
 def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
     """Put the request into the queue until its start. The caller holds the cluster's lock."""
-    answer = request.result or {}
-    start_s = float(answer.get("start_s") or start_of(answer.get("changes") or []))
+    decision = request.decision
+    start_s = 0.0 if decision is None else decision.start_s or start_s_in(decision.changes)
     request.starts_at = (request.previewed_at or shared_now()) + timedelta(seconds=start_s)
     request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, shared_now()
     request.valid_until = None

@@ -16,6 +16,8 @@ from apps.predictions.choices import TargetMetric
 from apps.predictions.models import Prediction
 from apps.queries.models import Query, QueryVersion
 from apps.telemetry.models import Agent, LiveQuery
+from engine.admission.answer import AdmissionDecision, DecisionCurves
+from engine.admission.changes import Change, stored_changes
 
 __all__ = ["AdmissionRequest", "AdmissionTrial"]
 
@@ -90,6 +92,21 @@ class AdmissionRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.version} ({self.get_state_display()})"
+
+    @property
+    def decision(self) -> AdmissionDecision | None:
+        """The engine's answer, without its curves; None while there is none."""
+        return AdmissionDecision.parse(self.result) if self.result else None
+
+    @property
+    def decision_curves(self) -> DecisionCurves | None:
+        """Curves of the decision; None of one that was kept without."""
+        return DecisionCurves.parse(self.curves) if self.curves else None
+
+    @property
+    def asked_changes(self) -> tuple[Change, ...]:
+        """Changes that it was asked with."""
+        return stored_changes(self.changes)
 
 
 class AdmissionTrial(models.Model):

@@ -25,8 +25,9 @@ from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.predictions.choices import PredictionPurpose
 from apps.predictions.services import CandidatePrediction, candidate_predict, prediction_store
+from engine.admission.answer import AdmissionDecision
 from engine.admission.candidate import read_candidate
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 
 __all__ = ["admission_decide", "admission_store", "preview_admission"]
@@ -42,14 +43,12 @@ def admission_decide(
     begun_s = time.perf_counter()
     question = question_of(request)
     prediction = _predict(request, question, begun_s) if question.never_ran else None
-    changes = list(request.changes)
-    if purpose == "queue":
-        changes += change_to_start(request)
+    later = change_to_start(request) if purpose == "queue" else []
     decision = decide(
         question.running,
         question.candidate,
         policy=_policy(request.cluster, question),
-        changes=changes,
+        changes=[*request.changes, *later],
         mace_every=SLICES_PER_SUBINTERVAL,
         prediction=prediction.answer if prediction else None,
         predictor=prediction.predictor if prediction else None,
@@ -98,7 +97,7 @@ def admission_store(
     now = shared_now()
     answer = decision.to_dict()
     request.curves = answer.pop("curves")
-    request.result, request.verdict = answer, answer["verdict"]
+    request.result, request.verdict = answer, decision.verdict
     if prediction is not None:
         request.prediction = prediction_store(
             version=request.version,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db.models import F, QuerySet
 
@@ -14,9 +13,11 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.fleet.models import Cluster
+from engine.admission.changes import LaterStart
 
 __all__ = [
     "AdmissionStanding",
+    "admission_headline",
     "admission_never_ran",
     "admission_standing",
     "admissions_open",
@@ -64,6 +65,11 @@ def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
     )
 
 
+def admission_headline(request: AdmissionRequest) -> str:
+    """The decision in one sentence; empty while there is none. Lists read no more of it."""
+    return str((request.result or {}).get("headline", ""))
+
+
 def admission_never_ran(request: AdmissionRequest) -> bool | None:
     """Whether the query had never run when its request was decided on; None before.
 
@@ -106,12 +112,13 @@ def _why_not(request: AdmissionRequest, changes: Sequence[str], is_open: bool, i
     return ""
 
 
-def change_to_start(request: AdmissionRequest) -> list[dict[str, Any]]:
+def change_to_start(request: AdmissionRequest) -> list[LaterStart]:
     """The change that starts the request where it was put, once that time has come; before it there is none."""
-    answer = request.result or {}
-    if not is_due(request) or any(change["kind"] == "start_at" for change in request.changes):
+    decision = request.decision
+    if not is_due(request) or any(isinstance(change, LaterStart) for change in request.asked_changes):
         return []
-    return [{"kind": "start_at", "p": answer["start_p"], "seconds": answer["start_s"]}]
+    assert decision is not None and decision.start_p is not None
+    return [LaterStart(decision.start_p, decision.start_s)]
 
 
 def is_due(request: AdmissionRequest) -> bool:

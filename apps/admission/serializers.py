@@ -6,23 +6,24 @@ import math
 import re
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.admission.models import AdmissionRequest, AdmissionTrial
-from apps.admission.selectors import admission_never_ran, admission_standing
+from apps.admission.selectors import admission_headline, admission_never_ran, admission_standing
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, trial_events, trial_newest
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type
 from apps.predictions.choices import TargetMetric
 from apps.predictions.serializers import PredictionDetailSerializer
+from engine.admission.answer import AdmissionDecision
 
 __all__ = [
     "AdmissionCreateSerializer",
     "AdmissionDetailSerializer",
     "AdmissionSerializer",
     "AlternativeSerializer",
-    "CurvesSerializer",
     "OptionalReasonSerializer",
     "ReasonSerializer",
     "TrialSerializer",
@@ -155,42 +156,10 @@ class AdmissionSerializer(serializers.ModelSerializer):
         return "apply" if request.apply_when_admitted else "preview"
 
     def get_headline(self, request: AdmissionRequest) -> str:
-        return (request.result or {}).get("headline", "")
+        return admission_headline(request)
 
     def get_never_ran(self, request: AdmissionRequest) -> bool | None:
         return admission_never_ran(request)
-
-
-class OutcomeCurvesSerializer(serializers.Serializer):
-    """Curves of one outcome: one value a step."""
-
-    queries = serializers.DictField(
-        child=serializers.ListField(child=serializers.FloatField()),
-        help_text="Seconds on the mean path of each query, the largest of each step.",
-    )
-    nodes = serializers.DictField(
-        child=serializers.ListField(child=serializers.FloatField()),
-        help_text="Load of each node's busiest core as a share of its capacity, the largest of each step.",
-    )
-
-
-class CurvesSerializer(serializers.Serializer):
-    """Curves of a decision over its horizon: of what changes most. What an outcome does not name is as before.
-
-    Without a verdict there are none yet: null, and no choices.
-    """
-
-    starts_at = serializers.DateTimeField(allow_null=True, help_text="Moment of the first value.")
-    step_s = serializers.FloatField(
-        allow_null=True, help_text="Seconds between two values, of which there are 120 at most."
-    )
-    before = OutcomeCurvesSerializer(allow_null=True, help_text="What runs now.")
-    after = OutcomeCurvesSerializer(
-        allow_null=True, help_text="What would run; null where the query can be placed nowhere."
-    )
-    choices = serializers.DictField(
-        child=OutcomeCurvesSerializer(), help_text="The outcome of every alternative, by its id."
-    )
 
 
 class TrialStartSerializer(StrictSerializer):
@@ -220,6 +189,11 @@ class TrialSerializer(serializers.ModelSerializer):
         return trial_events(trial)
 
 
+@extend_schema_field(AdmissionDecision)
+class DecisionField(serializers.JSONField):
+    """The stored decision, as the engine's record has it."""
+
+
 class AdmissionDetailSerializer(AdmissionSerializer):
     """A request whole: what was asked, the engine's decision, and whether it still can be applied."""
 
@@ -229,7 +203,7 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     may_wait_s = serializers.FloatField()
     snapshot = serializers.CharField()
     previewed_at = serializers.DateTimeField()
-    decision = serializers.JSONField(source="result", help_text="The engine's answer; null while it is computed.")
+    decision = DecisionField(source="result", help_text="The engine's answer; null while it is computed.")
     prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")
     standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
     trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")

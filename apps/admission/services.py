@@ -146,7 +146,8 @@ def admission_preview_alternative(
     outline = cluster_outline(request.cluster)
     with transaction.atomic():
         request = _locked(request)
-        alternatives = {row["id"]: row["changes"] for row in (request.result or {}).get("choices", [])}
+        offered = request.decision.alternatives if request.decision else ()
+        alternatives = {row.id: [change.to_dict() for change in row.changes] for row in offered}
         if alternative not in alternatives:
             allowed = ", ".join(alternatives) or "none: this decision offers no alternatives"
             message = f"{alternative!r} is not one of: {allowed}"

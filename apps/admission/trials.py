@@ -107,9 +107,11 @@ def trial_offer(request: AdmissionRequest) -> TrialOffer:
 
 def _operator_in_doubt(request: AdmissionRequest) -> str:
     """Name, within the query, of the operator to measure first; empty where the decision names none."""
-    decision = request.result or {}
-    weakest = (decision.get("robustness") or {}).get("weakest") or {}
-    names = [weakest.get("operator"), *(decision.get("measure") or ())]
+    decision = request.decision
+    if decision is None:
+        return ""
+    weakest = decision.robustness.weakest if decision.robustness else None
+    names = [*([weakest.operator] if weakest else ()), *decision.measure]
     return next((str(name).rpartition("/")[2] for name in names if name), "")
 
 

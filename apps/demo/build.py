@@ -14,6 +14,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import preview_admission
+from apps.admission.selectors import admission_headline
 from apps.admission.services import admission_create, admission_create_follower
 from apps.demo import queries
 from apps.demo.jobs import (
@@ -276,12 +277,14 @@ def _ask(cluster: Cluster, user: User, plan: DemoQuery, say: Say, **asked: Any) 
 
 def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> None:
     """Preview the first alternative of a kind, if the engine found one."""
-    choice = next((choice for choice in (request.result or {})["choices"] if choice["kind"] == kind), None)
-    if choice is None:
+    offered = request.decision.alternatives if request.decision else ()
+    alternative = next((alternative for alternative in offered if alternative.kind == kind), None)
+    if alternative is None:
         return
-    say(f"Taking the alternative: {choice['title']}")
+    say(f"Taking the alternative: {alternative.title}")
     with transaction.atomic():
-        child = admission_create_follower(request=request, user=user, changes=choice["changes"])
+        changes = [change.to_dict() for change in alternative.changes]
+        child = admission_create_follower(request=request, user=user, changes=changes)
         job = _preview_job(child, user)
     _previewed(child, job, say)
 
@@ -296,7 +299,7 @@ def _preview_job(request: AdmissionRequest, user: User) -> Job:
 def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionRequest:
     _NOW.finish(job, preview_admission)
     request.refresh_from_db()
-    say(f"  {request.get_verdict_display()}: {(request.result or {}).get('headline', '')}")
+    say(f"  {request.get_verdict_display()}: {admission_headline(request)}")
     return request
 
 

@@ -90,7 +90,7 @@ def scaled_result(
             objective,
             scaled["estimate_s"],
             high_under_policies(scaled["high_s"], result.get("scheduling")),
-            LatencyStanding.of_dict(result["standing"]),
+            LatencyStanding.parse(result["standing"]),
         ),
         "realised": realised,
         "under_s": under_s,

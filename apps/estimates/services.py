@@ -121,7 +121,7 @@ def _query_row(
         headroom_share=result["headroom_share"],
         mace_s=result["mace_s"],
         state=result["state"],
-        certainty=LatencyStanding.of_dict(result["standing"]).kind,
+        certainty=LatencyStanding.parse(result["standing"]).kind,
         result={**facts, "operators": operators},
         series=curves_pack(result["series"], run.subinterval_s),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apps.admission.choices import AdmissionState
-from apps.admission.decisions import is_passing, placement_now, placement_of, share_of, start_of
+from apps.admission.decisions import is_passing, placement_now, placement_of
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
@@ -14,6 +14,7 @@ from apps.core.errors import Impossible, Malformed, Missing
 from apps.planning.models import PlacementRun
 from apps.queries.memory import cluster_memory, row_need_bytes
 from apps.queries.models import Query, QueryVersion
+from engine.admission.changes import rate_share_in, start_s_in
 from engine.connectors.answers import number_of
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
@@ -43,14 +44,13 @@ def admission_export(request: AdmissionRequest, *, engine: str = "") -> EngineEx
     Impossible
         The query was not imported from an engine, or the decision places it nowhere.
     """
-    decision = request.result or {}
-    after = placement_of(request.query, decision) if decision.get("placement") else {}
-    if not after:
+    decision = request.decision
+    after = placement_of(request.query, decision) if decision is not None else {}
+    if decision is None or not after:
         message = f"The request on {request.version} has no placement to export: {request.get_state_display().lower()}."
         raise Impossible(message, [("admission", "has no placement")], code="nothing_to_export")
     is_applied = request.state == AdmissionState.APPLIED
     before = request.placed_before if is_applied else placement_now(request.query)
-    changes = decision.get("changes") or []
     notes = ()
     if not (is_passing(request) or is_applied):
         message = f"The verdict is {request.get_verdict_display().lower()}: nothing of this was admitted."
@@ -61,8 +61,8 @@ def admission_export(request: AdmissionRequest, *, engine: str = "") -> EngineEx
         before,
         after,
         engine,
-        share=share_of(changes),
-        start_s=start_of(changes),
+        share=rate_share_in(decision.changes),
+        start_s=start_s_in(decision.changes),
         notes=notes,
     )
 

@@ -280,7 +280,8 @@ def _close_dry_run(row: KubernetesReview, request: AdmissionRequest, user: User)
 def _by_verdict(row: KubernetesReview, request: AdmissionRequest, user: User, *, may_apply: bool) -> _Answer:
     words = verdict_words(request)
     warnings = [f"the verdict is thin: it stands little more load or cost. {admission_link(request)}"]
-    warnings = warnings if (request.result or {}).get("thin") else []
+    decision = request.decision
+    warnings = warnings if decision is not None and decision.thin else []
     if request.verdict == Verdict.ADMIT:
         return (
             _applied(row, request, user, words, warnings)

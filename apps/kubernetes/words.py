@@ -34,10 +34,10 @@ def admission_link(request: AdmissionRequest) -> str:
 
 def verdict_words(request: AdmissionRequest) -> str:
     """Reject: the headline. See its page. It would pass with: … Warnings lose their end: the page goes before."""
-    result = request.result or {}
-    titles = [choice["title"] for choice in result.get("choices") or [] if choice.get("title")][:_MAX_ALTERNATIVES]
+    decision = request.decision
+    titles = [alternative.title for alternative in decision.alternatives[:_MAX_ALTERNATIVES]] if decision else []
     would = f" It would pass with: {'; '.join(titles)}." if titles else ""
-    headline = str(result.get("headline") or "").rstrip(".")
+    headline = decision.headline.rstrip(".") if decision else ""
     return f"{request.get_verdict_display()}: {headline}. See {admission_link(request)}{would}"
 
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from engine.admission.changes import Change, join_changes
+from engine.admission.answer import Alternative, Reason
+from engine.admission.changes import (
+    Change,
+    ObjectiveChange,
+    join_changes,
+    moves_in,
+    nodes_in,
+    rate_share_in,
+    start_s_in,
+)
 from engine.admission.evaluation import Evaluation, list_effects
 from engine.admission.moves import find_distant_placement, find_move, find_moves
 from engine.admission.pick import find_placements
 from engine.admission.prediction import judge_scenario, prediction_words
-from engine.admission.reasons import Reason, estimate_words, outcome_words, wait_words
+from engine.admission.reasons import estimate_words, outcome_words, wait_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
@@ -29,27 +37,7 @@ from engine.words import (
     statistic_words,
 )
 
-__all__ = ["Alternative", "find_alternatives", "find_objective", "verdict_of"]
-
-
-@dataclass(frozen=True, eq=False)
-class Alternative:
-    """Changes with which the candidate would pass, and what follows from them."""
-
-    id: str
-    kind: str
-    title: str
-    detail: str
-    changes: tuple[Change, ...]
-    verdict: str
-    estimate_s: float
-    effects: list[dict[str, Any]]
-    evaluation: Evaluation
-
-    def to_dict(self) -> dict[str, Any]:
-        """The alternative as JSON; its evaluation is told by its effects and the decision's curves."""
-        plain = {name: value for name, value in self.__dict__.items() if name != "evaluation"}
-        return {**plain, "changes": [dict(change) for change in self.changes]}
+__all__ = ["find_alternatives", "find_objective", "verdict_of"]
 
 
 def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
@@ -68,8 +56,8 @@ def find_alternatives(
     *,
     start: Settled | None = None,
     unpinned: Settled | None = None,
-) -> Iterator[Alternative]:
-    """Every kind of alternative that passes, in a fixed order; none with the changes of another.
+) -> Iterator[tuple[Alternative, Evaluation]]:
+    """Every kind of alternative that passes with its estimate, in a fixed order; none with the changes of another.
 
     Parameters
     ----------
@@ -105,7 +93,7 @@ def find_alternatives(
             if settled.scenario.changes not in offered:
                 offered.append(settled.scenario.changes)
                 seen[kind] = seen.get(kind, 0) + 1
-                yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled)
+                yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled), settled.evaluation
 
 
 def _with_neighbours(search: AdmissionSearch) -> Settled | None:
@@ -124,7 +112,7 @@ def find_objective(search: AdmissionSearch) -> Settled | None:
     if own.bound_s is None or own.state == "holds":
         return None
     bound_s = _round_up_bound(own.upper_s)
-    change = {"kind": "objective", "query": own.query, "statistic": own.statistic, "bound_s": bound_s}
+    change = ObjectiveChange(own.query, own.statistic, bound_s)
     scenario = scenario_of(search.question, join_changes(search.changes, [change]))
     # The bound decides nothing about what runs: the estimate is the one there is.
     outcomes = {**search.after.outcomes, own.query: replace(own, bound_s=bound_s)}
@@ -151,7 +139,6 @@ def _alternative(search: AdmissionSearch, kind: str, name: str, settled: Settled
         verdict=verdict_of(settled.reasons, settled.scenario),
         estimate_s=own.estimate_s,
         effects=list_effects(question, settled.scenario, before, settled.evaluation),
-        evaluation=settled.evaluation,
     )
 
 
@@ -181,12 +168,12 @@ def _estimate_sentence(question: CandidateQuestion, settled: Settled) -> str:
 def _move_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    if len(new) > 1:
-        return _moves_words(question, settled, new)
-    move = new[0]
-    running = question.running
-    name, deployment = move["operator"], settled.scenario.deployment
-    core = _core(deployment, Replica(move["node"], move["core"]))
+    moves = moves_in(new)
+    if len(moves) > 1:
+        return _moves_words(question, settled, moves)
+    ((name, place),) = moves.items()
+    running, deployment = question.running, settled.scenario.deployment
+    core = _core(deployment, place)
     title, state = f"Place {name} on {server_words(core)}", None
     if name in running.operator_index:
         operator = running.operators[running.operator_index[name]]
@@ -198,17 +185,11 @@ def _move_words(
     return title, f"{load} {_estimate_sentence(question, settled)}{moving}"
 
 
-def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change]) -> tuple[str, str]:
+def _moves_words(question: CandidateQuestion, settled: Settled, moves: Mapping[str, Replica]) -> tuple[str, str]:
     """Several moves at once."""
-    deployment = settled.scenario.deployment
-    where = [
-        f"{move['operator']} to {server_words(_core(deployment, Replica(move['node'], move['core'])))}" for move in new
-    ]
-    state = sum(
-        question.running.operators[question.running.operator_index[move["operator"]]].state_bytes or 0.0
-        for move in new
-        if move["operator"] in question.running.operator_index
-    )
+    deployment, index = settled.scenario.deployment, question.running.operator_index
+    where = [f"{name} to {server_words(_core(deployment, place))}" for name, place in moves.items()]
+    state = sum(question.running.operators[index[name]].state_bytes or 0.0 for name in moves if name in index)
     sentences = [_estimate_sentence(question, settled)]
     if state:
         sentences.append(f"They move {size_words(state)} of state.")
@@ -243,7 +224,7 @@ def _apart_words(
 def _rate_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    share = new[0]["share"]
+    share = rate_share_in(new)
     title = f"Admit it with {percent_words(share)} of its rate"
     held_back = f"Its sources must hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
     return title, f"{held_back} {_estimate_sentence(question, settled)}"
@@ -252,15 +233,15 @@ def _rate_words(
 def _start_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    return f"Start it {duration_words(new[0]['seconds'])} later", _estimate_sentence(question, settled)
+    return f"Start it {duration_words(start_s_in(new))} later", _estimate_sentence(question, settled)
 
 
 def _node_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    added = [change for change in new if change["kind"] == "add_node"]
-    like = question.running.nodes[question.running.node_index[added[0]["like"]]]
-    share = added[0]["capacity_cps"] * added[0]["cores"] / node_capacity_cps(like)
+    added = nodes_in(new)
+    like = question.running.nodes[question.running.node_index[added[0].like]]
+    share = added[0].capacity_cps * (added[0].cores or like.cores) / node_capacity_cps(like)
     size = f"with {percent_words(share)} of the capacity of {like.id}" if share < 0.995 else f"like {like.id}"
     title = f"Add a node {size}" if len(added) == 1 else f"Add {len(added)} nodes {size}"
     sentences = [_estimate_sentence(question, settled)]
@@ -273,7 +254,7 @@ def _objective_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     own = settled.evaluation.outcomes[question.candidate.query]
-    title = f"Ask for {seconds_words(new[0]['bound_s'])[0]} instead"
+    title = f"Ask for {seconds_words(own.bound_s or 0.0)[0]} instead"
     statistic, estimated = statistic_words(own.statistic), outcome_words(own)
     sentence = f"Its {statistic} is estimated at {estimated}"
     if own.high_s is not None:

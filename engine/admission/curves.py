@@ -9,55 +9,19 @@ changes most.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from engine.admission.answer import Curves, DecisionCurves
 from engine.admission.evaluation import CURVE_POINTS, Evaluation
 from engine.arrays import FloatArray, step_maxima
 
-__all__ = ["DecisionCurves", "decision_curves"]
+__all__ = ["decision_curves"]
 
 _MAX_NEIGHBOURS = _MAX_NODES = 8
 _CHANGED_S, _CHANGED_SHARE = 0.005, 0.005  # smaller changes of a latency, also as a share of its bound, are none
 _CHANGED_LOAD = 0.005
 _DIGITS = 4
-
-Curves = dict[str, list[float]]
-
-
-@dataclass(frozen=True, eq=False)
-class DecisionCurves:
-    """Curves of a decision, as JSON has them.
-
-    Each outcome is ``{"queries": {name: seconds}, "nodes": {name: shares of capacity}}``, one value a step, the first
-    at the beginning of the horizon. What an outcome does not name is as `before`; a query or node that is new has no
-    curve there.
-
-    Attributes
-    ----------
-    step_s : float
-        Seconds between two values.
-    before, after : mapping
-        What runs now; what would run. `after` is empty where the candidate fits nowhere.
-    alternatives : mapping
-        The outcome of every alternative by its id.
-    """
-
-    step_s: float
-    before: Mapping[str, Curves]
-    after: Mapping[str, Curves]
-    alternatives: Mapping[str, Mapping[str, Curves]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, in which alternatives are called ``choices``."""
-        return {
-            "step_s": self.step_s,
-            "before": dict(self.before),
-            "after": dict(self.after),
-            "choices": dict(self.alternatives),
-        }
 
 
 def decision_curves(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from engine.admission.alternatives import Alternative, find_alternatives, verdict_of
+from engine.admission.alternatives import find_alternatives, verdict_of
+from engine.admission.answer import AdmissionDecision, Alternative, DecisionCurves, Reason, ReasonSubject, Robustness
 from engine.admission.candidate import Candidate, read_candidate
-from engine.admission.changes import Change, read_changes
-from engine.admission.curves import DecisionCurves, decision_curves
+from engine.admission.changes import Change, moves_in, read_changes
+from engine.admission.curves import decision_curves
 from engine.admission.evaluation import (
     Evaluation,
     Evaluator,
@@ -20,74 +20,23 @@ from engine.admission.evaluation import (
 )
 from engine.admission.moves import judge_unpinned
 from engine.admission.pick import PlacementPick, pick_placement
-from engine.admission.policy import AdmissionPolicy, read_policy
+from engine.admission.policy import AdmissionPolicy
 from engine.admission.prediction import judge_scenario, prediction_words, question_in
-from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, to_measure
-from engine.admission.robustness import Robustness, robustness_of
+from engine.admission.reasons import estimate_words, evidence_of, in_order, to_measure
+from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.costream.record import PredictionRecord
-from engine.document.deployment import Deployment
+from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
-from engine.placement.colocation import ApartOperator
 from engine.words import duration_words, listed, percent_words, statistic_words
 
-__all__ = ["AdmissionDecision", "command", "decide"]
+__all__ = ["command", "decide"]
 
 Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True, eq=False)
-class AdmissionDecision:
-    """Decision about a request for admission; `to_dict` is its form for pages and REST.
-
-    `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
-    `apart` says why operators of the candidate are on other nodes than those they exchange events with, `measure` which
-    of them to measure before a person has to decide.
-    `robustness` tells what a verdict that passes would stand, and `thin` that this is less than the policy wants.
-    `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted; `prediction` is then
-    that of the placement the decision is about.
-    """
-
-    verdict: str
-    headline: str
-    query: str
-    snapshot: str
-    reasons: tuple[Reason, ...]
-    effects: list[dict[str, Any]]
-    placement: dict[str, list[dict[str, Any]]]
-    apart: tuple[ApartOperator, ...]
-    measure: tuple[str, ...]
-    alternatives: tuple[Alternative, ...]
-    changes: tuple[Change, ...]
-    start_p: int | None
-    start_s: float | None
-    evidence: dict[str, int]
-    nodes: list[dict[str, Any]]
-    curves: DecisionCurves
-    policy: AdmissionPolicy
-    never_ran: bool
-    robustness: Robustness | None = None
-    thin: bool = False
-    prediction: FirstPlacement | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The decision as JSON, in which alternatives are called ``choices``; without the prediction."""
-        plain = {"choices" if name == "alternatives" else name: value for name, value in self.__dict__.items()}
-        del plain["prediction"]
-        return plain | {
-            "reasons": [reason.to_dict() for reason in self.reasons],
-            "choices": [alternative.to_dict() for alternative in self.alternatives],
-            "changes": [dict(change) for change in self.changes],
-            "apart": [entry.to_dict() for entry in self.apart],
-            "measure": list(self.measure),
-            "curves": self.curves.to_dict(),
-            "policy": self.policy.to_dict(),
-            "robustness": self.robustness.to_dict() if self.robustness else None,
-        }
 
 
 def decide(
@@ -95,7 +44,7 @@ def decide(
     candidate: Mapping[str, Any] | Candidate,
     *,
     policy: AdmissionPolicy | None = None,
-    changes: Sequence[Mapping[str, Any]] = (),
+    changes: Sequence[Mapping[str, Any] | Change] = (),
     mace_every: int = 1,
     prediction: FirstPlacement | None = None,
     predictor: PlacementPredictor | None = None,
@@ -114,7 +63,7 @@ def decide(
         Query, operators (placed or not), sources it brings, objective.
     policy : AdmissionPolicy, optional
         Rules of the cluster.
-    changes : sequence of mappings
+    changes : sequence of Change, or of their documents
         Changes to apply first, as an alternative of an earlier decision carries them.
     prediction : FirstPlacement, optional
         Of a candidate that never ran: it says what the candidate itself may expect, and where it goes. Nominal costs
@@ -183,7 +132,7 @@ def _passed_over(question: CandidateQuestion, pick: PlacementPick) -> list[Reaso
     nodes = listed(other.scenario.nodes_of(name))
     why = next((r.message for r in other.reasons if r.severity == "bad" or (r.review and r.code != _UNPROVEN)), "")
     message = f"On {nodes}, the best place for {name} alone, {why}" if why else f"{name} was not placed on {nodes}"
-    return [Reason("placed_for_others", "info", "query", name, message, unit="")]
+    return [Reason("placed_for_others", "info", ReasonSubject("query", name), message, unit="")]
 
 
 _UNPROVEN = "prediction_unproven"
@@ -220,9 +169,9 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: list[tuple[Alternative, Evaluation]] = []
     if question.policy.choices:
-        alternatives = tuple(find_alternatives(search, reasons, tell, start=start, unpinned=unpinned))
+        alternatives = list(find_alternatives(search, reasons, tell, start=start, unpinned=unpinned))
     robustness = None
     if question.policy.robustness and question.prediction is None and passes(reasons):
         tell(0.8, "How much more it would stand")
@@ -242,7 +191,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         placement=_placement(question, base),
         apart=base.apart,
         measure=to_measure(question, after),
-        alternatives=alternatives,
+        alternatives=tuple(alternative for alternative, _ in alternatives),
         changes=search.changes,
         start_p=start_p if start_p > 1 else None,
         start_s=start_s if start_p > 1 else None,
@@ -257,10 +206,12 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     )
 
 
-def _curves(before: Evaluation, after: Evaluation | None, alternatives: Sequence[Alternative]) -> DecisionCurves:
+def _curves(
+    before: Evaluation, after: Evaluation | None, alternatives: Sequence[tuple[Alternative, Evaluation]]
+) -> DecisionCurves:
     """Curves of the decision; a query that is predicted has none."""
     predicted = [o.query for o in after.outcomes.values() if o.is_predicted] if after is not None else []
-    return decision_curves(before, after, {found.id: found.evaluation for found in alternatives}, predicted)
+    return decision_curves(before, after, {found.id: evaluation for found, evaluation in alternatives}, predicted)
 
 
 _REVIEW_RANK = {
@@ -291,10 +242,10 @@ def _decide_unplaced(
     """Decision where an operator of the candidate fits no node: reject, with a new node as the alternative."""
     name = question.candidate.query
     first = error.faults[0].message if error.faults else error.message
-    reason = Reason("no_place", "bad", "query", name, f"{name} cannot be placed: {first}", unit="")
+    reason = Reason("no_place", "bad", ReasonSubject("query", name), f"{name} cannot be placed: {first}", unit="")
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
-    alternatives = tuple(find_alternatives(search, (reason,), tell)) if question.policy.choices else ()
+    alternatives = list(find_alternatives(search, (reason,), tell)) if question.policy.choices else []
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict="reject",
@@ -306,7 +257,7 @@ def _decide_unplaced(
         placement={},
         apart=(),
         measure=(),
-        alternatives=alternatives,
+        alternatives=tuple(alternative for alternative, _ in alternatives),
         changes=applied,
         start_p=None,
         start_s=None,
@@ -319,16 +270,12 @@ def _decide_unplaced(
     )
 
 
-def _placement(question: CandidateQuestion, base: AdmissionScenario) -> dict[str, list[dict[str, Any]]]:
+def _placement(question: CandidateQuestion, base: AdmissionScenario) -> dict[str, tuple[Replica, ...]]:
     """Placement of the candidate and of the running operators that the changes move."""
     placement = base.replicas_of(question.candidate.query)
-    moved = {change["operator"] for change in base.changes if change["kind"] == "move"}
     index = base.deployment.operator_index
-    placement |= {name: base.deployment.operators[index[name]].replicas for name in sorted(moved - placement.keys())}
-    return {
-        name: [{"node": part.node, "core": part.core, "fraction": part.fraction} for part in replicas]
-        for name, replicas in placement.items()
-    }
+    moved = sorted(moves_in(base.changes).keys() - placement.keys())
+    return placement | {name: base.deployment.operators[index[name]].replicas for name in moved}
 
 
 def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Reason:
@@ -343,7 +290,7 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
         message = f"The nodes asked for do not decide: on {nodes} the verdict on {name} would be {free} as well"
     else:
         message = f"Without the nodes asked for the verdict on {name} would be {free}, on {nodes}"
-    return Reason("pinned", "info", "query", name, message, own.bound_s, own.estimate_s)
+    return Reason("pinned", "info", ReasonSubject("query", name), message, own.bound_s, own.estimate_s)
 
 
 def _own_words(own: QueryOutcome) -> str:
@@ -355,7 +302,7 @@ def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
     allowed = f"it may wait {duration_words(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
     name = question.candidate.query
     message = f"{name} would pass if it started {duration_words(later_s)} later, but {allowed}"
-    return Reason("cannot_wait", "info", "query", name, message, may_wait_s, later_s)
+    return Reason("cannot_wait", "info", ReasonSubject("query", name), message, may_wait_s, later_s)
 
 
 def _headline(
@@ -414,7 +361,10 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     if "candidate" not in document:
         raise DocumentError([Fault("candidate", "candidate is missing; admit needs the query that wants to join")])
     running = {name: value for name, value in document.items() if name not in ("candidate", "changes")}
-    policy = read_policy(options.get("policy") or {})
+    faults: list[Fault] = []
+    policy = AdmissionPolicy.read(options.get("policy") or {}, "", "policy", faults)
+    if policy is None:
+        raise DocumentError(faults, "policy")
     decision = decide(
         Deployment.parse(running),
         document["candidate"],

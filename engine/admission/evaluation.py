@@ -6,25 +6,25 @@ change gives every slice the same capacity as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from engine.admission.answer import NodeEffect, QueryEffect, SchedulingGap, Widening
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
 from engine.arrays import FloatArray, IntArray, step_maxima
 from engine.document.deployment import Constraints, Deployment, Source
 from engine.document.policies import PolicyGap
-from engine.estimation.catch_up import CatchUp
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import Bottleneck, QueryReport
-from engine.latency_state import KNOWN, LatencyStanding, bound_state
+from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.noise.dispersion import MEASURED_FINELY
 from engine.waits.summary import WaitTerm
@@ -34,7 +34,6 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "QueryOutcome",
-    "Widening",
     "coarse_sources",
     "list_effects",
     "list_effects_without",
@@ -45,15 +44,6 @@ __all__ = [
 ]
 
 CURVE_POINTS = 120  # steps at most in which paths are kept
-
-
-@dataclass(frozen=True)
-class Widening:
-    """Widening of an interval's upper side: its factor, the scored runs that ask for it, and the upper end before."""
-
-    factor: float
-    runs: int
-    stated_high_s: float
 
 
 @dataclass(frozen=True)
@@ -380,7 +370,7 @@ def restrict_to_queries(deployment: Deployment, queries: Collection[str]) -> Dep
 
 def list_effects(
     question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
-) -> list[dict[str, Any]]:
+) -> tuple[QueryEffect, ...]:
     """One entry per running query, in their order, and one for the candidate."""
     own = set(scenario.nodes_of(question.candidate.query))
     width_s = question.mace_width_s
@@ -389,71 +379,52 @@ def list_effects(
         for q in question.running.queries
     ]
     candidate = after.outcomes[question.candidate.query]
-    return [*effects, _effect(None, candidate, list(scenario.nodes_of(question.candidate.query)), width_s)]
+    return *effects, _effect(None, candidate, scenario.nodes_of(question.candidate.query), width_s)
 
 
-def list_effects_without(question: CandidateQuestion, before: Evaluation) -> list[dict[str, Any]]:
+def list_effects_without(question: CandidateQuestion, before: Evaluation) -> tuple[QueryEffect, ...]:
     """The effects of a candidate that can be placed nowhere: none; of itself nothing is known."""
-    objective = question.candidate.objective
-    nothing: dict[str, Any] = {
-        "query": question.candidate.query,
-        "statistic": objective.statistic if objective else "worst",
-        "bound_s": objective.bound_s if objective else None,
-        "before_s": None,
-        "after_s": None,
-        "flow_s": None,
-        "low_s": None,
-        "high_s": None,
-        "change_s": None,
-        "before_state": "none",
-        "after_state": "none",
-        "resolution_s": None,
-        "shares": [],
-        "bottleneck": None,
-        "when_s": None,
-        "is_candidate": True,
-        "is_predicted": False,
-        "scheduling": None,
-        "widening": None,
-        "standing": None,
-        "catch_up_before": None,
-        "catch_up_after": None,
-    }
+    candidate, objective = question.candidate, question.candidate.objective
+    statistic, bound_s = (objective.statistic, objective.bound_s) if objective else ("worst", None)
     running = [before.outcomes[query] for query in question.running.queries]
-    return [*(_effect(outcome, outcome, [], question.mace_width_s) for outcome in running), nothing]
+    return (
+        *(_effect(outcome, outcome, (), question.mace_width_s) for outcome in running),
+        QueryEffect(query=candidate.query, statistic=statistic, bound_s=bound_s, is_candidate=True, standing=None),
+    )
 
 
-def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str], width_s: float) -> dict[str, Any]:
-    return {
-        "query": now.query,
-        "statistic": now.statistic,
-        "bound_s": now.bound_s,
-        "before_s": was.estimate_s if was else None,
-        "after_s": now.estimate_s,
-        "flow_s": now.flow_s,
-        "low_s": now.low_s,
-        "high_s": now.high_s,
-        "change_s": now.estimate_s - was.estimate_s if was else None,
-        "before_state": was.state if was else "none",
-        "after_state": now.state,
-        "resolution_s": now.resolution_s,
-        "shares": shares,
-        "bottleneck": now.bottleneck.server if now.bottleneck else None,
-        "when_s": (now.bottleneck.at_p - 1) * width_s if now.bottleneck else None,
-        "is_candidate": was is None,
-        "is_predicted": now.is_predicted,
-        "scheduling": now.gap and {"nodes": dict(now.gap.nodes), **now.gap.to_dict(now.policy_high_s)},
-        "widening": asdict(now.widening) if now.widening else None,
-        "standing": now.standing.to_dict(),
-        "catch_up_before": was.catch_up.to_dict() if was and was.catch_up else None,
-        "catch_up_after": now.catch_up.to_dict() if now.catch_up else None,
-    }
+def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: Sequence[str], width_s: float) -> QueryEffect:
+    gap = SchedulingGap(nodes=now.gap.nodes, **now.gap.to_dict(now.policy_high_s)) if now.gap else None
+    return QueryEffect(
+        query=now.query,
+        statistic=now.statistic,
+        bound_s=now.bound_s,
+        before_s=was.estimate_s if was else None,
+        after_s=now.estimate_s,
+        flow_s=now.flow_s,
+        low_s=now.low_s,
+        high_s=now.high_s,
+        change_s=now.estimate_s - was.estimate_s if was else None,
+        before_state=was.state if was else "none",
+        after_state=now.state,
+        resolution_s=now.resolution_s,
+        shares=tuple(shares),
+        bottleneck=now.bottleneck.server if now.bottleneck else None,
+        when_s=(now.bottleneck.at_p - 1) * width_s if now.bottleneck else None,
+        is_candidate=was is None,
+        is_predicted=now.is_predicted,
+        scheduling=gap,
+        widening=now.widening,
+        standing=now.standing,
+        catch_up_before=was.catch_up if was else None,
+        catch_up_after=now.catch_up,
+    )
 
 
-def node_effects(before: Evaluation, after: Evaluation) -> list[dict[str, Any]]:
+def node_effects(before: Evaluation, after: Evaluation) -> tuple[NodeEffect, ...]:
     """Peak load of the busiest core of every node, before and after; a new node has no before."""
-    was, now = before.node_peaks(), after.node_peaks()
-    return [{"node": name, "before_peak": was.get(name), "after_peak": peak} for name, peak in now.items()]
+    was = before.node_peaks()
+    return tuple(NodeEffect(name, was.get(name), peak) for name, peak in after.node_peaks().items())
 
 
 def servers_of_query(deployment: Deployment, query: str) -> IntArray:

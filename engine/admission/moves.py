@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.admission.changes import Change
+from engine.admission.changes import Change, OperatorMove, without_moves
 from engine.admission.evaluation import related_queries, servers_of_query
 from engine.admission.reasons import MEMORY_EXCEEDED, doubted_queries, reasons_of
 from engine.admission.scenario import AdmissionScenario, scenario_of
-from engine.admission.search import AdmissionSearch, Settled, moves_to_replace
+from engine.admission.search import AdmissionSearch, Settled, moves_of, moves_to_replace
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node, state_need_bytes
@@ -73,10 +73,7 @@ def _search_moves(search: AdmissionSearch, base: AdmissionScenario) -> list[Chan
     if hunt.start is None or hunt.start.measured.value <= 1.0:
         return []
     best = hunt.run()[0]
-    return [
-        {"kind": "move", "operator": name, "node": new[0].node, "core": new[0].core}
-        for name, (_, new) in changes_of(bounded, best.placement).items()
-    ]
+    return moves_of({name: new for name, (_, new) in changes_of(bounded, best.placement).items()})
 
 
 def _goal(search: AdmissionSearch, deployment: Deployment) -> Goal:
@@ -120,14 +117,11 @@ def find_distant_placement(search: AdmissionSearch) -> Settled | None:
             question.candidate, operators=tuple(replace(op, replicas=()) for op in question.candidate.operators)
         ),
     )
-    changes = [change for change in search.changes if change["kind"] != "move" or change["operator"] not in own]
     try:
-        places = scenario_of(free, changes).replicas_of(question.candidate.query)
+        scenario = scenario_of(free, without_moves(search.changes, own))
     except InfeasibleError:
         return None
-    settled = search.settle(
-        [{"kind": "move", "operator": name, "node": places[name][0].node, "core": places[name][0].core} for name in own]
-    )
+    settled = search.settle(moves_of(scenario.replicas_of(question.candidate.query)))
     needs_person = settled is None or any(reason.review for reason in settled.reasons)
     return None if needs_person else settled
 
@@ -169,7 +163,7 @@ def _rank_moves(search: AdmissionSearch, base: AdmissionScenario, neighbours: bo
             score = max((after[servers].max(initial=0.0) / limit for servers, limit in limits), default=0.0)
             server = board.coarse.servers[target]
             node = board.coarse.nodes[server.node or 0].id
-            change = {"kind": "move", "operator": operator.id, "node": node, "core": server.core}
+            change = OperatorMove(operator.id, node, server.core)
             ranked.append((float(score), float(excess), len(ranked), [change]))
     return [more for _, _, _, more in sorted(ranked, key=lambda item: item[:3])]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from engine.admission.changes import Change
+from engine.admission.answer import Reason
+from engine.admission.changes import Change, moves_in, without_moves
 from engine.admission.evaluation import Evaluator
 from engine.admission.prediction import judge_scenario
-from engine.admission.reasons import Reason
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, moves_of, passes
@@ -50,7 +50,7 @@ def pick_placement(
     """
     prediction = question.prediction
     own = {operator.id for operator in question.candidate.operators}
-    placed = any(change["kind"] == "move" and change["operator"] in own for change in changes)
+    placed = not own.isdisjoint(moves_in(changes))
     if prediction is None or prediction.options is None or placed:
         return PlacementPick(_with_option(question, prediction, placed))
     judged: list[tuple[FirstPlacement, Settled]] = []
@@ -72,7 +72,7 @@ def find_placements(search: AdmissionSearch) -> Iterator[Settled]:
         return
     search.tell("Searching other placements")
     here = {name: replicas[0].node for name, replicas in search.base.replicas_of(question.candidate.query).items()}
-    kept = tuple(change for change in search.changes if change["kind"] != "move" or change["operator"] not in here)
+    kept = without_moves(search.changes, here)
     free = replace(
         question,
         candidate=replace(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, FieldTable, Flag, ListOf, Number, String
+from engine.fields import Number, String
+from engine.records import Flag, Record
 
-__all__ = ["AdmissionPolicy", "read_policy"]
+__all__ = ["AdmissionPolicy"]
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionPolicy:
+class AdmissionPolicy(Record):
     """Rules of admission.
 
     Attributes
@@ -45,58 +45,18 @@ class AdmissionPolicy:
         A verdict that stands less than this share of more load or cost is called thin; 0 calls none so.
     """
 
-    review_at_risk: bool = True
-    review_assumed: bool = False
-    review_coarse: bool = True
-    review_untrusted: bool = True
-    min_events: float = 100.0
-    may_move_neighbours: bool = True
-    max_mean_load: float = 1.0
-    start_horizon_share: float = 0.25
-    full_evaluations: int = 5
-    closed_nodes: tuple[str, ...] = ()
-    choices: bool = True
-    robustness: bool = True
-    thin_below: float = 0.1
+    TITLE: ClassVar[str] = "a policy"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The policy as JSON."""
-        return asdict(self) | {"closed_nodes": list(self.closed_nodes)}
-
-
-_POLICY = FieldTable(
-    "a policy",
-    Field("review_at_risk", Flag()),
-    Field("review_assumed", Flag()),
-    Field("review_coarse", Flag()),
-    Field("review_untrusted", Flag()),
-    Field("min_events", Number(least=0)),
-    Field("may_move_neighbours", Flag()),
-    Field("max_mean_load", Number(above=0)),
-    Field("start_horizon_share", Number(above=0)),
-    Field("full_evaluations", Number(least=1, whole=True)),
-    Field("closed_nodes", ListOf(String())),
-    Field("choices", Flag()),
-    Field("robustness", Flag()),
-    Field("thin_below", Number(least=0)),
-)
-
-
-def read_policy(document: Any, *, path: str = "policy") -> AdmissionPolicy:
-    """Read a policy from its document; `AdmissionPolicy` has the defaults.
-
-    Raises
-    ------
-    DocumentError
-        With every fault.
-    """
-    faults: list[Fault] = []
-    record = _POLICY.read(document, "", path, faults)
-    if record is not BAD and not faults and record.get("start_horizon_share", 0.0) > 1.0:
-        message = f"start_horizon_share is {record['start_horizon_share']:g}; allowed: a number above 0 and up to 1"
-        faults.append(Fault(f"{path}.start_horizon_share", message))
-    if faults:
-        raise DocumentError(faults, "policy")
-    if "closed_nodes" in record:
-        record["closed_nodes"] = tuple(record["closed_nodes"])
-    return AdmissionPolicy(**record)
+    review_at_risk: Flag = True
+    review_assumed: Flag = False
+    review_coarse: Flag = True
+    review_untrusted: Flag = True
+    min_events: Annotated[float, Number(least=0)] = 100.0
+    may_move_neighbours: Flag = True
+    max_mean_load: Annotated[float, Number(above=0)] = 1.0
+    start_horizon_share: Annotated[float, Number(above=0, most=1)] = 0.25
+    full_evaluations: Annotated[int, Number(least=1, whole=True)] = 5
+    closed_nodes: tuple[Annotated[str, String()], ...] = ()
+    choices: Flag = True
+    robustness: Flag = True
+    thin_below: Annotated[float, Number(least=0)] = 0.1

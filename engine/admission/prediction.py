@@ -16,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from engine.admission.answer import Reason, ReasonSubject
+from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
-from engine.admission.reasons import Reason, in_order, reasons_of
+from engine.admission.reasons import in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
@@ -26,6 +28,7 @@ from engine.words import counted, listed, seconds_words, statistic_words
 
 __all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction"]
 
+_TOLD = (ObjectiveChange, OperatorMove)  # changes that a prediction can know of
 _LATENCY = "end_to_end_latency_s"
 _ROUNDING = 1e-5  # of a prediction's six digits
 _NEXT_TO_NOTHING = 1e-6  # cycles
@@ -58,7 +61,7 @@ def question_in(question: CandidateQuestion, scenario: AdmissionScenario) -> Can
     name = question.candidate.query
     own = [scenario.deployment.operators[i] for i in scenario.deployment.operators_of(name)]
     pins = pins_of(own)
-    only_moves = all(change["kind"] in ("objective", "move") for change in scenario.changes)
+    only_moves = all(isinstance(change, _TOLD) for change in scenario.changes)
     if only_moves and scenario.touched == {name} and prediction.options is not None:
         option = prediction.options.of(pins)
         if option is not None:
@@ -71,10 +74,10 @@ def question_in(question: CandidateQuestion, scenario: AdmissionScenario) -> Can
 
 def _is_told(prediction: FirstPlacement, scenario: AdmissionScenario) -> bool:
     """Whether a prediction is of this very scenario."""
-    if any(change["kind"] not in ("objective", "move") for change in scenario.changes):
+    if not all(isinstance(change, _TOLD) for change in scenario.changes):
         return False
-    moved = {change["operator"]: change["node"] for change in scenario.changes if change["kind"] == "move"}
-    return all(prediction.placement.get(name) == node for name, node in moved.items())
+    moved = moves_in(scenario.changes)
+    return all(prediction.placement.get(name) == replica.node for name, replica in moved.items())
 
 
 def _for_person(
@@ -212,7 +215,7 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
         yield _reason("predicted_failure", severity, name, message, review=is_unknown)
     else:
         yield from _predicted(question, after.outcomes[name])
-        kinds = [c["kind"].replace("_", " ") for c in scenario.changes if c["kind"] != "objective"]
+        kinds = [c.kind.replace("_", " ") for c in scenario.changes if not isinstance(c, ObjectiveChange)]
         unknown = dict.fromkeys(kinds if question.predictor is None and not _is_told(prediction, scenario) else ())
         if unknown:
             message = (
@@ -292,4 +295,4 @@ def _reason(
     *,
     review: bool = False,
 ) -> Reason:
-    return Reason(code, severity, "query", name, message, bound, value, review=review)
+    return Reason(code, severity, ReasonSubject("query", name), message, bound, value, review=review)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
 
+from engine.admission.answer import Reason, ReasonSubject
+from engine.admission.changes import moves_in
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
-from engine.estimation.catch_up import WITHIN, CatchUp
 from engine.estimation.reports import Bottleneck
+from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
 from engine.waits.windows import sources_above
@@ -31,7 +31,6 @@ from engine.words import (
 
 __all__ = [
     "MEMORY_EXCEEDED",
-    "Reason",
     "doubted_queries",
     "estimate_words",
     "evidence_of",
@@ -64,38 +63,6 @@ def estimate_words(outcome: QueryOutcome) -> str:
         return outcome_words(outcome)
     estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
     return f"{estimate}, against {bound}"
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One finding.
-
-    `severity` is bad (it speaks against admission), watch (a person may want to look), info, or ok. `value` and `bound`
-    are in `unit`; `where` is a server; `when_p` counts Mace's subintervals from 1, `when_s` is where that one begins.
-    `review` tells that the policy wants a person to decide because of it.
-    """
-
-    code: str
-    severity: str
-    kind: str
-    id: str
-    message: str
-    bound: float | None = None
-    value: float | None = None
-    unit: str = "s"
-    where: str | None = None
-    when_p: int | None = None
-    when_s: float | None = None
-    review: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, with the subject as one object."""
-        plain = asdict(self)
-        return {
-            "code": plain.pop("code"),
-            "severity": plain.pop("severity"),
-            "subject": {"kind": plain.pop("kind"), "id": plain.pop("id")},
-        } | plain
 
 
 def reasons_of(
@@ -175,7 +142,7 @@ def _objectives(
     own = after.outcomes[name]
     if own.bound_s is None:
         message = f"{name} has no objective: only its effect on the others is judged"
-        yield Reason("no_objective", "info", "query", name, message, value=own.estimate_s)
+        yield Reason("no_objective", "info", ReasonSubject("query", name), message, value=own.estimate_s)
     elif own.is_predicted:
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
@@ -268,8 +235,7 @@ def _query_reason(
     return Reason(
         code,
         severity,
-        "query",
-        outcome.query,
+        ReasonSubject("query", outcome.query),
         message,
         bound=outcome.bound_s,
         value=value,
@@ -392,19 +358,19 @@ def _overloads(
                 f"{where} would be overloaded: its mean load would go from {was} to {now} of its capacity, "
                 f"against {bound}"
             )
-            yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
+            yield Reason("node_overloaded", "bad", ReasonSubject(kind, subject), message, most, mean, "share", name)
         elif name in after.endless and mean > mean_was * (1.0 + _WORSE_SHARE):
             message = f"{where} would never catch up: what comes at the end of the horizon is more than it can process"
-            yield Reason("never_catches_up", "bad", kind, subject, message, 1.0, peak, "share", name)
+            yield Reason("never_catches_up", "bad", ReasonSubject(kind, subject), message, 1.0, peak, "share", name)
         elif after.begin and name in after.growing and mean > mean_was * (1.0 + _WORSE_SHARE):
             message = f"The backlog of {server_words(name)} would still grow at the end of the horizon: "
             message += "nothing shows that a later start keeps up"
-            yield Reason("still_growing", "bad", kind, subject, message, 1.0, peak, "share", name)
+            yield Reason("still_growing", "bad", ReasonSubject(kind, subject), message, 1.0, peak, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
             was, now, _ = load_words(peak_was, peak, 1.0)
             message = f"{where} would be over its capacity at peak: its load would go from {was} to {now}"
             severity = "bad" if name in late else "info"
-            yield Reason("node_overloaded", severity, kind, subject, message, 1.0, peak, "share", name)
+            yield Reason("node_overloaded", severity, ReasonSubject(kind, subject), message, 1.0, peak, "share", name)
 
 
 def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
@@ -420,7 +386,7 @@ def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
 def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
     for operator, node in scenario.altered.items():
         message = f"{operator} was placed elsewhere: {node} takes nothing new"
-        yield Reason("placement_altered", "watch", "operator", operator, message, unit="", where=node)
+        yield Reason("placement_altered", "watch", ReasonSubject("operator", operator), message, unit="", where=node)
 
 
 def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
@@ -432,17 +398,29 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
         of = counted(len(operators), "operator")
         message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {listed(assumed)}"
         yield Reason(
-            "assumed_statistics", severity, "statistic", question.candidate.query, message, 0.0,
-            float(len(assumed)), "operators", review=policy.review_assumed,
-        )  # fmt: skip
+            "assumed_statistics",
+            severity,
+            ReasonSubject("statistic", question.candidate.query),
+            message,
+            0.0,
+            float(len(assumed)),
+            "operators",
+            review=policy.review_assumed,
+        )
     own = set(_varying(question, after))
     varying = [name for name in after.outcomes[question.candidate.query].assumed_costs if name.split("<-")[0] in own]
     if varying and policy.review_assumed:
         message = f"How single costs vary is assumed, not measured: {listed(varying)}"
         yield Reason(
-            "assumed_costs", "watch", "statistic", question.candidate.query, message, 0.0, float(len(varying)),
-            "inputs", review=True,
-        )  # fmt: skip
+            "assumed_costs",
+            "watch",
+            ReasonSubject("statistic", question.candidate.query),
+            message,
+            0.0,
+            float(len(varying)),
+            "inputs",
+            review=True,
+        )
     few = _few_events(question)
     if few:
         fewest, name = min(few)
@@ -450,9 +428,15 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
         if len(few) > 1:
             message += f" ({len(few)} operators below that)"
         yield Reason(
-            "few_events", severity, "operator", name, message, policy.min_events, fewest, "events",
+            "few_events",
+            severity,
+            ReasonSubject("operator", name),
+            message,
+            policy.min_events,
+            fewest,
+            "events",
             review=policy.review_assumed,
-        )  # fmt: skip
+        )
 
 
 def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -466,16 +450,26 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
         if grows:
             sizes = size_words(now.held_bytes), size_words(now.memory_bytes or 0.0)
             message = f"{node} has too little memory: it would hold {sizes[0]} of state, its memory is {sizes[1]}"
-            yield Reason(MEMORY_EXCEEDED, "bad", "node", node, message, now.memory_bytes, now.held_bytes, "B")
+            yield Reason(
+                MEMORY_EXCEEDED, "bad", ReasonSubject("node", node), message, now.memory_bytes, now.held_bytes, "B"
+            )
         else:
             message = f"{now.words}, without the candidate"
-            yield Reason("memory_over_already", "info", "node", node, message, now.memory_bytes, now.held_bytes, "B")
-    moved = {change["operator"] for change in scenario.changes if change["kind"] == "move"}
+            yield Reason(
+                "memory_over_already",
+                "info",
+                ReasonSubject("node", node),
+                message,
+                now.memory_bytes,
+                now.held_bytes,
+                "B",
+            )
+    moved = moves_in(scenario.changes).keys()
     concerned = {operator.id for operator in question.candidate.operators} | moved
     unknown = unknown_memory_words(scenario.deployment, concerned)
     if unknown:
         message = f"Whether state fits the memory of the nodes is not known: {unknown}"
-        yield Reason("memory_unknown", "info", "query", question.candidate.query, message, unit="B")
+        yield Reason("memory_unknown", "info", ReasonSubject("query", question.candidate.query), message, unit="B")
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
@@ -518,7 +512,13 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     step_s = max(source.arrivals_step_s or 0.0 for source in coarse)
     message = f"Arrivals of {listed(names)} are known as counts per {step_words(step_s)}, which hide bursts"
     yield Reason(
-        "coarse_counts", "watch" if review else "info", "source", names[0], message, width_s, step_s, review=review
+        "coarse_counts",
+        "watch" if review else "info",
+        ReasonSubject("source", names[0]),
+        message,
+        width_s,
+        step_s,
+        review=review,
     )
 
 
@@ -532,7 +532,9 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
         message = f"{listed(silent)} {'has' if len(silent) == 1 else 'have'} no events in the horizon: "
         message += f"nothing is known of how late {name} would be with some"
         review = question.policy.review_assumed and len(silent) == len(read)
-        yield Reason("no_events", "watch" if review else "info", "source", silent[0], message, review=review)
+        yield Reason(
+            "no_events", "watch" if review else "info", ReasonSubject("source", silent[0]), message, review=review
+        )
 
 
 def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -547,7 +549,9 @@ def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> I
             named = listed([f"{operator} ({words})" for operator, words in unread])
             message = f"The plan of {query} is not understood in full, so its estimate may leave out a wait: {named}"
             count = float(len(unread))
-            yield Reason("plan_unread", "watch", "query", query, message, 0.0, count, "operators", review=True)
+            yield Reason(
+                "plan_unread", "watch", ReasonSubject("query", query), message, 0.0, count, "operators", review=True
+            )
 
 
 def _backlogs(
@@ -571,7 +575,9 @@ def _backlogs(
         if found.query in related and found.standing != USED:
             review = not found.is_used
             severity = "watch" if review else "info"
-            yield Reason("backlog_unknown", severity, "operator", found.operator, found.words, review=review)
+            yield Reason(
+                "backlog_unknown", severity, ReasonSubject("operator", found.operator), found.words, review=review
+            )
 
 
 def _is_delayed(was: CatchUp, now: CatchUp) -> bool:
@@ -583,7 +589,7 @@ def _catch_up_reason(
     code: str, severity: str, query: str, message: str, now: CatchUp, was: CatchUp | None, review: bool = False
 ) -> Reason:
     bound = None if was is None else was.at_s
-    return Reason(code, severity, "query", query, message, bound, now.at_s, review=review)
+    return Reason(code, severity, ReasonSubject("query", query), message, bound, now.at_s, review=review)
 
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -600,7 +606,9 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
                 f"({share}), where {right} is right"
             )
             severity = "watch" if review else "info"
-            yield Reason("trust_lost", severity, "query", query, message, LEVEL, coverage, "share", review=review)
+            yield Reason(
+                "trust_lost", severity, ReasonSubject("query", query), message, LEVEL, coverage, "share", review=review
+            )
 
 
 def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -616,14 +624,15 @@ def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario
             f"{listed(names)} {has} nominal costs alone, which no run of this cluster bears out: what "
             f"{question.candidate.query} does to {'it' if len(names) == 1 else 'them'} is not known"
         )
-        yield Reason("neighbour_unmeasured", "watch", "query", names[0], message, unit="", review=True)
+        yield Reason("neighbour_unmeasured", "watch", ReasonSubject("query", names[0]), message, unit="", review=True)
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:
     alarm = after.alarm
     if alarm.untrusted:
         over = alarm.flow_over_mace
-        yield Reason("theorem_alarm", "info", "statistic", "mace", alarm.message, 0.05, over, "share")
+        subject = ReasonSubject("statistic", "mace")
+        yield Reason("theorem_alarm", "info", subject, alarm.message, 0.05, over, "share")
 
 
 def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Reason]:

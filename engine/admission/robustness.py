@@ -8,13 +8,12 @@ the mean path alone: it ranks what to measure first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from engine.admission.changes import Change
+from engine.admission.answer import MAX_RISE, LostNode, Robustness, WeakestAssumption
 from engine.admission.evaluation import Evaluation, related_queries, restrict_to_queries
 from engine.admission.reasons import reasons_of
 from engine.admission.scenario import AdmissionScenario
@@ -24,109 +23,15 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator
 from engine.estimation.loads import loads_of
 from engine.provisioning.survival import lose_each
-from engine.words import listed, percent_words
 
-__all__ = ["LostNode", "Robustness", "WeakestAssumption", "robustness_of"]
+__all__ = ["robustness_of"]
 
 # Shares by which load and costs are raised.
-_RISES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_RISES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, MAX_RISE)
 _FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # by which the cost of one operator is raised
 _DOUBT = {"assumed": 1.0, "predicted": 0.5, "measured": 0.1}  # share by which a cost of that origin may well be off
 _OPERATORS = 4  # operators of the candidate that are looked at, those with the most work first
 _CONFIRMED_LOSSES = 2  # losses that are estimated in full, those nearest to an objective
-
-
-@dataclass(frozen=True, slots=True)
-class LostNode:
-    """A node whose loss breaks objectives that hold, or leaves an operator without a place."""
-
-    node: str
-    breaks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WeakestAssumption:
-    """The cost of an operator that may be off by the least, in relation to how well it is known.
-
-    `holds_up_to` is the share by which it may be higher with every objective kept, by mean costs; None if even five
-    times as much is kept.
-    """
-
-    operator: str
-    evidence: str
-    holds_up_to: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Robustness:
-    """Room that a passing verdict has.
-
-    Attributes
-    ----------
-    load : float
-        Share by which all arrivals of the queries concerned may rise with the verdict as it is, confirmed in full; one
-        of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed. What the same rise does to the others
-        without the candidate does not count.
-    costs : float
-        The same for the costs of the candidate's operators.
-    lost_nodes : tuple of LostNode
-        Nodes that may not be lost, of those the queries concerned use.
-    nodes : int
-        Nodes whose loss was looked at.
-    weakest : WeakestAssumption, optional
-        None for a candidate without work.
-    """
-
-    load: float
-    costs: float
-    lost_nodes: tuple[LostNode, ...]
-    nodes: int
-    weakest: WeakestAssumption | None
-
-    @property
-    def margin(self) -> float:
-        """The smaller of the two shares."""
-        return min(self.load, self.costs)
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The room, in words."""
-        return (self._rises, self._losses, *((self._weakest,) if self.weakest else ()))
-
-    @property
-    def _rises(self) -> str:
-        if not self.load and not self.costs:
-            return "No rise of load or costs is confirmed to keep it."
-        texts = [_up_to(share, what) for share, what in ((self.load, "load"), (self.costs, "costs of its operators"))]
-        return f"It stays as it is with {texts[0]}, or with {texts[1]}."
-
-    @property
-    def _losses(self) -> str:
-        if not self.lost_nodes and self.nodes == 1:
-            return "The one node concerned may be lost."
-        if not self.lost_nodes:
-            return f"Any one of the {self.nodes} nodes concerned may be lost."
-        broken = list(dict.fromkeys(query for lost in self.lost_nodes for query in lost.breaks))
-        names = listed([lost.node for lost in self.lost_nodes])
-        return f"The loss of {names} breaks {listed(broken)}." if broken else f"Without {names} something has no place."
-
-    @property
-    def _weakest(self) -> str:
-        assert self.weakest is not None
-        up_to = self.weakest.holds_up_to
-        room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"
-        if up_to == 0.0:
-            room = "leaves no room"
-        return f"Weakest assumption: the cost of {self.weakest.operator}, {self.weakest.evidence}, {room}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"sentences": list(self.sentences)}
-
-
-def _up_to(share: float, what: str) -> str:
-    least = "at least " if share >= _RISES[-1] else "up to "
-    return f"{what} {least}{100 * share:.3g}% higher" if share else f"no higher {what}"
 
 
 def robustness_of(search: AdmissionSearch) -> Robustness:
@@ -176,8 +81,7 @@ class _Stress:
         return frozenset(operator.id for operator in self.search.question.candidate.operators)
 
     def _stressed(self, what: str, by: float, deployment: Deployment) -> AdmissionScenario:
-        mark: Change = {"kind": "stress", "what": what, "by": by}
-        return replace(self.base, deployment=deployment, changes=(*self.base.changes, mark))
+        return replace(self.base, deployment=deployment, stress=(what, by))
 
     def _largest_rise(
         self,

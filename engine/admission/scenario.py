@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from engine.admission.candidate import Candidate
-from engine.admission.changes import Change
+from engine.admission.changes import (
+    Change,
+    NewNode,
+    ObjectiveChange,
+    moves_in,
+    nodes_in,
+    rate_share_in,
+    start_p_in,
+)
 from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
@@ -26,8 +34,8 @@ from engine.document.deployment import (
     with_node_like,
 )
 from engine.measurement.trust import QueryCalibration
-from engine.placement.colocation import ApartOperator
 from engine.placement.extension import extend_placement
+from engine.placement.separation import ApartOperator
 
 __all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
 
@@ -75,7 +83,7 @@ class AdmissionScenario:
     ----------
     deployment : Deployment
         What would run.
-    changes : tuple of dict
+    changes : tuple of Change
         The changes it rests on.
     altered : mapping
         Nodes asked for that could not be had, by operator of the candidate.
@@ -85,6 +93,8 @@ class AdmissionScenario:
         First subinterval (from 1) in which the candidate reads.
     apart : tuple of ApartOperator
         Operators of the candidate that could not join one they exchange events with, and why.
+    stress : tuple, optional
+        What is raised in it, and by which share, to see whether it still passes.
     """
 
     deployment: Deployment
@@ -93,6 +103,7 @@ class AdmissionScenario:
     touched: frozenset[str]
     start_p: int
     apart: tuple[ApartOperator, ...] = ()
+    stress: tuple[str, float] | None = None
 
     def replicas_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`."""
@@ -116,19 +127,15 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
     deployment, candidate = question.running, question.candidate
     joining = with_new_readers(candidate.operators, deployment.sources)
     operators, altered = _release_closed_places(joining, question.policy.closed_nodes)
-    start_p = 1
-    for change in changes:
-        if change["kind"] == "add_node":
-            deployment = _with_node(deployment, change)
-        elif change["kind"] == "start_at":
-            start_p = change["p"]
+    start_p = start_p_in(changes)
+    for node in nodes_in(changes):
+        deployment = _with_node(deployment, node)
     sources = {source.id: source for source in (*deployment.sources, *candidate.sources)}
-    share = next((change["share"] for change in changes if change["kind"] == "scale_rate"), 1.0)
-    operators, own = _private_sources(operators, sources, candidate, share, start_p)
+    operators, own = _private_sources(operators, sources, candidate, rate_share_in(changes), start_p)
     objective = candidate.objective
     for change in changes:
-        if change["kind"] == "objective":
-            objective = _objective(change)
+        if isinstance(change, ObjectiveChange):
+            objective = Objective(change.query, change.statistic, change.bound_s)
     whole = replace(
         deployment,
         operators=deployment.operators + operators,
@@ -139,7 +146,7 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
     if candidate.pins:
         limits = whole.constraints
         whole = replace(whole, constraints=replace(limits, pin={**limits.pin, **candidate.pins}))
-    moves = {c["operator"]: (Replica(c["node"], c["core"]),) for c in changes if c["kind"] == "move"}
+    moves = {name: (replica,) for name, replica in moves_in(changes).items()}
     whole = whole.with_placement(moves) if moves else whole
     extension = extend_placement(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
     whole = whole.with_placement(extension.placement) if extension.placement else whole
@@ -165,10 +172,6 @@ def core_capacity_cps(node: Node) -> float:
     return 0.0 if node.capacity_series_cps is None else float(node.capacity_series_cps.mean())
 
 
-def _objective(change: Change) -> Objective:
-    return Objective(change["query"], change["statistic"], change["bound_s"])
-
-
 def _release_closed_places(
     operators: tuple[Operator, ...], closed: Sequence[str]
 ) -> tuple[tuple[Operator, ...], dict[str, str]]:
@@ -181,13 +184,11 @@ def _release_closed_places(
     return tuple(replace(op, replicas=()) if op.id in altered else op for op in operators), altered
 
 
-def _with_node(deployment: Deployment, change: Change) -> Deployment:
+def _with_node(deployment: Deployment, change: NewNode) -> Deployment:
     """One more node, connected as the node it is modelled on is; to that one by the worst of its links."""
-    like = deployment.nodes[deployment.node_index[change["like"]]]
-    name = change["id"]
-    node = replace(
-        like, id=name, capacity_cps=change["capacity_cps"], capacity_series_cps=None, cores=change["cores"], labels={}
-    )
+    like = deployment.nodes[deployment.node_index[change.like]]
+    capacity_cps, cores = change.capacity_cps, change.cores or like.cores
+    node = replace(like, id=change.id, capacity_cps=capacity_cps, capacity_series_cps=None, cores=cores, labels={})
     return with_node_like(deployment, node, like.id)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +124,7 @@ class Screen:
             self._flow_values(base.deployment, base.touched, now, begin),
             self._flow_values(question.running, neighbours, was, begin),
         )
-        self._screened: dict[tuple[str, ...], dict[str, _Screened]] = {}
+        self._screened: dict[tuple[Any, ...], dict[str, _Screened]] = {}
 
     def _mace(self, deployment: Deployment) -> Mace:
         """Mace of a deployment in which every query puts something out."""
@@ -171,7 +172,7 @@ class Screen:
 
     def _values_of(self, scenario: AdmissionScenario, result: Mace | None) -> dict[str, _Screened]:
         """Flow's values of a scenario, which are asked for again once it is estimated; `result` is its Mace."""
-        key = tuple(repr(sorted(change.items())) for change in scenario.changes)
+        key = (scenario.changes, scenario.stress)
         if key not in self._screened:
             found = result or self._mace(scenario.deployment)
             begin = self._begin(scenario)

@@ -10,10 +10,23 @@ from functools import cache
 
 import numpy as np
 
-from engine.admission.changes import Change, join_changes
+from engine.admission.answer import Reason
+from engine.admission.changes import (
+    Change,
+    LaterStart,
+    NewNode,
+    OperatorMove,
+    RateChange,
+    join_changes,
+    moves_in,
+    nodes_in,
+    rate_share_in,
+    start_p_in,
+    without_moves,
+)
 from engine.admission.evaluation import Evaluation, Evaluator
 from engine.admission.prediction import judge_scenario, question_in, with_prediction
-from engine.admission.reasons import Reason, reasons_of
+from engine.admission.reasons import reasons_of
 from engine.admission.scenario import (
     AdmissionScenario,
     CandidateQuestion,
@@ -259,18 +272,12 @@ def _model_node(question: CandidateQuestion) -> Node | None:
 def _is_used(search: AdmissionSearch, more: Sequence[Change]) -> bool:
     """Whether the candidate would be on every new node: one that stays empty would cure nothing."""
     scenario = search.scenario(more)
-    added = {change["id"] for change in more if change["kind"] == "add_node"}
+    added = {node.id for node in nodes_in(more)}
     return scenario is not None and added <= set(scenario.nodes_of(search.question.candidate.query))
 
 
 def _node(name: str, like: Node, capacity_cps: float) -> Change:
-    return {
-        "kind": "add_node",
-        "id": name,
-        "like": like.id,
-        "capacity_cps": _round_up_capacity(capacity_cps),
-        "cores": like.cores,
-    }
+    return NewNode(name, like.id, _round_up_capacity(capacity_cps), like.cores)
 
 
 def _round_up_capacity(value: float, digits: int = 3) -> float:
@@ -281,7 +288,7 @@ def _round_up_capacity(value: float, digits: int = 3) -> float:
 
 def _new_names(search: AdmissionSearch) -> list[str]:
     taken = {node.id for node in search.question.running.nodes}
-    taken |= {change["id"] for change in search.changes if change["kind"] == "add_node"}
+    taken |= {node.id for node in nodes_in(search.changes)}
     free = (name for k in itertools.count(1) if (name := f"new-{k}") not in taken)
     return list(itertools.islice(free, _MAX_NODES))
 
@@ -303,12 +310,12 @@ def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> li
         operators=tuple(replace(op, replicas=()) if op.id in asked else op for op in candidate.operators),
         pins={},
     )
-    changes = [c for c in search.changes if c["kind"] != "move" or c["operator"] not in {*asked, *pinned}]
+    changes = without_moves(search.changes, {*asked, *pinned})
     try:
         scenario = scenario_of(replace(search.question, candidate=free), join_changes(changes, more))
     except InfeasibleError:
         return []
-    moved = {change["operator"] for change in search.changes if change["kind"] == "move"}
+    moved = moves_in(search.changes).keys()
     places = scenario.replicas_of(candidate.query)
     return moves_of(
         {
@@ -323,21 +330,18 @@ def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> li
 
 def moves_of(places: Mapping[str, tuple[Replica, ...]]) -> list[Change]:
     """Moves to where operators are in one piece."""
-    return [
-        {"kind": "move", "operator": name, "node": replicas[0].node, "core": replicas[0].core}
-        for name, replicas in places.items()
-    ]
+    return [OperatorMove(name, replicas[0].node, replicas[0].core) for name, replicas in places.items()]
 
 
 def find_rate_share(search: AdmissionSearch) -> Settled | None:
     """Bisect on Mace, refine by Flow, confirm in full and walk down until that holds."""
     search.tell("Searching the largest share of its rate")
     query = search.question.candidate.query
-    present_share = next((change["share"] for change in search.changes if change["kind"] == "scale_rate"), 1.0)
+    present_share = rate_share_in(search.changes)
     high = round(present_share * _RATE_PARTS) - 1
 
     def change(part: int) -> list[Change]:
-        return [{"kind": "scale_rate", "query": query, "share": part / _RATE_PARTS}]
+        return [RateChange(query, part / _RATE_PARTS)]
 
     if high < _MIN_SHARE:
         return None
@@ -359,8 +363,7 @@ def find_start(search: AdmissionSearch) -> Settled | None:
     every, d = search.question.mace_every, search.question.running.subintervals
     share = search.question.policy.start_horizon_share
     last = min(int(d * (1.0 - share)), _last_with_rate(search, share)) // every
-    begun = next((change["p"] for change in search.changes if change["kind"] == "start_at"), 1)
-    first = (begun - 1) // every + 1
+    first = (start_p_in(search.changes) - 1) // every + 1
     if last < first:
         return None
     step = max(1, -(-(last - first + 1) // _GRID))
@@ -403,4 +406,4 @@ def _between(search: AdmissionSearch, early: int, late: int) -> Settled | None:
 def _change(search: AdmissionSearch, k: int) -> list[Change]:
     """A start at the k-th (from 0) of Mace's subintervals."""
     p = k * search.question.mace_every + 1
-    return [{"kind": "start_at", "p": p, "seconds": (p - 1) * search.question.running.subinterval_s}]
+    return [LaterStart(p, (p - 1) * search.question.running.subinterval_s)]

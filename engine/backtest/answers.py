@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from engine.admission.candidate import Candidate, read_candidate
+from engine.admission.changes import Change, ObjectiveChange, OperatorMove, RateChange
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
@@ -17,7 +17,7 @@ from engine.errors import EngineError, InfeasibleError
 
 __all__ = ["PolicyAnswer", "answer_request", "join_request"]
 
-_KEPT = ("scale_rate", "objective", "move")  # what of a request's changes outlasts the moment it was asked in
+_KEPT = (RateChange, ObjectiveChange, OperatorMove)  # what of a request's changes outlasts the moment it was asked in
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +73,12 @@ def _decide_by_mace(
         changes=_lasting_changes(request),
         mace_every=period.mace_every,
     )
-    placement = {
-        name: tuple(Replica(part["node"], part["core"], part["fraction"]) for part in parts)
-        for name, parts in decision.placement.items()
-    }
     outcome = {"admit": "admitted", "admit_with_changes": "admitted", "queue": "queued", "review": "review"}
     return PolicyAnswer(
         outcome.get(decision.verdict, "rejected"),
         decision.headline,
         decision.verdict,
-        placement,
+        dict(decision.placement),
         decision.start_s or 0.0,
     )
 
@@ -127,5 +123,5 @@ def _without(deployment: Deployment, query: str) -> Deployment:
     return deployment.without_query(query) if query in deployment.queries else deployment
 
 
-def _lasting_changes(request: RecordedRequest) -> list[dict[str, Any]]:
-    return [dict(change) for change in request.changes if change["kind"] in _KEPT]
+def _lasting_changes(request: RecordedRequest) -> list[Change]:
+    return [change for change in request.changes if isinstance(change, _KEPT)]

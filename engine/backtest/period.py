@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.admission.changes import Change
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment, Replica
 from engine.errors import Fault, InfeasibleError
@@ -76,7 +77,7 @@ class RecordedRequest:
     at_s: float
     candidate: Mapping[str, Any]
     decided: RecordedDecision
-    changes: tuple[Mapping[str, Any], ...] = ()
+    changes: tuple[Change, ...] = ()
     id: str = ""
 
     @property

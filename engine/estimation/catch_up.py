@@ -6,99 +6,17 @@ On one server that is when it first runs empty: backlog / (capacity - load) wher
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
-
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.estimation.flow import Flow
 from engine.estimation.mace import Mace
-from engine.words import duration_words, seconds_words
+from engine.latency_state import LATER, NEVER, WITHIN, CatchUp
 
-__all__ = ["LATER", "NEVER", "WITHIN", "CatchUp", "catch_up_of"]
-
-WITHIN, LATER, NEVER = "within", "later", "never"
+__all__ = ["catch_up_of"]
 
 _SAME = 0.02  # share of a slice by which latencies may differ and still be the same
 _FULL = 1.0 - 1e-9
-_MINUTES_FROM_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """When a query has caught up, in seconds from the horizon's beginning.
-
-    Attributes
-    ----------
-    state : str
-        ``within`` the horizon; ``later``, where a server of it still has more to do at its end; ``never``, where one
-        gets more than it can do on the mean as well.
-    at_s : float or None
-        Later: at the mean load of the horizon. None: never.
-    low_s, high_s : float or None
-        Interval (90 %) of a time within the horizon; an end that lies beyond the horizon is None, and so are both
-        where random costs and arrivals were not looked at.
-    horizon_s : float
-        Length of the horizon.
-    """
-
-    state: str
-    at_s: float | None
-    low_s: float | None
-    high_s: float | None
-    horizon_s: float
-
-    @property
-    def words(self) -> str:
-        """Clause about it; minutes are too coarse for an interval of a few.
-
-        Examples
-        --------
-        >>> CatchUp("within", 1200.0, 1100.0, None, 3600.0).words.replace("\u00a0", " ")
-        'catches up after 20 min (18 min to more than 1 h)'
-        >>> CatchUp("within", 200.0, 190.9, 209.2, 3600.0).words.replace("\u00a0", " ")
-        'catches up after 200 s (191 s to 209 s)'
-        >>> CatchUp("never", None, None, None, 600.0).words
-        'never catches up at this load'
-        """
-        horizon = _words(self.horizon_s)
-        if self.state == NEVER:
-            return "never catches up at this load"
-        if self.state == LATER:
-            about = "" if self.at_s is None else f"; at the mean load after about {_words(self.at_s)}"
-            return f"does not catch up within {horizon}{about}"
-        words = f"catches up after {_words(self.at_s or 0.0)}"
-        if self.low_s is None:
-            return words
-        high = f"more than {horizon}" if self.high_s is None else _words(self.high_s)
-        return f"{words} ({_words(self.low_s)} to {high})"
-
-    @property
-    def latest_s(self) -> float:
-        """Upper end, infinite where it lies beyond the horizon: for comparisons."""
-        return self.at_s if self.state != NEVER and self.at_s is not None else np.inf
-
-    def between(self, low_s: float | None, high_s: float | None) -> CatchUp:
-        """The same with an interval, which the time itself is part of; it says nothing of times beyond the horizon."""
-        if self.state != WITHIN or self.at_s is None or low_s is None:
-            return self
-        return replace(self, low_s=min(low_s, self.at_s), high_s=None if high_s is None else max(high_s, self.at_s))
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "state": self.state,
-            "at_s": self.at_s,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
-            "horizon_s": self.horizon_s,
-            "words": self.words,
-        }
-
-
-def _words(seconds: float) -> str:
-    return seconds_words(float(f"{seconds:.3g}"))[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
 
 
 def catch_up_of(query: str, flowed: Flow, unburdened: Flow, mace: Mace, servers: IntArray) -> CatchUp | None:

@@ -15,13 +15,13 @@ from engine.document.elements import THESE, Objective, scheduling_document
 from engine.document.policies import PolicyGap, policy_gap
 from engine.document.topology import servers_above
 from engine.estimation.bounds import visit_bounds
-from engine.estimation.catch_up import CatchUp, catch_up_of
+from engine.estimation.catch_up import catch_up_of
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
 from engine.estimation.overload import LastingOverload, lasting_overloads, standing_within
 from engine.estimation.probes import ProbedDeployment
-from engine.latency_state import KNOWN, UNKNOWN, LatencyStanding, objective_state
+from engine.latency_state import KNOWN, UNKNOWN, CatchUp, LatencyStanding, objective_state
 from engine.noise.summary import LEVEL, LatencySample, RealisedQuery
 from engine.waits.summary import NO_WAITS, QueryWaits
 from engine.words import listed

@@ -8,7 +8,7 @@ brought together afterwards, as long as the goal does not get worse.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,13 @@ from engine.placement.network_kernels import (
     network_value,
     take_back,
 )
-from engine.words import duration_words, server_words
+from engine.placement.separation import FULL, ApartOperator
 
-__all__ = ["TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
+__all__ = ["TRANSFER_S", "Separation", "apart_operators", "colocate", "separations"]
 
 #: Seconds that an event's way to another node is taken to cost where no link gives its delay.
 TRANSFER_S = 0.001
 
-FULL = 0.8  # peak load of a core up to which operators join for company alone
 _TIE = 1e-9
 
 
@@ -59,46 +58,6 @@ class Separation:
     server: int = -1
     peak: float = 0.0
     at_p: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ApartOperator:
-    """A separation by names: `operator` could not join `other` for the reason `why`.
-
-    `server` is the core it would have joined, `peak` its load then as a share of its capacity, `at_s` the seconds from
-    the beginning of the horizon to that load; all three are None where no core was open to it.
-    """
-
-    operator: str
-    other: str
-    why: str
-    server: str | None = None
-    peak: float | None = None
-    at_s: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, with `limit` and `sentence`."""
-        return asdict(self) | {"limit": self.limit, "sentence": self.sentence}
-
-    @property
-    def limit(self) -> float | None:
-        """Peak load up to which the operators would have joined; None where the core would be over capacity."""
-        return FULL if self.why == "load" and self.peak is not None and self.peak <= 1.0 else None
-
-    @property
-    def sentence(self) -> str:
-        """Why, in words."""
-        lead = f"{self.operator} is apart from {self.other}"
-        if self.server is None:
-            return f"{lead}: it may not be on that node."
-        if self.why == "company":
-            return f"{lead}: it exchanges as many events with operators where it is."
-        at = duration_words(self.at_s or 0.0)
-        when = f"{server_words(self.server)} would be at {self.peak:.2f} of its capacity {at} into the horizon"
-        if self.why == "goal":
-            return f"{lead}: the slowest query would get slower; {when}."
-        limit = "" if self.limit is None else f"; operators join up to {self.limit:.2f}"
-        return f"{lead}, because {when}{limit}."
 
 
 def apart_operators(

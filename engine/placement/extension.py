@@ -14,12 +14,13 @@ from engine.document.deployment import Deployment, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, needs_of
 from engine.errors import InfeasibleError
 from engine.estimation.overload import hold_budget, hold_load, lasting_growth
-from engine.placement.colocation import TRANSFER_S, ApartOperator, apart_operators, colocate, separations
+from engine.placement.colocation import TRANSFER_S, apart_operators, colocate, separations
 from engine.placement.greedy import GreedyPlacement, Placement, greedy
 from engine.placement.local_search.search import search
 from engine.placement.network import climb, pairs_of, room_of, starts_of
 from engine.placement.network_kernels import NetworkArrays, NetworkState, move_item, network_value, worst_of
 from engine.placement.problem import BoolArray, PlacementProblem, excess_of
+from engine.placement.separation import ApartOperator
 
 __all__ = ["Extension", "extend_placement"]
 

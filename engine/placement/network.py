@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.document.memory import MEMORY_SLACK
-from engine.placement.colocation import ApartOperator, apart_operators, colocate, separations
+from engine.placement.colocation import apart_operators, colocate, separations
 from engine.placement.goal import Goal
 from engine.placement.items import Items
 from engine.placement.limits import PlacementLimits
@@ -28,6 +28,7 @@ from engine.placement.network_kernels import (
     network_value,
     worst_of,
 )
+from engine.placement.separation import ApartOperator
 
 __all__ = ["NetworkProblem", "climb", "has_network", "pairs_of", "room_of", "starts_of"]
 

@@ -14,12 +14,12 @@ from engine.arrays import IntArray
 from engine.document.deployment import Deployment
 from engine.document.memory import MEMORY_SLACK, is_memory_known, needs_of, rooms_of
 from engine.errors import Fault, InfeasibleError
-from engine.placement.colocation import ApartOperator
 from engine.placement.goal import Goal, measure
 from engine.placement.items import Items, PlacementCandidate, SearchSettings, SparedMoves, items_of
 from engine.placement.limits import PlacementLimits
 from engine.placement.local_search.search import Bound, LocalSearchResult, search
 from engine.placement.network import NetworkProblem, has_network
+from engine.placement.separation import ApartOperator
 from engine.placement.splits import BottleneckOperator, alone_in, parts_for
 from engine.words import size_words
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -17,7 +17,7 @@ from apps.ui.numbers import ratio, seconds, significant
 from apps.ui.svg.axes import PictureFrame, grid_line, line_data, shorten
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, path, path_data, picture, rect, text
-from engine.latency_state import NEVER_CATCHES_UP
+from engine.admission.answer import DecisionCurves, QueryEffect
 from engine.words import duration_words, listed, server_words
 
 __all__ = ["LoadStrip", "OutcomePicture", "QueryPanel", "time_at"]
@@ -38,32 +38,31 @@ class QueryPanel:
     name: str
     before: Sequence[float] | None
     after: Sequence[float] | None
-    effect: Mapping[str, Any]
+    effect: QueryEffect
 
     @property
     def bound_s(self) -> float | None:
-        return self.effect["bound_s"]
+        return self.effect.bound_s
 
     @property
     def breaks_s(self) -> float | None:
         """Moment at which most of its work is late; None where it keeps its objective, or has none."""
-        return self.effect.get("when_s") if self.effect["after_state"] == "breached" else None
+        return self.effect.when_s if self.effect.after_state == "breached" else None
 
     @property
     def top(self) -> float:
         values = [*(self.before or ()), *(self.after or ())]
-        values += [value for value in (self.bound_s, self.effect["high_s"], self.effect["after_s"]) if value]
+        values += [value for value in (self.bound_s, self.effect.high_s, self.effect.after_s) if value]
         return max(values, default=0.0) or 1.0
 
     @property
     def words(self) -> str:
         """7.4 s → 15.6 s, objective 10 s."""
-        was = self.effect["before_s"]
-        change = now = str(seconds(self.effect["after_s"], apart_from=self.bound_s))
-        kind = (self.effect.get("standing") or {}).get("kind")
-        if self.effect["after_state"] == "unknown":
+        was = self.effect.before_s
+        change = now = str(seconds(self.effect.after_s, apart_from=self.bound_s))
+        if self.effect.after_state == "unknown":
             change = "latency unknown"
-        elif kind == NEVER_CATCHES_UP:
+        elif self.effect.standing and self.effect.standing.is_endless:
             change = "never catches up"
         elif was is not None:
             old = str(seconds(was, apart_from=self.bound_s))
@@ -91,11 +90,11 @@ class OutcomePicture:
 
     Parameters
     ----------
-    curves : mapping
+    curves : DecisionCurves
         As the request keeps them.
     outcome : str
         Id of an alternative; empty for what was asked.
-    effects : sequence of mappings
+    effects : sequence of QueryEffect
         Those of that outcome, in the order in which queries are shown.
     starts_at : datetime
         Beginning of the horizon.
@@ -105,16 +104,16 @@ class OutcomePicture:
 
     def __init__(
         self,
-        curves: Mapping[str, Any],
+        curves: DecisionCurves,
         outcome: str,
-        effects: Sequence[Mapping[str, Any]],
+        effects: Sequence[QueryEffect],
         starts_at: datetime,
         zone: ZoneInfo,
     ) -> None:
-        self.step_s: float = curves["step_s"]
+        self.step_s = curves.step_s
         self.start = starts_at.astimezone(zone)
-        self._before, self._asked = curves["before"], curves["after"] or {}
-        self._after = curves["choices"].get(outcome, {}) if outcome else self._asked
+        self._before, self._asked = curves.before, curves.after
+        self._after = curves.alternatives.get(outcome, {}) if outcome else self._asked
         self._effects = effects
 
     @cached_property
@@ -125,7 +124,7 @@ class OutcomePicture:
         return [
             QueryPanel(name, was.get(name), now.get(name, was.get(name)), effect)
             for effect in self._effects
-            if (name := effect["query"]) in shown and (name in now or name in was)
+            if (name := effect.query) in shown and (name in now or name in was)
         ]
 
     @cached_property
@@ -227,7 +226,7 @@ class OutcomePicture:
 
     def _interval(self, panel: QueryPanel, frame: PictureFrame, y: Scale) -> list[Shape]:
         """Interval of the realised statistic, right of the curves: it belongs to no moment."""
-        low, high, after = panel.effect["low_s"], panel.effect["high_s"], panel.effect["after_s"]
+        low, high, after = panel.effect.low_s, panel.effect.high_s, panel.effect.after_s
         if after is None:
             return []
         left = frame.left + frame.span + 6
@@ -242,7 +241,7 @@ class OutcomePicture:
             return []
         at = x(panel.breaks_s)
         right = at > frame.left + frame.span * 0.6
-        where = server_words(panel.effect["bottleneck"] or "")
+        where = server_words(panel.effect.bottleneck or "")
         words = f"{_clock(self.start, panel.breaks_s)} {where}".strip()
         return [
             path("M", at, begin - 4, "V", base, css="breaks", stroke="bad", stroke_width=1.5, stroke_dasharray="2 3"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -48,6 +48,8 @@ from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, count, factor, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import time_tag
+from engine.admission.answer import Alternative, QueryEffect, Reason, own_effect
+from engine.admission.changes import moves_in, nodes_in, start_s_in
 from engine.words import counted, duration_words, statistic_words
 
 __all__ = ["AdmissionDetail", "AdmissionPowers", "LiveWaits", "live_waits"]
@@ -66,21 +68,21 @@ class LiveWaits:
         return seconds(self.wait_s)
 
 
-def live_waits(cluster: Cluster, decision: Mapping[str, Any]) -> LiveWaits | None:
-    """The waits of live queries among the decision's effects, as the stages are now; None where there are none."""
-    effects = {effect["query"]: effect for effect in decision.get("effects") or []}
-    live = live_served().filter(query__cluster=cluster, query__name__in=effects)
+def live_waits(cluster: Cluster, effects: Sequence[QueryEffect]) -> LiveWaits | None:
+    """The waits of live queries among a decision's effects, as the stages are now; None where there are none."""
+    by_name = {effect.query: effect for effect in effects}
+    live = live_served().filter(query__cluster=cluster, query__name__in=by_name)
     names = tuple(live.order_by("query__name").values_list("query__name", flat=True))
     if not names:
         return None
     timing = timing_now()
     wait_s = timing.epoch_s + timing.interval_s + timing.batch_s
-    return LiveWaits(wait_s, names, tuple(name for name in names if _misses(effects[name], wait_s)))
+    return LiveWaits(wait_s, names, tuple(name for name in names if _misses(by_name[name], wait_s)))
 
 
-def _misses(effect: Mapping[str, Any], wait_s: float) -> bool:
-    bound_s, after_s = effect["bound_s"], effect["after_s"]
-    return bool(bound_s) and after_s is not None and after_s <= bound_s < after_s + wait_s
+def _misses(effect: QueryEffect, wait_s: float) -> bool:
+    bound_s, after_s = effect.bound_s, effect.after_s
+    return bool(bound_s) and after_s is not None and after_s <= (bound_s or 0.0) < after_s + wait_s
 
 
 #: Why a rejected request cannot be applied, by whether there are alternatives and whether a review may be asked for.
@@ -173,7 +175,7 @@ class AdmissionDetail(AdmissionPowers):
         self.request = request
         self.user = user
         self.cluster = cluster
-        self.decision: Mapping[str, Any] = request.result or {}
+        self.decision = request.decision
         self._outcome = outcome  # as the address asks for it
 
     @property
@@ -195,13 +197,13 @@ class AdmissionDetail(AdmissionPowers):
     # -- the outcome that is shown
 
     @cached_property
-    def choice(self) -> Mapping[str, Any] | None:
+    def choice(self) -> Alternative | None:
         """The alternative that is looked at in place of what was asked."""
         return self._choices.get(self._outcome)
 
     @cached_property
-    def _choices(self) -> dict[str, Mapping[str, Any]]:
-        return {choice["id"]: choice for choice in self.decision.get("choices") or []}
+    def _choices(self) -> dict[str, Alternative]:
+        return {choice.id: choice for choice in self.decision.alternatives} if self.decision else {}
 
     @cached_property
     def outcome(self) -> str:
@@ -213,19 +215,17 @@ class AdmissionDetail(AdmissionPowers):
     @cached_property
     def _queued(self) -> str:
         """Id of the later start that a queued request waits for; empty for any other."""
-        starts = (name for name, choice in self._choices.items() if choice["kind"] == "start_at")
+        starts = (name for name, choice in self._choices.items() if choice.kind == "start_at")
         return next(starts, "") if self.request.verdict == Verdict.QUEUE else ""
 
-    @cached_property
-    def shown(self) -> Mapping[str, Any]:
-        """The decision, with the effects and changes of the outcome that is shown."""
-        return self._with(self.outcome)
+    def _effects_of(self, outcome: str) -> Sequence[QueryEffect]:
+        source = self._choices[outcome] if outcome else self.decision
+        return source.effects if source else ()
 
-    def _with(self, outcome: str) -> Mapping[str, Any]:
-        if not outcome:
-            return self.decision
-        choice = self._choices[outcome]
-        return {**self.decision, "effects": choice["effects"], "changes": choice["changes"]}
+    def _changes_of(self, outcome: str) -> list[str]:
+        source = self._choices[outcome] if outcome else self.decision
+        changes = source.changes if source else ()
+        return [rows.change_words(change) for change in changes or self.request.asked_changes]
 
     @cached_property
     def outcomes(self) -> list[rows.OutcomeLink]:
@@ -248,8 +248,8 @@ class AdmissionDetail(AdmissionPowers):
     @cached_property
     def picture(self) -> OutcomePicture | None:
         """Latencies and loads over the horizon; None for decisions that were kept without."""
-        curves, starts_at = self.request.curves, self.request.previewed_at
-        if not curves or starts_at is None:
+        curves, starts_at = self.request.decision_curves, self.request.previewed_at
+        if curves is None or starts_at is None:
             return None
         effects = [row.effect for row in self.effects]
         return OutcomePicture(curves, self.outcome, effects, starts_at, ZoneInfo(self.cluster.time_zone))
@@ -260,14 +260,13 @@ class AdmissionDetail(AdmissionPowers):
         return [self._affected(row) for row in self.effects if row.is_harmed]
 
     def _affected(self, row: rows.EffectRow) -> SafeString:
-        when_s = row.effect.get("when_s")
-        is_known = when_s is not None and self.request.previewed_at is not None
+        when_s, starts_at = row.effect.when_s, self.request.previewed_at
         return sentence(
             "pages/admission/sentences/affected.html",
             row=row,
-            statistic=statistic_words(row.effect["statistic"]),
-            at=time_at(self.request.previewed_at, when_s, self.cluster) if is_known else "",
-            into=duration_words(when_s) if is_known else "",
+            statistic=statistic_words(row.effect.statistic),
+            at=time_at(starts_at, when_s, self.cluster) if starts_at and when_s is not None else "",
+            into=duration_words(when_s) if starts_at and when_s is not None else "",
         )
 
     @property
@@ -286,9 +285,9 @@ class AdmissionDetail(AdmissionPowers):
         return PredictionFacts(row) if row is not None else None
 
     @cached_property
-    def own_effect(self) -> Mapping[str, Any]:
-        """The decision's effect on the candidate itself."""
-        return next((effect for effect in self.decision.get("effects") or [] if effect["is_candidate"]), {})
+    def own_effect(self) -> QueryEffect | None:
+        """The decision's effect on the candidate itself; None while there is no decision."""
+        return own_effect(self.decision.effects) if self.decision else None
 
     @cached_property
     def never_ran(self) -> bool:
@@ -300,11 +299,10 @@ class AdmissionDetail(AdmissionPowers):
     def predicted_bar(self) -> SafeString:
         """The predicted statistic of the objective with its interval; empty without a prediction."""
         effect = self.own_effect
-        if not effect.get("is_predicted"):
+        if effect is None or not effect.is_predicted or effect.after_s is None:
             return SafeString("")
-        label = f"Predicted {statistic_words(effect['statistic'])}"
-        ends = effect["after_s"], effect["low_s"], effect["high_s"]
-        return interval_figure(label, *ends, effect["bound_s"])
+        label = f"Predicted {statistic_words(effect.statistic)}"
+        return interval_figure(label, effect.after_s, effect.low_s, effect.high_s, effect.bound_s)
 
     @cached_property
     def unmeasured(self) -> set[str]:
@@ -315,7 +313,7 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def nominal_neighbours(self) -> list[str]:
         """Queries among the effects, the candidate aside, of which nothing is measured."""
-        names = {effect["query"] for effect in self.decision.get("effects") or [] if not effect["is_candidate"]}
+        names = {effect.query for effect in self._effects_of("") if not effect.is_candidate}
         return sorted(names & self.unmeasured)
 
     # -- what it is about
@@ -330,15 +328,16 @@ class AdmissionDetail(AdmissionPowers):
         return f"Preview {str(self.request.pk)[:4]}"
 
     @property
-    def objective(self) -> Mapping[str, Any]:
+    def objective(self) -> tuple[str, float | None]:
         """Statistic and bound that are asked for."""
-        query = self.request.query
-        stored = {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
-        return self.own_effect or self.request.objective or stored
+        query, asked = self.request.query, self.request.objective
+        if self.own_effect is not None:
+            return self.own_effect.statistic, self.own_effect.bound_s
+        return (asked["statistic"], asked["bound_s"]) if asked else (query.objective_statistic, query.objective_bound_s)
 
     @property
     def sentence(self) -> SafeString:
-        statistic, bound_s = self.objective["statistic"], self.objective["bound_s"]
+        statistic, bound_s = self.objective
         return sentence(
             "pages/admission/sentences/request.html",
             ask=self.request,
@@ -350,19 +349,19 @@ class AdmissionDetail(AdmissionPowers):
 
     @property
     def mark(self) -> Mark:
-        return VERDICTS[self.choice["verdict"] if self.choice else self.request.verdict]
+        return VERDICTS[self.choice.verdict if self.choice else self.request.verdict]
 
     @property
     def headline(self) -> tuple[str, str]:
         """(consequence, reason); of an alternative what it does and what follows."""
         if self.choice is not None:
-            return str(self.choice["title"]), str(self.choice["detail"])
-        return rows.split_sentence(str(self.decision.get("headline", "")))
+            return self.choice.title, self.choice.detail
+        return rows.split_sentence(self.decision.headline if self.decision else "")
 
     @property
     def rule(self) -> str:
         """The rule of the cluster that decided."""
-        deciding = {reason["code"] for reason in self.decision.get("reasons") or [] if reason.get("review")}
+        deciding = {reason.code for reason in self._reasons if reason.review}
         if self.request.verdict == Verdict.REVIEW and "latency_unknown" in deciding:
             return "review latencies that nobody knows"
         if self.request.verdict == Verdict.REVIEW and self.never_ran:
@@ -376,28 +375,33 @@ class AdmissionDetail(AdmissionPowers):
         """The weakest kind that the estimate of the query rests on."""
         if self.never_ran:
             return "never_ran"
-        counts = self.decision.get("evidence") or {}
-        return next((kind for kind in _WEAKEST_FIRST if counts.get(kind)), "")
+        return next((kind for kind, count in self.evidence_counts if count), "")
 
     @property
     def evidence_counts(self) -> list[tuple[str, int]]:
-        counts = self.decision.get("evidence") or {}
+        counts = self.decision.evidence if self.decision else {}
         return [(kind, counts.get(kind, 0)) for kind in _WEAKEST_FIRST]
 
     @cached_property
     def live_waits(self) -> LiveWaits | None:
         """Waits that the latencies of live queries leave out."""
-        return live_waits(self.cluster, self.shown)
+        return live_waits(self.cluster, self._effects_of(self.outcome))
 
     # -- its parts
 
     @cached_property
     def alternatives(self) -> list[rows.AlternativeRow]:
-        return rows.alternative_rows(self.decision, {link.id: link for link in self.outcomes})
+        return rows.alternative_rows(list(self._choices.values()), {link.id: link for link in self.outcomes})
 
     @cached_property
     def effects(self) -> list[rows.EffectRow]:
-        return rows.effect_rows(self.cluster.slug, self.shown, frozenset(self.unmeasured))
+        return self._effect_rows(self.outcome)
+
+    def _effect_rows(self, outcome: str) -> list[rows.EffectRow]:
+        """Rows of an outcome; whether the candidate was measured, the decision tells for all time."""
+        own = self.request.query.name
+        nominal = self.unmeasured - {own} | ({own} if self.decision and self.decision.never_ran else set())
+        return rows.effect_rows(self.cluster.slug, self._effects_of(outcome), nominal)
 
     @property
     def effects_shown(self) -> list[rows.EffectRow]:
@@ -423,11 +427,15 @@ class AdmissionDetail(AdmissionPowers):
 
     @cached_property
     def reasons(self) -> list[rows.ReasonRow]:
-        return rows.reason_rows(self.decision)
+        return rows.reason_rows(self._reasons)
+
+    @property
+    def _reasons(self) -> Sequence[Reason]:
+        return self.decision.reasons if self.decision else ()
 
     @cached_property
     def nodes(self) -> list[rows.NodeRow]:
-        return rows.node_rows(self.cluster.slug, self.decision)
+        return rows.node_rows(self.cluster.slug, self.decision.nodes if self.decision else ())
 
     @property
     def nodes_shown(self) -> list[rows.NodeRow]:
@@ -443,6 +451,8 @@ class AdmissionDetail(AdmissionPowers):
 
     @cached_property
     def places(self) -> list[rows.PlaceRow]:
+        if self.decision is None:
+            return []
         predicted = self.request.prediction.placement if self.request.prediction else {}
         start = self.request.previewed_at
         clock = partial(time_at, start, cluster=self.cluster) if start else None
@@ -451,7 +461,8 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def robustness(self) -> list[str]:
         """Room of a verdict that passes, in sentences; empty where that was not asked."""
-        return list((self.decision.get("robustness") or {}).get("sentences", ()))
+        robustness = self.decision.robustness if self.decision else None
+        return list(robustness.sentences) if robustness else []
 
     # -- the trial
 
@@ -494,20 +505,18 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def measure(self) -> list[str]:
         """Operators to measure before a person has to decide, by their names within the query."""
-        return [name.rpartition("/")[2] for name in self.decision.get("measure") or ()]
+        return [name.rpartition("/")[2] for name in self.decision.measure] if self.decision else []
 
     @property
     def changes(self) -> list[str]:
-        return [rows.change_words(change) for change in self.shown.get("changes") or self.request.changes]
+        return self._changes_of(self.outcome)
 
     @property
     def act_words(self) -> SafeString:
         """Sentences on what applying does: operators placed and moved, nodes added, when it starts."""
-        changes = self.decision.get("changes") or []
-        moved = [change["operator"] for change in changes if change["kind"] == "move"]
-        neighbours = [name for name in moved if name.partition("/")[0] != self.request.query.name]
-        start_s = max((change["seconds"] for change in changes if change["kind"] == "start_at"), default=0.0)
-        start_s = start_s or float(self.decision.get("start_s") or 0.0)
+        changes = self.decision.changes if self.decision else ()
+        neighbours = [name for name in moves_in(changes) if name.partition("/")[0] != self.request.query.name]
+        start_s = start_s_in(changes) or (self.decision and self.decision.start_s) or 0.0
         return sentence(
             "pages/admission/sentences/act.html",
             ask=self.request,
@@ -515,21 +524,19 @@ class AdmissionDetail(AdmissionPowers):
             placed=sum(row.query == self.request.query.name for row in self.places),
             nodes=self.node_count,
             moved=neighbours,
-            added=[change["id"] for change in changes if change["kind"] == "add_node"],
+            added=[node.id for node in nodes_in(changes)],
             start=time_at(self.request.previewed_at, start_s, self.cluster) if start_s else "",
         )
 
     @cached_property
     def acted(self) -> rows.AppliedOutcome:
         """Effects and changes of what would be applied, whichever outcome is shown."""
-        decided = self._with(self._queued)
-        effects = rows.effect_rows(self.cluster.slug, decided, frozenset(self.unmeasured))
-        changes = decided.get("changes") or self.request.changes
-        return rows.AppliedOutcome(effects, [rows.change_words(change) for change in changes])
+        return rows.AppliedOutcome(self._effect_rows(self._queued), self._changes_of(self._queued))
 
     @property
     def node_count(self) -> int:
-        return len({part["node"] for parts in (self.decision.get("placement") or {}).values() for part in parts})
+        placement = self.decision.placement if self.decision else {}
+        return len({part.node for parts in placement.values() for part in parts})
 
     @property
     def harmed(self) -> list[rows.EffectRow]:

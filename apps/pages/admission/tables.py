@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from django.db.models import Count
 from django.db.models.fields.json import KT
@@ -28,7 +27,11 @@ from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.admission.answer import AdmissionDecision, Alternative, NodeEffect, QueryEffect, Reason, own_effect
+from engine.admission.changes import Change, LaterStart, NewNode, ObjectiveChange, OperatorMove, RateChange
+from engine.document.elements import Replica
 from engine.latency_state import NEVER_CATCHES_UP
+from engine.placement.separation import ApartOperator
 from engine.words import counted, duration_words, server_words, statistic_text
 
 __all__ = [
@@ -217,23 +220,22 @@ class OutcomeLink:
     is_current: bool
 
 
-def alternative_label(choice: Mapping[str, Any]) -> str:
+def alternative_label(alternative: Alternative) -> str:
     """An alternative in a few words, where its title has no room."""
-    changes = [change for change in choice["changes"] if change["kind"] == choice["kind"]]
-    last = changes[-1] if changes else {}
-    if choice["kind"] == "move" and len(changes) > 1:
-        return f"Move {counted(len(changes), 'operator')}"
-    if choice["kind"] == "move":
-        return f"Move {last['operator'].rpartition('/')[2]} to {last['node']}"
-    if choice["kind"] == "scale_rate":
-        return f"{percent(last['share'])} of its rate"
-    if choice["kind"] == "start_at":
-        return f"Start {duration_words(last['seconds'])} later"
-    if choice["kind"] == "add_node":
-        return f"Add {counted(len(changes), 'node')}"
-    if choice["kind"] == "objective":
-        return f"Ask for {seconds(last['bound_s'])}"
-    return {"place_again": "Other nodes than asked for", "place_apart": "Away from doubts"}[choice["kind"]]
+    match alternative.own_changes:
+        case [OperatorMove(operator=name, node=node)]:
+            return f"Move {name.rpartition('/')[2]} to {node}"
+        case [OperatorMove(), *_] as moves:
+            return f"Move {counted(len(moves), 'operator')}"
+        case [NewNode(), *_] as added:
+            return f"Add {counted(len(added), 'node')}"
+        case [RateChange(share=share)]:
+            return f"{percent(share)} of its rate"
+        case [LaterStart(seconds=later_s)]:
+            return f"Start {duration_words(later_s or 0.0)} later"
+        case [ObjectiveChange(bound_s=bound_s)]:
+            return f"Ask for {seconds(bound_s)}"
+    return {"place_again": "Other nodes than asked for", "place_apart": "Away from doubts"}[alternative.kind]
 
 
 @dataclass(frozen=True)
@@ -249,19 +251,14 @@ class AlternativeRow:
     link: OutcomeLink
 
 
-def alternative_rows(decision: Mapping[str, Any], links: Mapping[str, OutcomeLink]) -> list[AlternativeRow]:
+def alternative_rows(alternatives: Sequence[Alternative], links: Mapping[str, OutcomeLink]) -> list[AlternativeRow]:
     """In the engine's order, with the `links` to their outcomes."""
     rows = []
-    for choice in decision.get("choices") or []:
-        own: dict[str, Any] = next((effect for effect in choice["effects"] if effect["is_candidate"]), {})
-        estimate = _latency(own, "after_s") if own else seconds(choice["estimate_s"])
-        words = statistic_text(own.get("statistic", "worst"))
-        bound = seconds(own.get("bound_s"))
-        rows.append(
-            AlternativeRow(
-                choice["title"], choice["detail"], choice["verdict"], words, estimate, bound, links[choice["id"]]
-            )
-        )
+    for row in alternatives:
+        own = own_effect(row.effects)
+        estimate = seconds(own.after_s, apart_from=own.bound_s)
+        words, bound = statistic_text(own.statistic), seconds(own.bound_s)
+        rows.append(AlternativeRow(row.title, row.detail, row.verdict, words, estimate, bound, links[row.id]))
     return rows
 
 
@@ -269,29 +266,29 @@ def alternative_rows(decision: Mapping[str, Any], links: Mapping[str, OutcomeLin
 class EffectRow:
     """A query before and after."""
 
-    effect: Mapping[str, Any]
+    effect: QueryEffect
     url: str
     is_nominal: bool = False  #: nothing of it is measured
 
     @property
     def evidence(self) -> str:
         """Mark of its numbers where nothing of it is measured."""
-        if not self.is_nominal and not self.effect.get("is_predicted"):
+        if not self.is_nominal and not self.effect.is_predicted:
             return ""
         return "never_ran" if self.is_candidate else "unmeasured"
 
     @property
     def name(self) -> str:
-        return str(self.effect["query"])
+        return self.effect.query
 
     @property
     def is_candidate(self) -> bool:
-        return bool(self.effect["is_candidate"])
+        return self.effect.is_candidate
 
     @property
     def state(self) -> str:
         """Its mark; of a candidate that fits nowhere nothing is known."""
-        return str(self.effect["after_state"]) if self.effect["after_s"] is not None else "no_estimate"
+        return self.effect.after_state if self.effect.after_s is not None else "no_estimate"
 
     @property
     def tone(self) -> str:
@@ -300,42 +297,42 @@ class EffectRow:
     @property
     def standing(self) -> str:
         """Whether its figures are known, what one event would meet, or grow without end (`engine.latency_state`)."""
-        return str((self.effect.get("standing") or {}).get("kind", ""))
+        return self.effect.standing.kind if self.effect.standing else ""
 
     @property
     def objective(self) -> SafeString:
         """Its bound; the statistic only where it is not the worst case."""
-        if self.effect["statistic"] == "worst" and self.effect["bound_s"]:
-            return seconds(self.effect["bound_s"]).html
-        return objective_text(self.effect["statistic"], self.effect["bound_s"])
+        if self.effect.statistic == "worst" and self.effect.bound_s:
+            return self.bound
+        return objective_text(self.effect.statistic, self.effect.bound_s)
 
     @property
     def where(self) -> str:
         """The server that its work waits on; empty where there is none."""
-        return server_words(self.effect["bottleneck"] or "")
+        return server_words(self.effect.bottleneck or "")
 
     @property
     def bound(self) -> SafeString:
-        return seconds(self.effect["bound_s"]).html
+        return seconds(self.effect.bound_s).html
 
     @property
     def shares(self) -> str:
         """Nodes it has in common with the candidate; for the candidate those it goes to."""
-        return _few(self.effect["shares"])
+        return _few(self.effect.shares)
 
     @property
     def bar(self) -> SafeString:
         effect = self.effect
         if self.state == "unknown":
             return SafeString("")
-        figures = effect["before_s"], effect["after_s"], effect["bound_s"]
-        return before_after_bar(*figures, self.name, effect.get("low_s"), effect.get("high_s"))
+        figures = effect.before_s, effect.after_s, effect.bound_s
+        return before_after_bar(*figures, self.name, effect.low_s, effect.high_s)
 
     @property
     def before(self) -> SafeString:
-        if self.effect["before_state"] == "unknown":
+        if self.effect.before_state == "unknown":
             return SafeString("unknown")
-        return _latency(self.effect, "before_s").html
+        return seconds(self.effect.before_s, apart_from=self.effect.bound_s).html
 
     @property
     def after(self) -> SafeString:
@@ -349,51 +346,49 @@ class EffectRow:
     @property
     def after_figure(self) -> SafeString:
         """The figure of the horizon alone, or of one event."""
-        return _latency(self.effect, "after_s").html
+        return seconds(self.effect.after_s, apart_from=self.effect.bound_s).html
 
     @property
     def is_changed(self) -> bool:
-        return abs(self.effect["change_s"] or 0.0) >= _CHANGED_S
+        return abs(self.effect.change_s or 0.0) >= _CHANGED_S
 
     @property
     def is_harmed(self) -> bool:
         """Whether it misses its objective, or may, because of the decision."""
-        now, was = self.state, self.effect["before_state"]
-        worse = (
-            self.is_candidate
-            or now != was
-            or (self.effect["change_s"] or 0.0) > _WORSE_SHARE * (self.effect["bound_s"] or 0.0)
-        )
+        now, was = self.state, self.effect.before_state
+        is_later = (self.effect.change_s or 0.0) > _WORSE_SHARE * (self.effect.bound_s or 0.0)
+        worse = self.is_candidate or now != was or is_later
         return bool(self.tone) and worse
 
     @property
     def interval(self) -> str:
         """7.4 to 10.9 s; empty where there is none."""
-        low, high = self.effect["low_s"], self.effect["high_s"]
+        low, high = self.effect.low_s, self.effect.high_s
         return "" if low is None or high is None else f"{seconds(low).text} to {seconds(high)}"
 
     @property
     def change(self) -> SafeString | str:
-        if self.effect["change_s"] is None or "unknown" in (self.state, self.effect["before_state"]):
+        change_s = self.effect.change_s
+        if change_s is None or "unknown" in (self.state, self.effect.before_state):
             return MISSING
         if not self.is_changed:
             return Quantity("0", "s").html
-        change = seconds(self.effect["change_s"])
-        return Quantity(f"+{change.text}" if self.effect["change_s"] > 0 else change.text, change.unit).html
+        change = seconds(change_s)
+        return Quantity(f"+{change.text}" if change_s > 0 else change.text, change.unit).html
 
     @property
     def widened(self) -> str:
         """Up to 4.1 s: interval widened 1.8 × by 64 scored runs; empty where it is as the model states it."""
-        widening = self.effect.get("widening")
+        widening = self.effect.widening
         if not widening:
             return ""
-        runs = counted(widening["runs"], "scored run")
-        return f"Up to {seconds(self.effect['high_s'])}: interval widened {factor(widening['factor'])} by {runs}"
+        runs = counted(widening.runs, "scored run")
+        return f"Up to {seconds(self.effect.high_s)}: interval widened {factor(widening.factor)} by {runs}"
 
     @property
     def words(self) -> str:
         """The state after, in a word or two."""
-        before, after = self.effect["before_state"], self.state
+        before, after = self.effect.before_state, self.state
         if after == "breached":
             return "Already over" if before == "breached" else "Breaches"
         return STATES[after].label
@@ -409,25 +404,17 @@ class AppliedOutcome:
     @property
     def untouched(self) -> list[str]:
         """Neighbours on the same nodes that stay as they are."""
-        rows = [row for row in self.effects if not row.is_candidate and row.effect["shares"]]
+        rows = [row for row in self.effects if not row.is_candidate and row.effect.shares]
         return [row.name for row in rows if not row.is_changed]
 
 
-def effect_rows(slug: str, decision: Mapping[str, Any], nominal: Collection[str] = frozenset()) -> list[EffectRow]:
-    """The candidate first, then its neighbours, those that change most on top.
-
-    Neighbours among `nominal` are not measured; of the candidate the decision tells.
-    """
-
-    def is_nominal(effect: Mapping[str, Any]) -> bool:
-        now = effect["query"] in nominal
-        return bool(decision.get("never_ran", now)) if effect["is_candidate"] else now
-
+def effect_rows(slug: str, effects: Sequence[QueryEffect], nominal: Collection[str] = frozenset()) -> list[EffectRow]:
+    """The candidate first, then its neighbours, those that change most on top; none of `nominal` is measured."""
     rows = [
-        EffectRow(effect, reverse("pages:query", args=[slug, effect["query"]]), is_nominal(effect))
-        for effect in decision.get("effects") or []
+        EffectRow(effect, reverse("pages:query", args=[slug, effect.query]), effect.query in nominal)
+        for effect in effects
     ]
-    return sorted(rows, key=lambda row: (not row.is_candidate, -abs(row.effect["change_s"] or 0.0), row.name))
+    return sorted(rows, key=lambda row: (not row.is_candidate, -abs(row.effect.change_s or 0.0), row.name))
 
 
 @dataclass(frozen=True)
@@ -441,14 +428,14 @@ class ReasonRow:
     bar: SafeString
 
 
-def reason_rows(decision: Mapping[str, Any]) -> list[ReasonRow]:
+def reason_rows(reasons: Sequence[Reason]) -> list[ReasonRow]:
     """The most serious first."""
     rows = []
-    for reason in decision.get("reasons") or []:
-        drawing, tone = _SEVERITY[reason["severity"]]
-        title, text = split_sentence(reason["message"])
-        is_load = reason["code"] == "node_overloaded"
-        bar = _overload_bar(reason["value"], tone) if is_load else SafeString("")
+    for reason in reasons:
+        drawing, tone = _SEVERITY[reason.severity]
+        title, text = split_sentence(reason.message)
+        is_load = reason.code == "node_overloaded" and reason.value is not None
+        bar = _overload_bar(reason.value or 0.0, tone) if is_load else SafeString("")
         rows.append(ReasonRow(drawing, tone, title, text, bar))
     return rows
 
@@ -477,16 +464,16 @@ class NodeRow:
     is_changed: bool
 
 
-def node_rows(slug: str, decision: Mapping[str, Any]) -> list[NodeRow]:
+def node_rows(slug: str, effects: Sequence[NodeEffect]) -> list[NodeRow]:
     """The busiest after it first. A node that would be added has no page yet."""
-    nodes = sorted(decision.get("nodes") or [], key=lambda node: -(node["after_peak"] or 0.0))
-    scale = max((node[key] or 0.0 for node in nodes for key in ("before_peak", "after_peak")), default=1.0)
+    nodes = sorted(effects, key=lambda node: -node.after_peak)
+    scale = max((peak or 0.0 for node in nodes for peak in (node.before_peak, node.after_peak)), default=1.0)
     rows = []
     for node in nodes:
-        before, after = node["before_peak"], node["after_peak"]
-        url = reverse("pages:node", args=[slug, node["node"]]) if before is not None else ""
+        before, after = node.before_peak, node.after_peak
+        url = reverse("pages:node", args=[slug, node.node]) if before is not None else ""
         was = load_bar(before, scale=scale) if before is not None else "new"
-        rows.append(NodeRow(node["node"], url, was, load_bar(after, scale=scale), ratio(before) != ratio(after)))
+        rows.append(NodeRow(node.node, url, was, load_bar(after, scale=scale), ratio(before) != ratio(after)))
     return rows
 
 
@@ -502,7 +489,7 @@ class PlaceRow:
 
 def place_rows(
     query: str,
-    decision: Mapping[str, Any],
+    decision: AdmissionDecision,
     asked: Mapping[str, str],
     predicted: Mapping[str, str] | None = None,
     clock: Callable[[float], str] | None = None,
@@ -513,66 +500,56 @@ def place_rows(
     horizon.
     """
     rows = []
-    apart = {
-        entry["operator"]: {**entry, "at": clock(entry["at_s"]) if clock and entry["at_s"] is not None else ""}
-        for entry in decision.get("apart") or ()
-    }
-    for identity, replicas in (decision.get("placement") or {}).items():
+    apart = {entry.operator: entry for entry in decision.apart}
+    for identity, replicas in decision.placement.items():
         owner, _, name = identity.partition("/")
         where = ", ".join(_server(part) for part in replicas)
         wish = asked.get(name) or asked.get(identity) if owner == query else None
         note = "moved" if owner != query else "node predicted" if identity in (predicted or {}) else ""
-        note = note or _apart_words(apart.get(identity))
+        note = note or _apart_words(apart.get(identity), clock)
         if wish:
-            is_kept = any(wish in {part["node"], f"{part['node']}#{part['core']}"} for part in replicas)
+            is_kept = any(wish in {part.node, f"{part.node}#{part.core}"} for part in replicas)
             note = "as asked" if is_kept else f"asked for {wish}"
         rows.append(PlaceRow(name, owner, where, note))
     return rows
 
 
-def _apart_words(entry: Mapping[str, Any] | None) -> str:
+def _apart_words(entry: ApartOperator | None, clock: Callable[[float], str] | None) -> str:
     """Why an operator is on another node than one it exchanges events with."""
-    if entry is None or entry["why"] == "company":
+    if entry is None or entry.why == "company":
         return ""
-    other = entry["other"].rpartition("/")[2]
-    if entry["server"] is None:
+    other = entry.other.rpartition("/")[2]
+    if entry.server is None:
         return f"apart: it may not join {other}"
-    at = f" at {entry['at']}" if entry["at"] else ""
-    limit = f"; operators join up to {ratio(entry['limit'])}" if entry.get("limit") else ""
-    return (
-        f"apart, because beside {other} {server_words(entry['server'])} would be at {ratio(entry['peak'])}{at}{limit}"
-    )
+    at = f" at {clock(entry.at_s)}" if clock and entry.at_s is not None else ""
+    limit = f"; operators join up to {ratio(entry.limit)}" if entry.limit else ""
+    return f"apart, because beside {other} {server_words(entry.server)} would be at {ratio(entry.peak)}{at}{limit}"
 
 
-def change_words(change: Mapping[str, Any]) -> str:
+def change_words(change: Change) -> str:
     """A change of an alternative as a phrase."""
-    kind = change["kind"]
-    if kind == "scale_rate":
-        return f"{change['query']} reads {percent(change['share'])} of its events; its sources must hold back the rest"
-    if kind == "add_node":
-        cores, speed = counted(change.get("cores", 1), "core"), cps(change["capacity_cps"])
-        return f"the node {change['id']} is added, like {change['like']}, with {cores} of {speed}"
-    if kind == "objective":
-        statistic, bound = statistic_text(change["statistic"]), seconds(change["bound_s"])
-        return f"the objective of {change['query']} becomes {statistic} at most {bound}"
-    if kind == "move":
-        return f"{change['operator']} goes to {_core(change)}"
-    if kind == "start_at":
-        return f"it starts {seconds(change['seconds'])} after the preview"
-    return kind.replace("_", " ")
+    match change:
+        case RateChange():
+            return f"{change.query} reads {percent(change.share)} of its events; its sources must hold back the rest"
+        case NewNode():
+            cores, speed = counted(change.cores or 1, "core"), cps(change.capacity_cps)
+            return f"the node {change.id} is added, like {change.like}, with {cores} of {speed}"
+        case ObjectiveChange():
+            statistic, bound = statistic_text(change.statistic), seconds(change.bound_s)
+            return f"the objective of {change.query} becomes {statistic} at most {bound}"
+        case OperatorMove():
+            return f"{change.operator} goes to {_core(change)}"
+        case LaterStart():
+            return f"it starts {seconds(change.seconds)} after the preview"
 
 
-def _latency(effect: Mapping[str, Any], key: str) -> Quantity:
-    return seconds(effect[key], apart_from=effect["bound_s"])
-
-
-def _server(part: Mapping[str, Any]) -> str:
-    share = f" ({percent(part['fraction'])})" if part["fraction"] < 1 else ""
+def _server(part: Replica) -> str:
+    share = f" ({percent(part.fraction)})" if part.fraction < 1 else ""
     return f"{_core(part)}{share}"
 
 
-def _core(part: Mapping[str, Any]) -> str:
-    return server_words(f"{part['node']}#{part.get('core', 0)}")
+def _core(part: Replica | OperatorMove) -> str:
+    return server_words(f"{part.node}#{part.core}")
 
 
 def _few(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import candidate_of
+from apps.admission.selectors import admission_headline
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.selectors import run_latest
@@ -101,7 +102,7 @@ def _request(run: BacktestRun, row: AdmissionRequest, present: Deployment, grid:
         at_s=grid.since_s if is_early else row.created_at.timestamp(),
         candidate=candidate,
         decided=RecordedDecision(_outcome(row), _reason(row), started_s, _placement(row, present)),
-        changes=tuple(row.changes),
+        changes=row.asked_changes,
         id=str(row.pk),
     )
 
@@ -118,22 +119,18 @@ def _outcome(row: AdmissionRequest) -> str:
 
 
 def _reason(row: AdmissionRequest) -> str:
-    headline = str((row.result or {}).get("headline", ""))
     if row.overridden:
         return f"Against the verdict: {row.decision_reason}"
     if row.state == AdmissionState.DECLINED:
         return f"Declined: {row.decision_reason}"
-    return headline
+    return admission_headline(row)
 
 
 def _placement(row: AdmissionRequest, present: Deployment) -> dict[str, tuple[Replica, ...]]:
     """The query's present placement, or the one that was decided."""
     placed = {op.id: op.replicas for op in present.operators if op.query == row.query.name and op.replicas}
-    decided = (row.result or {}).get("placement") or {}
-    return placed or {
-        name: tuple(Replica(part["node"], part["core"], part["fraction"]) for part in parts)
-        for name, parts in decided.items()
-    }
+    decision = row.decision
+    return placed or (dict(decision.placement) if decision is not None else {})
 
 
 def _initial_deployment(

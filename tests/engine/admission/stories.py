@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.answer import AdmissionDecision, QueryEffect
+from engine.admission.decision import decide
 from engine.document.deployment import Deployment
 
 ARRIVALS = [10.0, 40.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0]
@@ -57,8 +58,8 @@ def codes(decision: AdmissionDecision, severity: str | None = None) -> list[str]
     return [reason.code for reason in decision.reasons if severity in (None, reason.severity)]
 
 
-def effect(decision: AdmissionDecision, query: str) -> dict[str, Any]:
-    return next(effect for effect in decision.effects if effect["query"] == query)
+def effect(decision: AdmissionDecision, query: str) -> QueryEffect:
+    return next(effect for effect in decision.effects if effect.query == query)
 
 
 def alternatives(decision: AdmissionDecision) -> dict[str, Any]:

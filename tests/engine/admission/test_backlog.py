@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.answer import AdmissionDecision
+from engine.admission.decision import decide
 from engine.document.deployment import Deployment
 
 
@@ -47,8 +48,8 @@ def test_candidate_that_delays_a_neighbours_catching_up_is_told() -> None:
     decision = asked({"behind_s": 200.0}, 30.0)
     (reason,) = (reason for reason in decision.reasons if reason.code == "catch_up_delayed")
     assert (reason.value, reason.bound) == (pytest.approx(800.0 / 3.0, rel=0.02), pytest.approx(400.0 / 3.0, rel=0.02))
-    effect = next(effect for effect in decision.effects if effect["query"] == "q")
-    assert effect["catch_up_before"]["at_s"] < effect["catch_up_after"]["at_s"]
+    effect = next(effect for effect in decision.effects if effect.query == "q")
+    assert effect.catch_up_before.at_s < effect.catch_up_after.at_s
     assert decision.verdict == "review"
 
 
@@ -80,6 +81,6 @@ def test_candidate_that_comes_with_a_backlog_harms_neighbours() -> None:
 def test_candidate_begins_with_the_newest_event_of_a_source_that_others_read() -> None:
     candidate = {"query": "c", "operators": [operator("g", "s")], "objective": {"statistic": "worst", "bound_s": 500.0}}
     decision = decide(running({"behind_s": 50.0}), candidate)
-    effect = next(effect for effect in decision.effects if effect["query"] == "c")
+    effect = next(effect for effect in decision.effects if effect.query == "c")
     # What waits is served first: 2,000 events, not 4,000, and its own age is no part of its latency.
-    assert effect["after_s"] == pytest.approx(20.0, rel=0.1)
+    assert effect.after_s == pytest.approx(20.0, rel=0.1)

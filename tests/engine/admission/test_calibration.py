@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.answer import AdmissionDecision, Widening
+from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.measurement.calibration import IntervalFactors
 from engine.measurement.trust import FALLING, LOST, EstimateTrust, QueryCalibration
@@ -43,8 +44,8 @@ def test_widened_upper_end_that_is_over_sends_to_a_person() -> None:
     (reason,) = (reason for reason in widened.reasons if reason.code == "neighbour_at_risk")
     assert "before 64 scored runs widened its interval 4 times on that side" in reason.message
     was, now = effect(plain, "p"), effect(widened, "p")
-    assert now["high_s"] > 2.2 > was["high_s"] and now["after_s"] == was["after_s"] and now["low_s"] == was["low_s"]
-    assert now["widening"] == {"factor": 4.0, "runs": 64, "stated_high_s": was["high_s"]} and was["widening"] is None
+    assert now.high_s > 2.2 > was.high_s and now.after_s == was.after_s and now.low_s == was.low_s
+    assert now.widening == Widening(4.0, 64, was.high_s) and was.widening is None
 
 
 def test_what_runs_is_widened_alike_before_and_after() -> None:
@@ -88,7 +89,7 @@ def test_place_away_from_lost_trust_is_an_alternative_that_needs_no_person() -> 
     assert alternative.title == "Place it on n2, away from what is for a person to judge"
     taken = decided(state=LOST, policy=AdmissionPolicy(), changes=alternative.changes)
     assert taken.verdict == "admit_with_changes" and "trust_lost" not in codes(taken)
-    assert effect(taken, "c")["after_s"] == alternative.estimate_s
+    assert effect(taken, "c").after_s == alternative.estimate_s
 
 
 def test_policy_may_leave_lost_trust_to_itself() -> None:
@@ -108,5 +109,5 @@ def test_query_that_does_not_run_is_ignored() -> None:
 def test_other_factors_are_another_evaluation_of_what_runs() -> None:
     """Evaluations are remembered between decisions, with the factors they were widened by."""
     first, second = decided(4.0), decided(8.0)
-    assert effect(second, "p")["high_s"] > effect(first, "p")["high_s"]
-    assert effect(decided(4.0), "p")["high_s"] == effect(first, "p")["high_s"]
+    assert effect(second, "p").high_s > effect(first, "p").high_s
+    assert effect(decided(4.0), "p").high_s == effect(first, "p").high_s

@@ -28,7 +28,7 @@ def test_curves_peak_at_the_worst_case_of_the_mean_path() -> None:
     for query in ("p", "c"):
         path = curves["after"]["queries"][query]
         assert len(path) == 8
-        assert max(path) == pytest.approx(effect(decision, query)["flow_s"], rel=1e-3)
+        assert max(path) == pytest.approx(effect(decision, query).flow_s, rel=1e-3)
     assert "c" not in curves["before"]["queries"]
     assert curves["before"]["nodes"] == {"n1": [0.5, 2.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]}
     assert curves["after"]["nodes"]["n1"][1] == 2.8
@@ -43,14 +43,14 @@ def test_alternative_has_the_curves_of_its_own_outcome() -> None:
     # On n2 the candidate leaves p and n1 as they are.
     assert "p" not in moved["queries"]
     assert list(moved["nodes"]) == ["n2"]
-    own = next(e for e in alternatives(decision)["move-1"].effects if e["is_candidate"])
-    assert max(moved["queries"]["c"]) == pytest.approx(own["flow_s"], rel=1e-3)
+    own = next(e for e in alternatives(decision)["move-1"].effects if e.is_candidate)
+    assert max(moved["queries"]["c"]) == pytest.approx(own.flow_s, rel=1e-3)
     assert {"n1", "n2"} <= set(curves["before"]["nodes"])
 
 
 def test_new_node_has_no_curve_before() -> None:
     decision = decide(running(1.5, nodes=("n1",)), candidate())
-    added = alternatives(decision)["add_node-1"].changes[0]["id"]
+    added = alternatives(decision)["add_node-1"].changes[0].id
     curves = decision.curves.to_dict()
     assert max(curves["choices"]["add_node-1"]["nodes"][added]) > 0.0
     assert added not in curves["before"]["nodes"]
@@ -73,13 +73,13 @@ def test_long_horizons_are_shown_in_at_most_120_steps() -> None:
     assert curves["step_s"] == 9.0
     path = curves["after"]["queries"]["p"]
     assert len(path) == 112
-    assert max(path) == pytest.approx(effect(decision, "p")["flow_s"], rel=1e-3)
+    assert max(path) == pytest.approx(effect(decision, "p").flow_s, rel=1e-3)
     assert path.index(max(path)) == 500 // 9
 
 
 def test_candidate_and_those_it_breaks_come_first_among_many() -> None:
     decision = decide(crowd(12), candidate(9.0, cost=4.0))
-    assert effect(decision, "p")["after_state"] == "breached"
+    assert effect(decision, "p").after_state == "breached"
     shown = decision.curves.to_dict()["after"]["queries"]
     assert len(shown) == 9
     assert {"c", "p"} <= set(shown)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from engine.admission.answer import NodeEffect, ReasonSubject
+from engine.admission.changes import LaterStart, NewNode, OperatorMove
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
-from engine.document.deployment import Deployment
+from engine.document.deployment import Deployment, Replica
 from engine.estimation.estimate import estimate
 from tests.engine.admission.stories import (
     ARRIVALS,
@@ -33,10 +35,10 @@ class TestVerdicts:
         assert decision.verdict == "admit"
         assert codes(decision, "ok") == ["all_hold"]
         assert decision.alternatives == ()
-        assert effect(decision, "p")["before_s"] == pytest.approx(1.05)
-        assert effect(decision, "p")["after_s"] == pytest.approx(1.85)
-        assert effect(decision, "c")["after_s"] == pytest.approx(1.82)
-        assert effect(decision, "c")["low_s"] < 1.8 and 1.85 < effect(decision, "c")["high_s"] < 2.0
+        assert effect(decision, "p").before_s == pytest.approx(1.05)
+        assert effect(decision, "p").after_s == pytest.approx(1.85)
+        assert effect(decision, "c").after_s == pytest.approx(1.82)
+        assert effect(decision, "c").low_s < 1.8 and 1.85 < effect(decision, "c").high_s < 2.0
         assert decision.headline == "Every objective holds: the worst case of c would be 1.8\u00a0s, against 2\u00a0s"
         assert decision.snapshot == running().digest
 
@@ -47,13 +49,14 @@ class TestVerdicts:
         without = "without the nodes asked for it would pass"
         assert decision.headline.replace("\u00a0", " ") == f"{expected}, because both queries use n1; {without}"
         reason = next(reason for reason in decision.reasons if reason.code == "neighbour_breached")
-        assert (reason.bound, reason.unit, reason.where, reason.kind, reason.id) == (1.6, "s", "n1", "query", "p")
+        assert (reason.bound, reason.unit, reason.where) == (1.6, "s", "n1")
+        assert reason.subject == ReasonSubject("query", "p")
         assert reason.value == pytest.approx(1.85)
         assert reason.when_p is not None
         assert reason.when_s == reason.when_p - 1.0
         assert "node_overloaded" in codes(decision, "bad")
-        assert effect(decision, "p")["after_state"] == "breached"
-        assert effect(decision, "p")["shares"] == ["n1"]
+        assert effect(decision, "p").after_state == "breached"
+        assert effect(decision, "p").shares == ("n1",)
 
     def test_candidate_that_misses_its_own_objective_is_rejected(self) -> None:
         decision = decide(running(), candidate(1.5))
@@ -64,16 +67,13 @@ class TestVerdicts:
     def test_candidate_that_passes_after_a_move_is_admitted_with_changes(self) -> None:
         decision = decide(running(1.6), candidate(), changes=[{"kind": "move", "operator": "c/op", "node": "n2"}])
         assert decision.verdict == "admit_with_changes"
-        assert decision.placement == {"c/op": [{"node": "n2", "core": 0, "fraction": 1.0}]}
-        assert decision.nodes == [
-            {"node": "n1", "before_peak": 2.0, "after_peak": 2.0},
-            {"node": "n2", "before_peak": 0.0, "after_peak": 0.8},
-        ]
+        assert decision.placement == {"c/op": (Replica("n2"),)}
+        assert decision.nodes == (NodeEffect("n1", 2.0, 2.0), NodeEffect("n2", 0.0, 0.8))
 
     def test_candidate_on_a_draining_node_is_placed_elsewhere(self) -> None:
         decision = decide(running(), candidate(), policy=AdmissionPolicy(closed_nodes=("n1",)))
         assert decision.verdict == "admit_with_changes"
-        assert decision.placement["c/op"][0]["node"] == "n2"
+        assert decision.placement["c/op"][0].node == "n2"
         assert codes(decision, "watch") == ["placement_altered"]
 
     def test_candidate_that_passes_with_a_later_start_is_queued(self) -> None:
@@ -96,21 +96,21 @@ class TestVerdicts:
         assert decision.verdict == "review"
         assert codes(decision, "watch") == ["at_risk"]
         own = effect(decision, "c")
-        assert own["after_state"] == "at_risk"
-        assert own["low_s"] < own["after_s"] < 1.9 < own["high_s"]
+        assert own.after_state == "at_risk"
+        assert own.low_s < own.after_s < 1.9 < own.high_s
         relaxed = decide(running(4.0), document, policy=AdmissionPolicy(choices=False, review_at_risk=False))
         assert relaxed.verdict == "admit"
         assert codes(relaxed, "watch") == ["at_risk"]
 
     def test_candidate_that_puts_a_neighbour_at_risk_is_reviewed(self) -> None:
         decision = decide(running(2.4, spread=0.1), candidate(3.0), policy=QUIET)
-        assert effect(decision, "p")["before_state"] == "holds"
+        assert effect(decision, "p").before_state == "holds"
         assert decision.verdict == "review"
         assert codes(decision, "watch") == ["neighbour_at_risk"]
 
     def test_neighbour_already_at_risk_causes_no_review(self) -> None:
         decision = decide(running(1.2, spread=0.1), candidate(3.0, node="n2"), policy=QUIET)
-        assert effect(decision, "p")["before_state"] == "at_risk"
+        assert effect(decision, "p").before_state == "at_risk"
         assert decision.verdict == "admit"
         assert "neighbour_at_risk" in codes(decision, "info")
 
@@ -177,7 +177,7 @@ class TestReasons:
         decision = decide(running(), candidate(None))
         assert decision.verdict == "admit"
         assert "no_objective" in codes(decision, "info")
-        assert effect(decision, "c")["after_state"] == "none"
+        assert effect(decision, "c").after_state == "none"
 
     def test_load_above_mean_capacity_is_rejected(self) -> None:
         decision = decide(running(None), candidate(None, cost=4.0))
@@ -192,7 +192,7 @@ class TestReasons:
         assert decision.verdict == "reject"
         assert codes(decision) == ["no_place"]
         assert "takes nothing new" in decision.headline
-        assert [e["after_s"] for e in decision.effects] == [pytest.approx(1.05), None]
+        assert [e.after_s for e in decision.effects] == [pytest.approx(1.05), None]
         assert list(alternatives(decision)) == ["add_node-1"]
         assert (
             again(decision, "add_node-1", running(), candidate(node=None), policy=policy).verdict
@@ -238,7 +238,7 @@ class TestAlternatives:
     def test_move_of_the_candidates_operator_is_an_alternative(self) -> None:
         decision = decide(running(1.6), candidate())
         alternative = alternatives(decision)["move-1"]
-        assert alternative.changes == ({"kind": "move", "operator": "c/op", "node": "n2", "core": 0},)
+        assert alternative.changes == (OperatorMove("c/op", "n2"),)
         assert alternative.title == "Place c/op on n2"
         assert "n2 goes to 0.80 of its capacity at peak" in alternative.detail
 
@@ -246,7 +246,7 @@ class TestAlternatives:
         decision = decide(running(1.6), candidate())
         alternative = alternatives(decision)["move-2"]
         assert alternative.title == "Move p/op from n1 to n2"
-        assert next(e for e in alternative.effects if e["query"] == "p")["after_s"] == pytest.approx(1.05)
+        assert next(e for e in alternative.effects if e.query == "p").after_s == pytest.approx(1.05)
         still = decide(running(1.6), candidate(), policy=AdmissionPolicy(may_move_neighbours=False))
         assert "move-2" not in alternatives(still)
 
@@ -255,18 +255,18 @@ class TestAlternatives:
         decision = decide(running(1.6, ("n1",)), candidate())
         alternative = alternatives(decision)["scale_rate-1"]
         (change,) = alternative.changes
-        assert (change["kind"], change["query"]) == ("scale_rate", "c")
-        late = next(e for e in alternative.effects if e["query"] == "p")
-        assert late["after_s"] == pytest.approx(1.05 + 0.8 * change["share"])
-        assert 1.5 < late["high_s"] <= 1.6
+        assert (change.kind, change.query) == ("scale_rate", "c")
+        late = next(e for e in alternative.effects if e.query == "p")
+        assert late.after_s == pytest.approx(1.05 + 0.8 * change.share)
+        assert 1.5 < late.high_s <= 1.6
 
     def test_smallest_passing_new_node_is_an_alternative(self) -> None:
         # Greedy moves to the new node once its excess is below the 1.8 s of n1: from 80 / 2.8 = 28.6 cycles/s on.
         decision = decide(running(1.6, ("n1",)), candidate())
         alternative = alternatives(decision)["add_node-1"]
         assert alternative.changes == (
-            {"kind": "add_node", "id": "new-1", "like": "n1", "capacity_cps": pytest.approx(29.7), "cores": 1},
-            {"kind": "move", "operator": "c/op", "node": "new-1", "core": 0},
+            NewNode("new-1", "n1", pytest.approx(29.7), 1),
+            OperatorMove("c/op", "new-1"),
         )
         assert alternative.title == "Add a node with 30% of the capacity of n1"
 
@@ -278,21 +278,21 @@ class TestAlternatives:
             "objective": {"statistic": "worst", "bound_s": 1.5},
         }
         decision = decide(running(1.6, ("n1",)), document)
-        added = [c for c in alternatives(decision)["add_node-1"].changes if c["kind"] == "add_node"]
-        assert [change["id"] for change in added] == ["new-1", "new-2"]
+        added = [c for c in alternatives(decision)["add_node-1"].changes if c.kind == "add_node"]
+        assert [change.id for change in added] == ["new-1", "new-2"]
 
     def test_lowest_objective_that_holds_is_an_alternative(self) -> None:
         decision = decide(running(), candidate(1.5, spread=0.02))
         own = effect(decision, "c")
         change = alternatives(decision)["objective-1"].changes[0]
-        assert own["high_s"] <= change["bound_s"] <= own["high_s"] + 0.1
-        assert change["bound_s"] == round(change["bound_s"], 1)
+        assert own.high_s <= change.bound_s <= own.high_s + 0.1
+        assert change.bound_s == round(change.bound_s, 1)
         assert "objective-1" not in alternatives(decide(running(1.6), candidate(1.5)))
 
     def test_first_passing_start_is_an_alternative(self) -> None:
         decision = decide(running(1.6), candidate())
         alternative = alternatives(decision)["start_at-1"]
-        assert alternative.changes == ({"kind": "start_at", "p": 3, "seconds": 2.0},)
+        assert alternative.changes == (LaterStart(3, 2.0),)
         assert alternative.title == "Start it 2\u00a0s later"
         late = again(decision, "start_at-1", running(1.6), candidate())
         assert (late.verdict, late.start_p, late.start_s) == ("admit_with_changes", 3, 2.0)
@@ -310,7 +310,7 @@ class TestAlternatives:
         deployment = running(1.1, ("n1", "n2", "n3"))
         decision = decide(deployment, document)
         alternative = alternatives(decision)["place_again-1"]
-        assert {change["node"] for change in alternative.changes} == {"n2", "n3"}
+        assert {change.node for change in alternative.changes} == {"n2", "n3"}
         assert again(decision, "place_again-1", deployment, document).verdict == "admit_with_changes"
 
     def test_verdict_due_to_a_pin_says_what_it_would_be_without(self) -> None:
@@ -318,7 +318,7 @@ class TestAlternatives:
         reason = next(reason for reason in decision.reasons if reason.code == "pinned")
         assert reason.message.startswith("Without the nodes asked for c would pass on n2: its worst case would be")
         free = decide(running(1.6), candidate(node=None))
-        assert (free.verdict, effect(free, "c")["after_s"]) == ("admit", reason.value)
+        assert (free.verdict, effect(free, "c").after_s) == ("admit", reason.value)
         assert "pinned" not in codes(free)
 
     def test_pin_that_does_not_decide_is_not_blamed(self) -> None:
@@ -336,14 +336,14 @@ class TestAlternatives:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.95}]
         decision = decide(running(1.6, ("n1",)), candidate(), changes=changes)
         assert decision.verdict == "reject"
-        assert alternatives(decision)["scale_rate-1"].changes[0]["share"] == pytest.approx(0.43, abs=0.05)
-        assert alternatives(decision)["add_node-1"].changes[0] == changes[0]
+        assert alternatives(decision)["scale_rate-1"].changes[0].share == pytest.approx(0.43, abs=0.05)
+        assert alternatives(decision)["add_node-1"].changes[0].to_dict() == changes[0]
 
     def test_scaled_rate_of_a_candidate_leaves_neighbours_on_the_same_source_alone(self) -> None:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.5}]
         decision = decide(running(), candidate(node="n2"), changes=changes)
-        assert effect(decision, "p")["after_s"] == pytest.approx(1.05)
-        assert decision.nodes[1]["after_peak"] == pytest.approx(0.4)
+        assert effect(decision, "p").after_s == pytest.approx(1.05)
+        assert decision.nodes[1].after_peak == pytest.approx(0.4)
 
     def test_new_node_has_the_links_of_the_node_it_is_modelled_on(self) -> None:
         """A node without links would be reached for free, which flatters it."""
@@ -357,7 +357,7 @@ class TestAlternatives:
             {"kind": "move", "operator": "c/2", "node": "new-1"},
         ]
         decision = decide(running(links=links), document, changes=changes)
-        assert effect(decision, "c")["after_s"] == pytest.approx(0.421)  # with both of an event's services
+        assert effect(decision, "c").after_s == pytest.approx(0.421)  # with both of an event's services
 
 
 class TestDecision:
@@ -408,9 +408,9 @@ class TestDecision:
         expected = estimate(joined)
         for query in ("p", "c"):
             result = effect(decision, query)
-            assert result["after_s"] == pytest.approx(expected.queries[query].estimate_s)
-            assert result["low_s"] == pytest.approx(expected.queries[query].low_s)
-            assert result["high_s"] == pytest.approx(expected.queries[query].high_s)
+            assert result.after_s == pytest.approx(expected.queries[query].estimate_s)
+            assert result.low_s == pytest.approx(expected.queries[query].low_s)
+            assert result.high_s == pytest.approx(expected.queries[query].high_s)
 
     def test_progress_rises_and_an_exception_from_it_ends_the_decision(self) -> None:
         reports: list[tuple[float, str]] = []
@@ -437,4 +437,4 @@ class TestDecision:
         document: dict[str, Any] = candidate() | {"sources": [{"id": "a", "arrivals": ARRIVALS}]}
         decision = decide(empty, document)
         assert decision.verdict == "admit"
-        assert [e["query"] for e in decision.effects] == ["c"]
+        assert [e.query for e in decision.effects] == ["c"]

@@ -12,7 +12,7 @@ import pytest
 
 from engine.__main__ import main
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy, read_policy
+from engine.admission.policy import AdmissionPolicy
 from engine.admission.text import decision_text
 from engine.errors import DocumentError
 from tests.engine.admission.stories import ARRIVALS, candidate, operator, running
@@ -124,13 +124,13 @@ class TestChanges:
 
 
 def test_policy_is_read_strictly() -> None:
-    assert read_policy({}) == AdmissionPolicy()
-    assert read_policy({"closed_nodes": ["n1"], "min_events": 5}).closed_nodes == ("n1",)
-    assert set(faults(lambda: read_policy({"review_at_risk": 1, "mood": "good"}))) == {
-        "policy.review_at_risk",
-        "policy.mood",
+    assert AdmissionPolicy.parse({}) == AdmissionPolicy()
+    assert AdmissionPolicy.parse({"closed_nodes": ["n1"], "min_events": 5}).closed_nodes == ("n1",)
+    assert set(faults(lambda: AdmissionPolicy.parse({"review_at_risk": 1, "mood": "good"}))) == {
+        "review_at_risk",
+        "mood",
     }
-    assert set(faults(lambda: read_policy({"start_horizon_share": 2}))) == {"policy.start_horizon_share"}
+    assert set(faults(lambda: AdmissionPolicy.parse({"start_horizon_share": 2}))) == {"start_horizon_share"}
 
 
 class TestText:
@@ -187,4 +187,4 @@ class TestCommand:
         assert "result" in lines[1]
         status, lines = self.run(capsys, "--policy", '{"mood": 1}', str(good))
         assert status == 1
-        assert lines[0]["error"]["faults"][0]["path"] == "policy.mood"
+        assert lines[0]["error"]["faults"][0]["path"] == "mood"

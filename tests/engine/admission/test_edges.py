@@ -36,7 +36,7 @@ class TestUsefulAlternatives:
         full = running(bound_s=1.2, nodes=("n1",))
         decision = decide(full, candidate())
         taken = again(decision, "add_node-1", full, candidate())
-        assert {replica["node"] for replica in taken.placement["c/op"]} == {"new-1"}
+        assert {replica.node for replica in taken.placement["c/op"]} == {"new-1"}
 
     def test_tiny_share_of_the_rate_is_no_alternative(self) -> None:
         heavy = candidate(3.0, cost=80.0)  # at 1 % of its rate it would pass
@@ -118,7 +118,7 @@ class TestStates:
         crowded = running(bound_s=1.25, operators=operators)
         decision = decide(crowded, candidate(node="n1", cost=0.001), changes=[moved("p/op", "n2")])
         result = effect(decision, "p")
-        assert (result["before_state"], result["after_state"]) == ("breached", "at_risk")
+        assert (result.before_state, result.after_state) == ("breached", "at_risk")
         assert "neighbour_at_risk" in codes(decision, "info")
 
     def test_move_of_an_operator_without_a_query_affects_queries_on_its_new_node(self) -> None:
@@ -127,7 +127,7 @@ class TestStates:
             operators=[operator("p/op", 5.0, node="n1", query="p"), operator("lone", 2.0, node="n3")],
         )
         decision = decide(fleet, candidate(node="n2"), changes=[moved("lone", "n1")])
-        assert effect(decision, "p")["after_s"] > effect(decision, "p")["before_s"]
+        assert effect(decision, "p").after_s > effect(decision, "p").before_s
 
 
 class TestReuseOfEstimates:

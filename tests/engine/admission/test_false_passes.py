@@ -56,8 +56,8 @@ def test_alarm_that_seldom_or_never_came_is_rejected_for_the_burst_it_waits_in(s
     result = decision(running(BURST), alarms(selectivity))
     assert result.verdict == "reject"
     own = result.effects[-1]
-    assert own["after_s"] == pytest.approx(40.0, abs=1.0)
-    assert own["standing"]["kind"] == "known"
+    assert own.after_s == pytest.approx(40.0, abs=1.0)
+    assert own.standing.kind == "known"
     assert ("rate_bounded" in codes(result)) == (selectivity == 0.0)
     assert result.robustness is None
 
@@ -67,7 +67,7 @@ def test_latency_that_nobody_knows_is_for_a_person() -> None:
     assert result.verdict == "review"
     assert "latency_unknown" in codes(result)
     assert "all_hold" not in codes(result)
-    assert result.effects[-1]["after_state"] == "unknown"
+    assert result.effects[-1].after_state == "unknown"
 
 
 def test_neighbour_that_puts_nothing_out_is_made_late_all_the_same() -> None:
@@ -79,7 +79,7 @@ def test_neighbour_that_puts_nothing_out_is_made_late_all_the_same() -> None:
     assert result.verdict == "reject"
     assert "neighbour_breached" in codes(result)
     before, _ = result.effects
-    assert (before["before_state"], before["after_state"]) == ("unknown", "breached")
+    assert (before.before_state, before.after_state) == ("unknown", "breached")
 
 
 @pytest.mark.parametrize(("horizon", "bound_s"), [(600, 400), (600, 1000), (120, 400), (1200, 30)])
@@ -122,7 +122,7 @@ def test_mean_of_a_neighbour_is_that_of_the_time_with_the_candidate() -> None:
     change = {"kind": "start_at", "p": 211, "seconds": 210}
     late = decision(document, load(1, bound_s=600, source="t"), changes=[change])
     at_once = decision(document, load(1, bound_s=600, source="t"))
-    assert late.effects[0]["after_s"] > 2.0 * at_once.effects[0]["after_s"]
+    assert late.effects[0].after_s > 2.0 * at_once.effects[0].after_s
     assert late.verdict == "reject"
 
 

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.answer import AdmissionDecision
+from engine.admission.candidate import read_candidate
+from engine.admission.decision import decide
+from engine.admission.policy import AdmissionPolicy
+from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node
 
@@ -49,7 +53,7 @@ def test_state_goes_where_its_memory_is_and_not_where_capacity_is() -> None:
     """200 GB of state beside a faster node of 8 GB."""
     decision = decide(running(SMALL_AND_BIG), candidate(operator("agg", 100.0, kind="aggregate", state_bytes=200 * GB)))
     assert decision.verdict == "admit"
-    assert [part["node"] for part in decision.placement["agg"]] == ["big"]
+    assert [part.node for part in decision.placement["agg"]] == ["big"]
     assert not reasons(decision, "memory_unknown")
 
 
@@ -60,9 +64,9 @@ def test_candidate_asked_for_on_a_node_without_the_memory_is_rejected_with_a_pla
     assert "small has too little memory: it would hold 186" in decision.headline.replace("\u00a0", " ")
     (reason,) = reasons(decision, "memory_exceeded")
     assert (reason.id, reason.value, reason.bound, reason.unit) == ("small", 200 * GB, 8 * GB, "B")
-    moves = [change for choice in decision.alternatives for change in choice.changes if change["kind"] == "move"]
+    moves = [change for choice in decision.alternatives for change in choice.changes if change.kind == "move"]
     assert moves
-    assert {change["node"] for change in moves} == {"big"}
+    assert {change.node for change in moves} == {"big"}
     assert {choice.kind for choice in decision.alternatives} <= {"move", "place_again"}  # rate and time cure nothing
 
 
@@ -81,9 +85,9 @@ def test_new_node_is_like_one_whose_memory_is_enough() -> None:
     asked = candidate(operator("agg", kind="aggregate", state_bytes=200 * GB))
     decision = decide(running(full, held), asked)
     assert decision.verdict == "reject"
-    added = [c for choice in decision.alternatives for c in choice.changes if c["kind"] == "add_node"]
+    added = [c for choice in decision.alternatives for c in choice.changes if c.kind == "add_node"]
     assert added
-    assert {change["like"] for change in added} == {"big"}
+    assert {change.like for change in added} == {"big"}
 
 
 def test_operators_of_one_candidate_count_together() -> None:
@@ -93,7 +97,7 @@ def test_operators_of_one_candidate_count_together() -> None:
     sizes = {"x": 4 * GB, "y": 3 * GB, "z": 1 * GB}
     asked = candidate(*(operator(name, kind="aggregate", state_bytes=size) for name, size in sizes.items()))
     decision = decide(running(nodes, run), asked)
-    assert {name: parts[0]["node"] for name, parts in decision.placement.items()} == {"x": "a", "y": "b", "z": "a"}
+    assert {name: parts[0].node for name, parts in decision.placement.items()} == {"x": "a", "y": "b", "z": "a"}
 
 
 @pytest.mark.parametrize("missing", ["state", "memory"])
@@ -147,10 +151,11 @@ def test_no_placement_or_alternative_ever_exceeds_known_memory() -> None:
         for placement in scenarios:
             used = {f"n{i}": 0.0 for i in range(len(nodes))}
             for name, parts in placement.items():
-                used[parts[0]["node"]] += needs[int(name[1:])]
+                used[parts[0].node] += needs[int(name[1:])]
             assert all(used[f"n{i}"] <= free[i] + 1.0 for i in range(len(nodes))), seed
         for choice in decision.alternatives:
-            after = choice.evaluation.mace.deployment
+            question = CandidateQuestion(deployment, read_candidate(asked, deployment), AdmissionPolicy())
+            after = scenario_of(question, choice.changes).deployment
             was = memory_by_node(deployment)
             assert all(
                 entry.over_bytes <= (was[name].over_bytes if name in was else 0.0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from engine.admission.candidate import read_candidate
+from engine.admission.changes import ObjectiveChange, RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
@@ -129,7 +130,7 @@ def test_candidates_placement_does_not_depend_on_its_objective() -> None:
     deployment = packed()
     free = {"query": "c", "operators": [burst("c/op", 200.0)], "objective": {"statistic": "worst", "bound_s": 9.8}}
     question = CandidateQuestion(deployment, read_candidate(free, deployment), AdmissionPolicy())
-    change = {"kind": "objective", "query": "c", "statistic": "worst", "bound_s": 0.5}
+    change = ObjectiveChange("c", "worst", 0.5)
     assert scenario_of(question).replicas_of("c") == scenario_of(question, [change]).replicas_of("c")
 
 
@@ -140,7 +141,7 @@ def test_screen_rejects_moves_that_failed_a_full_evaluation() -> None:
     base = scenario_of(question)
     after = evaluator.full(base)
     screen = Screen(question, evaluator.before, base, after)
-    less = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.5}])
+    less = scenario_of(question, [RateChange("c", 0.5)])
     expected = screen.flow_s(less)
     late = evaluator.full(less)
     worse = {query: replace(outcome, high_s=3.0 * outcome.upper_s) for query, outcome in late.outcomes.items()}

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.answer import AdmissionDecision
+from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 from tests.engine.admission.stories import codes
@@ -41,7 +42,7 @@ def test_objective_that_random_costs_break_is_no_matter_of_mean_costs() -> None:
     decision = decided(0.5, cost_cv2=1.0)
     assert decision.verdict == "reject" and "objective_breached" in codes(decision, "bad")
     (own,) = decision.effects
-    assert own["low_s"] < 0.5 < own["after_s"] < own["high_s"]
+    assert own.low_s < 0.5 < own.after_s < own.high_s
 
 
 def test_objective_that_random_costs_keep_is_admitted() -> None:
@@ -87,7 +88,7 @@ def at_steps(bound_s: float, policy: AdmissionPolicy | None = None) -> Admission
 
 def test_objective_that_a_model_of_arrivals_may_keep_is_neither_rejected_nor_admitted() -> None:
     figures = at_steps(1000.0).effects[0]
-    low_s, estimate_s, high_s = figures["low_s"], figures["after_s"], figures["high_s"]
+    low_s, estimate_s, high_s = figures.low_s, figures.after_s, figures.high_s
     between = (low_s + estimate_s) / 2.0
     for policy in (AdmissionPolicy(choices=False), AdmissionPolicy(choices=False, review_coarse=False)):
         decision = at_steps(between, policy)

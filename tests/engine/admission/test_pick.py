@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.admission.answer import AdmissionDecision, own_effect
 from engine.admission.candidate import read_candidate
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.decision import decide
 from engine.costream.first_placement import (
     FirstPlacement,
     PlacementPredictor,
@@ -57,7 +58,7 @@ def decided(base: Deployment, asked: dict[str, Any], **more: Any) -> AdmissionDe
 
 
 def nodes_of(decision: AdmissionDecision) -> set[str]:
-    return {part["node"] for parts in decision.placement.values() for part in parts}
+    return {part.node for parts in decision.placement.values() for part in parts}
 
 
 def test_option_that_would_overload_a_node_ranks_behind_those_that_would_not() -> None:
@@ -76,7 +77,7 @@ def test_first_placement_spares_a_neighbour_whatever_is_best_for_the_candidate_a
     assert nodes_of(decision) == {"weak"} and "neighbour_breached" not in codes(decision)
     assert "placed_for_others" in codes(decision, "info")
     assert decision.prediction is not None and set(decision.prediction.placement.values()) == {"weak"}
-    assert effect(decision, "new")["is_predicted"]
+    assert effect(decision, "new").is_predicted
 
 
 def test_node_asked_for_where_neighbours_break_offers_the_placement_that_passes() -> None:
@@ -87,8 +88,8 @@ def test_node_asked_for_where_neighbours_break_offers_the_placement_that_passes(
     decision = decided(base, asked)
     assert decision.verdict != "admit"
     again = [found for found in decision.alternatives if found.kind == "place_again"]
-    assert again and {change["node"] for change in again[0].changes} == {"weak"}
-    assert again[0].evaluation.outcomes["new"].is_predicted
+    assert again and {change.node for change in again[0].changes} == {"weak"}
+    assert own_effect(again[0].effects).is_predicted
     applied = decided(base, asked, changes=again[0].changes)
     assert applied.verdict == again[0].verdict and nodes_of(applied) == {"weak"}
     assert "changes_unpredicted" not in codes(applied)
@@ -100,7 +101,7 @@ def test_candidate_that_never_ran_gets_alternatives_that_are_predicted_each() ->
     decision = decided(base, asked)
     assert decision.verdict in ("review", "reject")
     assert {found.kind for found in decision.alternatives} >= {"objective"}
-    assert all(found.evaluation.outcomes["new"].is_predicted for found in decision.alternatives)
+    assert all(own_effect(found.effects).is_predicted for found in decision.alternatives)
 
 
 def test_node_without_memory_for_state_is_no_option() -> None:
@@ -117,4 +118,4 @@ def test_node_without_memory_for_state_is_no_option() -> None:
     assert answer.options is not None
     assert {answer.placement["new/mean"], *(option["new/mean"] for option in answer.options.placements)} == {"weak"}
     decision = decided(base, asked)
-    assert decision.placement["new/mean"][0]["node"] == "weak" and decision.verdict == "admit"
+    assert decision.placement["new/mean"][0].node == "weak" and decision.verdict == "admit"

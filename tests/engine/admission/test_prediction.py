@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from engine.admission.answer import AdmissionDecision
 from engine.admission.candidate import read_candidate
-from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from engine.costream.record import PredictionRecord
@@ -41,9 +42,9 @@ def decided(
 def test_candidate_whose_whole_interval_holds_is_admitted_where_it_was_predicted() -> None:
     decision = decided(1.0, half=0.1)
     assert decision.verdict == "admit" and "predicted" in codes(decision, "ok")
-    assert {part["node"] for parts in decision.placement.values() for part in parts} == {"strong"}
+    assert {part.node for parts in decision.placement.values() for part in parts} == {"strong"}
     own = effect(decision, "new")
-    assert own["is_predicted"] and own["after_state"] == "holds" and own["high_s"] < 1.0
+    assert own.is_predicted and own.after_state == "holds" and own.high_s < 1.0
     said = next(reason.message for reason in decision.reasons if reason.code == "never_ran")
     assert "predicted, not measured" in said and "Trained on 5 simulated traces" in said
 
@@ -51,12 +52,12 @@ def test_candidate_whose_whole_interval_holds_is_admitted_where_it_was_predicted
 def test_interval_across_the_objective_is_for_a_person() -> None:
     decision = decided(0.5, half=0.2)  # 4.001 s, a window of 4 s: from 0 to 0.89 s
     assert decision.verdict == "review" and "0.5" in decision.headline and "0.89" in decision.headline
-    assert effect(decision, "new")["after_state"] == "at_risk"
+    assert effect(decision, "new").after_state == "at_risk"
 
 
 def test_objective_that_counts_from_each_event_holds_the_wait_for_the_window() -> None:
     from_end, from_event = (decided(2.5, half=0.1, measured_from=start) for start in ("window_end", "event"))
-    wait_s = effect(from_event, "new")["after_s"] - effect(from_end, "new")["after_s"]
+    wait_s = effect(from_event, "new").after_s - effect(from_end, "new").after_s
     assert wait_s == pytest.approx(2.0, rel=0.01)  # half a window of 4 s
     assert from_end.verdict == "admit"
     refused = decided(1.0, half=0.1, measured_from="event")
@@ -84,7 +85,7 @@ def test_estimate_is_never_below_what_links_take() -> None:
     prediction = find_first_placement(question, anchor_ensemble(half=0.01, shift=-0.1))
     assert prediction.floor_s == 0.02
     decision = decide(base, pinned, prediction=prediction)
-    assert effect(decision, "new")["low_s"] >= 0.02 and "objective_breached" in codes(decision, "bad")
+    assert effect(decision, "new").low_s >= 0.02 and "objective_breached" in codes(decision, "bad")
 
 
 def test_candidate_outside_the_domain_is_for_a_person() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.admission.candidate import read_candidate
+from engine.admission.changes import RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.admission.policy import AdmissionPolicy
@@ -89,7 +90,7 @@ def test_every_alternative_keeps_its_promise(seed: int) -> None:
     running, candidate = story(seed)
     decision = decide(running, candidate, mace_every=2)
     assert decision.verdict in VERDICTS
-    assert [e["query"] for e in decision.effects] == [*running.queries, "c"]
+    assert [e.query for e in decision.effects] == [*running.queries, "c"]
     if decision.verdict in {"admit", "admit_with_changes"}:
         assert not decision.alternatives
     for alternative in decision.alternatives:
@@ -97,9 +98,9 @@ def test_every_alternative_keeps_its_promise(seed: int) -> None:
         after = decide(running, candidate, mace_every=2, changes=alternative.changes)
         assert after.verdict == alternative.verdict
         assert after.effects == alternative.effects
-        own = next(e for e in after.effects if e["is_candidate"])
-        assert own["after_s"] == alternative.estimate_s
-        assert own["after_state"] in {"holds", "none"}
+        own = next(e for e in after.effects if e.is_candidate)
+        assert own.after_s == alternative.estimate_s
+        assert own.after_state in {"holds", "none"}
         assert list(after.changes) == list(alternative.changes)
 
 
@@ -118,7 +119,7 @@ def question_of(seed: int) -> CandidateQuestion:
 
 def with_share(question: CandidateQuestion, base: AdmissionScenario, share: float) -> float:
     """Mace of the candidate at a share of its rate, everything placed as in `base`."""
-    changes = [{"kind": "scale_rate", "query": "c", "share": share}]
+    changes = [RateChange("c", share)]
     scaled = scenario_of(question, changes).deployment.with_placement(base.replicas_of("c"))
     return float(mace(scaled).worst)
 
@@ -159,5 +160,5 @@ def test_effects_agree_with_the_estimate_of_the_scenario(seed: int) -> None:
     assert place(placed) == {}
     expected = estimate(placed, mace_every=2).queries
     for result in decision.effects:
-        assert result["after_s"] == pytest.approx(expected[result["query"]].estimate_s)
-        assert (result["high_s"] is None) == (expected[result["query"]].high_s is None)
+        assert result.after_s == pytest.approx(expected[result.query].estimate_s)
+        assert (result.high_s is None) == (expected[result.query].high_s is None)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.admission import evaluation
 from engine.admission.candidate import read_candidate
+from engine.admission.changes import RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
@@ -65,7 +66,7 @@ def test_screens_are_exact_for_the_scenario_they_were_calibrated_on() -> None:
     # p at 1.85 s against 1.6 s is the furthest over; c is at 1.82 s against 2 s.
     assert screen.flow_s(base) == pytest.approx(after.outcomes["p"].upper_s / 1.6)
     assert screen.mace_s(base) == pytest.approx(after.outcomes["p"].upper_s / 1.6)
-    less = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.2}])
+    less = scenario_of(question, [RateChange("c", 0.2)])
     assert screen.mace_s(less) < 1.0
     assert screen.flow_s(less) < 1.0
 
@@ -80,7 +81,7 @@ def test_screens_expect_a_neighbour_as_it_was_once_the_candidate_hardly_runs() -
     was = evaluator.before.outcomes["p"].upper_s
     assert after.outcomes["p"].upper_s > 5.0 * was, "the scenario it was calibrated on is overloaded"
     screen = Screen(question, evaluator.before, base, after)
-    hardly = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.0001}])
+    hardly = scenario_of(question, [RateChange("c", 0.0001)])
     assert screen.mace_s(hardly) == pytest.approx(was / 2.2, rel=0.02)
     assert screen.flow_s(hardly) == pytest.approx(was / 2.2, rel=0.02)
 
@@ -134,7 +135,7 @@ def test_screen_foresees_that_queues_shrink_with_load() -> None:
     base = scenario_of(question)
     after = evaluator.full(base)
     screen = Screen(question, evaluator.before, base, after)
-    less = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.9}])
+    less = scenario_of(question, [RateChange("c", 0.9)])
     assert (after.outcomes["c"].flow_s or 0.0) < 0.5 * after.outcomes["c"].estimate_s
     assert screen.flow_s(base) == pytest.approx(after.outcomes["c"].upper_s)
     assert screen.flow_s(less) == pytest.approx(evaluator.full(less).outcomes["c"].upper_s, rel=0.3)

@@ -24,6 +24,7 @@ from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create
 from apps.queries.models import Query
 from apps.ui.numbers import seconds
+from engine.admission.changes import LaterStart, NewNode, ObjectiveChange, OperatorMove, RateChange
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 
@@ -404,11 +405,11 @@ def test_headline_is_split_and_changes_are_put_in_words() -> None:
     words = [
         change_words(change)
         for change in (
-            {"kind": "scale_rate", "query": "q", "share": 0.72},
-            {"kind": "add_node", "id": "new-1", "like": "a", "capacity_cps": 2e9, "cores": 2},
-            {"kind": "objective", "query": "q", "statistic": "worst", "bound_s": 5.0},
-            {"kind": "move", "operator": "q/work", "node": "b", "core": 1},
-            {"kind": "start_at", "p": 5, "seconds": 20.0},
+            RateChange("q", 0.72),
+            NewNode("new-1", "a", 2e9, 2),
+            ObjectiveChange("q", "worst", 5.0),
+            OperatorMove("q/work", "b", 1),
+            LaterStart(5, 20.0),
         )
     ]
     assert [word.replace("\u00a0", " ") for word in words] == [

@@ -1,0 +1,320 @@
+"""Answer of admission: the decision about a candidate with its reasons, effects, alternatives and curves, as records.
+
+Their fields are the keys of the stored and of the REST answer. Nothing here computes: processes that only read answers
+need no compiler loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, computed_field
+
+from engine.admission.changes import Change
+from engine.admission.policy import AdmissionPolicy
+from engine.document.elements import Replica
+from engine.latency_state import KNOWN, CatchUp, LatencyStanding
+from engine.placement.separation import ApartOperator
+from engine.records import Record, Words
+from engine.words import listed, percent_words
+
+__all__ = [
+    "MAX_RISE",
+    "AdmissionDecision",
+    "Alternative",
+    "DecisionCurves",
+    "LostNode",
+    "NodeEffect",
+    "OutcomeCurves",
+    "QueryEffect",
+    "Reason",
+    "ReasonSubject",
+    "Robustness",
+    "SchedulingGap",
+    "WeakestAssumption",
+    "Widening",
+    "own_effect",
+]
+
+
+@dataclass(frozen=True)
+class ReasonSubject(Record):
+    """What a reason is about: a query, node, link, operator, source or statistic."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Reason(Record):
+    """One finding.
+
+    `severity` is bad (it speaks against admission), watch (a person may want to look), info, or ok. `value` and `bound`
+    are in `unit`; `where` is a server; `when_p` counts Mace's subintervals from 1, `when_s` is where that one begins.
+    `review` tells that the policy wants a person to decide because of it.
+    """
+
+    TITLE: ClassVar[str] = "a reason"
+
+    code: str
+    severity: str
+    subject: ReasonSubject
+    message: str
+    bound: float | None = None
+    value: float | None = None
+    unit: str = "s"
+    where: str | None = None
+    when_p: int | None = None
+    when_s: float | None = None
+    review: bool = False
+
+    @property
+    def id(self) -> str:
+        """Name of the subject."""
+        return self.subject.id
+
+
+@dataclass(frozen=True)
+class Widening(Record):
+    """Widening of an interval's upper side: its factor, the scored runs that ask for it, and the upper end before."""
+
+    factor: float
+    runs: int
+    stated_high_s: float
+
+
+@dataclass(frozen=True)
+class SchedulingGap(Record):
+    """What an estimate lacks where nodes run other policies than stimulus time (`engine.document.policies`)."""
+
+    nodes: Mapping[str, str]
+    factor: float | None
+    factor_source: str | None
+    high_s: float | None
+    lacking: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryEffect(Record):
+    """Effect of a decision on a query, or what the candidate itself may expect; seconds."""
+
+    TITLE: ClassVar[str] = "an effect"
+
+    query: str
+    statistic: str
+    bound_s: float | None
+    before_s: float | None = None
+    after_s: float | None = None
+    flow_s: float | None = None  #: by mean costs alone
+    low_s: float | None = None
+    high_s: float | None = None
+    change_s: float | None = None
+    before_state: str = "none"
+    after_state: str = "none"
+    resolution_s: float | None = None
+    shares: tuple[str, ...] = ()  #: nodes in common with the candidate; of the candidate those it goes to
+    bottleneck: str | None = None
+    when_s: float | None = None
+    is_candidate: bool = False
+    is_predicted: bool = False
+    scheduling: SchedulingGap | None = None
+    widening: Widening | None = None
+    standing: LatencyStanding | None = KNOWN  #: None of a candidate that fits nowhere
+    catch_up_before: CatchUp | None = None
+    catch_up_after: CatchUp | None = None
+
+
+def own_effect(effects: Iterable[QueryEffect]) -> QueryEffect:
+    """What the candidate itself may expect."""
+    return next(effect for effect in effects if effect.is_candidate)
+
+
+@dataclass(frozen=True)
+class NodeEffect(Record):
+    """Peak load of a node's busiest core before and after, as a share of its capacity; a new node has no before."""
+
+    node: str
+    before_peak: float | None
+    after_peak: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative(Record):
+    """Changes with which the candidate would pass, and what follows from them."""
+
+    TITLE: ClassVar[str] = "an alternative"
+
+    id: str
+    kind: str
+    title: str
+    detail: str
+    changes: tuple[Change, ...]
+    verdict: str
+    estimate_s: float
+    effects: tuple[QueryEffect, ...]
+
+    @property
+    def own_changes(self) -> list[Change]:
+        """Those of its kind, without what it was asked with."""
+        return [change for change in self.changes if change.kind == self.kind]
+
+
+Curves = Mapping[str, list[float]]
+OutcomeCurves = Mapping[
+    str, Annotated[Curves, Words("By name, one value a step: seconds of queries, shares of capacity of nodes.")]
+]
+
+
+@dataclass(frozen=True)
+class DecisionCurves(Record):
+    """Curves of a decision: `queries` and `nodes` of each outcome.
+
+    The first value is at the beginning of the horizon. What an outcome does not name is as `before`; a query or node
+    that is new has no curve there. `after` is empty where the candidate fits nowhere.
+    """
+
+    TITLE: ClassVar[str] = "the curves of a decision"
+
+    step_s: float
+    before: OutcomeCurves
+    after: OutcomeCurves
+    alternatives: Annotated[Mapping[str, OutcomeCurves], Field(alias="choices")]
+
+
+@dataclass(frozen=True, slots=True)
+class LostNode(Record):
+    """A node whose loss breaks objectives that hold, or leaves an operator without a place."""
+
+    node: str
+    breaks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeakestAssumption(Record):
+    """The cost of an operator that may be off by the least, in relation to how well it is known.
+
+    `holds_up_to` is the share by which it may be higher with every objective kept, by mean costs; None if even five
+    times as much is kept.
+    """
+
+    operator: str
+    evidence: str
+    holds_up_to: float | None
+
+
+MAX_RISE = 1.0  # share by which load and costs are raised at most
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness(Record):
+    """Room that a passing verdict has.
+
+    Attributes
+    ----------
+    load : float
+        Share by which all arrivals of the queries concerned may rise with the verdict as it is, confirmed in full; one
+        of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed. What the same rise does to the others
+        without the candidate does not count.
+    costs : float
+        The same for the costs of the candidate's operators.
+    lost_nodes : tuple of LostNode
+        Nodes that may not be lost, of those the queries concerned use.
+    nodes : int
+        Nodes whose loss was looked at.
+    weakest : WeakestAssumption, optional
+        None for a candidate without work.
+    """
+
+    load: float
+    costs: float
+    lost_nodes: tuple[LostNode, ...]
+    nodes: int
+    weakest: WeakestAssumption | None
+
+    @property
+    def margin(self) -> float:
+        """The smaller of the two shares."""
+        return min(self.load, self.costs)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The room, in words."""
+        return (self._rises, self._losses, *((self._weakest,) if self.weakest else ()))
+
+    @property
+    def _rises(self) -> str:
+        if not self.load and not self.costs:
+            return "No rise of load or costs is confirmed to keep it."
+        texts = [_up_to(share, what) for share, what in ((self.load, "load"), (self.costs, "costs of its operators"))]
+        return f"It stays as it is with {texts[0]}, or with {texts[1]}."
+
+    @property
+    def _losses(self) -> str:
+        if not self.lost_nodes and self.nodes == 1:
+            return "The one node concerned may be lost."
+        if not self.lost_nodes:
+            return f"Any one of the {self.nodes} nodes concerned may be lost."
+        broken = list(dict.fromkeys(query for lost in self.lost_nodes for query in lost.breaks))
+        names = listed([lost.node for lost in self.lost_nodes])
+        return f"The loss of {names} breaks {listed(broken)}." if broken else f"Without {names} something has no place."
+
+    @property
+    def _weakest(self) -> str:
+        assert self.weakest is not None
+        up_to = self.weakest.holds_up_to
+        room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"
+        if up_to == 0.0:
+            room = "leaves no room"
+        return f"Weakest assumption: the cost of {self.weakest.operator}, {self.weakest.evidence}, {room}."
+
+
+def _up_to(share: float, what: str) -> str:
+    least = "at least " if share >= MAX_RISE else "up to "
+    return f"{what} {least}{100 * share:.3g}% higher" if share else f"no higher {what}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AdmissionDecision(Record):
+    """Decision about a request for admission.
+
+    `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
+    `apart` says why operators of the candidate are on other nodes than those they exchange events with, `measure` which
+    of them to measure before a person has to decide.
+    `robustness` tells what a verdict that passes would stand, and `thin` that this is less than the policy wants.
+    `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted; `prediction` is then
+    that of the placement the decision is about, and no part of the document. `curves` may be kept elsewhere.
+    """
+
+    TITLE: ClassVar[str] = "a decision"
+
+    verdict: str
+    headline: str
+    query: str
+    snapshot: str
+    reasons: tuple[Reason, ...]
+    effects: tuple[QueryEffect, ...]
+    placement: Mapping[str, tuple[Replica, ...]]
+    apart: tuple[ApartOperator, ...] = ()
+    measure: tuple[str, ...] = ()
+    alternatives: Annotated[tuple[Alternative, ...], Field(alias="choices")] = ()
+    changes: tuple[Change, ...] = ()
+    start_p: int | None = None
+    start_s: float | None = None
+    evidence: Mapping[str, int]
+    nodes: tuple[NodeEffect, ...]
+    curves: DecisionCurves | None = None
+    policy: AdmissionPolicy
+    never_ran: bool
+    robustness: Robustness | None = None
+    thin: bool = False
+    prediction: Annotated[Any, Field(exclude=True)] = None
+
+    def placement_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
+        """Replicas of the operators of `query`, by their names within it."""
+        prefix = f"{query}/"
+        return {
+            name.removeprefix(prefix): replicas for name, replicas in self.placement.items() if name.startswith(prefix)
+        }
