@@ -6,7 +6,6 @@ import math
 import re
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.admission.models import AdmissionRequest, AdmissionTrial
@@ -14,6 +13,7 @@ from apps.admission.selectors import admission_headline, admission_never_ran, ad
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, trial_events, trial_newest
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.records import RecordField
 from apps.core.rest.serializers import field_type
 from apps.predictions.choices import TargetMetric
 from apps.predictions.serializers import PredictionDetailSerializer
@@ -189,11 +189,6 @@ class TrialSerializer(serializers.ModelSerializer):
         return trial_events(trial)
 
 
-@extend_schema_field(AdmissionDecision)
-class DecisionField(serializers.JSONField):
-    """The stored decision, as the engine's record has it."""
-
-
 class AdmissionDetailSerializer(AdmissionSerializer):
     """A request whole: what was asked, the engine's decision, and whether it still can be applied."""
 
@@ -203,7 +198,9 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     may_wait_s = serializers.FloatField()
     snapshot = serializers.CharField()
     previewed_at = serializers.DateTimeField()
-    decision = DecisionField(source="result", help_text="The engine's answer; null while it is computed.")
+    decision = RecordField(
+        AdmissionDecision, source="result", help_text="The engine's answer; null while it is computed."
+    )
     prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")
     standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
     trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")

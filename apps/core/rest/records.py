@@ -1,28 +1,50 @@
-"""Records of the engine in the description of the REST API."""
+"""Records of the engine in the REST API: stored answers as they are, and how they are described."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
+from rest_framework import serializers
 
-__all__ = ["RecordSchema"]
+from engine.records import Record
+
+__all__ = ["RecordField"]
+
+Direction = Literal["request", "response"]
+
+
+class RecordField(serializers.JSONField):
+    """A stored answer, described by its record."""
+
+    def __init__(self, record: type[Record], **options: Any) -> None:
+        super().__init__(**options)
+        self.record = record
+
+
+class RecordFieldSchema(OpenApiSerializerFieldExtension):
+    """A field with an answer refers to the component of its record."""
+
+    target_class = RecordField
+
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
+        return dict(auto_schema.resolve_serializer(self.target.record, direction).ref)
 
 
 class RecordSchema(OpenApiSerializerExtension):
     """A record as a component, with those of the records in it."""
 
-    target_class = "engine.records.Record"
+    target_class = Record
     match_subclasses = True
 
-    def get_name(self, auto_schema: AutoSchema, direction: Literal["request", "response"]) -> str:
+    def get_name(self, auto_schema: AutoSchema, direction: Direction) -> str:
         return str(self.target.__name__)
 
-    def map_serializer(self, auto_schema: AutoSchema, direction: Literal["request", "response"]) -> dict[str, Any]:
-        is_answer = direction == "response"
-        schema: dict[str, Any] = self.target.json_schema("#/components/schemas/{model}", of_answer=is_answer)
+    def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
+        of_answer = direction == "response"
+        schema: dict[str, Any] = self.target.json_schema("#/components/schemas/{model}", of_answer=of_answer)
         for name, inner in schema.pop("$defs", {}).items():
             auto_schema.registry.register_on_missing(
                 ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=name, schema=inner)

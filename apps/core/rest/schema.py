@@ -14,7 +14,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.problem_details import PROBLEM_JSON
-from apps.core.rest import records  # noqa: F401 - describes records of the engine
 from apps.core.rest.lists import is_nullable
 from apps.core.rest.problems import ProblemDetailsSerializer
 

@@ -187,4 +187,4 @@ class TestCommand:
         assert "result" in lines[1]
         status, lines = self.run(capsys, "--policy", '{"mood": 1}', str(good))
         assert status == 1
-        assert lines[0]["error"]["faults"][0]["path"] == "mood"
+        assert lines[0]["error"]["faults"][0]["path"] == "policy.mood"
