@@ -13,7 +13,7 @@ from apps.admission.selectors import admission_headline, admission_never_ran, ad
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, trial_events, trial_newest
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
-from apps.core.rest.records import RecordField
+from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type
 from apps.predictions.choices import TargetMetric
 from apps.predictions.serializers import PredictionDetailSerializer
@@ -198,7 +198,7 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     may_wait_s = serializers.FloatField()
     snapshot = serializers.CharField()
     previewed_at = serializers.DateTimeField()
-    decision = RecordField(
+    decision = StoredRecordField(
         AdmissionDecision, source="result", help_text="The engine's answer; null while it is computed."
     )
     prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")

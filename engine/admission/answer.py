@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ReasonSubject(Record):
-    """What a reason is about: a query, node, link, operator, source or statistic."""
+    """Subject of a reason: a query, node, link, operator, source or statistic."""
 
     kind: str
     id: str
@@ -87,7 +87,7 @@ class Widening(Record):
 
 @dataclass(frozen=True)
 class SchedulingGap(Record):
-    """What an estimate lacks where nodes run other policies than stimulus time (`engine.document.policies`)."""
+    """Gap of an estimate where nodes run other policies than stimulus time (`engine.document.policies`)."""
 
     nodes: Mapping[str, str]
     factor: float | None
@@ -127,7 +127,7 @@ class QueryEffect(Record):
 
 
 def own_effect(effects: Iterable[QueryEffect]) -> QueryEffect:
-    """What the candidate itself may expect."""
+    """The effect on the candidate itself."""
     return next(effect for effect in effects if effect.is_candidate)
 
 

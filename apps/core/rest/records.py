@@ -11,12 +11,12 @@ from rest_framework import serializers
 
 from engine.records import Record
 
-__all__ = ["RecordField"]
+__all__ = ["StoredRecordField"]
 
 Direction = Literal["request", "response"]
 
 
-class RecordField(serializers.JSONField):
+class StoredRecordField(serializers.JSONField):
     """A stored answer, described by its record."""
 
     def __init__(self, record: type[Record], **options: Any) -> None:
@@ -24,10 +24,10 @@ class RecordField(serializers.JSONField):
         self.record = record
 
 
-class RecordFieldSchema(OpenApiSerializerFieldExtension):
+class StoredRecordSchema(OpenApiSerializerFieldExtension):
     """A field with an answer refers to the component of its record."""
 
-    target_class = RecordField
+    target_class = StoredRecordField
 
     def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
         return dict(auto_schema.resolve_serializer(self.target.record, direction).ref)

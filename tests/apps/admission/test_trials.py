@@ -83,7 +83,7 @@ def test_busy_agents_are_named_with_figures(cluster: Cluster, request_: Admissio
     report(agent(cluster), 0.16)
     report(agent(cluster, "agent-2"), 0.17)
     why = trial_offer(request_).why_not.replace("\u00a0", " ")
-    assert "agent-1 uses 0.16 of its 0.2 cores; a trial needs 25 % of them left over." in why
+    assert "agent-1 uses 0.16 of its 0.2 cores; a trial needs 25% of them left over." in why
     assert "agent-2 uses 0.17 of its 0.2 cores" in why
     with pytest.raises(Impossible, match=r"agent-1 uses 0\.16") as refusal:
         admission_trial_start(request=request_, user=None)
