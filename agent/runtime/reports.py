@@ -10,10 +10,10 @@ from typing import Any
 
 from agent.runtime.durability.spool import Spool
 from agent.runtime.interface import RuntimeConfig
-from agent.runtime.query.control_proxy import OperatorCounts
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.registry import QueryRegistry
 from agent.runtime.scheduler import Scheduler
+from agent.wire import OperatorCounts
 from engine.jarvis.adaptation.control import EpochObservation
 from engine.jarvis.fairness import max_min
 

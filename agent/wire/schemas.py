@@ -13,13 +13,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from agent.wire.frames import WireError
-from agent.wire.variation import VARIATION
+from agent.wire.sums import COUNTER_NAMES, SUMS, VARIATION
 
 __all__ = [
     "COUNTERS",
     "MAX_TABLE_BYTES",
     "REFINEMENTS",
     "STATISTICS",
+    "SUM_COLUMNS",
     "SWEEPS",
     "WATERMARKS",
     "batch_bytes",
@@ -33,23 +34,10 @@ __all__ = [
 _HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
 _PLACE = struct.Struct("<qq")  # of a buffer in the message's body: offset, length
 MAX_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
-_RECORDS = [
-    ("records_in", pa.int64()),  # that came to the control proxy
-    ("records_processed", pa.int64()),
-    ("records_drained", pa.int64()),  # as planned by the load factor
-    ("records_overflow", pa.int64()),  # overflowed for want of time, sent on unprocessed
-]
-_RESULTS = [
-    ("records_out", pa.int64()),
-    ("bytes_in", pa.int64()),
-    ("bytes_out", pa.int64()),
-    ("bytes_drained", pa.int64()),  # of planned drain and overflow
-    ("cpu_ns", pa.int64()),
-    ("groups_out", pa.int64()),
-]
-_COUNTS = [*_RECORDS, *_RESULTS]
-#: One row for each operator of each query and epoch; in + queued at the end of the epoch before = processed + drained +
-#: overflow + queued.
+*_COUNTERS, _SHED = [(name, pa.int64()) for name in COUNTER_NAMES]
+#: Columns of `SUMS` by name.
+SUM_COLUMNS = {each.name: pa.field(each.name, pa.int64() if each.is_whole else pa.float64()) for each in SUMS}
+#: One row for each operator of each query and epoch.
 COUNTERS = pa.schema(
     [
         ("query", pa.string()),
@@ -58,12 +46,10 @@ COUNTERS = pa.schema(
         ("fingerprint", pa.string()),
         ("entry", pa.int16()),
         ("epoch_us", pa.int64()),  # beginning of the epoch, microseconds since 1970
-        *_RECORDS,
-        ("records_queued", pa.int64()),  # when the epoch ended; waiting for the next
-        *_RESULTS,
+        *_COUNTERS,
         ("load_factor", pa.float64()),
         ("config_version", pa.int64()),
-        ("records_shed", pa.int64()),  # lost at the collector before the first proxy; only on the first operator's row
+        _SHED,
         ("granted_cpu_ns", pa.int64()),  # of the query in this epoch
         ("used_cpu_ns", pa.int64()),
         ("idle_ns", pa.int64()),
@@ -80,20 +66,9 @@ STATISTICS = pa.schema(
         ("window_us", pa.int64()),  # beginning of the subinterval
         ("width_us", pa.int64()),
         ("batch", pa.int64()),  # a row of a later batch replaces one of an earlier
-        ("epochs", pa.int64()),
-        *_COUNTS,
-        ("records_shed", pa.int64()),
-        ("sampled", pa.int64()),  # records of epochs that count: n >= 30, one version, not drained only
-        ("sum_wn2", pa.float64()),  # normal equations of cost = a n + b g, weights w = 1 / n^2
-        ("sum_wng", pa.float64()),
-        ("sum_wg2", pa.float64()),
-        ("sum_wnt", pa.float64()),
-        ("sum_wgt", pa.float64()),
-        ("cost_count", pa.int64()),  # epochs behind the next two
-        ("cost_sum", pa.float64()),  # CPU seconds per record, and its squares
-        ("cost_sum2", pa.float64()),
+        *(column for name, column in SUM_COLUMNS.items() if name not in VARIATION),
         ("measured", pa.bool_()),  # false where CPU time was apportioned and not taken by operator
-        *((name, pa.float64()) for name in VARIATION),  # 0 where nothing is told of it
+        *(SUM_COLUMNS[name] for name in VARIATION),
     ]
 )
 #: What was learned of one query's plan at each agent: one row for each agent and operator that may run there, in the

@@ -12,27 +12,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "ARRIVAL_SUMS",
-    "COST_SUMS",
-    "EPOCH_SUMS",
-    "VARIATION",
-    "variation_columns",
-    "variation_extra",
-    "variation_fault",
-]
+from agent.wire.sums import ARRIVAL_SUMS, COST_SUMS
 
-#: Of an operator's runs of n records and t CPU seconds: how many, and the sums of n, t, n^2, n t and t^2.
-COST_SUMS = ("runs", "run_records", "run_cpu_s", "run_nn", "run_nt", "run_tt")
-#: The same of epochs, which the stream processor makes of them: how many had runs, and n^2, n t and t^2.
-EPOCH_SUMS = ("run_epochs", "epoch_nn", "epoch_nt", "epoch_tt")
-#: Of pairs of neighbouring steps of a source, at three widths: how many, and the sums of squared differences, rates and
-#: seconds.
-ARRIVAL_SUMS = tuple(
-    f"{step}_{part}" for step in ("fine", "second", "slow") for part in ("pairs", "squares", "rates", "span_s")
-)
-#: All of them, as columns of statistics.
-VARIATION = (*COST_SUMS, *EPOCH_SUMS, *ARRIVAL_SUMS)
+__all__ = ["variation_columns", "variation_extra", "variation_fault"]
+
 _NAME, _VERSION = "variation", 1
 _DIGITS = 9  # residuals are differences of sums
 _MAX_BYTES = 12_000  # of a header of 16 KiB

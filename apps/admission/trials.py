@@ -81,7 +81,7 @@ def trial_events(trial: AdmissionTrial) -> int:
     windows = StatisticsWindow.objects.filter(
         query=trial.live.query_id, plan=trial.live.plan, operator=trial.operator, starts_at__gte=trial.started_at
     )
-    return round(windows.aggregate(total=Sum("events"))["total"] or 0)
+    return round(windows.aggregate(total=Sum("records_processed"))["total"] or 0)
 
 
 def trial_offer(request: AdmissionRequest) -> TrialOffer:

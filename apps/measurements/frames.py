@@ -12,19 +12,19 @@ from django.utils import timezone
 
 from agent.wire.frames import MAX_NUMBER, Frame, FrameKind, WireError
 from agent.wire.schemas import STATISTICS, table_of
+from agent.wire.sums import SUM_NAMES
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
-from apps.measurements.models import SUMS, StatisticsWindow
+from apps.measurements.models import StatisticsWindow
 from apps.measurements.retention import kept_from
 from apps.queries.models import Query
 from apps.telemetry.ingest.frames import receiver
-from engine.measurement.sums import OperatorSums
 
 __all__ = ["statistics_receive"]
 
 _MAX_FAULTS = 20
 _AHEAD = timedelta(hours=1)  # what lies further ahead would never age
-_REPLACED = (*SUMS, "cluster", "fingerprint", "width_s", "batch", "measured")
+_REPLACED = (*SUM_NAMES, "cluster", "fingerprint", "width_s", "batch", "measured")
 _TEXTS = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64, "place": 64}
 
 
@@ -128,7 +128,6 @@ def _queries(names: set[str]) -> dict[str, Query]:
 
 
 def _window(row: Mapping[str, Any], query: Query) -> StatisticsWindow:
-    sums = OperatorSums.of_wire(row)
     return StatisticsWindow(
         cluster=query.cluster,
         query=query,
@@ -140,7 +139,7 @@ def _window(row: Mapping[str, Any], query: Query) -> StatisticsWindow:
         width_s=row["width_us"] / 1e6,
         batch=row["batch"],
         measured=row["measured"],
-        **{name: getattr(sums, name) for name in SUMS},
+        **{name: row[name] for name in SUM_NAMES},
     )
 
 

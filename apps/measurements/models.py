@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from django.db import models
 
+from agent.wire import SUMS
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_GENERATION
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 
-__all__ = [
-    "SUMS",
-    "OperatorStatistic",
-    "StatisticsHour",
-    "StatisticsWindow",
-    "StreamStretch",
-    "StreamWork",
-]
+__all__ = ["OperatorStatistic", "StatisticsHour", "StatisticsWindow", "StreamStretch", "StreamWork"]
 
 
 class StreamWork(models.TextChoices):
@@ -45,7 +39,7 @@ class StreamStretch(models.Model):
 
 
 class _Sums(models.Model):
-    """Additive sums (`engine.measurement.sums.Sums`) of one operator at one place."""
+    """Sums of one operator at one place: a column of each of `agent.wire.SUMS`, added below."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="+")
@@ -57,62 +51,14 @@ class _Sums(models.Model):
     place = models.CharField(max_length=MAX_GENERATION, help_text="Id of the agent, or stream.")
     starts_at = models.DateTimeField()
     width_s = models.FloatField()
-    records_in = models.FloatField()
-    events = models.FloatField(help_text="Records processed.")
-    outputs = models.FloatField()
-    drained = models.FloatField()
-    overflow = models.FloatField()
-    shed = models.FloatField(help_text="Lost at the collector before the first operator.")
-    bytes_in = models.FloatField()
-    bytes_out = models.FloatField()
-    bytes_drained = models.FloatField()
-    groups = models.FloatField()
-    cpu_s = models.FloatField()
-    sampled = models.FloatField(help_text="Records of epochs that count for the cost.")
-    wn2 = models.FloatField(help_text="Normal equations of cost = a n + b g, weights 1 / n^2.")
-    wng = models.FloatField()
-    wg2 = models.FloatField()
-    wnt = models.FloatField()
-    wgt = models.FloatField()
-    cost_count = models.FloatField(help_text="Epochs behind the next two: CPU seconds per record, and squares.")
-    cost_sum = models.FloatField()
-    cost_sum2 = models.FloatField()
-    runs = models.FloatField(
-        default=0.0, help_text="Runs of the operator, of n records that took t CPU seconds, whose sums follow."
-    )
-    run_records = models.FloatField(default=0.0)
-    run_cpu_s = models.FloatField(default=0.0)
-    run_nn = models.FloatField(default=0.0, help_text="Sum of n^2 over runs; then of n t and t^2.")
-    run_nt = models.FloatField(default=0.0)
-    run_tt = models.FloatField(default=0.0)
-    run_epochs = models.FloatField(
-        default=0.0, help_text="Epochs that had runs; then the sums of n^2, n t and t^2 over them."
-    )
-    epoch_nn = models.FloatField(default=0.0)
-    epoch_nt = models.FloatField(default=0.0)
-    epoch_tt = models.FloatField(default=0.0)
-    fine_pairs = models.FloatField(
-        default=0.0,
-        help_text="Pairs of the source's neighbouring steps of about 0.2 s; their squared differences, rates, seconds.",
-    )
-    fine_squares = models.FloatField(default=0.0)
-    fine_rates = models.FloatField(default=0.0)
-    fine_span_s = models.FloatField(default=0.0)
-    second_pairs = models.FloatField(default=0.0, help_text="The same of steps of about 1 s.")
-    second_squares = models.FloatField(default=0.0)
-    second_rates = models.FloatField(default=0.0)
-    second_span_s = models.FloatField(default=0.0)
-    slow_pairs = models.FloatField(default=0.0, help_text="The same of steps of about 5 s.")
-    slow_squares = models.FloatField(default=0.0)
-    slow_rates = models.FloatField(default=0.0)
-    slow_span_s = models.FloatField(default=0.0)
 
     class Meta:
         abstract = True
 
 
 _KEY = ["query", "plan", "operator", "place", "starts_at"]
-SUMS = tuple(field.name for field in _Sums._meta.fields if isinstance(field, models.FloatField))[1:]  # not width_s
+for _sum in SUMS:
+    _Sums.add_to_class(_sum.name, models.FloatField(default=0.0, help_text=f"{_sum.help} ({_sum.unit})"))
 
 
 class StatisticsWindow(_Sums):

@@ -9,7 +9,8 @@ from django.db.models import Case, Count, IntegerField, Max, Min, Sum, Value, Wh
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
-from apps.measurements.models import SUMS, StatisticsHour, StatisticsWindow
+from agent.wire import SUM_NAMES
+from apps.measurements.models import StatisticsHour, StatisticsWindow
 
 __all__ = ["KEEP_HOURS", "KEEP_WINDOWS", "MAX_WINDOWS", "kept_from", "statistics_purge", "statistics_roll_up"]
 
@@ -52,7 +53,7 @@ def _roll_up(width_s: float, until: datetime) -> int:
         return 0
     until = min(until, first.replace(minute=0, second=0, microsecond=0) + timedelta(hours=_AT_ONCE))
     old = old.filter(starts_at__lt=until)
-    sums = {f"{name}_": Sum(name) for name in SUMS}
+    sums = {f"{name}_": Sum(name) for name in SUM_NAMES}
     counted = Case(When(measured=True, then=Value(1)), default=Value(0), output_field=IntegerField())
     groups = (
         old.order_by()
@@ -67,7 +68,7 @@ def _roll_up(width_s: float, until: datetime) -> int:
             width_s=group["width_"],
             windows=group["count_"],
             measured_windows=group["measured_"],
-            **{name: group[f"{name}_"] for name in SUMS},
+            **{name: group[f"{name}_"] for name in SUM_NAMES},
         )
         for group in groups.iterator()
     ]

@@ -10,12 +10,13 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+from agent.wire import ARRIVAL_SUMS, COST_SUMS, EPOCH_SUMS
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.operators import places_of
 from apps.queries.models import Query
 from engine.measurement.places import PlaceWindow, block_s, merge_places
 from engine.measurement.statistics import estimate_statistic
-from engine.measurement.sums import ARRIVALS_VARIATION, COST_VARIATION, OperatorSums
+from engine.measurement.variation import CountSums, RunSums, step_counts
 
 __all__ = [
     "MAX_LOOKBACK",
@@ -34,7 +35,7 @@ MIN_LOOKBACK_S, MAX_LOOKBACK_S = 600.0, 3600.0
 _SUBINTERVALS = 180
 _BLOCKS, _MAX_BLOCKS_S = 12, 14_400.0
 MAX_LOOKBACK = timedelta(seconds=_MAX_BLOCKS_S)
-_LISTED = ("events", "outputs", "cpu_s", "run_records", "run_cpu_s")
+_LISTED = ("records_processed", "records_out", "cpu_ns", "run_records", "run_cpu_s")
 _SETTLE_S = 5.0  # agents report a subinterval within a few epochs of its end
 
 
@@ -45,7 +46,7 @@ class OperatorWindows:
     operator: str
     width_s: float
     windows: list[PlaceWindow] = field(default_factory=list)
-    places: dict[str, list[OperatorSums]] = field(default_factory=dict)  # sums of variation of each, in all
+    places: dict[str, RunSums] = field(default_factory=dict)  # of each, in all
     measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether some place took its CPU time
 
 
@@ -79,16 +80,16 @@ def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWind
     windows: dict[str, OperatorWindows] = {}
     columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "measured", *_LISTED)
     for fingerprint, operator, place, starts_at, width_s, measured, *values in _listed(rows, columns):
-        sums = OperatorSums(**dict(zip(_LISTED, values, strict=True)))
+        window = PlaceWindow(place, starts_at.timestamp(), *values, measured)
         windows_of_operator = windows.setdefault(fingerprint, OperatorWindows(operator, width_s))
-        at_s = starts_at.timestamp()
         windows_of_operator.operator = operator  # in order of time: the newest name stays
-        windows_of_operator.windows.append(PlaceWindow(place, at_s, sums, measured))
-        windows_of_operator.measured[at_s] = windows_of_operator.measured.get(at_s, False) or (
-            measured and sums.events > 0.0
+        windows_of_operator.windows.append(window)
+        windows_of_operator.measured[window.at_s] = windows_of_operator.measured.get(window.at_s, False) or (
+            measured and window.records_processed > 0.0
         )
-    for (fingerprint, place), sums in _totals(rows, ("fingerprint", "place"), COST_VARIATION).items():
-        windows[fingerprint].places[place] = [sums]
+    for (fingerprint, place), sums in _totals(rows, ("fingerprint", "place"), (*COST_SUMS, *EPOCH_SUMS)).items():
+        runs, epochs = ([sums[name] for name in names] for names in (COST_SUMS, EPOCH_SUMS))
+        windows[fingerprint].places[place] = RunSums.of_values(runs, epochs)
     return windows
 
 
@@ -107,26 +108,25 @@ def arrivals_by_subinterval(rows: Iterable[tuple[str, str, datetime, float]]) ->
     return dict(totals)
 
 
-def arrivals_variation(rows: QuerySet[StatisticsWindow]) -> dict[str, list[OperatorSums]]:
+def arrivals_variation(rows: QuerySet[StatisticsWindow]) -> dict[str, list[CountSums]]:
     """Sums over steps of a source by place, from rows of first operators.
 
     Several queries that read the source at one place have the same sums: those with the most pairs are taken.
     """
-    places: dict[str, OperatorSums] = {}
-    for (_, place), sums in _totals(rows, ("query_id", "place"), ARRIVALS_VARIATION).items():
-        if place not in places or sums.fine_pairs > places[place].fine_pairs:
-            places[place] = sums
-    return {place: [sums] for place, sums in places.items()}
+    places: dict[str, list[CountSums]] = {}
+    for (_, place), sums in _totals(rows, ("query_id", "place"), ARRIVAL_SUMS).items():
+        counts = step_counts([sums[name] for name in ARRIVAL_SUMS])
+        if place not in places or counts[0].pairs > places[place][0].pairs:
+            places[place] = counts
+    return places
 
 
 def _totals(
     rows: QuerySet[StatisticsWindow], keys: tuple[str, ...], names: tuple[str, ...]
-) -> dict[tuple[Any, ...], OperatorSums]:
+) -> dict[tuple[Any, ...], dict[str, float]]:
     """Some sums by some keys, in all."""
     totals = rows.order_by().values(*keys).annotate(**{f"{name}_": Sum(name) for name in names})
-    return {
-        tuple(row[key] for key in keys): OperatorSums(**{name: row[f"{name}_"] for name in names}) for row in totals
-    }
+    return {tuple(row[key] for key in keys): {name: row[f"{name}_"] for name in names} for row in totals}
 
 
 def _listed(rows: QuerySet[StatisticsWindow], columns: tuple[str, ...]) -> Iterable[tuple]:
@@ -136,12 +136,12 @@ def _listed(rows: QuerySet[StatisticsWindow], columns: tuple[str, ...]) -> Itera
 def work_by_operator(query: Query, since: datetime, until: datetime) -> dict[str, float]:
     """Cycles per second by operator, over the subintervals that began in a span and have a place with a capacity."""
     rows = StatisticsWindow.objects.filter(query=query, starts_at__gte=since, starts_at__lt=until)
-    columns = ("operator", "place", "starts_at", "width_s", "events", "cpu_s", "measured")
+    columns = ("operator", "place", "starts_at", "width_s", "records_processed", "cpu_ns", "measured")
     windows: dict[str, list[PlaceWindow]] = {}
     width_s = 0.0
-    for operator, place, starts_at, width, events, cpu_s, measured in rows.values_list(*columns):
-        sums = OperatorSums(events=events, cpu_s=cpu_s)
-        windows.setdefault(operator, []).append(PlaceWindow(place, starts_at.timestamp(), sums, measured))
+    for operator, place, starts_at, width, processed, cpu_ns, measured in rows.values_list(*columns):
+        window = PlaceWindow(place, starts_at.timestamp(), processed, cpu_ns=cpu_ns, measured=measured)
+        windows.setdefault(operator, []).append(window)
         width_s = max(width_s, width)
     if not windows:
         return {}

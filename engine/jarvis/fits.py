@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from engine.jarvis.group_law import distinct, keys
 from engine.jarvis.partition import Frontier, Partition
-from engine.measurement.sums import GROUP_OVER_RECORD, GroupCost, OperatorSums, fit_group_cost
+from engine.measurement.sums import GROUP_OVER_RECORD, CostEquations, GroupCost, fit_group_cost
 
 __all__ = ["EpochSums", "LoadLevel", "OperatorFit", "WindowSums", "fit_operator", "group_keys", "plan_partition"]
 
@@ -36,8 +36,8 @@ class WindowSums:
 
     closings: float
     epochs: float
-    records: float
-    outputs: float
+    records_processed: float
+    records_out: float
     bytes_out: float
 
 
@@ -48,7 +48,11 @@ class EpochSums:
     `windows` is of an aggregate over windows, whose output comes in bursts; None for other operators.
     """
 
-    sums: OperatorSums
+    costs: CostEquations
+    records_processed: float = 0.0
+    records_out: float = 0.0
+    bytes_out: float = 0.0
+    groups_out: float = 0.0
     levels: tuple[LoadLevel, ...] = ()
     is_windowed: bool = False
     windows: WindowSums | None = None
@@ -80,38 +84,31 @@ class OperatorFit:
         """Records out per record where an epoch has so many; groups of a window are fewer, the more records it has."""
         assert self.relay is not None
         seen = self.windows
-        if seen is None or not seen.records or not seen.outputs or records <= 0:
+        if seen is None or not seen.records_processed or not seen.records_out or records <= 0:
             return self.relay
-        in_window = seen.records / seen.closings
-        there = keys(in_window, seen.outputs / seen.closings)
-        window_records = in_window * records / (seen.records / seen.epochs)
+        in_window = seen.records_processed / seen.closings
+        there = keys(in_window, seen.records_out / seen.closings)
+        window_records = in_window * records / (seen.records_processed / seen.epochs)
         return min(distinct(window_records, there) / window_records, 1.0) if there < math.inf else self.relay
 
 
 def fit_operator(sums: EpochSums) -> OperatorFit | None:
     """Fit an operator to its sums; None with fewer than three epochs."""
-    cost = fit_group_cost(sums.sums)
+    cost = fit_group_cost(sums.costs)
     if cost is None:
         return None
-    over = sums.windows if sums.is_windowed else sums.sums
-    put_in, out, bytes_out = _flow(over)
+    over = sums.windows if sums.is_windowed else sums
+    put_in, out, bytes_out = (over.records_processed, over.records_out, over.bytes_out) if over else (0.0, 0.0, 0.0)
     return OperatorFit(
         cost_s=cost.per_record_s,
         group_cost_s=cost.per_group_s,
-        standard_error=_relative_error(sums.sums, cost),
+        standard_error=_relative_error(sums.costs, cost),
         groups=group_keys(sums.levels),
         relay=out / put_in if put_in > 0.0 else None,
         bytes_out=bytes_out / out if out > 0.0 else 0.0 if put_in > 0.0 else None,
-        per_record=sums.sums.groups / sums.sums.events if sums.sums.events else 0.0,
+        per_record=sums.groups_out / sums.records_processed if sums.records_processed else 0.0,
         windows=sums.windows,
     )
-
-
-def _flow(over: WindowSums | OperatorSums | None) -> tuple[float, float, float]:
-    """Records in and out and bytes out."""
-    if over is None:
-        return 0.0, 0.0, 0.0
-    return (over.records if isinstance(over, WindowSums) else over.events), over.outputs, over.bytes_out
 
 
 def group_keys(levels: Sequence[LoadLevel]) -> float | None:
@@ -141,14 +138,15 @@ def _expected(levels: Sequence[LoadLevel], there: float) -> float:
     return math.fsum(level.epochs * distinct(level.records / level.epochs, there) for level in levels)
 
 
-def _relative_error(sums: OperatorSums, cost: GroupCost) -> float | None:
+def _relative_error(sums: CostEquations, cost: GroupCost) -> float | None:
     """Standard error of the cost per record, as a share of it: what the normal equations leave unexplained."""
     b = cost.per_group_s
     degrees = sums.cost_count - (1 if b is None else 2)
     if degrees <= 0.0 or cost.per_record_s <= 0.0:
         return None
-    rest = sums.cost_sum2 - cost.per_record_s * sums.wnt - (b or 0.0) * sums.wgt
-    spread = 1.0 / sums.wn2 if b is None else sums.wg2 / (sums.wn2 * sums.wg2 - sums.wng**2)
+    rest = sums.cost_sum2 - cost.per_record_s * sums.sum_wnt - (b or 0.0) * sums.sum_wgt
+    determinant = sums.sum_wn2 * sums.sum_wg2 - sums.sum_wng**2
+    spread = 1.0 / sums.sum_wn2 if b is None else sums.sum_wg2 / determinant
     return math.sqrt(max(rest, 0.0) / degrees * spread) / cost.per_record_s
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.measurement.statistics import OperatorSample
-from engine.measurement.sums import OperatorSums
 
 __all__ = [
     "MAX_SLIDES",
@@ -86,11 +85,18 @@ def _sum(at_s: float, parts: Sequence[OperatorSample]) -> OperatorSample:
 
 @dataclass(frozen=True, slots=True)
 class PlaceWindow:
-    """The sums of one subinterval at one place; `measured`: CPU time was taken by operator and not apportioned."""
+    """Sums of one subinterval at one place; `measured`: CPU time was taken by operator and not apportioned.
+
+    `run_records` and `run_cpu_s` are of the operator's runs that were taken one by one.
+    """
 
     place: str
     at_s: float
-    sums: OperatorSums
+    records_processed: float = 0.0
+    records_out: float = 0.0
+    cpu_ns: float = 0.0
+    run_records: float = 0.0
+    run_cpu_s: float = 0.0
     measured: bool = True
 
 
@@ -119,7 +125,7 @@ def merge_places(
     """
     known = [window for window in windows if window.place in capacity_cps]
     own = [window for window in known if window.measured]
-    taken = own if math.fsum(window.sums.events for window in own) > 0.0 else known
+    taken = own if math.fsum(window.records_processed for window in own) > 0.0 else known
     chosen = {id(window) for window in taken}
     by_time: dict[float, list[PlaceWindow]] = {}
     for window in known:
@@ -131,8 +137,8 @@ def merge_places(
 
 
 def _events(parts: list[PlaceWindow], stateful: bool) -> float:
-    events = math.fsum(part.sums.events for part in parts)
-    partials = math.fsum(part.sums.outputs for part in parts if part.place != STREAM) if stateful else 0.0
+    events = math.fsum(part.records_processed for part in parts)
+    partials = math.fsum(part.records_out for part in parts if part.place != STREAM) if stateful else 0.0
     return events - partials
 
 
@@ -146,9 +152,9 @@ def _sample(
     return OperatorSample(
         at_s=at_s,
         events=_events(parts, stateful),
-        outputs=math.fsum(part.sums.outputs for part in parts if part.place == STREAM or not stateful),
-        cycles=math.fsum(window.sums.cpu_s * capacity_cps[window.place] for window in taken),
-        costed=math.fsum(window.sums.events for window in taken),
+        outputs=math.fsum(part.records_out for part in parts if part.place == STREAM or not stateful),
+        cycles=math.fsum(window.cpu_ns / 1e9 * capacity_cps[window.place] for window in taken),
+        costed=math.fsum(window.records_processed for window in taken),
     )
 
 
@@ -157,13 +163,13 @@ def place_shares(windows: Iterable[PlaceWindow]) -> dict[str, float]:
 
     Examples
     --------
-    >>> at = [PlaceWindow("a", 0.0, OperatorSums(events=30.0)), PlaceWindow("stream", 0.0, OperatorSums(events=10.0))]
+    >>> at = [PlaceWindow("a", 0.0, records_processed=30.0), PlaceWindow("stream", 0.0, records_processed=10.0)]
     >>> place_shares(at)
     {'a': 0.75, 'stream': 0.25}
     """
     events: dict[str, list[float]] = {}
     for window in windows:
-        events.setdefault(window.place, []).append(window.sums.events)
+        events.setdefault(window.place, []).append(window.records_processed)
     totals = {place: math.fsum(counts) for place, counts in events.items()}
     whole = math.fsum(totals.values())
     return {place: count / whole for place, count in sorted(totals.items()) if count > 0.0} if whole > 0.0 else {}

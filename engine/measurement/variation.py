@@ -28,13 +28,13 @@ import numpy.typing as npt
 from engine.document.elements import Batch
 from engine.document.tables import MAX_DISPERSION
 from engine.measurement.places import PlaceWindow
-from engine.measurement.sums import OperatorSums
 
 __all__ = [
     "ARRIVAL_STEPS_S",
     "CostSums",
     "CountSums",
     "EventCosts",
+    "RunSums",
     "ScaleDispersion",
     "add_costs",
     "add_counts",
@@ -46,6 +46,7 @@ __all__ = [
     "measure_costs",
     "measure_events",
     "pair_sums",
+    "step_counts",
 ]
 
 #: Widths, about, of the steps in which agents count arrivals: the finest below a quarter second, the next five times
@@ -75,6 +76,21 @@ class CostSums:
     def scaled(self, by: float) -> CostSums:
         """The same with times multiplied, as by the capacity of the place."""
         return CostSums(self.units, self.n, self.t * by, self.nn, self.nt * by, self.tt * by * by)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSums:
+    """Sums over an operator's runs, and over the epochs that had some."""
+
+    runs: CostSums
+    epochs: CostSums
+
+    @classmethod
+    def of_values(cls, runs: Sequence[float], epochs: Sequence[float]) -> RunSums:
+        """From units, n, t, n^2, n t and t^2 of runs, and units, n^2, n t and t^2 of epochs; n and t are the same."""
+        _, n, t, *_ = runs
+        units, *squares = epochs
+        return cls(CostSums(*runs), CostSums(units, n, t, *squares))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +174,12 @@ def pair_sums(before: float, before_s: float, after: float, after_s: float) -> C
     return CountSums(1.0, square, (before + after) / span_s, 0.5 * span_s)
 
 
+def step_counts(values: Sequence[float]) -> list[CountSums]:
+    """By step, from the values of one after the other."""
+    width = len(values) // len(ARRIVAL_STEPS_S)
+    return [CountSums(*values[i : i + width]) for i in range(0, len(values), width)]
+
+
 def add_counts(parts: Iterable[CountSums]) -> CountSums:
     """All of them together, in any order the same bits."""
     listed = list(parts)
@@ -212,66 +234,44 @@ def choose_scale(found: Iterable[ScaleDispersion | None], least: float = 0.0) ->
 
 
 def measure_costs(
-    places: Mapping[str, Sequence[OperatorSums]], subintervals: Iterable[PlaceWindow], capacity_cps: Mapping[str, float]
+    places: Mapping[str, RunSums], subintervals: Iterable[PlaceWindow], capacity_cps: Mapping[str, float]
 ) -> ScaleDispersion | None:
     """Dispersion of an operator's costs by runs, epochs and subintervals, at the scale that `choose_scale` takes.
 
     Parameters
     ----------
     places : mapping
-        Sums of all that each place told, in as many parts as one likes.
+        Sums of all that each place told.
     subintervals : iterable of PlaceWindow
         Records and CPU seconds of its runs, subinterval by subinterval.
     capacity_cps : mapping
         Cycles per second of one core by place. Times count as cycles; a place without one has no say.
     """
     told = [
-        (sums, capacity_cps[place])
-        for place, listed in places.items()
-        if place in capacity_cps
-        for sums in listed
-        if sums.runs > 0.0
+        (sums, capacity_cps[place]) for place, sums in places.items() if place in capacity_cps and sums.runs.units > 0.0
     ]
     totals: dict[float, list[CostSums]] = {}
     for window in subintervals:
-        if window.place in capacity_cps and window.sums.run_records > 0.0:
-            part = cost_sums([window.sums.run_records], [window.sums.run_cpu_s])
+        if window.place in capacity_cps and window.run_records > 0.0:
+            part = cost_sums([window.run_records], [window.run_cpu_s])
             totals.setdefault(window.at_s, []).append(part.scaled(capacity_cps[window.place]))
     whole = [add_costs(parts) for parts in totals.values()]
     return choose_scale(
         [
-            cost_dispersion((_run_costs(sums).scaled(capacity) for sums, capacity in told), "runs"),
-            cost_dispersion((_epoch_costs(sums).scaled(capacity) for sums, capacity in told), "epochs"),
+            cost_dispersion((sums.runs.scaled(capacity) for sums, capacity in told), "runs"),
+            cost_dispersion((sums.epochs.scaled(capacity) for sums, capacity in told), "epochs"),
             cost_dispersion([cost_sums([sums.n for sums in whole], [sums.t for sums in whole])], "subintervals"),
         ]
     )
 
 
-def _run_costs(sums: OperatorSums) -> CostSums:
-    return CostSums(sums.runs, sums.run_records, sums.run_cpu_s, sums.run_nn, sums.run_nt, sums.run_tt)
-
-
-def _epoch_costs(sums: OperatorSums) -> CostSums:
-    return CostSums(sums.run_epochs, sums.run_records, sums.run_cpu_s, sums.epoch_nn, sums.epoch_nt, sums.epoch_tt)
-
-
-def measure_arrivals(places: Mapping[str, Sequence[OperatorSums]], longest_s: float) -> ScaleDispersion | None:
+def measure_arrivals(places: Mapping[str, Sequence[CountSums]], longest_s: float) -> ScaleDispersion | None:
     """Index of dispersion of a source by its places, at the scale that `choose_scale` takes of those up to `longest_s`.
 
-    Each place has the sums of one query's first operator, subinterval by subinterval.
+    Each place has the sums of one query's first operator over steps of each of `ARRIVAL_STEPS_S`.
     """
-    found = [
-        arrivals_dispersion([add_counts(_step_counts(sums, step) for sums in listed) for listed in places.values()])
-        for step in _STEPS
-    ]
+    found = [arrivals_dispersion(counts) for counts in zip(*places.values(), strict=True)]
     return choose_scale((scale for scale in found if scale is not None and scale.scale <= longest_s), least=1.0)
-
-
-_STEPS = ("fine", "second", "slow")  # in the order of ARRIVAL_STEPS_S
-
-
-def _step_counts(sums: OperatorSums, step: str) -> CountSums:
-    return CountSums(*(getattr(sums, f"{step}_{part}") for part in ("pairs", "squares", "rates", "span_s")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as sql
 
-from agent.wire import STATISTICS
+from agent.wire import SUM_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ADDITIVE", "OPERATOR", "RESULT_KEY", "STATISTICS_KEY", "latest_rows", "operator_sums"]
+__all__ = ["OPERATOR", "RESULT_KEY", "STATISTICS_KEY", "latest_rows", "operator_sums"]
 
 #: The subinterval of an operator at a place, by which the console keeps rows, too.
 STATISTICS_KEY = ("query", "plan", "operator", "place", "window_us")
 RESULT_KEY = ("query", "plan", "window_us", "revision")
 #: What is summed up; costs and counts of different places are not alike.
 OPERATOR = ("query", "plan", "operator", "fingerprint", "place")
-#: Columns that add up over subintervals.
-ADDITIVE = tuple(name for name in STATISTICS.names[STATISTICS.names.index("epochs") :] if name != "measured")
 _MEASURED = "measured"
 
 
@@ -41,8 +39,8 @@ def operator_sums(rows: DataFrame) -> DataFrame:
     Returns
     -------
     DataFrame
-        `OPERATOR`, the columns of `ADDITIVE` summed up, `subintervals` and how many of them took their CPU time by
-        operator (`measured_subintervals`), `first_us` and `end_us` of them, and
+        `OPERATOR`, the columns of `agent.wire.SUMS` summed up, `subintervals` and how many of them took their CPU time
+        by operator (`measured_subintervals`), `first_us` and `end_us` of them, and
 
         selectivity, selectivity_error
             Records out per record processed, and its standard error.
@@ -67,7 +65,7 @@ def operator_sums(rows: DataFrame) -> DataFrame:
         }
     )
     sums = with_means.groupBy(*OPERATOR).agg(
-        *(sql.sum(name).alias(name) for name in ADDITIVE),
+        *(sql.sum(name).alias(name) for name in SUM_NAMES),
         sql.count(sql.lit(1)).alias("subintervals"),
         sql.sum(sql.col(_MEASURED).cast("long")).alias("measured_subintervals"),
         sql.min("window_us").alias("first_us"),

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,7 @@ import pyarrow.compute as pc
 from agent.wire import REFINEMENTS
 from spark_jobs.statistics.updates import sent_schema
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["CYCLES", "HALF_LIFE_S", "MIN_RECORDS", "OPERATORS", "REST", "OperatorHistory", "add_epochs"]
+__all__ = ["CYCLES", "CYCLE_SUMS", "HALF_LIFE_S", "MIN_RECORDS", "OPERATORS", "REST", "OperatorHistory", "add_epochs"]
 
 
 MIN_RECORDS = 30  # an epoch with fewer is no sample of the cost per record
@@ -39,12 +36,12 @@ _CHAIN = [("query", pa.string()), ("plan", pa.string()), ("place", pa.string()),
 _NAMES = [("operator", pa.string()), ("fingerprint", pa.string())]
 _OF = ["query", "plan", "place", "entry", "config_version"]
 _SUMS = [
-    "epochs", "records_in", "bytes_in", "records", "records_out", "bytes_out", "groups", "granted_s",
-    "wng", "wg2", "wnt", "wgt", "wt2",
+    "epochs", "records_in", "bytes_in", "records_processed", "records_out", "bytes_out", "groups_out", "granted_s",
+    "sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_sum2",
 ]  # fmt: skip
-_WINDOWS = ["closings", "epochs", "records", "records_out", "bytes_out"]
+CYCLE_SUMS = ["closings", "epochs", "records_processed", "records_out", "bytes_out"]
 
-#: Decayed sums of epochs by level. `w` of the normal equations is 1 / n^2, as in STATISTICS.
+#: Decayed sums of epochs by level, under the names of `agent.wire.SUMS`.
 OPERATORS = pa.schema(
     [
         *_CHAIN,
@@ -61,7 +58,7 @@ CYCLES = pa.schema(
     [
         *_CHAIN,
         ("config_version", pa.int64()),
-        *((name, pa.float64()) for name in _WINDOWS),
+        *((name, pa.float64()) for name in CYCLE_SUMS),
         ("open_epochs", pa.int64()),
         ("open_records", pa.int64()),
         ("begun", pa.bool_()),  # a closing was seen: what the next one closes is whole
@@ -101,7 +98,7 @@ def add_epochs(
     weights = _weight(_column([newest[place][0] for place in rows["place"].to_pylist()]) - _column(rows["epoch_us"]))
     operators = _added([_decayed(before.operators, _SUMS, since), _summands(rows, weights)])
     operators = operators.filter(pc.greater_equal(operators["epochs"], _MIN_WEIGHT)).combine_chunks()
-    cycles = _Cycles(_decayed(before.cycles, _WINDOWS, since))
+    cycles = _Cycles(_decayed(before.cycles, CYCLE_SUMS, since))
     cycles.add(_of_aggregates(rows, weights, aggregate_of))
     return replace(before, step=step, newest=newest, operators=operators, cycles=cycles.table(operators))
 
@@ -138,14 +135,14 @@ def _summands(rows: pa.Table, weights: Any) -> pa.Table:
     t = t / 1e9
     values = {
         "epochs": np.ones(len(n)),
-        "records": n,
-        "groups": g,
+        "records_processed": n,
+        "groups_out": g,
         "granted_s": rows["granted_cpu_ns"].to_numpy() / 1e9,
-        "wng": g * per,
-        "wg2": (g * per) ** 2,
-        "wnt": t * per,
-        "wgt": g * t * per**2,
-        "wt2": (t * per) ** 2,
+        "sum_wng": g * per,
+        "sum_wg2": (g * per) ** 2,
+        "sum_wnt": t * per,
+        "sum_wgt": g * t * per**2,
+        "cost_sum2": (t * per) ** 2,
     }
     values |= {name: rows[name].to_numpy() for name in ("records_in", "bytes_in", "records_out", "bytes_out")}
     level = np.where(usable, np.rint(2.0 * np.log2(np.maximum(n, 1.0))), REST).astype(np.int16)
@@ -199,7 +196,7 @@ class _Cycles:
     def _close(self, row: dict[str, Any], weight: float, out: int, bytes_out: int) -> None:
         if row["begun"]:
             closed = (1, row["open_epochs"], row["open_records"], out, bytes_out)
-            for name, value in zip(_WINDOWS, closed, strict=True):
+            for name, value in zip(CYCLE_SUMS, closed, strict=True):
                 row[name] += weight * value
         row |= {"open_epochs": 0, "open_records": 0, "begun": True}
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from agent.wire import REFINEMENTS, FrameKind
 from engine.jarvis.fits import EpochSums, LoadLevel, OperatorFit, WindowSums, fit_operator, plan_partition
 from engine.jarvis.settings import AdaptationSettings
-from engine.measurement.sums import OperatorSums
+from engine.measurement.sums import CostEquations
 from spark_jobs.plans import FlowKey
-from spark_jobs.statistics.operator_history import REST, OperatorHistory, add_epochs
+from spark_jobs.statistics.operator_history import CYCLE_SUMS, REST, OperatorHistory, add_epochs
 from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.updates import Rows, Update, has_moved, select_updates
 
@@ -99,27 +99,15 @@ def _epochs_of(rows: Rows, version: int) -> float:
 def _sums_of(rows: Rows, cycle: Mapping[str, Any] | None) -> EpochSums:
     """The sums of one operator over its levels."""
     usable = [row for row in rows if row["level"] != REST]
-    total = {name: _total(usable, name) for name in ("epochs", "records", "records_out", "bytes_out", "groups")}
-    sums = OperatorSums(
-        events=total["records"],
-        outputs=total["records_out"],
-        bytes_out=total["bytes_out"],
-        groups=total["groups"],
-        wn2=total["epochs"],
-        wng=_total(usable, "wng"),
-        wg2=_total(usable, "wg2"),
-        wnt=_total(usable, "wnt"),
-        wgt=_total(usable, "wgt"),
-        cost_count=total["epochs"],
-        cost_sum=_total(usable, "wnt"),
-        cost_sum2=_total(usable, "wt2"),
-    )
-    levels = tuple(LoadLevel(row["epochs"], row["records"], row["groups"]) for row in usable)
+    names = ("sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_sum2")
+    epochs = _total(usable, "epochs")  # n >= 30: each counts, and w n^2 = 1
+    costs = CostEquations(cost_count=epochs, sum_wn2=epochs, **{name: _total(usable, name) for name in names})
+    counts = {name: _total(usable, name) for name in ("records_processed", "records_out", "bytes_out", "groups_out")}
+    levels = tuple(LoadLevel(row["epochs"], row["records_processed"], row["groups_out"]) for row in usable)
     if cycle is None:
-        return EpochSums(sums, levels)
-    names = ("closings", "epochs", "records", "records_out", "bytes_out")
-    windows = WindowSums(*(cycle[name] for name in names)) if cycle["closings"] else None
-    return EpochSums(sums, levels, True, windows)
+        return EpochSums(costs, **counts, levels=levels)
+    windows = WindowSums(**{name: cycle[name] for name in CYCLE_SUMS}) if cycle["closings"] else None
+    return EpochSums(costs, **counts, levels=levels, is_windowed=True, windows=windows)
 
 
 def _operator(rows: Rows, operator_fit: OperatorFit | None) -> dict[str, Any]:
@@ -128,9 +116,9 @@ def _operator(rows: Rows, operator_fit: OperatorFit | None) -> dict[str, Any]:
     figures = {
         **{name: rows[0][name] for name in ("operator", "fingerprint", "entry")},
         "epochs": _total(usable, "epochs"),
-        "records": round(_total(usable, "records")),
+        "records": round(_total(usable, "records_processed")),
         "bytes_in": _total(rows, "bytes_in") / put_in if put_in else None,
-        **_range(rows, "records", "records"),
+        **_range(rows, "records_processed", "records"),
     }
     if operator_fit is not None:
         names = ("cost_s", "group_cost_s", "groups", "relay", "standard_error", "bytes_out")

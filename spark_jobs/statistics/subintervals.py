@@ -16,11 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agent.wire import (
+    COUNT_SUMS,
     COUNTERS,
     MAX_NUMBER,
     STATISTICS,
-    VARIATION,
+    SUM_COLUMNS,
+    SUM_NAMES,
+    SUMS,
     FrameKind,
+    Merge,
     batch_bytes,
     variation_columns,
 )
@@ -35,7 +39,7 @@ from spark_jobs.statistics.variation import RUN_SUMS, epoch_sums_of_runs
 __all__ = [
     "EPOCHS",
     "SENDER",
-    "SUMS",
+    "SUM_ROWS",
     "FlowWork",
     "StatisticsReport",
     "epoch_rows",
@@ -69,25 +73,18 @@ EPOCHS = pa.schema(
 _GROUP = ["query", "plan", "operator", "fingerprint", "place", "window_us", "width_us", "measured"]
 _VERSION = "config_version"  # never mixed within the sums of a fit
 _QUEUED = "records_queued"  # what waits at an epoch's end is no sum
-_COUNTS = [name for name in COUNTERS.names if name.startswith(("records_", "bytes_")) and name != _QUEUED]
-_COUNTS += ["cpu_ns", "groups_out"]
-_FITS = [
-    "sampled", "sum_wn2", "sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_count", "cost_sum", "cost_sum2",
-]  # fmt: skip
-_WHOLE = {*_COUNTS, "epochs", "sampled", "cost_count"}
 
 #: Sums by configuration version, as a state keeps them. Load factors are no key, for they move every few epochs: counts
 #: and normal equations of an operator are of the records that it worked on, whatever share of its input they were.
-SUMS = pa.schema(
+SUM_ROWS = pa.schema(
     [
         *((name, pa.string()) for name in _GROUP[:5]),
         ("window_us", pa.int64()),
         ("width_us", pa.int64()),
         ("measured", pa.bool_()),
         (_VERSION, pa.int64()),
-        *((name, pa.int64() if name in _WHOLE else pa.float64()) for name in ["epochs", *_COUNTS, *_FITS]),
+        *SUM_COLUMNS.values(),
         ("step", pa.int64()),  # of the last counters in them
-        *((name, pa.float64()) for name in VARIATION),
     ]
 )
 _MAX_ROWS = 50_000  # of counters that wait to be summed, at any time
@@ -104,7 +101,7 @@ class FlowWork:
     index: int
     records_in: int
     records_out: int
-    groups: int
+    groups_out: int
     cpu_ns: int
     now_us: int
 
@@ -120,7 +117,7 @@ def epoch_rows(
         The sums of variation cannot be, a count is null or negative, or the operator's records do not add up: what came
         in, and what waited from the epoch before, was processed, drained, sent on or waits.
     """
-    for name in [*_COUNTS, _QUEUED, "epoch_us"]:
+    for name in [*(each.name for each in COUNT_SUMS), _QUEUED, "epoch_us"]:
         least, most = pc.min_max(rows[name]).as_py().values() if rows.num_rows else (0, 0)
         if rows[name].null_count or least < 0 or most > MAX_NUMBER:
             raise ValueError(f"{name} has null, negative or too large values; allowed: whole numbers to {MAX_NUMBER}")
@@ -141,7 +138,7 @@ def epoch_rows(
 
 
 def epoch_sums(epochs: pa.Table) -> pa.Table:
-    """Rows of `EPOCHS` as sums (`SUMS`) of one epoch each; `merge_sums` adds them up.
+    """Rows of `EPOCHS` as sums (`SUM_ROWS`) of one epoch each; `merge_sums` adds them up.
 
     An epoch counts for the fit of costs when the operator worked on at least `MIN_RECORDS` records, which leaves out
     those that only drained.
@@ -166,17 +163,17 @@ def epoch_sums(epochs: pa.Table) -> pa.Table:
     columns["window_us"] = pc.multiply(pc.divide(epochs["epoch_us"], width_us), width_us)
     columns["epochs"] = pa.chunked_array([pa.repeat(1, epochs.num_rows)])
     columns |= epoch_sums_of_runs(epochs)
-    arrays = [columns[name] if name in columns else epochs[name] for name in SUMS.names]
-    return pa.Table.from_arrays(arrays, names=SUMS.names).cast(SUMS)
+    arrays = [columns[name] if name in columns else epochs[name] for name in SUM_ROWS.names]
+    return pa.Table.from_arrays(arrays, names=SUM_ROWS.names).cast(SUM_ROWS)
 
 
 def merge_sums(sums: pa.Table) -> pa.Table:
-    """Sums (`SUMS`) of the same key added up, in their order."""
-    names = ["epochs", *_COUNTS, *_FITS, *VARIATION]
+    """Sums (`SUM_ROWS`) of the same key added up, in their order."""
     groups = sums.group_by([*_GROUP, _VERSION], use_threads=False)
-    added = groups.aggregate([*((name, "sum") for name in names), ("step", "max")])
-    renamed = {f"{name}_sum": name for name in names} | {"step_max": "step"}
-    return added.rename_columns([renamed.get(name, name) for name in added.column_names]).select(SUMS.names).cast(SUMS)
+    added = groups.aggregate([*((name, "sum") for name in SUM_NAMES), ("step", "max")])
+    renamed = {f"{name}_sum": name for name in SUM_NAMES} | {"step_max": "step"}
+    named = added.rename_columns([renamed.get(name, name) for name in added.column_names])
+    return named.select(SUM_ROWS.names).cast(SUM_ROWS)
 
 
 def _floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -188,21 +185,19 @@ def growing_sums(sums: pa.Table) -> pa.Table:
     newest = sums.group_by("place").aggregate([("window_us", "max")])
     joined = sums.join(newest, "place")
     oldest = pc.subtract(joined["window_us_max"], pc.multiply(joined["width_us"], _SUBINTERVALS_KEPT - 1))
-    return joined.filter(pc.greater_equal(joined["window_us"], oldest)).select(SUMS.names).combine_chunks()
+    return joined.filter(pc.greater_equal(joined["window_us"], oldest)).select(SUM_ROWS.names).combine_chunks()
 
 
 def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     """Rows of STATISTICS for the subintervals that counters reached after `since_step`.
 
-    Counts are of everything; the sums of a fit are of that version with the most records.
+    Versions are merged as `agent.wire.SUMS` says: counts are of all, fits of the version with the most records.
     """
     ranked = sums.sort_by([("sampled", "descending"), (_VERSION, "descending")])
-    adds = [(name, "sum") for name in ["epochs", *_COUNTS, *VARIATION]]
-    firsts = [(name, "first") for name in _FITS]
-    rows = ranked.group_by(_GROUP, use_threads=False).aggregate([*adds, *firsts, ("step", "max")])
+    merges = [(each.name, "sum" if each.merge is Merge.ALL else "first") for each in SUMS]
+    rows = ranked.group_by(_GROUP, use_threads=False).aggregate([*merges, ("step", "max")])
     rows = rows.filter(pc.greater(rows["step_max"], since_step))
-    renamed = {f"{name}_sum": name for name, _ in adds} | {f"{name}_first": name for name, _ in firsts}
-    renamed["step_max"] = "batch"
+    renamed = {f"{name}_{merge}": name for name, merge in merges} | {"step_max": "batch"}
     rows = rows.rename_columns([renamed.get(name, name) for name in rows.column_names])
     return rows.select(STATISTICS.names).cast(STATISTICS)
 
@@ -266,7 +261,7 @@ def work_epochs(works: Iterable[FlowWork], widths_us: Mapping[str, int], step: i
                 "records_processed": work.records_in,
                 "records_out": work.records_out,
                 "cpu_ns": work.cpu_ns,
-                "groups_out": work.groups,
+                "groups_out": work.groups_out,
                 "load_factor": 1.0,
                 "place": SENDER,
                 "width_us": widths_us.get(work.query, SUBINTERVAL_US),

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.runtime.interface import RuntimeQuery
-from agent.runtime.query.control_proxy import OperatorCounts
 from agent.runtime.query.refined_config import NewestAccepted, RefinedState
+from agent.wire import OperatorCounts
 from engine.dataflow import Pipeline
 from engine.jarvis.adaptation.control import Controller, EpochObservation, OperatorEpoch, SourceOperator
 from engine.jarvis.adaptation.controllers import make_controller

@@ -13,32 +13,15 @@ import pyarrow as pa
 from agent.runtime.cpu import OperatorCost, records_within
 from agent.runtime.query.record_queue import RecordQueue
 from agent.runtime.variation import RunCosts
+from agent.wire import OperatorCounts
 
-__all__ = ["ControlProxy", "OperatorCounts", "OperatorStage", "doubt_costs", "run_length"]
+__all__ = ["ControlProxy", "OperatorStage", "doubt_costs", "run_length"]
 
 
 ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
 FORGETTING = 0.9  # of how many records an operator gave for each, with every run
 _SEED = 1  # the same records pass in every run with the same batches
 LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a cycle may be exceeded
-
-
-@dataclass
-class OperatorCounts:
-    """Counters of one operator in one epoch; names are those of `agent.wire.COUNTERS`."""
-
-    records_in: int = 0
-    records_processed: int = 0
-    records_drained: int = 0
-    records_overflow: int = 0
-    records_queued: int = 0  #: at the epoch's end
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    bytes_drained: int = 0
-    cpu_ns: int = 0
-    groups_out: int = 0
-    records_shed: int = 0  #: of those that overflowed, lost on purpose
 
 
 class ControlProxy:

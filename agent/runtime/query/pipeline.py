@@ -12,7 +12,7 @@ from agent.runtime.clock import Clock
 from agent.runtime.cpu import OperatorCost
 from agent.runtime.interface import RuntimeQuery
 from agent.runtime.query.adaptation import Adaptation
-from agent.runtime.query.control_proxy import ControlProxy, OperatorCounts, OperatorStage, doubt_costs
+from agent.runtime.query.control_proxy import ControlProxy, OperatorStage, doubt_costs
 from agent.runtime.query.record_queue import (
     QueueChange,
     QueuedMark,
@@ -22,6 +22,7 @@ from agent.runtime.query.record_queue import (
     swept_windows,
 )
 from agent.runtime.query.windows import Checkpoints, ClosedWindows, OpenWindows
+from agent.wire import OperatorCounts
 from engine.dataflow.arrow.kernels import kernel
 from engine.klink.settings import ScheduleSettings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,15 @@ from agent.runtime.intake import Intake
 from agent.runtime.variation import RunCosts, StepCounts
 from agent.wire import ARRIVAL_SUMS, COST_SUMS, Frame, FrameKind, decode_frames, table_of, variation_columns
 from engine.jarvis.settings import AdaptationSettings
-from engine.measurement.sums import OperatorSums
-from engine.measurement.variation import CostSums, CountSums, arrivals_dispersion, cost_dispersion, measure_arrivals
+from engine.measurement.variation import (
+    CostSums,
+    CountSums,
+    add_counts,
+    arrivals_dispersion,
+    cost_dispersion,
+    measure_arrivals,
+    step_counts,
+)
 from tests.agent.runtime.doubles import SECOND_US, TableSource
 from tests.agent.runtime.hosts import PIPELINE, QUERY, Host
 from tests.agent.runtime.pipelines import probe_records, probes_pipeline
@@ -25,7 +31,7 @@ POLL_US = 100_000
 def counts_of(steps: StepCounts) -> dict[str, CountSums]:
     """By scale."""
     told = steps.take() or [0.0] * len(ARRIVAL_SUMS)
-    return {name: CountSums(*told[4 * i : 4 * i + 4]) for i, name in enumerate(("fine", "second", "slow"))}
+    return dict(zip(("fine", "second", "slow"), step_counts(told), strict=True))
 
 
 def polled(records: Sequence[float], *, late_us: Sequence[int] | None = None) -> dict[str, CountSums]:
@@ -133,7 +139,7 @@ def test_counters_carry_sums_from_which_the_costs_variation_comes_back(tmp_path:
     host = Host(tmp_path, rate_per_s=2000, cores=0.9, settings=fixed(1, 1, 1, 1))
     host.costs_us = RandomCosts(host.costs_us)
     by_operator: dict[str, list[CostSums]] = {}
-    steps: list[OperatorSums] = []
+    steps: list[list[CountSums]] = []
     for frame in frames_of(host, 40):
         rows = table_of(frame.body).to_pylist()
         columns = variation_columns(frame.extra, len(rows))
@@ -142,12 +148,12 @@ def test_counters_carry_sums_from_which_the_costs_variation_comes_back(tmp_path:
             assert sums.n <= row["records_processed"]
             assert sums.t <= row["cpu_ns"] / 1e9 + 1e-9
             by_operator.setdefault(row["operator"], []).append(sums)
-            steps.append(replace(OperatorSums(), **{name: columns[name][i] for name in ARRIVAL_SUMS}))
+            steps.append(step_counts([columns[name][i] for name in ARRIVAL_SUMS]))
     for operator in ("ok", "tors", "stats"):
         found = cost_dispersion(by_operator[operator])
         assert found is not None and found.count > 200
         assert found.value / found.scale == pytest.approx(0.01, rel=0.4)
-    arrivals = measure_arrivals({"here": steps}, 0.25)
+    arrivals = measure_arrivals({"here": [add_counts(parts) for parts in zip(*steps, strict=True)]}, 0.25)
     assert arrivals is not None
     assert arrivals.value == pytest.approx(0.0, abs=0.2), "as many records in every step"
 

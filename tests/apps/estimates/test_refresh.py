@@ -36,8 +36,8 @@ def aged(seconds: float) -> None:
 
 
 def shifted(share: float) -> None:
-    StatisticsWindow.objects.filter(operator="good").update(outputs=0.5 * (1 + share) * 1500 / 2)
-    StatisticsWindow.objects.filter(operator="good", place="stream").update(outputs=0.5 * (1 + share) * 500)
+    StatisticsWindow.objects.filter(operator="good").update(records_out=0.5 * (1 + share) * 1500 / 2)
+    StatisticsWindow.objects.filter(operator="good", place="stream").update(records_out=0.5 * (1 + share) * 500)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -69,7 +69,7 @@ def test_held_back_changes_are_passed_on_together(live: LiveQuery) -> None:
     estimate_request(cluster=live.query.cluster)
     run_jobs()
     shifted(0.05)
-    StatisticsWindow.objects.filter(operator="window").update(cpu_s=0.00022)
+    StatisticsWindow.objects.filter(operator="window").update(cpu_ns=220_000)
     assert refine_cluster(live.query.cluster, NOW, telemetry_pace(live.query.cluster)).inputs == 0
     aged(61)
     assert refine_cluster(live.query.cluster, NOW, telemetry_pace(live.query.cluster)).inputs == 2
@@ -78,8 +78,9 @@ def test_held_back_changes_are_passed_on_together(live: LiveQuery) -> None:
 
 def drained(share: float) -> None:
     """Load factors have moved: `good` gets so much of its records at the stream processor."""
-    StatisticsWindow.objects.filter(operator="good").exclude(place="stream").update(events=1000 * (1 - share))
-    StatisticsWindow.objects.filter(operator="good", place="stream").update(events=2000 * share)
+    windows = StatisticsWindow.objects.filter(operator="good")
+    windows.exclude(place="stream").update(records_processed=1000 * (1 - share))
+    windows.filter(place="stream").update(records_processed=2000 * share)
 
 
 @pytest.mark.django_db

@@ -10,12 +10,13 @@ from django.utils import timezone
 
 from agent.wire.frames import Frame, FrameKind
 from agent.wire.schemas import COUNTERS, batch_bytes
+from agent.wire.sums import SUM_NAMES
 from apps.core.errors import Impossible, Malformed
 from apps.measurements.frames import statistics_receive
 from apps.measurements.models import StatisticsHour, StatisticsWindow
 from apps.measurements.retention import KEEP_HOURS, KEEP_WINDOWS, MAX_WINDOWS, kept_from, statistics_purge
 from apps.queries.models import Query
-from spark_jobs.statistics.subintervals import SUMS, epoch_rows, statistics_rows
+from spark_jobs.statistics.subintervals import SUM_ROWS, epoch_rows, statistics_rows
 from tests.apps.domain import make_cluster, make_query
 from tests.apps.measurements.frames import NOW, row, statistics_frame
 
@@ -38,29 +39,31 @@ def test_duplicate_frame_changes_nothing(query: Query) -> None:
 def test_later_batch_replaces_an_earlier_one_only(query: Query) -> None:
     statistics_receive([statistics_frame(row(records_out=10, batch=5))])
     assert statistics_receive([statistics_frame(row(records_out=7, batch=4))]) == 0
-    assert StatisticsWindow.objects.get().outputs == 10
+    assert StatisticsWindow.objects.get().records_out == 10
     assert statistics_receive([statistics_frame(row(records_out=11, batch=6))]) == 1
-    assert (StatisticsWindow.objects.get().outputs, StatisticsWindow.objects.get().batch) == (11, 6)
+    assert (StatisticsWindow.objects.get().records_out, StatisticsWindow.objects.get().batch) == (11, 6)
 
 
 def test_latest_batch_of_a_post_counts(query: Query) -> None:
     rows = [row(records_out=1, batch=2), row(records_out=9, batch=3), row(records_out=1, batch=1)]
     assert statistics_receive([statistics_frame(row, seq=i + 1) for i, row in enumerate(rows)]) == 1
-    assert StatisticsWindow.objects.get().outputs == 9
+    assert StatisticsWindow.objects.get().records_out == 9
 
 
 def test_relayed_records_are_no_events(query: Query) -> None:
     counts = {"records_in": 100, "records_processed": 50, "records_drained": 30, "records_overflow": 20}
     statistics_receive([statistics_frame(row(**counts))])
     found = StatisticsWindow.objects.get()
-    assert (found.events, found.drained, found.overflow, found.cpu_s) == (50, 30, 20, 0.002)
+    assert (found.records_processed, found.records_drained, found.records_overflow) == (50, 30, 20)
+    assert found.cpu_ns == 2_000_000
 
 
 def test_backlog_of_the_previous_subinterval_counts_as_processed(query: Query) -> None:
     counts = {"records_in": 100, "records_processed": 140, "records_drained": 90, "records_overflow": 20}
     statistics_receive([statistics_frame(row(**counts))])
     found = StatisticsWindow.objects.get()
-    assert (found.records_in, found.events, found.drained, found.overflow) == (100, 140, 90, 20)
+    assert (found.records_in, found.records_processed) == (100, 140)
+    assert (found.records_drained, found.records_overflow) == (90, 20)
 
 
 def test_rows_of_deleted_queries_are_ignored(query: Query) -> None:
@@ -109,7 +112,7 @@ def test_old_subintervals_are_rolled_up_once(query: Query, monkeypatch: pytest.M
     kept = StatisticsWindow.objects.count()
     assert rolled + kept == 12 and rolled >= 7
     assert sum(hour.windows for hour in StatisticsHour.objects.all()) == rolled
-    total = sum(row.outputs for row in [*StatisticsHour.objects.all(), *StatisticsWindow.objects.all()])
+    total = sum(row.records_out for row in [*StatisticsHour.objects.all(), *StatisticsWindow.objects.all()])
     assert total == sum(range(1, 13))
     assert {row.starts_at.minute for row in StatisticsHour.objects.all()} == {0}
     assert statistics_purge(later) == 0
@@ -136,10 +139,16 @@ def test_frame_made_by_the_stream_processor_is_accepted(query: Query) -> None:
     zero = {field.name: 0 for field in COUNTERS}
     counters = pa.Table.from_pylist([{**zero, **known, **counts, "cpu_ns": 7_000_000}], schema=COUNTERS)
     epochs = epoch_rows(counters, "agent-id", {"eu-1/checkout": 1_000_000}, 4).to_pylist()
-    fits = dict.fromkeys(SUMS.names, 0)
-    sums = pa.Table.from_pylist([{**fits, **epochs[0], "window_us": at_us, "epochs": 1}], schema=SUMS)
+    fits = dict.fromkeys(SUM_ROWS.names, 0)
+    sums = pa.Table.from_pylist([{**fits, **epochs[0], "window_us": at_us, "epochs": 1}], schema=SUM_ROWS)
     body = batch_bytes(statistics_rows(sums, 0))
     assert statistics_receive([Frame(FrameKind.STATISTICS, "stream", "stream", 1, body=body)]) == 1
     kept = StatisticsWindow.objects.get()
-    assert (kept.place, kept.events, kept.drained, kept.cpu_s) == ("agent-id", 70, 20, 0.007)
+    assert (kept.place, kept.records_processed, kept.records_drained, kept.cpu_ns) == ("agent-id", 70, 20, 7_000_000)
     assert (kept.batch, kept.width_s, kept.measured) == (4, 1.0, True)
+
+
+def test_a_column_keeps_each_sum_under_its_name() -> None:
+    for model in (StatisticsWindow, StatisticsHour):
+        sums = [field.name for field in model._meta.fields if field.has_default() and field.default == 0.0]
+        assert sums == list(SUM_NAMES)

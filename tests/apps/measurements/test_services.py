@@ -118,9 +118,9 @@ def test_changed_selectivity_is_passed_on(live: LiveQuery) -> None:
     tell(live, 10, first=20)
     refine_cluster(live.query.cluster, NOW - timedelta(seconds=190))
     assert inputs(live)["good"].selectivity == pytest.approx(0.5, abs=0.001)
-    StatisticsWindow.objects.update(outputs=0)
+    StatisticsWindow.objects.update(records_out=0)
     tell(live, 10, first=5)
-    StatisticsWindow.objects.filter(operator="good", outputs__gt=0).update(outputs=900)
+    StatisticsWindow.objects.filter(operator="good", records_out__gt=0).update(records_out=900)
     refine_cluster(live.query.cluster, NOW)
     assert inputs(live)["good"].selectivity != pytest.approx(0.5, abs=0.05)
 
@@ -325,7 +325,7 @@ def test_blocks_without_the_stream_processor_are_left_out(live: LiveQuery) -> No
     StreamStretch.objects.create(
         work="away", begins_at=NOW - timedelta(seconds=200), ends_at=NOW - timedelta(seconds=90)
     )
-    StatisticsWindow.objects.filter(place="stream", starts_at__lt=NOW - timedelta(seconds=95)).update(outputs=0)
+    StatisticsWindow.objects.filter(place="stream", starts_at__lt=NOW - timedelta(seconds=95)).update(records_out=0)
     refine_cluster(live.query.cluster, NOW)
     found = OperatorStatistic.objects.get(operator="count")
     assert found.selectivity == pytest.approx(12 / 1600) and found.units <= 4

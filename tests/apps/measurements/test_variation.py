@@ -12,7 +12,7 @@ from django.db.models import F, Sum
 from rest_framework.test import APIClient
 
 from agent.runtime.variation import RunCosts, StepCounts
-from agent.wire import COUNTERS, Frame, FrameKind, batch_bytes, variation_extra
+from agent.wire import COUNTERS, VARIATION, Frame, FrameKind, batch_bytes, variation_extra
 from apps.measurements.frames import statistics_receive
 from apps.measurements.models import OperatorStatistic, StatisticsHour, StatisticsWindow
 from apps.measurements.retention import statistics_roll_up
@@ -21,7 +21,6 @@ from apps.queries.models import ArrivalSeries, OperatorInput
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from apps.telemetry.models import LiveQuery
-from engine.measurement.sums import VARIATION
 from engine.noise.dispersion import arrival_noise, cost_noise
 from spark_jobs.statistics.subintervals import epoch_rows, epoch_sums, merge_sums, statistics_rows
 from tests.apps.measurements.frames import NOW, statistics_frame

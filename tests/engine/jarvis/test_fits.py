@@ -19,22 +19,23 @@ from engine.jarvis.fits import (
     plan_partition,
 )
 from engine.jarvis.group_law import distinct
-from engine.measurement.sums import OperatorSums
+from engine.measurement.sums import CostEquations
 
 Epoch = tuple[float, float, float]  # records, groups, CPU seconds
 
 
 def summed(epochs: Sequence[Epoch], relay: float = 0.5) -> EpochSums:
     """The sums of epochs, a level each."""
-    parts = [
-        OperatorSums(events=n, outputs=relay * n, bytes_out=40 * relay * n, groups=g,
-                     wn2=1.0, wng=g / n, wg2=(g / n) ** 2, wnt=t / n, wgt=g * t / n**2,
-                     cost_count=1.0, cost_sum=t / n, cost_sum2=(t / n) ** 2)
-        for n, g, t in epochs
-    ]  # fmt: skip
-    names = OperatorSums.__dataclass_fields__
-    total = OperatorSums(**{name: math.fsum(getattr(part, name) for part in parts) for name in names})
-    return EpochSums(total, tuple(LoadLevel(1.0, n, g) for n, g, _ in epochs))
+    rows = [(1.0, 1.0, g / n, (g / n) ** 2, t / n, g * t / n**2, (t / n) ** 2) for n, g, t in epochs]
+    records, groups, _ = (math.fsum(values) for values in zip(*epochs, strict=True))
+    return EpochSums(
+        CostEquations(*map(math.fsum, zip(*rows, strict=True))),
+        records_processed=records,
+        records_out=relay * records,
+        bytes_out=40 * relay * records,
+        groups_out=groups,
+        levels=tuple(LoadLevel(1.0, n, g) for n, g, _ in epochs),
+    )
 
 
 def epochs_of(count: int, a: float, b: float, keys: float, noise: float, seed: int = 0) -> list[Epoch]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
-from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.measurement.places import PlaceWindow, block_s, gather_blocks, merge_places, place_shares
 from engine.measurement.statistics import (
@@ -24,64 +20,11 @@ from engine.measurement.statistics import (
     judge_readiness,
     student_quantile,
 )
-from engine.measurement.sums import VARIATION, OperatorSums, StampedSums, fit_group_cost, merge_sums
-
-ROW = {
-    "records_in": 100,
-    "records_processed": 60,
-    "records_drained": 30,
-    "records_overflow": 10,
-    "records_out": 45,
-    "bytes_in": 1000,
-    "bytes_out": 400,
-    "bytes_drained": 380,
-    "cpu_ns": 2_000_000,
-    "groups_out": 5,
-    "records_shed": 3,
-    "sampled": 60,
-    "sum_wn2": 1.0,
-    "sum_wng": 0.1,
-    "sum_wg2": 0.01,
-    "sum_wnt": 3e-5,
-    "sum_wgt": 3e-6,
-    "cost_count": 1,
-    "cost_sum": 3e-5,
-    "cost_sum2": 9e-10,
-}
-
-
-def test_unprocessed_records_are_no_events() -> None:
-    sums = OperatorSums.of_wire(dict.fromkeys(VARIATION, 0.0) | ROW)
-    assert (sums.events, sums.outputs, sums.cpu_s, sums.shed) == (60, 45, 0.002, 3)
-
-
-@given(st.lists(st.tuples(st.floats(0, 5000), st.floats(0, 1e9)), min_size=1, max_size=30), st.randoms())
-def test_merge_is_bit_identical_in_any_order(values: list[tuple[float, float]], rng: random.Random) -> None:
-    parts = [StampedSums(at, OperatorSums(events=n, cpu_s=n / 7)) for at, n in values]
-    shuffled = rng.sample(parts, len(parts))
-    assert merge_sums(parts, reference_s=5000, half_life_s=300) == merge_sums(
-        shuffled, reference_s=5000, half_life_s=300
-    )
-
-
-def test_merge_in_steps_equals_merge_at_once() -> None:
-    parts = [
-        StampedSums(
-            60.0 * i, OperatorSums(**{field.name: float(i + k) for k, field in enumerate(fields(OperatorSums))})
-        )
-        for i in range(9)
-    ]
-    early = merge_sums(parts[:4], reference_s=240.0, half_life_s=100.0)
-    late = merge_sums(parts[4:], reference_s=500.0, half_life_s=100.0)
-    stepwise = merge_sums([late, early], reference_s=700.0, half_life_s=100.0)
-    at_once = merge_sums(parts, reference_s=700.0, half_life_s=100.0)
-    for field in fields(OperatorSums):
-        assert getattr(stepwise.sums, field.name) == pytest.approx(getattr(at_once.sums, field.name), rel=1e-12)
+from engine.measurement.sums import CostEquations, decay, fit_group_cost
 
 
 def test_weight_halves_after_one_half_life() -> None:
-    old = merge_sums([StampedSums(0.0, OperatorSums(events=8.0))], reference_s=20.0, half_life_s=10.0)
-    assert old.sums.events == pytest.approx(2.0)
+    assert [decay(age_s, 10.0) for age_s in (0.0, 10.0, 20.0)] == [1.0, 0.5, 0.25]
 
 
 def test_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
@@ -128,9 +71,9 @@ def test_batches_hold_the_whole_sample_in_order() -> None:
 
 def test_cpu_times_of_places_are_added_as_cycles() -> None:
     windows = [
-        PlaceWindow("a", 0.0, OperatorSums(events=100.0, outputs=50.0, cpu_s=0.1)),
-        PlaceWindow("stream", 0.0, OperatorSums(events=300.0, outputs=150.0, cpu_s=0.1)),
-        PlaceWindow("unknown", 0.0, OperatorSums(events=1e9, outputs=1e9, cpu_s=1e9)),
+        PlaceWindow("a", 0.0, records_processed=100.0, records_out=50.0, cpu_ns=1e8),
+        PlaceWindow("stream", 0.0, records_processed=300.0, records_out=150.0, cpu_ns=1e8),
+        PlaceWindow("unknown", 0.0, records_processed=1e9, records_out=1e9, cpu_ns=1e18),
     ]
     sample = merge_places(windows, {"a": 1e9, "stream": 3e9})[0]
     assert (sample.events, sample.outputs, sample.cycles) == (400.0, 200.0, pytest.approx(4e8))
@@ -138,10 +81,8 @@ def test_cpu_times_of_places_are_added_as_cycles() -> None:
 
 def test_apportioned_cpu_time_counts_only_without_measured_time() -> None:
     """Spark's 0.5 s a batch are not the cost of its 50 records."""
-    taken = PlaceWindow("a", 0.0, OperatorSums(events=100.0, cpu_s=0.1))
-    apportioned = [
-        PlaceWindow("stream", at, OperatorSums(events=50.0, cpu_s=0.5), measured=False) for at in (0.0, 10.0)
-    ]
+    taken = PlaceWindow("a", 0.0, records_processed=100.0, cpu_ns=1e8)
+    apportioned = [PlaceWindow("stream", at, records_processed=50.0, cpu_ns=5e8, measured=False) for at in (0.0, 10.0)]
     speed = {"a": 1e6, "stream": 1e6}
     result = merge_places([taken, *apportioned], speed)
     assert [(sample.events, sample.costed) for sample in result] == [(150.0, 100.0), (50.0, 0.0)]
@@ -152,13 +93,13 @@ def test_apportioned_cpu_time_counts_only_without_measured_time() -> None:
 
 def test_partial_aggregates_are_neither_output_nor_events() -> None:
     windows = [
-        PlaceWindow("a", 0.0, OperatorSums(events=90.0, outputs=9.0)),
-        PlaceWindow("stream", 0.0, OperatorSums(events=10.0, outputs=4.0)),
+        PlaceWindow("a", 0.0, records_processed=90.0, records_out=9.0),
+        PlaceWindow("stream", 0.0, records_processed=10.0, records_out=4.0),
     ]
     result = merge_places(windows, {"a": 1.0, "stream": 1.0}, stateful=True)[0]
     assert (result.events, result.outputs) == (91.0, 4.0)  # 9 of the stream processor's 10 are the agent's partials
     assert place_shares(windows) == {"a": 0.9, "stream": 0.1}
-    assert place_shares([PlaceWindow("a", 0.0, OperatorSums())]) == {}
+    assert place_shares([PlaceWindow("a", 0.0)]) == {}
 
 
 def test_cost_is_separated_into_records_and_groups() -> None:
@@ -166,20 +107,16 @@ def test_cost_is_separated_into_records_and_groups() -> None:
     n, g = rng.integers(100, 2000, 50).astype(float), rng.integers(5, 60, 50).astype(float)
     t = 2e-6 * n + 5e-5 * g
     w = 1 / n**2
-    sums = OperatorSums(
-        wn2=float((w * n * n).sum()), wng=float((w * n * g).sum()), wg2=float((w * g * g).sum()),
-        wnt=float((w * n * t).sum()), wgt=float((w * g * t).sum()), cost_count=50,
-    )  # fmt: skip
+    sums = CostEquations(50, *(float((w * x * y).sum()) for x, y in ((n, n), (n, g), (g, g), (n, t), (g, t))))
     result = fit_group_cost(sums)
     assert (result.per_record_s, result.per_group_s) == (pytest.approx(2e-6), pytest.approx(5e-5))
 
 
 def test_cost_in_fixed_proportion_is_attributed_to_records() -> None:
-    n = 100.0
-    sums = OperatorSums(wn2=3.0, wng=0.3, wg2=0.03, wnt=3 * 4e-6, wgt=0.3 * 4e-6, cost_count=3, events=3 * n)
+    sums = CostEquations(3, sum_wn2=3.0, sum_wng=0.3, sum_wg2=0.03, sum_wnt=3 * 4e-6, sum_wgt=0.3 * 4e-6)
     assert fit_group_cost(sums).per_group_s is None
     assert fit_group_cost(sums).per_record_s == pytest.approx(4e-6)
-    assert fit_group_cost(OperatorSums(wn2=1.0, cost_count=2)) is None
+    assert fit_group_cost(CostEquations(cost_count=2, sum_wn2=1.0)) is None
 
 
 def _steady(count: int, events: float, noise: float = 0.0) -> list[OperatorSample]:
@@ -251,9 +188,8 @@ def filtered(count: int, factor: Factors, noise: float = 0.05) -> list[PlaceWind
         spent_s = (COST_S * near + RUN_S) * (1.0 + noise * float(rng.standard_normal()))
         out = rng.binomial(near, SELECTIVITY), rng.binomial(N - near, SELECTIVITY)
         at_s = k * WIDTH_S
-        windows.append(PlaceWindow("a", at_s, OperatorSums(events=near, outputs=float(out[0]), cpu_s=spent_s)))
-        stream = OperatorSums(events=N - near, outputs=float(out[1]), cpu_s=0.5)
-        windows.append(PlaceWindow("stream", at_s, stream, measured=False))
+        windows.append(PlaceWindow("a", at_s, records_processed=near, records_out=float(out[0]), cpu_ns=1e9 * spent_s))
+        windows.append(PlaceWindow("stream", at_s, N - near, float(out[1]), cpu_ns=5e8, measured=False))
     return windows
 
 
@@ -265,9 +201,9 @@ def learned(windows: list[PlaceWindow]) -> InputStatistic:
 def test_selectivity_and_cost_are_ratios_of_sums_under_moving_load_factors(factor: Factors) -> None:
     windows = filtered(120, factor)
     result = learned(windows)
-    near = [window.sums for window in windows if window.place == "a"]
-    spent, worked = (math.fsum(getattr(window, name) for window in near) for name in ("cpu_s", "events"))
-    assert result.cycles_per_event.value == pytest.approx(1e9 * spent / worked)
+    near = [window for window in windows if window.place == "a"]
+    spent_ns, worked = (math.fsum(getattr(window, name) for window in near) for name in ("cpu_ns", "records_processed"))
+    assert result.cycles_per_event.value == pytest.approx(spent_ns / worked)
     assert result.selectivity.value == pytest.approx(SELECTIVITY, rel=0.01)
     assert result.events == 120 * N
 
@@ -319,9 +255,9 @@ def aggregated(count: int, factor: Factors, groups: int = 200) -> list[PlaceWind
         sent = groups * sum(begin <= at + 0.5 < end for at in ends)
         came = groups * sum(begin <= at + 2.5 < end for at in ends)
         put_out = groups * sum(begin <= at + 4.0 < end for at in ends)
-        windows.append(PlaceWindow("a", begin, OperatorSums(events=near, outputs=sent, cpu_s=1e-6 * near)))
+        windows.append(PlaceWindow("a", begin, records_processed=near, records_out=sent, cpu_ns=1e3 * near))
         windows.append(
-            PlaceWindow("stream", begin, OperatorSums(events=N - near + came, outputs=put_out), measured=False)
+            PlaceWindow("stream", begin, records_processed=N - near + came, records_out=put_out, measured=False)
         )
     return windows
 

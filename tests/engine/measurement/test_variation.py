@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from itertools import pairwise
 
 import numpy as np
@@ -12,12 +12,13 @@ import pytest
 from engine.arrays import FloatArray
 from engine.document.elements import Input, Source
 from engine.measurement.places import PlaceWindow
-from engine.measurement.sums import VARIATION, OperatorSums, StampedSums, merge_sums
 from engine.measurement.variation import (
     ARRIVAL_STEPS_S,
     CostSums,
     CountSums,
+    RunSums,
     ScaleDispersion,
+    add_costs,
     add_counts,
     arrivals_dispersion,
     choose_scale,
@@ -193,36 +194,32 @@ def test_scale_with_half_of_the_largest_dispersion_is_chosen() -> None:
     assert choose_scale(regular, least=1.0) is regular[0]
 
 
-def variation_of_runs(sizes: FloatArray, times: FloatArray, *, epoch: int = 5) -> OperatorSums:
+def sums_of_runs(sizes: FloatArray, times: FloatArray, *, epoch: int = 5) -> RunSums:
     """Sums of runs as an agent counts them, `epoch` of them in each epoch."""
-    runs = cost_sums(sizes, times)
-    epochs = cost_sums(gathered(sizes, epoch), gathered(times, epoch))
-    return OperatorSums(
-        events=runs.n,
-        cpu_s=runs.t,
-        runs=runs.units,
-        run_records=runs.n,
-        run_cpu_s=runs.t,
-        run_nn=runs.nn,
-        run_nt=runs.nt,
-        run_tt=runs.tt,
-        run_epochs=epochs.units,
-        epoch_nn=epochs.nn,
-        epoch_nt=epochs.nt,
-        epoch_tt=epochs.tt,
-    )
+    return RunSums(cost_sums(sizes, times), cost_sums(gathered(sizes, epoch), gathered(times, epoch)))
+
+
+def added(parts: Sequence[RunSums]) -> RunSums:
+    return RunSums(add_costs(part.runs for part in parts), add_costs(part.epochs for part in parts))
+
+
+def window_of(place: str, at_s: float, sums: RunSums) -> PlaceWindow:
+    return PlaceWindow(place, at_s, run_records=sums.runs.n, run_cpu_s=sums.runs.t)
 
 
 def test_costs_of_places_are_compared_in_cycles() -> None:
     rng = np.random.default_rng(15)
-    windows = []
+    windows, places = [], {"stream": added([])}
     for place, capacity in (("slow", 1e6), ("fast", 4e6)):
+        parts = []
         for at in range(12):
             sizes, times = run_times(rng, cv2=0.5, events=50_000)
-            windows.append(PlaceWindow(place, 10.0 * at, variation_of_runs(sizes, times / capacity)))
-    windows.append(PlaceWindow("stream", 0.0, OperatorSums(events=1e6, cpu_s=100.0), measured=False))
-    windows.append(PlaceWindow("unknown", 0.0, variation_of_runs(*run_times(rng, cv2=4.0, events=50_000))))
-    places = {place: [w.sums for w in windows if w.place == place] for place in ("slow", "fast", "stream", "unknown")}
+            parts.append(sums_of_runs(sizes, times / capacity))
+            windows.append(window_of(place, 10.0 * at, parts[-1]))
+        places[place] = added(parts)
+    windows.append(PlaceWindow("stream", 0.0, 1e6, cpu_ns=1e11, measured=False))
+    places["unknown"] = sums_of_runs(*run_times(rng, cv2=4.0, events=50_000))
+    windows.append(window_of("unknown", 0.0, places["unknown"]))
     found = measure_costs(places, windows, {"slow": 1e6, "fast": 4e6, "stream": 1e6})
     assert found is not None and found.unit == "runs"
     assert found.value == pytest.approx(0.5, rel=0.15)
@@ -231,39 +228,32 @@ def test_costs_of_places_are_compared_in_cycles() -> None:
 
 def test_costs_that_change_from_subinterval_to_subinterval_are_found_there() -> None:
     rng = np.random.default_rng(20)
-    windows = []
-    for at in range(60):
+    parts = []
+    for _ in range(60):
         sizes, times = run_times(rng, cv2=0.5, events=20_000)
-        windows.append(PlaceWindow("a", 10.0 * at, variation_of_runs(sizes, times * rng.normal(1.0, 0.2))))
-    found = measure_costs({"a": [window.sums for window in windows]}, windows, {"a": 1.0})
+        parts.append(sums_of_runs(sizes, times * rng.normal(1.0, 0.2)))
+    windows = [window_of("a", 10.0 * at, sums) for at, sums in enumerate(parts)]
+    found = measure_costs({"a": added(parts)}, windows, {"a": 1.0})
     assert found is not None and found.unit == "subintervals"
     assert found.value / found.scale == pytest.approx(0.04, rel=0.5)
 
 
-def test_sums_of_variation_merge_as_all_sums_do() -> None:
+def test_sums_of_runs_add_up_to_those_of_all_runs() -> None:
     sizes, times = run_times(np.random.default_rng(16), cv2=0.5, events=40_000)
-    parts = [StampedSums(0.0, variation_of_runs(sizes[i : i + 20], times[i : i + 20])) for i in range(0, 80, 20)]
-    merged = merge_sums(parts, reference_s=0.0).sums
-    whole = variation_of_runs(sizes[:80], times[:80])
-    assert astuple(merged) == pytest.approx(astuple(whole))
-    assert set(VARIATION) < {field.name for field in fields(OperatorSums)}
+    parts = [sums_of_runs(sizes[i : i + 20], times[i : i + 20]) for i in range(0, 80, 20)]
+    whole = sums_of_runs(sizes[:80], times[:80])
+    for one, other in ((added(parts).runs, whole.runs), (added(parts).epochs, whole.epochs)):
+        assert astuple(one) == pytest.approx(astuple(other))
 
 
 def test_arrivals_of_a_source_are_measured_no_wider_than_asked() -> None:
     rng = np.random.default_rng(17)
     polled = bursts(rng, rate_eps=100.0, mean_s=5.0, span_s=3600.0)
-    named = zip(("fine", "second", "slow"), ARRIVAL_STEPS_S, strict=True)
-    told = OperatorSums(
-        **{
-            f"{name}_{part}": getattr(step_sums(polled, step_s), part)
-            for name, step_s in named
-            for part in ("pairs", "squares", "rates", "span_s")
-        }
-    )
-    wide, narrow = measure_arrivals({"a": [told]}, 15.0), measure_arrivals({"a": [told]}, 0.25)
+    told = [step_sums(polled, step_s) for step_s in ARRIVAL_STEPS_S]
+    wide, narrow = measure_arrivals({"a": told}, 15.0), measure_arrivals({"a": told}, 0.25)
     assert wide is not None and wide.scale == pytest.approx(5.0)
     assert narrow is not None and narrow.scale == pytest.approx(0.2)
-    assert measure_arrivals({"a": [told]}, 0.05) is None
+    assert measure_arrivals({"a": told}, 0.05) is None
     assert measure_arrivals({}, 15.0) is None
 
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 from collections import defaultdict
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from agent.wire import SUM_NAMES
 from engine.jarvis.fits import EpochSums, fit_operator
 from engine.measurement.calibration import ScoredRuns, interval_factors
 from engine.measurement.statistics import estimate_ratio
-from engine.measurement.sums import OperatorSums, StampedSums, merge_sums
+from engine.measurement.sums import CostEquations
 from spark_jobs.history import command
 from spark_jobs.history.archive import Archive
 from spark_jobs.history.calibration import RUNS
 from spark_jobs.history.days import day_files, day_folder, kept_days
 from spark_jobs.history.jobs import JOBS, DaySpan, HistoryContext, output_folder
-from spark_jobs.history.sums import ADDITIVE, OPERATOR, STATISTICS_KEY
+from spark_jobs.history.sums import OPERATOR, STATISTICS_KEY
 from tests.spark.history.statistics_rows import DAY_US, NOON_US, random_rows, result_bytes, row, statistics_bytes
 
 RATIOS = [("selectivity", "selectivity_error", "records_out", 1.0), ("cost_s", "cost_error_s", "cpu_ns", 1e-9)]
@@ -71,8 +73,8 @@ def test_sums_over_days_are_those_made_directly(context: HistoryContext, rows: l
     assert figures["cpu_s"] == pytest.approx(sum(values["cpu_ns"] for values in rows) / 1e9)
     for found in output(context, "statistics"):
         parts = expected.pop(tuple(found[name] for name in OPERATOR))
-        totals = {name: math.fsum(values[name] for values in parts) for name in ADDITIVE}
-        assert {name: found[name] for name in ADDITIVE} == pytest.approx(totals, rel=1e-12)
+        totals = {name: math.fsum(values[name] for values in parts) for name in SUM_NAMES}
+        assert {name: found[name] for name in SUM_NAMES} == pytest.approx(totals, rel=1e-12)
         under = [values["records_processed"] for values in parts]
         for value, error, over, unit in RATIOS:
             ratio = estimate_ratio([values[over] * unit for values in parts], under)
@@ -80,12 +82,17 @@ def test_sums_over_days_are_those_made_directly(context: HistoryContext, rows: l
     assert not expected
 
 
+def epoch_sums(rows: list[dict[str, Any]]) -> EpochSums:
+    return EpochSums(
+        CostEquations(**{field.name: math.fsum(row[field.name] for row in rows) for field in fields(CostEquations)})
+    )
+
+
 def test_costs_are_those_of_the_engine(context: HistoryContext, rows: list[dict[str, Any]]) -> None:
     JOBS["costs"](context)
     fits = {tuple(found[name] for name in OPERATOR): found for found in output(context, "costs")}
     for key, parts in by_operator(rows).items():
-        sums = merge_sums((StampedSums(0.0, OperatorSums.of_wire(values)) for values in parts), reference_s=0.0)
-        expected = fit_operator(EpochSums(sums.sums))
+        expected = fit_operator(epoch_sums(parts))
         assert expected is not None
         found = fits.pop(key)
         assert found["cost_s"] == pytest.approx(expected.cost_s, rel=1e-9)
@@ -104,7 +111,7 @@ def test_costs_that_cannot_be_told_apart_are_put_down_to_records(spark: Any) -> 
     few = {"operator": "few", "sum_wn2": 2.0, "cost_count": 2}
     rows = [row(**alike, **spent), row(**few)]
     (found,) = cost_fits(operator_sums(spark.createDataFrame(archived(rows)))).collect()
-    expected = fit_operator(EpochSums(OperatorSums.of_wire(rows[0])))
+    expected = fit_operator(epoch_sums(rows[:1]))
     assert expected is not None
     assert (found.cost_s, found.group_cost_s) == (2e-6, None)
     assert found.standard_error == pytest.approx(expected.standard_error)

@@ -15,21 +15,21 @@ from agent.wire import (
     ARRIVAL_SUMS,
     COST_SUMS,
     COUNTERS,
+    EPOCH_SUMS,
     STATISTICS,
+    SUM_NAMES,
     VARIATION,
     table_of,
     variation_extra,
 )
 from engine.dataflow.pipeline import Pipeline
-from engine.measurement import sums as engine_sums
 from engine.measurement.places import PlaceWindow
-from engine.measurement.sums import OperatorSums
-from engine.measurement.variation import cost_sums, measure_costs
+from engine.measurement.variation import RunSums, cost_sums, measure_costs
 from spark_jobs.console import ConsoleClient
 from spark_jobs.progress import ProgressFeed
 from spark_jobs.state_reader import read_state
 from spark_jobs.statistics.subintervals import (
-    SUMS,
+    SUM_ROWS,
     epoch_rows,
     epoch_sums,
     growing_sums,
@@ -79,19 +79,18 @@ def summed_by_spark(spark: Any, table: pa.Table) -> pa.Table:
         "cost_sum": f"{t} / {n}",
         "cost_sum2": f"{t} * {t} / ({n} * {n})",
     }
-    keys = SUMS.names[: SUMS.names.index("epochs")]
+    keys = SUM_ROWS.names[: SUM_ROWS.names.index("epochs")]
     fits = [f"sum(case when records_processed >= 30 then {term} else 0 end) as {name}" for name, term in terms.items()]
     unit = {"epoch_nn": "run_records * run_records", "epoch_nt": "run_records * run_cpu_s"}
     unit |= {"epoch_tt": "run_cpu_s * run_cpu_s", "run_epochs": "case when run_records > 0 then 1D else 0D end"}
     fits += [f"sum({term}) as {name}" for name, term in unit.items()]
-    counts = [
-        f"sum({name}) as {name}" for name in SUMS.names if name in table.schema.names and name not in (*keys, "step")
-    ]
+    counts = [f"sum({name}) as {name}" for name in SUM_NAMES if name in table.schema.names]
     begins = "epoch_us - pmod(epoch_us, width_us)"
     selected = [f"{begins} as window_us" if key == "window_us" else key for key in keys]
     grouped = [begins if key == "window_us" else key for key in keys]
     query = f"select {', '.join([*selected, 'count(*) as epochs', *counts, *fits, 'max(step) as step'])} "
-    return spark.sql(f"{query} from epochs group by {', '.join(grouped)}").toArrow().select(SUMS.names).cast(SUMS)
+    found = spark.sql(f"{query} from epochs group by {', '.join(grouped)}").toArrow()
+    return found.select(SUM_ROWS.names).cast(SUM_ROWS)
 
 
 def test_sums_by_arrow_equal_those_by_spark(spark: Any) -> None:
@@ -115,11 +114,11 @@ def test_sums_by_arrow_equal_those_by_spark(spark: Any) -> None:
         epochs(*rows[begin::2], place=place, step=begin, extra=varied(rows[begin::2], draw))
         for begin, place in enumerate(("a1", "a2"))
     )
-    keys = [(name, "ascending") for name in SUMS.names[: SUMS.names.index("epochs")]]
+    keys = [(name, "ascending") for name in SUM_ROWS.names[: SUM_ROWS.names.index("epochs")]]
     ours, theirs = summed(table).sort_by(keys), summed_by_spark(spark, table).sort_by(keys)
     assert ours.num_rows == theirs.num_rows > 200
-    for name in SUMS.names:
-        if pa.types.is_floating(SUMS.field(name).type):
+    for name in SUM_ROWS.names:
+        if pa.types.is_floating(SUM_ROWS.field(name).type):
             assert ours[name].to_pylist() == pytest.approx(theirs[name].to_pylist(), rel=1e-12), name
         else:
             assert ours[name].to_pylist() == theirs[name].to_pylist(), name
@@ -217,9 +216,11 @@ def test_variation_of_costs_comes_out_of_the_sums_of_epochs_as_it_went_in() -> N
         cpu_ns = int(times.sum() * 1e9)
         tables.append(epochs(row(second, int(sizes.sum()), cpu_ns=cpu_ns), extra=told, step=second))
     rows = statistics_rows(summed(*tables), -1).to_pylist()
-    windows = [PlaceWindow(told["place"], told["window_us"] / 1e6, OperatorSums.of_wire(told)) for told in rows]
+    names = ("records_processed", "records_out", "cpu_ns", "run_records", "run_cpu_s")
+    windows = [PlaceWindow("a1", told["window_us"] / 1e6, *(told[name] for name in names)) for told in rows]
     assert len(windows) == 2
-    found = measure_costs({"a1": [window.sums for window in windows]}, windows, {"a1": 1e9})
+    runs, epoch_runs = ([sum(told[name] for told in rows) for name in group] for group in (COST_SUMS, EPOCH_SUMS))
+    found = measure_costs({"a1": RunSums.of_values(runs, epoch_runs)}, windows, {"a1": 1e9})
     assert found is not None and found.unit == "runs" and found.count == 960
     assert found.value == pytest.approx(0.5, rel=0.25)
 
@@ -239,7 +240,6 @@ def test_sums_of_variation_do_not_depend_on_how_epochs_are_cut_into_batches() ->
 def test_variation_of_which_nothing_is_said_is_zero() -> None:
     (found,) = statistics_rows(summed(epochs(row(1, 100))), 0).to_pylist()
     assert {found[name] for name in VARIATION} == {0.0}
-    assert VARIATION == engine_sums.VARIATION
 
 
 def test_variation_that_cannot_be_isolates_its_frame_and_the_others_count(world: World, pairs: Pipeline) -> None:

@@ -136,7 +136,8 @@ def processed_share(flows: Iterable[AgentFlow]) -> float | None:
     return sum(query.in_eps * query.processed for query in queries) / came if came else None
 
 
-_SUMMED = ("records_in", "events", "drained", "overflow", "outputs", "bytes_in", "bytes_out", "bytes_drained", "cpu_s")
+_SUMMED = ("records_in", "records_processed", "records_drained", "records_overflow", "records_out")
+_SUMMED += ("bytes_in", "bytes_out", "bytes_drained", "cpu_ns")
 
 
 def flows_of(cluster: Cluster, lives: Sequence[LiveQuery], place: str | None = None) -> dict[str, AgentFlow]:
@@ -178,13 +179,13 @@ def _operator(row: Mapping[str, Any]) -> OperatorFlow:
     return OperatorFlow(
         operator=row["operator"],
         in_eps=row["records_in"] / span_s,
-        processed_eps=row["events"] / span_s,
-        drained_eps=(row["drained"] + row["overflow"]) / span_s,
-        out_eps=row["outputs"] / span_s,
+        processed_eps=row["records_processed"] / span_s,
+        drained_eps=(row["records_drained"] + row["records_overflow"]) / span_s,
+        out_eps=row["records_out"] / span_s,
         in_bytes_s=row["bytes_in"] / span_s,
         out_bytes_s=row["bytes_out"] / span_s,
         drained_bytes_s=row["bytes_drained"] / span_s,
-        cpu_cores=row["cpu_s"] / span_s,
+        cpu_cores=row["cpu_ns"] / 1e9 / span_s,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.measurements.models import SUMS, StatisticsWindow
+from apps.measurements.models import StatisticsWindow
 from apps.telemetry.configs import fixed_settings
 from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.models import Agent, Assignment, LiveQuery
@@ -61,14 +61,15 @@ def report(name: str, *, last_seen: Any = None, **says: Any) -> None:
 def measure(live: LiveQuery, name: str) -> None:
     """Ten seconds: 100 records/s of 10 bytes; everything, then 8 of 10, then half of the rest are worked on."""
     agent = Agent.objects.get(name=name)
+    came = {"records_in": 100, "records_processed": 100, "bytes_in": 1000}
     rows = {
-        "window": {"records_in": 100, "events": 100, "outputs": 100, "bytes_in": 1000, "bytes_out": 1000},
-        "answered": {"records_in": 100, "events": 100, "outputs": 80, "bytes_in": 1000, "bytes_out": 800},
+        "window": {**came, "records_out": 100, "bytes_out": 1000},
+        "answered": {**came, "records_out": 80, "bytes_out": 800},
         "pairs": {
             "records_in": 80,
-            "events": 40,
-            "drained": 40,
-            "outputs": 4,
+            "records_processed": 40,
+            "records_drained": 40,
+            "records_out": 4,
             "bytes_in": 800,
             "bytes_out": 50,
             "bytes_drained": 400,
@@ -87,7 +88,7 @@ def measure(live: LiveQuery, name: str) -> None:
                 width_s=1.0,
                 batch=1,
                 measured=True,
-                **{**dict.fromkeys(SUMS, 0.0), "cpu_s": 0.01, **values},
+                **{"cpu_ns": 1e7, **values},
             )
 
 

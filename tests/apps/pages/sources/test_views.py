@@ -180,7 +180,7 @@ def test_load_factors_are_previewed_then_applied(
 
 
 def test_a_preview_beyond_the_budget_says_so(browser: Client, live: LiveQuery) -> None:
-    StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.3)
+    StatisticsWindow.objects.filter(operator="pairs").update(cpu_ns=300_000_000)
     assert "more than the" in body(browser.post(f"{AGENT}load-factors/probes/", {"f0": "1", "f1": "1", "f2": "1"}))
 
 

@@ -10,7 +10,7 @@ import pytest
 from apps.estimates.accuracy import INTERVAL
 from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.services import estimate_request
-from apps.measurements.models import SUMS, StatisticsHour
+from apps.measurements.models import StatisticsHour
 from apps.planning.backtests.selectors import SegmentGrid, recorded_reaches, segment_grid, source_records
 from apps.planning.backtests.work import load_period
 from apps.planning.models import BacktestRun
@@ -37,10 +37,9 @@ def live() -> LiveQuery:
 
 def hour(live: LiveQuery, at: datetime, records: float, windows: int) -> None:
     for place in agent_ids(live.query.cluster):
-        sums = dict.fromkeys(SUMS, 0.0) | {"records_in": records}
         StatisticsHour.objects.create(
             cluster=live.query.cluster, query=live.query, plan=live.plan, operator="window", fingerprint="f",
-            place=place, starts_at=at, width_s=10.0, windows=windows, measured_windows=windows, **sums,
+            place=place, starts_at=at, width_s=10.0, windows=windows, measured_windows=windows, records_in=records,
         )  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_settling_chart_is_absent_without_epochs(browser: Client, live: LiveQuer
 
 def test_budget_is_previewed_while_the_slider_moves(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1")
-    StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)  # 5 ms a record, 0.4 cores for all of them
+    StatisticsWindow.objects.filter(operator="pairs").update(cpu_ns=2e8)  # 5 ms a record, 0.4 cores for all of them
     less = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.15"))
     more = body(browser.get(f"{AGENT}budget/preview/?budget_cores=1"))
     assert "55% → <b>95%</b>" in more, "everything fits: twice the records have the same 40 groups in a window"
@@ -89,7 +89,7 @@ def test_budget_is_previewed_while_the_slider_moves(browser: Client, live: LiveQ
 
 def test_preview_shows_the_budget_left_for_operators(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1")  # 0.1 cores in all
-    StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)  # costs of operators, not what they take now
+    StatisticsWindow.objects.filter(operator="pairs").update(cpu_ns=2e8)  # costs of operators, not what they take now
     ran(live, "edge-1", [[1, 1, 0.5]] * 20, used_s=0.04)
     now = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.4"))
     assert "Collecting, framing and sending take about 0.060 cores of it; 0.34 are left for operators." in now
@@ -103,7 +103,7 @@ def test_preview_shows_the_budget_left_for_operators(browser: Client, live: Live
 
 
 def test_fixed_load_factors_overflow_on_a_small_budget(browser: Client, live: LiveQuery) -> None:
-    StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)
+    StatisticsWindow.objects.filter(operator="pairs").update(cpu_ns=2e8)
     html = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.05"))
     assert "of records would overflow: load factors set by hand ask for more" in html
 
