@@ -11,12 +11,14 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from apps.connections.models import Connection, ImportedJob
+from apps.fleet.models import Node
+from apps.pages.context import url_of
 from apps.ui.marks import Mark
-from apps.ui.numbers import MISSING, Quantity, count, percent, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, seconds
 from apps.ui.sentences import sentence
 from engine.words import counted, duration_words, listed
 
-__all__ = ["RUNNING", "JobLook", "Look", "MarkerLine", "OperatorLook", "job_mark"]
+__all__ = ["RUNNING", "JobLook", "Look", "MarkerLine", "NodePlace", "OperatorLook", "job_mark", "place_of_node"]
 
 _MAX_OPERATORS = 200  # shown of a job
 RUNNING = "running"  #: state of a job that can be imported
@@ -209,3 +211,41 @@ def job_mark(state: str) -> Mark:
 
 def _moment(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, timezone.get_current_timezone())
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """Place of an engine that a node is."""
+
+    connection: Connection
+    noun: str
+    place: Mapping[str, Any]
+
+    @property
+    def memory(self) -> Quantity:
+        return bytes_size(self.place.get("memory_bytes"))
+
+    @property
+    def cpu_load(self) -> Quantity:
+        return percent(self.place.get("cpu_load"))
+
+    @property
+    def url(self) -> str:
+        return url_of("pages:connection", self.connection.cluster.slug, self.connection.pk)
+
+    @property
+    def at(self) -> datetime:
+        return Look(self.connection).at
+
+
+def place_of_node(node: Node) -> NodePlace | None:
+    """The TaskManager or executor that a node is; None for a machine that no engine brought."""
+    rows = node.cluster.connections.select_related("cluster").defer("findings")
+    connection = next((row for row in rows if row.pool_name == node.pool.name), None)
+    if connection is None:
+        return None
+    look = Look(connection)
+    known = {place["id"]: place for place in look.places}
+    ids = (job.places.get(node.name) for job in connection.jobs.only("places"))
+    place = next((known[place_id] for place_id in ids if place_id in known), None)
+    return NodePlace(connection, look.place_noun, place) if place is not None else None

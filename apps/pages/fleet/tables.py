@@ -18,8 +18,8 @@ from apps.estimates.selectors import ServerLoad, node_estimates, run_latest, ser
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.filters import NodeFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.pages.connections.looks import NodePlace, place_of_node
 from apps.pages.context import url_of
-from apps.pages.fleet.engine_place import NodePlace, place_of_node
 from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
 from apps.queries.memory import cluster_memory
