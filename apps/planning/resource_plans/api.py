@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
@@ -21,6 +20,7 @@ from apps.jobs.serializers import JobSerializer
 from apps.planning.choices import PlanChoice, PlanEngine
 from apps.planning.filters import ResourcePlanFilter
 from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.questions import PLAN_QUESTIONS
 from apps.planning.resource_plans.selectors import (
     resource_plan_by_id,
     resource_plans_visible,
@@ -32,6 +32,7 @@ from apps.planning.resource_plans.services import (
     resource_plan_request,
 )
 from apps.queries.selectors import query_by_name
+from engine.records import record_fields
 
 __all__ = [
     "ResourcePlanCreateSerializer",
@@ -41,24 +42,25 @@ __all__ = [
 ]
 
 
-@extend_schema_field(OpenApiTypes.DOUBLE)
-class _NumberGiven(serializers.JSONField):
-    """A number that the question's own table checks, so that every fault of a question is told at once."""
+class _Input(serializers.JSONField):
+    """An input that the question's own record checks, so that every fault of a question is told at once."""
 
 
-@extend_schema_field(OpenApiTypes.STR)
-class _TextGiven(serializers.JSONField):
-    """A text that the question's own table checks."""
-
-
-@extend_schema_field(OpenApiTypes.BOOL)
-class _FlagGiven(serializers.JSONField):
-    """A flag that the question's own table checks."""
-
-
-@extend_schema_field(OpenApiTypes.OBJECT)
-class _ObjectGiven(serializers.JSONField):
-    """An object that the question's own table checks."""
+def _inputs() -> dict[str, serializers.Field]:
+    """Inputs of both questions that people know by a label, and the parts that are objects."""
+    asked = [record_fields(record) for record in PLAN_QUESTIONS.values()]
+    made = {}
+    for name, field in {name: field for fields in asked for name, field in fields.items()}.items():
+        words = field.words
+        if words.label or field.record:
+            owners = [engine for engine, fields in zip(PLAN_QUESTIONS, asked, strict=True) if name in fields]
+            alone = f"With engine {owners[0]}" if len(owners) == 1 else ""
+            label = f"{words.label}, {words.unit}" if words.unit and words.scale == 1 else words.label
+            told = ". ".join(part for part in (alone, label, words.help.rstrip(".")) if part)
+            made[name] = _Input(required=False, help_text=f"{told}.")
+            described = field.kind.schema() if field.kind else {"type": "object" if field.record else "boolean"}
+            extend_schema_field(described)(made[name])
+    return made
 
 
 class ResourcePlanCreateSerializer(StrictSerializer):
@@ -75,21 +77,9 @@ class ResourcePlanCreateSerializer(StrictSerializer):
     )
     pool = serializers.CharField(required=False, help_text="Nodes of this pool; default that of most nodes.")
     plan = serializers.UUIDField(required=False, help_text="A former plan whose inputs are taken over.")
-    rate = _NumberGiven(required=False, help_text="Events/s; required without a source that has one.")
-    constraint_s = _NumberGiven(required=False, help_text="Latency constraint in seconds; required.")
-    statistic = _TextGiven(required=False, help_text="mean (default) or a quantile such as q0.95.")
-    headroom = _NumberGiven(required=False, help_text="Share of the largest rate to keep free; default 0.")
-    utilisation_ceiling = _NumberGiven(required=False, help_text="Default 0.85.")
-    aim = _NumberGiven(required=False, help_text="Share of the constraint that is planned for; default 0.93.")
-    watermark_delay_s = _NumberGiven(required=False, help_text="With engine microbatch: part of it; default 0.")
-    max_nodes = _NumberGiven(required=False, help_text="With engine stage; default 64.")
-    max_executors = _NumberGiven(required=False, help_text="With engine microbatch; default 64.")
-    profile = _ObjectGiven(required=False, help_text="Work per event and per task; see the API guide.")
-    hardware = _ObjectGiven(required=False, help_text="With engine stage: one node; see the API guide.")
-    cores_per_executor = _NumberGiven(required=False, help_text="With engine microbatch; default 4.")
-    input_partitions = _NumberGiven(required=False, help_text="With engine microbatch: given by the source.")
-    shuffle_partitions = _NumberGiven(required=False, help_text="With engine microbatch: fixed by a checkpoint.")
-    stateful = _FlagGiven(required=False, help_text="With engine microbatch: whether the query keeps state.")
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        return super().get_fields() | _inputs()
 
 
 class ResourcePlanApplySerializer(StrictSerializer):

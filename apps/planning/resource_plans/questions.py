@@ -52,8 +52,8 @@ class StagePlanQuestion(StageQuestion):
     TITLE: ClassVar[str] = "a resource plan"
 
     max_nodes: Annotated[_Size, Words("", "Nodes at most")]
-    profile: StageProfile
-    hardware: NodeHardware
+    profile: Annotated[StageProfile, Words("Work per event and per task; see the API guide.")]
+    hardware: Annotated[NodeHardware, Words("One node; see the API guide.")]
 
     @property
     def max_size(self) -> int:
@@ -67,7 +67,7 @@ class MicroBatchPlanQuestion(MicroBatchQuestion):
     TITLE: ClassVar[str] = "a resource plan"
 
     max_executors: Annotated[_Size, Words("", "Executors at most")]
-    profile: MicroBatchProfile
+    profile: Annotated[MicroBatchProfile, Words("Work per event and per task; see the API guide.")]
 
     @property
     def max_size(self) -> int:
