@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from django.db.models import Model
@@ -26,14 +25,13 @@ from apps.microbatch import services
 from apps.microbatch.filters import MicroBatchFilter, SparkQueryFilter
 from apps.microbatch.fits import fit_refit
 from apps.microbatch.models import MicroBatch, SparkQuery
-from apps.microbatch.progress import documents_of, own_progress_ingest, progress_ingest
+from apps.microbatch.progress import ProgressAnswer, documents_of, own_progress_ingest, progress_ingest
 from apps.microbatch.selectors import spark_queries_listed
 from apps.microbatch.serializers import (
     ApplySerializer,
     BatchFitSerializer,
     MicroBatchSerializer,
     OwnProgressSerializer,
-    ProgressAnswerSerializer,
     SparkQuerySerializer,
 )
 from engine.microbatch.progress_text import ProgressText
@@ -84,14 +82,14 @@ class SparkQueryViewSet(ServiceViewSet):
             values.pop(fixed, None)
         return services.spark_query_update(query=query, **values)
 
-    @extend_schema(request=_BODIES, responses=ProgressAnswerSerializer, filters=False)
+    @extend_schema(request=_BODIES, responses=ProgressAnswer, filters=False)
     @action(detail=True, methods=["post"], parser_classes=[ProgressParser, _LinesParser, _TextParser])
     def progress(self, request: Request, pk: str | None = None) -> Response:
         """Take in StreamingQueryProgress: one object, a list, or lines. Repeated micro-batches change nothing."""
         query = self.get_object()
         text = request.data if isinstance(request.data, ProgressText) else documents_of(b"")  # there was no body
         answer = progress_ingest(query=query, documents=text.documents, unread=text.left_out)
-        return Response(ProgressAnswerSerializer(asdict(answer)).data)
+        return Response(answer.to_dict())
 
     @extend_schema(request=None, responses=BatchFitSerializer, filters=False)
     @action(detail=True, methods=["post"])
@@ -128,9 +126,9 @@ class OwnProgressView(ApiMixin, APIView):
     body_sizes = {"POST": DOCUMENT}
     scopes = {"POST": Scope.INGEST}
 
-    @extend_schema(request=OwnProgressSerializer, responses=ProgressAnswerSerializer)
+    @extend_schema(request=OwnProgressSerializer, responses=ProgressAnswer)
     def post(self, request: Request) -> Response:
         """Take in progress of Sluice's own stream processor; the answer names the trigger interval that is wanted."""
         values = read_body(OwnProgressSerializer, request)
         answer = own_progress_ingest(documents=values["progress"], settings=values["query"])
-        return Response(ProgressAnswerSerializer(asdict(answer)).data)
+        return Response(answer.to_dict())

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Any
+from typing import Annotated, Any
 
 from django.db import transaction
 from django.db.models import Count
@@ -28,6 +28,7 @@ from engine.errors import Fault as EngineFault
 from engine.microbatch.model import DRIFT_BATCHES, WARM_UP_BATCHES
 from engine.microbatch.progress import BatchProgress, ProgressReading, offset_of, read_progress, usual_trigger_s
 from engine.microbatch.progress_text import ProgressText, read_progress_text
+from engine.records import Record, Words
 from engine.words import listed
 
 __all__ = ["MAX_DOCUMENTS", "ProgressAnswer", "documents_of", "own_progress_ingest", "progress_ingest"]
@@ -42,15 +43,15 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class ProgressAnswer:
-    """Micro-batches stored, known already, without rows or work, and of other queries; settings to change to."""
+class ProgressAnswer(Record):
+    """Outcome of progress that was taken in."""
 
-    accepted: int
-    repeated: int
-    idle: int
-    left_out: int
-    settings: dict[str, float] | None
-    unread: tuple[str, ...] = ()  #: what of the text could not be read, and odd figures that nothing rests on
+    accepted: Annotated[int, Words("Micro-batches stored.")]
+    repeated: Annotated[int, Words("Known already.")]
+    idle: Annotated[int, Words("Without a batch.")]
+    left_out: Annotated[int, Words("Of other queries than `spark_name`.")]
+    unread: Annotated[tuple[str, ...], Words("What could not be read and was left out, such as a last line cut off.")]
+    settings: Annotated[dict[str, float] | None, Words("Settings to change to, such as {trigger_s: 2.0}.")]
 
 
 def documents_of(data: bytes) -> ProgressText:

@@ -29,7 +29,6 @@ __all__ = [
     "BatchFitSerializer",
     "MicroBatchSerializer",
     "OwnProgressSerializer",
-    "ProgressAnswerSerializer",
     "SparkQuerySerializer",
 ]
 
@@ -146,21 +145,6 @@ class MicroBatchSerializer(serializers.ModelSerializer):
         model = MicroBatch
         fields = ["run_id", "batch", "begins_at", "rows", "rows_per_s", "duration_s", "predicted_s", "parts_s"]
         fields += ["state", "event_lag_s", "trigger_s", "is_warm_up", "received_at"]
-
-
-class ProgressAnswerSerializer(serializers.Serializer):
-    """Outcome of progress that was taken in."""
-
-    accepted = serializers.IntegerField(help_text="Micro-batches stored.")
-    repeated = serializers.IntegerField(help_text="Known already.")
-    idle = serializers.IntegerField(help_text="Without a batch.")
-    left_out = serializers.IntegerField(help_text="Of other queries than `spark_name`.")
-    unread = serializers.ListField(
-        child=serializers.CharField(), help_text="What could not be read and was left out, such as a last line cut off."
-    )
-    settings = serializers.DictField(
-        child=serializers.FloatField(), allow_null=True, help_text="Settings to change to, such as {trigger_s: 2.0}."
-    )
 
 
 class OwnQueryField(SettingsField):

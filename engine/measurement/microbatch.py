@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import computed_field
 
 from engine.arrays import FloatArray
+from engine.records import Record
 from engine.waits.summary import QueryWaits, independent_waits
 
 if TYPE_CHECKING:  # it loads numba, which readers of estimates do without
@@ -53,8 +55,8 @@ class StageTiming:
         return statistics.median(self.batches_s) if self.batches_s else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LiveLatency:
+@dataclass(frozen=True)
+class LiveLatency(Record):
     """A live query's latency and its parts, in seconds; `margin_s` is half of the 90 % interval of the waits."""
 
     processing_s: float
@@ -64,6 +66,7 @@ class LiveLatency:
     work_s: float
     margin_s: float
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def total_s(self) -> float:
         return self.processing_s + self.added_s
@@ -72,9 +75,6 @@ class LiveLatency:
     def added_s(self) -> float:
         """Seconds that the stages add to queueing and processing."""
         return self.epoch_s + self.trigger_s + self.overhead_s + self.work_s
-
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self) | {"total_s": self.total_s}
 
 
 def batch_work_s(mace: Mace, servers: Sequence[int], width_s: float) -> FloatArray:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
+
+from pydantic import computed_field
 
 from engine.errors import DocumentError, Fault, join_path, key_name, value_words
 from engine.fields import BAD, FieldKind
@@ -71,8 +73,8 @@ class BatchLatency(Record):
     is_late: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BatchModel:
+@dataclass(frozen=True)
+class BatchModel(Record):
     """Duration of a micro-batch of m rows: `fixed_s` + `per_row_s` m, give or take `sd_s` (standard deviation).
 
     `batches` were fitted, of `least_rows` to `most_rows`; 0 where the figures come from elsewhere.
@@ -85,6 +87,7 @@ class BatchModel:
     least_rows: float = 0.0
     most_rows: float = 0.0
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def is_told_apart(self) -> bool:
         """Whether batches differed enough in size to tell fixed time from time per row.
@@ -132,9 +135,6 @@ class BatchModel:
             utilisation=batch_s / interval_s,
             is_late=interval_s > trigger_s,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"is_told_apart": self.is_told_apart}
 
 
 def quantile_level(statistic: str) -> float | None:

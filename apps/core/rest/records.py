@@ -17,11 +17,11 @@ Direction = Literal["request", "response"]
 
 
 class StoredRecordField(serializers.JSONField):
-    """A stored answer, described by its record."""
+    """A stored answer, described by its record, or by one of a few."""
 
-    def __init__(self, record: type[Record], **options: Any) -> None:
+    def __init__(self, *records: type[Record], **options: Any) -> None:
         super().__init__(**options)
-        self.record = record
+        self.records = records
 
 
 class StoredRecordSchema(OpenApiSerializerFieldExtension):
@@ -30,7 +30,8 @@ class StoredRecordSchema(OpenApiSerializerFieldExtension):
     target_class = StoredRecordField
 
     def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
-        return dict(auto_schema.resolve_serializer(self.target.record, direction).ref)
+        refs = [dict(auto_schema.resolve_serializer(record, direction).ref) for record in self.target.records]
+        return {"oneOf": refs} if len(refs) > 1 else refs[0]
 
 
 class RecordSchema(OpenApiSerializerExtension):

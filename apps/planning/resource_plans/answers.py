@@ -11,20 +11,20 @@ from engine.microbatch.settings import SettingEffect, setting_effects
 from engine.microbatch.sizing import MicroBatchSizing, SparkPlan, size_microbatch
 from engine.planner.plan import StagePlan, StageSizing
 
-__all__ = ["MicroBatchAnswer", "PlanAnswer", "SizedPlan", "answer_of", "microbatch_answer"]
+__all__ = ["ANSWERS", "MicroBatchAnswer", "PlanAnswer", "SizedPlan", "answer_of", "microbatch_answer"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatchAnswer(MicroBatchSizing):
     """A sizing with the effects of other settings on either end of the curve, and doubts about its inputs."""
 
-    effects: dict[PlanChoice, tuple[SettingEffect, ...]]
+    effects: dict[str, tuple[SettingEffect, ...]]
     notes: tuple[str, ...] = ()
 
 
 SizedPlan = StagePlan | SparkPlan
 PlanAnswer = StageSizing | MicroBatchAnswer
-_ANSWERS: dict[PlanEngine, type[StageSizing] | type[MicroBatchAnswer]] = {
+ANSWERS: dict[PlanEngine, type[StageSizing] | type[MicroBatchAnswer]] = {
     PlanEngine.STAGE: StageSizing,
     PlanEngine.MICROBATCH: MicroBatchAnswer,
 }
@@ -32,14 +32,14 @@ _ANSWERS: dict[PlanEngine, type[StageSizing] | type[MicroBatchAnswer]] = {
 
 def answer_of(row: ResourcePlan) -> PlanAnswer | None:
     """The stored answer of a plan; None while there is none."""
-    return None if row.result is None else _ANSWERS[PlanEngine(row.engine)].parse(row.result)
+    return None if row.result is None else ANSWERS[PlanEngine(row.engine)].parse(row.result)
 
 
 def microbatch_answer(asked: MicroBatchPlanQuestion, notes: list[str]) -> MicroBatchAnswer:
     """The engine's answer about micro-batches with all that belongs to it."""
     sizing = size_microbatch(asked.profile, asked)
     ends = {PlanChoice.THROUGHPUT: sizing.ends.throughput, PlanChoice.LATENCY: sizing.ends.latency}
-    effects = {end: _effects(asked, plan) for end, plan in ends.items() if plan is not None}
+    effects = {str(end): _effects(asked, plan) for end, plan in ends.items() if plan is not None}
     return MicroBatchAnswer(**vars(sizing), effects=effects, notes=tuple(notes))
 
 

@@ -13,13 +13,15 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin, StrictSerializer
-from apps.core.rest.serializers import field_type, read_body
+from apps.core.rest.records import StoredRecordField
+from apps.core.rest.serializers import read_body
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
 from apps.planning.choices import PlanChoice, PlanEngine
 from apps.planning.filters import ResourcePlanFilter
 from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.answers import ANSWERS
 from apps.planning.resource_plans.questions import PLAN_QUESTIONS
 from apps.planning.resource_plans.selectors import (
     resource_plan_by_id,
@@ -111,14 +113,12 @@ class ResourcePlanSerializer(serializers.ModelSerializer):
 class ResourcePlanDetailSerializer(ResourcePlanSerializer):
     """A resource plan with its answer."""
 
-    result = serializers.SerializerMethodField(help_text="The engine's answer; null while there is none.")
+    result = StoredRecordField(
+        *ANSWERS.values(), read_only=True, allow_null=True, help_text="The engine's answer; null while there is none."
+    )
 
     class Meta(ResourcePlanSerializer.Meta):
         fields = [*ResourcePlanSerializer.Meta.fields, "result"]
-
-    @field_type(dict[str, Any] | None)
-    def get_result(self, row: ResourcePlan) -> dict[str, Any] | None:
-        return row.result
 
 
 class ResourcePlanViewSet(
