@@ -15,6 +15,7 @@ from agent.wire.frames import (
 )
 from agent.wire.schemas import (
     COUNTERS,
+    MAX_CHARACTERS,
     MAX_TABLE_BYTES,
     REFINEMENTS,
     STATISTICS,
@@ -46,6 +47,7 @@ __all__ = [
     "MAGIC",
     "MAX_AHEAD_US",
     "MAX_BODY_BYTES",
+    "MAX_CHARACTERS",
     "MAX_NUMBER",
     "MAX_POST_BYTES",
     "MAX_TABLE_BYTES",

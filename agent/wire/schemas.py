@@ -17,6 +17,7 @@ from agent.wire.sums import COUNTER_NAMES, SUMS, VARIATION
 
 __all__ = [
     "COUNTERS",
+    "MAX_CHARACTERS",
     "MAX_TABLE_BYTES",
     "REFINEMENTS",
     "STATISTICS",
@@ -35,6 +36,8 @@ _HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
 _PLACE = struct.Struct("<qq")  # of a buffer in the message's body: offset, length
 MAX_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
 *_COUNTERS, _SHED = [(name, pa.int64()) for name in COUNTER_NAMES]
+#: The most characters of texts that name an operator, its query and its place.
+MAX_CHARACTERS = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64, "place": 64}
 #: Columns of `SUMS` by name.
 SUM_COLUMNS = {each.name: pa.field(each.name, pa.int64() if each.is_whole else pa.float64()) for each in SUMS}
 #: One row for each operator of each query and epoch.

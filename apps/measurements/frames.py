@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agent.wire.frames import MAX_NUMBER, Frame, FrameKind, WireError
-from agent.wire.schemas import STATISTICS, table_of
+from agent.wire.schemas import MAX_CHARACTERS, STATISTICS, table_of
 from agent.wire.sums import SUM_NAMES
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
@@ -25,7 +25,6 @@ __all__ = ["statistics_receive"]
 _MAX_FAULTS = 20
 _AHEAD = timedelta(hours=1)  # what lies further ahead would never age
 _REPLACED = (*SUM_NAMES, "cluster", "fingerprint", "width_s", "batch", "measured")
-_TEXTS = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64, "place": 64}
 
 
 def statistics_receive(frames: Iterable[Frame]) -> int:
@@ -74,7 +73,7 @@ def _faults(index: int, row: Mapping[str, Any]) -> Iterable[Fault]:
     if empty:
         yield Fault(path, f"{', '.join(empty)} is null; allowed: a value")
         return
-    for name, limit in _TEXTS.items():
+    for name, limit in MAX_CHARACTERS.items():
         if not 0 < len(row[name]) <= limit:
             yield Fault(f"{path}.{name}", f"{name} has {len(row[name])} characters; allowed: 1 to {limit}")
     for name, value in row.items():

@@ -80,7 +80,7 @@ def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWind
     windows: dict[str, OperatorWindows] = {}
     columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "measured", *_LISTED)
     for fingerprint, operator, place, starts_at, width_s, measured, *values in _listed(rows, columns):
-        window = PlaceWindow(place, starts_at.timestamp(), *values, measured)
+        window = PlaceWindow(place, starts_at.timestamp(), *values, measured=measured)
         windows_of_operator = windows.setdefault(fingerprint, OperatorWindows(operator, width_s))
         windows_of_operator.operator = operator  # in order of time: the newest name stays
         windows_of_operator.windows.append(window)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from agent.wire import (
     COUNT_SUMS,
     COUNTERS,
+    MAX_CHARACTERS,
     MAX_NUMBER,
     STATISTICS,
     SUM_COLUMNS,
@@ -54,7 +55,6 @@ __all__ = [
 
 
 _SUBINTERVALS_KEPT = 3
-_MAX_TEXT = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64}  # what the console takes, in characters
 SENDER = "stream"  #: the stream processor as a place among agents
 
 #: Counters with what the stream processor adds: who sent them, how long a subinterval is, whether time was taken; and
@@ -121,7 +121,8 @@ def epoch_rows(
         least, most = pc.min_max(rows[name]).as_py().values() if rows.num_rows else (0, 0)
         if rows[name].null_count or least < 0 or most > MAX_NUMBER:
             raise ValueError(f"{name} has null, negative or too large values; allowed: whole numbers to {MAX_NUMBER}")
-    for name, longest in _MAX_TEXT.items():
+    for name in ("query", "plan", "operator", "fingerprint"):
+        longest = MAX_CHARACTERS[name]
         lengths = pc.utf8_length(rows[name])
         fits = pc.and_(pc.greater(lengths, 0), pc.less_equal(lengths, longest))
         if not pc.all(fits, min_count=0, skip_nulls=False).as_py():

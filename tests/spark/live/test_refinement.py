@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from agent.wire import COUNTERS, FrameKind, table_of
+from agent.wire import COUNTERS, SUM_NAMES, FrameKind, table_of
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
-from spark_jobs.statistics.operator_history import HALF_LIFE_S, OperatorHistory, add_epochs
+from spark_jobs.statistics.operator_history import HALF_LIFE_S, OPERATORS, OperatorHistory, add_epochs
 from spark_jobs.statistics.refinement import RefinementReport, differs, refined_rows
 from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.subintervals import epoch_rows
@@ -289,3 +289,8 @@ def test_sweep_report_is_posted_with_its_step_for_live_plans(world: World, pairs
     assert [row["cost_s"] for row in told] == pytest.approx([1e-6] * len(names), rel=1e-3)
     assert told[-1]["relay"] == pytest.approx(40 / 2500, rel=0.2)
     assert [row["load_factor"] for row in told] == [1.0] * len(names), "the budget is ample"
+
+
+def test_decayed_sums_have_the_names_of_the_wire() -> None:
+    kept = OPERATORS.names[OPERATORS.names.index("level") + 1 : OPERATORS.names.index("newest_us")]
+    assert set(kept) - set(SUM_NAMES) == {"granted_s"}, "which is the query's"
