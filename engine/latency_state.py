@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import computed_field
+from pydantic import BeforeValidator, PlainSerializer, computed_field
 
 from engine.document.elements import Objective
 from engine.records import Record
 from engine.words import duration_words, seconds_words
 
 __all__ = [
+    "ENDLESS_S",
     "KNOWN",
     "LATER",
     "NEVER",
@@ -25,9 +26,20 @@ __all__ = [
     "UNKNOWN",
     "WITHIN",
     "CatchUp",
+    "KnownSeconds",
     "LatencyStanding",
     "bound_state",
+    "lasting_load",
     "objective_state",
+]
+
+#: Seconds that a search counts, and more, for what never catches up: the less it is overloaded the fewer.
+ENDLESS_S = 1e9
+#: Seconds of a latency that may be infinite, or a rank of what never catches up: null in JSON, infinite once read.
+KnownSeconds = Annotated[
+    float,
+    BeforeValidator(lambda value: inf if value is None else value),
+    PlainSerializer(lambda value: value if value < ENDLESS_S else None),
 ]
 
 
@@ -190,3 +202,14 @@ class CatchUp(Record):
 
 def _time_words(seconds: float) -> str:
     return seconds_words(float(f"{seconds:.3g}"))[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
+
+
+def lasting_load(seconds: float) -> float | None:
+    """Load, as a share of its capacity, of the server that a penalty is in some seconds for; None without one.
+
+    Examples
+    --------
+    >>> lasting_load(25.0), lasting_load(25.0 + 1.5 * ENDLESS_S)
+    (None, 1.5)
+    """
+    return round(seconds / ENDLESS_S, 6) if ENDLESS_S <= seconds < inf else None

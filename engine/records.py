@@ -11,23 +11,63 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
+from math import inf, isfinite
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    Strict,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.fields import ComputedFieldInfo
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticOmit, core_schema
 
 from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
 from engine.words import counted
 
-__all__ = ["Flag", "ItemCount", "Record", "RecordField", "Words", "kind_schema", "record_fields"]
+__all__ = [
+    "Flag",
+    "ItemCount",
+    "Record",
+    "RecordField",
+    "Unbounded",
+    "Unwritten",
+    "Words",
+    "kind_schema",
+    "record_fields",
+]
 
 _KEY: Final = "\0"  # stands for the field's name until its path is known
 _SPLIT = re.compile(r"[^.\[\]]+")
 
 #: true or false; nothing else counts as either.
 Flag = Annotated[bool, Strict()]
+#: A number that may be infinite; in JSON null stands for that.
+Unbounded = Annotated[
+    float,
+    BeforeValidator(lambda value: inf if value is None else value),
+    PlainSerializer(lambda value: value if isfinite(value) else None),
+]
+
+
+class _Unwritten:
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.any_schema()
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        raise PydanticOmit
+
+
+T = TypeVar("T")
+#: A field with a default that an answer has in this process alone: neither written nor described.
+Unwritten = Annotated[T, _Unwritten(), Field(exclude=True)]
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,16 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.estimation.mace import Mace
-from engine.latency_state import KNOWN, NEVER_CATCHES_UP, LatencyStanding
+from engine.latency_state import ENDLESS_S, KNOWN, NEVER_CATCHES_UP, LatencyStanding
 from engine.words import duration_words, load_words, seconds_words, server_words, statistic_words
 
 __all__ = [
     "CLOSING",
-    "ENDLESS_S",
     "ROUNDING",
     "LastingOverload",
     "hold_budget",
     "hold_load",
     "lasting_growth",
-    "lasting_load",
     "lasting_overloads",
     "lasting_penalty_s",
     "standing_within",
@@ -38,8 +36,6 @@ _ENDING = 1 / 10  # of the horizon: the stretch whose growth counts where nothin
 #: Share of a capacity that is none.
 ROUNDING = 1e-9
 _MAX_GROWTH = 1e6  # of a server without capacity
-#: Seconds that a search counts, and more, for what never catches up: the less it is overloaded the fewer.
-ENDLESS_S = 1e9
 _HELD_ON = 1e6  # subintervals after the horizon, in a search that counts what comes then
 
 
@@ -121,17 +117,6 @@ def hold_budget(budget: FloatArray, subintervals: int) -> FloatArray:
 def _closing_mean(series: FloatArray) -> FloatArray:
     closing = max(1, math.ceil(series.shape[1] * CLOSING))
     return np.asarray(series[:, -closing:].mean(axis=1, keepdims=True))
-
-
-def lasting_load(seconds: float) -> float | None:
-    """Load, as a share of its capacity, of the server that a penalty is in some seconds for; None without one.
-
-    Examples
-    --------
-    >>> lasting_load(25.0), lasting_load(25.0 + 1.5 * ENDLESS_S)
-    (None, 1.5)
-    """
-    return round(seconds / ENDLESS_S, 6) if ENDLESS_S <= seconds < math.inf else None
 
 
 def lasting_overloads(result: Mace, begin: int = 0) -> dict[int, LastingOverload]:

@@ -18,7 +18,7 @@ from engine.forecasts.forecast import LEVEL, Factors, LoadForecast, SourceHistor
 from engine.forecasts.history import DAY_S, wall_clock
 from engine.forecasts.probability import OutlookProbability, PoolOutcome, max_paths, pool_outcomes, probability
 from engine.forecasts.violations import Violations, scaled_deployment, violations
-from engine.provisioning.objectives import coarse_sentence
+from engine.provisioning.answers.objectives import coarse_sentence
 
 __all__ = ["Outlook", "outlook"]
 

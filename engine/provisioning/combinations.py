@@ -15,8 +15,9 @@ from engine.document.deployment import Deployment, Node
 from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
+from engine.provisioning.answers.pools import Refutation
 from engine.provisioning.changes import MAX_NODES
-from engine.provisioning.pool.bounds import FusedBound, Refutation, late_alone, of_operator, refute_memory, remaining_of
+from engine.provisioning.pool.bounds import FusedBound, late_alone, of_operator, refute_memory, remaining_of
 from engine.provisioning.pool.problem import PoolProblem
 from engine.provisioning.pool.proof import Prover
 from engine.provisioning.pool.solver import Solver

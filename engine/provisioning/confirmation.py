@@ -3,114 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
 from engine.estimation.query_flow import FlowedQueries, flow_queries
 from engine.estimation.reports import QueryReport
+from engine.provisioning.answers.objectives import ObjectiveMiss, RealisedObjective
 from engine.provisioning.nodes import lose_nodes
-from engine.provisioning.objectives import RealisedObjective, realised_objectives
+from engine.provisioning.objectives import realised_objectives
 from engine.provisioning.pool.problem import Placement
 from engine.words import percent_words, server_words
 
-__all__ = ["Confirmation", "ObjectiveMiss", "confirm_objectives", "on_nodes"]
+__all__ = ["Confirmation", "confirm_objectives", "on_nodes"]
 
 _Runs = list[int]
-
-
-@dataclass(frozen=True, eq=False)
-class ObjectiveMiss:
-    """A query that breaks its objective or may: by how much, where and when, and with which node lost.
-
-    Attributes
-    ----------
-    value_s : float
-        Median of the realised statistic, or Flow's value where Flow alone refuses.
-    realised : RealisedObjective or None
-        None where Flow alone refuses: it is over the bound by more than a slice.
-    over : mapping
-        Every query that breaks its objective or may, and how many times the bound its upper end is.
-    noisy : frozenset of str
-        Those of them that keep it with mean costs.
-    """
-
-    query: str
-    statistic: str
-    bound_s: float
-    value_s: float
-    by: str
-    lost: str | None
-    report: QueryReport | None
-    realised: RealisedObjective | None = None
-    over: dict[str, float] = field(default_factory=dict)
-    noisy: frozenset[str] = frozenset()
-
-    @property
-    def worst(self) -> float:
-        """The largest number of times that a query is over its bound."""
-        return max(self.over.values(), default=0.0)
-
-    @property
-    def state(self) -> str:
-        """at_risk where only the upper end is over the bound, else breached."""
-        return "at_risk" if self.realised is not None and self.realised.state == "at_risk" else "breached"
-
-    def to_dict(self) -> dict[str, Any]:
-        where = self.report.bottleneck if self.report else None
-        figures = self.realised.figures if self.realised else None
-        is_late = where is not None and where.excess_s > 0.0
-        return {
-            "query": self.query,
-            "statistic": self.statistic,
-            "bound_s": self.bound_s,
-            "value_s": self.value_s,
-            "low_s": figures.low_s if figures else None,
-            "high_s": figures.high_s if figures else None,
-            "state": self.state,
-            "over_s": self._over_s,
-            "by": self.by,
-            "lost": self.lost,
-            "server": where.server if where else None,
-            "node": where.node if where else None,
-            "load_mean": where.load_mean if where else None,
-            "from_p": where.from_p if where and is_late else None,
-            "to_p": where.to_p if where and is_late else None,
-            "operators": [dict(item) for item in where.operators[:5]] if where else [],
-            "message": self.message,
-        }
-
-    @property
-    def _over_s(self) -> float:
-        realised = self.realised
-        if realised is None or self.state != "at_risk":
-            return self.value_s - self.bound_s
-        return max(realised.figures.high_s, realised.policy_high_s or 0.0) - self.bound_s
-
-    @property
-    def message(self) -> str:
-        return f"{self._said}{self._where}"
-
-    @property
-    def _said(self) -> str:
-        if self.realised is None:
-            text = f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s with mean costs"
-            return f"{text} and {self.lost} lost" if self.lost else text
-        verb = "is at risk at" if self.state == "at_risk" else "takes"
-        return f"query {self.query} {verb} {self.realised.words}"
-
-    @property
-    def _where(self) -> str:
-        if self.report and self.report.standing.is_endless:
-            return f"; {self.report.standing.words[0].lower()}{self.report.standing.words[1:].removesuffix('.')}"
-        where = self.report.bottleneck if self.report else None
-        if where is None:
-            return ""
-        if where.excess_s > 0.0:
-            when = f"s {where.from_p} to {where.to_p}" if where.to_p > where.from_p else f" {where.to_p}"
-            return f"; {server_words(where.server)} falls behind in subinterval{when}"
-        return f"; {server_words(where.server)} is loaded {percent_words(where.load_mean)} in the mean"
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,15 +137,49 @@ def _miss(
     """The miss of the query that is most over, with its bottleneck."""
     worst = max(bad, key=lambda entry: over[entry.query])
     realised = objectives.get(worst.query)
+    report = run.reporter.report(worst.query)
+    where, is_late = report.bottleneck, report.bottleneck is not None and report.bottleneck.excess_s > 0.0
+    value_s = flowed[worst.query] if realised is None else realised.estimate_s
+    at_risk = realised is not None and realised.state == "at_risk"
+    high_s = max(realised.high_s, realised.policy_high_s or 0.0) if realised is not None and at_risk else value_s
     return ObjectiveMiss(
         query=worst.query,
         statistic=worst.statistic,
         bound_s=worst.bound_s,
-        value_s=flowed[worst.query] if realised is None else realised.figures.estimate_s,
+        value_s=value_s,
+        low_s=realised.low_s if realised else None,
+        high_s=realised.high_s if realised else None,
+        state="at_risk" if at_risk else "breached",
+        over_s=high_s - worst.bound_s,
         by="flow" if realised is None else "walk",
         lost=lost,
-        report=run.reporter.report(worst.query),
+        server=where.server if where else None,
+        node=where.node if where else None,
+        load_mean=where.load_mean if where else None,
+        from_p=where.from_p if where and is_late else None,
+        to_p=where.to_p if where and is_late else None,
+        operators=where.operators[:5] if where else (),
+        message=f"{_miss_words(worst, value_s, lost, realised)}{_where_words(report)}",
         realised=realised,
         over={entry.query: over[entry.query] for entry in bad},
         noisy=frozenset(entry.query for entry in bad if flowed[entry.query] <= entry.bound_s),
     )
+
+
+def _miss_words(entry: Objective, value_s: float, lost: str | None, realised: RealisedObjective | None) -> str:
+    if realised is None:
+        text = f"query {entry.query} takes {value_s:.3g} s of its {entry.bound_s:g} s with mean costs"
+        return f"{text} and {lost} lost" if lost else text
+    return f"query {entry.query} {'is at risk at' if realised.state == 'at_risk' else 'takes'} {realised.words}"
+
+
+def _where_words(report: QueryReport) -> str:
+    if report.standing.is_endless:
+        return f"; {report.standing.words[0].lower()}{report.standing.words[1:].removesuffix('.')}"
+    where = report.bottleneck
+    if where is None:
+        return ""
+    if where.excess_s > 0.0:
+        when = f"s {where.from_p} to {where.to_p}" if where.to_p > where.from_p else f" {where.to_p}"
+        return f"; {server_words(where.server)} falls behind in subinterval{when}"
+    return f"; {server_words(where.server)} is loaded {percent_words(where.load_mean)} in the mean"

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -20,16 +19,18 @@ from engine.errors import DocumentError
 from engine.estimation.estimate import Progress
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
-from engine.estimation.overload import ENDLESS_S, lasting_overloads, lasting_penalty_s
+from engine.estimation.overload import lasting_overloads, lasting_penalty_s
 from engine.estimation.probes import probe_deployment
+from engine.latency_state import ENDLESS_S
 from engine.placement.problem import BoolArray, excess_of
+from engine.provisioning.answers.objectives import ObjectiveFigures, RealisedObjective
+from engine.provisioning.answers.scenarios import Growth, Headroom
 from engine.provisioning.changes import apply_changes
-from engine.provisioning.confirmation import Confirmation, ObjectiveMiss, confirm_objectives
-from engine.provisioning.objectives import ObjectiveFigures, RealisedObjective
+from engine.provisioning.confirmation import Confirmation, confirm_objectives
 from engine.provisioning.pool.proof import need_objectives
 from engine.provisioning.what_if import mace_by_query
 
-__all__ = ["Growth", "Headroom", "LoadGrowth", "headroom_by_query", "is_linear"]
+__all__ = ["LoadGrowth", "headroom_by_query", "is_linear"]
 
 _STEP = 0.01  # factors are found to a hundredth of themselves by Mace
 _NARROW = 0.03  # and to this share by walks
@@ -216,68 +217,6 @@ def _servers_used(deployment: Deployment) -> BoolArray:
     return used
 
 
-@dataclass(frozen=True, eq=False)
-class Headroom:
-    """Headroom of one load with every operator staying in its place.
-
-    Attributes
-    ----------
-    query : str or None
-        Whose load; None for everything together.
-    factor : float or None
-        Largest factor with which every objective is kept; None if one is broken as it is (see `miss`). `most` where
-        nothing broke up to the limit of the search.
-    unlimited : bool
-        Whether the limit of the search was reached.
-    confirmed : bool
-        Whether realised latencies agree, up to the upper ends of their intervals.
-    miss : ObjectiveMiss or None
-        What breaks first just above.
-    nearest : RealisedObjective or None
-        The objective that is nearest to its bound with that factor, where it is confirmed.
-    """
-
-    query: str | None
-    factor: float | None
-    unlimited: bool
-    confirmed: bool
-    miss: ObjectiveMiss | None
-    note: str = ""
-    nearest: RealisedObjective | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "query": self.query,
-            "factor": self.factor,
-            "unlimited": self.unlimited,
-            "confirmed": self.confirmed,
-            "miss": None if self.miss is None else self.miss.to_dict(),
-            "nearest": None if self.nearest is None else self.nearest.to_dict(),
-            "note": self.note,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Growth:
-    """Headroom of everything together, and of every query alone; `figures` are those of the load as it is.
-
-    Objectives at risk as it is are judged by their medians: `figures` names them.
-    """
-
-    together: Headroom
-    queries: dict[str, Headroom]
-    flows: int
-    figures: ObjectiveFigures
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "together": self.together.to_dict(),
-            "queries": {query: headroom.to_dict() for query, headroom in self.queries.items()},
-            "flows": self.flows,
-            **self.figures.to_dict(),
-        }
-
-
 def headroom_by_query(
     deployment: Deployment,
     *,
@@ -338,7 +277,7 @@ def headroom_by_query(
         for query in open_[tightest:]:
             headrooms[query] = replace(headrooms[query], note=f"by Mace alone: {tightest} queries break sooner")
     tell(1.0, "Done")
-    return Growth(together, headrooms, search.flows[0], search.figures)
+    return Growth(together=together, queries=headrooms, flows=search.flows[0], figures=search.figures)
 
 
 class _GrowthSearch:
@@ -367,9 +306,9 @@ class _GrowthSearch:
         try:
             keeps = self._keeps(query)
         except DocumentError as error:
-            return Headroom(query, None, False, False, None, error.faults[0].message)
+            return Headroom(query, None, False, False, None, note=error.faults[0].message)
         if self.now is not None or not keeps(1.0):
-            return Headroom(query, None, False, self.flow, self.now, "an objective is broken as it is")
+            return Headroom(query, None, False, self.flow, self.now, note="an objective is broken as it is")
         factor = self._bisected(keeps)
         return Headroom(query, factor, factor >= self.most, False, None)
 
@@ -413,7 +352,7 @@ class _GrowthSearch:
     def _over(self, found: Confirmation) -> float:
         """Share of its bound that the nearest objective takes."""
         values = [
-            entry.figures.estimate_s / entry.bound_s if query in self.at_risk else entry.over
+            entry.estimate_s / entry.bound_s if query in self.at_risk else entry.over
             for query, entry in found.objectives.items()
         ]
         return max(values, default=0.0)

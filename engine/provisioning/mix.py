@@ -12,14 +12,15 @@ import numpy as np
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Progress
+from engine.provisioning.answers.pools import MixAnswer, PoolAnswer, PoolSize, Proof
 from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
 from engine.provisioning.confirmation import Confirmation
-from engine.provisioning.mix_answer import MixAnswer, of_pool
+from engine.provisioning.mix_answer import of_pool
 from engine.provisioning.nodes import pool_of
 from engine.provisioning.pool.bounds import splits_of
-from engine.provisioning.pool.proof import Proof, Prover, need_objectives
-from engine.provisioning.pool.search import PoolAnswer, smallest_of
-from engine.provisioning.pool.solver import PoolSize, Solver
+from engine.provisioning.pool.proof import Prover, need_objectives
+from engine.provisioning.pool.search import smallest_of
+from engine.provisioning.pool.solver import Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
 
 __all__ = ["cheapest_mix"]
@@ -171,7 +172,9 @@ class _MixSearch:
             miss = found.miss
             if prover.hopeless is not None or not prover.make_room(found, entry):
                 break
-        self.tried[counts] = Proof(entry.nodes, cost, None, miss, _stuck(entry), self.mixes.words(counts))
+        self.tried[counts] = Proof(
+            entry.nodes, self.mixes.words(counts), cost, counterexample=miss, stuck=_stuck(entry)
+        )
         self.over[counts] = miss.worst if miss else max(entry.over_bound, entry.lost.over_bound if entry.lost else 0.0)
         return None
 
@@ -184,7 +187,7 @@ class _MixSearch:
         counts = self.pool.counts
         known = None if counts is None else tuple(counts[entry.name] for entry in self.mixes.types)
         hopeless = self.mixes.prover.hopeless
-        never = [] if hopeless is None else [Proof(self.mixes.present, None, hopeless, None)]
+        never = [] if hopeless is None else [Proof(self.mixes.present, refutation=hopeless)]
         proofs = [*never, *self.pool.proofs, *self._proofs(known)]
         kept = {tuple((proof.pool or {}).items()): proof for proof in reversed(proofs)}
         return replace(
@@ -201,7 +204,6 @@ class _MixSearch:
         mixes = self.mixes
         placement = solver.problem.placement(entry.assignment)
         return MixAnswer(
-            types=mixes.types,
             present=mixes.present,
             counts=mixes.words(counts),
             cost_per_hour=mixes.cost(counts),
@@ -239,19 +241,19 @@ class _MixSearch:
         refutation = self.mixes.refutation(counts)
         nodes = self.mixes.present + sum(counts)
         if refutation is not None:
-            return Proof(nodes, cost, refutation, None, None, words)
+            return Proof(nodes, words, cost, refutation=refutation)
         known = self.tried.get(counts)
-        if known is not None and (known.miss is not None or known.stuck is not None):
+        if known is not None and (known.counterexample is not None or known.stuck is not None):
             return known
         if self.mixes.prover.clock.is_over:
-            return known or Proof(nodes, cost, None, None, None, words)
+            return known or Proof(nodes, words, cost)
         solver = self.mixes.solver(counts)
         entry = prover.during("Looking at cheaper mixes", lambda: solver.solve_jointly(nodes))
         stuck = _stuck(entry)
         miss = None if stuck else prover.confirm(entry, solver, in_full=True).miss
-        return Proof(nodes, cost, None, miss, stuck, words)
+        return Proof(nodes, words, cost, counterexample=miss, stuck=stuck)
 
 
 def _stuck(entry: PoolSize) -> str | None:
     """An operator that fits no node, with all of them or after a loss."""
-    return entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
+    return entry.stuck or (entry.lost.stuck.operator if entry.lost and entry.lost.stuck else None)

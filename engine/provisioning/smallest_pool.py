@@ -9,10 +9,11 @@ from typing import Any
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
+from engine.provisioning.answers.pools import PoolAnswer
 from engine.provisioning.combinations import node_of
 from engine.provisioning.nodes import pool_of
 from engine.provisioning.pool.proof import Prover, need_objectives
-from engine.provisioning.pool.search import PoolAnswer, smallest_of
+from engine.provisioning.pool.search import smallest_of
 from engine.provisioning.question import PoolQuestion
 
 __all__ = ["smallest_pool"]

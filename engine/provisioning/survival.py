@@ -16,7 +16,9 @@ from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation.estimate import Progress
 from engine.estimation.mace import Mace
 from engine.estimation.reports import QueryReport
-from engine.provisioning.objectives import ObjectiveFigures, RealisedObjective
+from engine.provisioning.answers.objectives import ObjectiveFigures, RealisedObjective
+from engine.provisioning.answers.scenarios import LossAnswer, SurvivalAnswer
+from engine.provisioning.objectives import objective_of_report
 from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
 from engine.words import counted, listed
@@ -69,7 +71,7 @@ class Survival:
         worst: dict[str, RealisedObjective] = {}
         for node, outcome in [(None, self.now), *self.losses.items()]:
             for query, report in (outcome.queries or {}).items():
-                entry = RealisedObjective.of_report(query, report, node)
+                entry = objective_of_report(query, report, node)
                 if entry is not None and (query not in worst or entry.over > worst[query].over):
                     worst[query] = entry
         assert self.now.deployment is not None
@@ -81,17 +83,22 @@ class Survival:
         return tuple(node for node, outcome in self.losses.items() if outcome.queries and outcome.flow_s is None)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "survives": self.survives,
-            "now": self.now.to_dict(),
-            "losses": [
-                {"node": node, "breaks": list(self.breaks(node)), "risks": list(self.risks(node))} | outcome.to_dict()
+        return self.answer.to_dict()
+
+    @property
+    def answer(self) -> SurvivalAnswer:
+        """The outcomes as they are shown and kept."""
+        return SurvivalAnswer(
+            survives=self.survives,
+            now=self.now.answer,
+            losses=tuple(
+                LossAnswer(node=node, breaks=self.breaks(node), risks=self.risks(node), **vars(outcome.answer))
                 for node, outcome in self.losses.items()
-            ],
-            "by_mace": len(self.by_mace),
-            **self.figures.to_dict(),
-            "message": self.message,
-        }
+            ),
+            by_mace=len(self.by_mace),
+            message=self.message,
+            figures=self.figures,
+        )
 
     def _is_harmful(self, node: str) -> bool:
         return self.losses[node].refusal is not None or bool(self.breaks(node) or self.risks(node))
@@ -253,8 +260,8 @@ class _Quick:
         assert self.now.mace is not None
         queues, added = _queues(self.now.mace), {}
         for query, report in (self.now.queries or {}).items():
-            entry = RealisedObjective.of_report(query, (self.walked.queries or {})[query])
-            high_s = report.estimate_s if entry is None else entry.figures.high_s
+            entry = objective_of_report(query, (self.walked.queries or {})[query])
+            high_s = report.estimate_s if entry is None else entry.high_s
             added[query] = (max(0.0, high_s - report.estimate_s), queues[query])
         return added
 

@@ -21,16 +21,11 @@ from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
 from engine.latency_state import UNKNOWN
+from engine.provisioning.answers.scenarios import Refusal, ScenarioAnswer
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 
-__all__ = [
-    "ScenarioOutcome",
-    "by_mace",
-    "mace_by_query",
-    "moves_between",
-    "what_if",
-]
+__all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
 
 
 class _Bare(Loads):
@@ -82,40 +77,44 @@ class ScenarioOutcome:
         return replace(self, deployment=whole, mace=slim, node_rows=tuple(_nodes(self.mace)))
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        document: dict[str, Any] = {
-            "name": self.scenario.name,
-            "place": self.scenario.place,
-            "changes": [_plain(change) for change in self.scenario.applied.changes],
-            "words": list(self.scenario.applied.words),
-            "infeasible": None if self.refusal is None else self.refusal.to_dict(),
-        }
+        return self.answer.to_dict()
+
+    @property
+    def answer(self) -> ScenarioAnswer:
+        """The outcome as it is shown and kept."""
         changed = self.deployment or self.scenario.applied.deployment
-        document |= {
-            "node_count": len(changed.nodes),
-            "cost_per_hour": cost_per_hour(changed.nodes),
-            "unpriced_nodes": [node.id for node in changed.nodes if node.price_per_hour is None],
-        }
+        return ScenarioAnswer(
+            name=self.scenario.name,
+            place=self.scenario.place,
+            changes=tuple(_plain(change) for change in self.scenario.applied.changes),
+            words=self.scenario.applied.words,
+            infeasible=None if self.refusal is None else Refusal.parse(self.refusal.to_dict()),
+            node_count=len(changed.nodes),
+            cost_per_hour=cost_per_hour(changed.nodes),
+            unpriced_nodes=tuple(node.id for node in changed.nodes if node.price_per_hour is None),
+            **self._estimated(changed),
+        )
+
+    def _estimated(self, changed: Deployment) -> dict[str, Any]:
+        """Fields of an answer that are estimates."""
         if self.mace is None or self.queries is None:
-            return document
+            return {}
         states = {query: report.state for query, report in self.queries.items()}
-        return document | {
+        names = {"kept": "holds", "at_risk": "at_risk", "unknown": "unknown", "broken": "breached"}
+        return {
+            **{name: tuple(q for q, state in states.items() if state == wanted) for name, wanted in names.items()},
             "by": "mace" if self.flow_s is None else "flow",
             "mace_s": self.mace.worst,
             "flow_s": self.flow_s,
             "worst_s": max((report.worst_s for report in self.queries.values()), default=self.mace.worst),
             "alarm": self.alarm,
-            "kept": [query for query, state in states.items() if state == "holds"],
-            "at_risk": [query for query, state in states.items() if state == "at_risk"],
-            "unknown": [query for query, state in states.items() if state == "unknown"],
-            "broken": [query for query, state in states.items() if state == "breached"],
             "queries": {
                 query: report.to_dict(detail=False) | {"probability": _probability(report)}
                 for query, report in self.queries.items()
             },
-            "nodes": _nodes(self.mace) if self.node_rows is None else list(self.node_rows),
-            "moves": list(self.moves),
-            "memory": memory_findings(changed),
+            "nodes": tuple(_nodes(self.mace)) if self.node_rows is None else self.node_rows,
+            "moves": self.moves,
+            "memory": tuple(memory_findings(changed)),
         }
 
 

@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 
 from engine.document.deployment import Deployment
+from engine.provisioning.answers.pools import PoolSize
 from engine.provisioning.nodes import pool_of
 from engine.provisioning.pool.bounds import fused_s
-from engine.provisioning.pool.curve import PoolCurve, PoolSize
+from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.problem import pool_problem
 from lab.benchmarks.machine import machine
 from lab.benchmarks.workloads import PlacementSetting, build, problem_of

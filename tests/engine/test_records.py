@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +16,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import Enumeration, Number, NumberSeries, String
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
-from engine.records import Flag, ItemCount, Record, Words, record_fields
+from engine.records import Flag, ItemCount, Record, Unbounded, Unwritten, Words, record_fields
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,23 @@ def test_fields_are_listed_with_their_words() -> None:
     assert (fields["seats"].kind, fields["seats"].default) == (Number(least=1, whole=True), None)
     length = record_fields(Leg)["length_m"]
     assert (length.words.label, length.words.unit, length.kind) == ("Length", "km", Number(above=0))
+
+
+@dataclass(frozen=True)
+class Wait(Record):
+    longest_s: Unbounded
+    seen: Unwritten[object] = None
+
+
+def test_infinite_number_is_null_in_json_and_infinite_again_once_read() -> None:
+    assert Wait(math.inf).to_dict() == {"longest_s": None}
+    assert Wait.parse({"longest_s": None}) == Wait(math.inf)
+    assert Wait.parse({"longest_s": 2.0}).to_dict() == {"longest_s": 2.0}
+
+
+def test_what_one_process_keeps_is_neither_written_nor_described() -> None:
+    assert Wait(1.0, seen=object()).to_dict() == {"longest_s": 1.0}
+    assert Wait.json_schema()["properties"].keys() == {"longest_s"}
 
 
 _SCHEDULES = st.builds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, UNPROVEN, BenchQuesti
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.latency_state import UNKNOWN
+from engine.provisioning.answers.scenarios import ComparedScenario
 from engine.words import counted, listed
 
 __all__ = ["BenchAnswer", "BenchPoolRow", "BenchQueryRow"]
@@ -70,7 +71,7 @@ class BenchAnswer:
     Parameters
     ----------
     refinement : callable
-        What a job has found for a number of nodes, as a scenario of `engine.provisioning.what_if`; None if nothing yet.
+        What a job has found for a number of nodes; None if nothing yet.
     """
 
     def __init__(
@@ -78,22 +79,22 @@ class BenchAnswer:
         cluster: Cluster,
         question: BenchQuestion,
         sweep: BenchSweep,
-        refinement: Callable[[int], Mapping[str, Any] | None] = lambda nodes: None,
+        refinement: Callable[[int], ComparedScenario | None] = lambda nodes: None,
     ) -> None:
         self.cluster, self.question, self.sweep = cluster, question, sweep
         self.inputs, self._refinement = question.inputs, refinement
 
     @cached_property
-    def refined(self) -> Mapping[str, Any] | None:
+    def refined(self) -> ComparedScenario | None:
         """The chosen number of nodes as a job estimated it."""
         refinement = self._refinement(self.chosen.nodes)
-        return refinement if refinement is not None and not refinement.get("infeasible") else None
+        return None if refinement is None or refinement.infeasible else refinement
 
     @property
     def infeasible(self) -> str:
         """Reason why a job could not place everything on the chosen number of nodes."""
-        refinement = self._refinement(self.chosen.nodes) or {}
-        return str((refinement.get("infeasible") or {}).get("message", ""))
+        refinement = self._refinement(self.chosen.nodes)
+        return refinement.infeasible.message if refinement is not None and refinement.infeasible else ""
 
     @cached_property
     def chosen(self) -> BenchSize:
@@ -266,11 +267,12 @@ class BenchAnswer:
             state, label = FRAGILE, "Late with one lost"
         elif self.sweep.is_unproven:
             state, label = UNPROVEN, "By stimulus time"
-        refined = (self.refined or {}).get("queries", {}).get(name, {})
-        by_chance = asked is not None and state != BREAKS and refined.get("state") in (BREAKS, FRAGILE, UNKNOWN)
-        by_chance = by_chance and not (refined.get("state") == FRAGILE and refined.get("scheduling"))
-        if by_chance:
-            state, label = refined["state"], ""
+        refined = None if self.refined is None else self.refined.figures_of(name)
+        is_other = refined is not None and refined.state in (BREAKS, FRAGILE, UNKNOWN)
+        by_chance = asked is not None and state != BREAKS and is_other
+        if refined is not None and by_chance:
+            by_chance = not (refined.state == FRAGILE and refined.scheduling)
+            state, label = (refined.state, "") if by_chance else (state, label)
         return BenchQueryRow(
             name,
             reverse("pages:query", args=[self.cluster.slug, name]),
@@ -279,10 +281,10 @@ class BenchAnswer:
             mace_s,
             state,
             label,
-            refined.get("estimate_s"),
-            refined.get("low_s"),
-            refined.get("high_s"),
-            (refined.get("probability") or {}).get("share"),
+            refined and refined.estimate_s,
+            refined and refined.low_s,
+            refined and refined.high_s,
+            refined and refined.chance,
             by_chance,
             is_endless,
         )

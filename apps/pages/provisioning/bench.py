@@ -17,12 +17,14 @@ from apps.pages.provisioning.answer import BenchAnswer
 from apps.pages.provisioning.forms import SOURCE_PREFIX, inputs_query, inputs_read, types_offered
 from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import WhatIf
+from apps.planning.what_ifs.answers import stored_answer
 from apps.planning.what_ifs.inputs import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
 from apps.planning.what_ifs.selectors import what_if_same, what_ifs_visible
 from apps.planning.what_ifs.services import question_fingerprint
 from apps.planning.what_ifs.sweeps import BenchQuestion, bench_question
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from apps.ui.numbers import rate
+from engine.provisioning.answers.scenarios import ComparedScenario
 from engine.words import counted
 
 __all__ = ["BenchFacts"]
@@ -81,7 +83,7 @@ class BenchFacts:
             sweep = question.answered_by(bench) if bench is not None else None
         else:
             swept = self.swept
-            sweep = question.read(_result(swept)["sizes"]) if swept and self.is_answered(swept) else None
+            sweep = question.read(stored_answer(swept).sizes) if swept and self.is_answered(swept) else None
         if sweep is None:
             return None
         return BenchAnswer(self.cluster, question, sweep, self._refinement)
@@ -126,12 +128,12 @@ class BenchFacts:
             self._rows[digest] = what_if_same(self.cluster, digest, self.snapshot.digest)
         return self._rows[digest]
 
-    def _refinement(self, nodes: int) -> dict[str, Any] | None:
+    def _refinement(self, nodes: int) -> ComparedScenario | None:
         """Answer of a job for a number of nodes."""
         row = self._asked(self._refinement_of(nodes)) if self.question.is_quick else None
         if row is None or not self.is_answered(row):
             return None
-        return next(iter(_result(row).get("scenarios", [])), None)
+        return next(iter(stored_answer(row).scenarios), None)
 
     # -- the inputs as fields
 
@@ -204,8 +206,3 @@ class BenchFacts:
             return what_ifs_visible().filter(cluster=self.cluster, pk=pk).first()
         except ValidationError:  # not the form of an identity
             return None
-
-
-def _result(row: WhatIf) -> dict[str, Any]:
-    """The answer of a row that was listed without it."""
-    return row.result or {}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from django.utils.safestring import SafeString
 
@@ -15,6 +14,7 @@ from apps.ui.numbers import Quantity, factor, money, percent, seconds, significa
 from apps.ui.svg.axes import grid_line, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up, spread
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, shape, text, title
+from engine.provisioning.answers.pools import ParetoPoint
 from engine.words import counted
 
 __all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart", "excess_words", "size_words"]
@@ -347,21 +347,20 @@ _LEFT, _TOP, _BASE = 48, 22, 236
 class FrontChart:
     """Dots by cost of the new nodes; between two of them nothing better is to be had for the money."""
 
-    def __init__(self, points: Sequence[Mapping[str, Any]], currency: str, lose_one: bool) -> None:
+    def __init__(self, points: Sequence[ParetoPoint], currency: str, lose_one: bool) -> None:
         self.points = [point for point in points if self.latency(point) is not None]
         self.currency = currency
         self.title = "Worst case with any one node lost" if lose_one else "Worst case with all nodes up"
 
     @staticmethod
-    def latency(point: Mapping[str, Any]) -> float | None:
+    def latency(point: ParetoPoint) -> float | None:
         """With one node lost where that was asked for."""
-        lost = point.get("lost")
-        latency_s = lost["worst_s"] if lost else point["worst_s"]
-        return None if latency_s is None else float(latency_s)
+        latency_s = point.lost.worst_s if point.lost else point.worst_s
+        return latency_s if math.isfinite(latency_s) else None
 
     @property
     def finding(self) -> str:
-        said = [f"{money(p['cost_per_hour'], self.currency)}: {seconds(self.latency(p))}" for p in self.points]
+        said = [f"{money(p.cost_per_hour, self.currency)}: {seconds(self.latency(p))}" for p in self.points]
         return f"{self.title} by cost of the new nodes per hour. {'; '.join(said)}."
 
     @property
@@ -369,7 +368,7 @@ class FrontChart:
         return self._drawn("fig wide", 1000, 940) + self._drawn("fig narrow", 366, 340)
 
     def _drawn(self, css: str, width: int, right: int) -> SafeString:
-        costs = [float(point["cost_per_hour"]) for point in self.points]
+        costs = [point.cost_per_hour for point in self.points]
         values = [self.latency(point) or 0.0 for point in self.points]
         x_step, y_step = nice_step(max(costs, default=1.0) / 4 or 1.0), nice_step(max(values, default=1.0) / 4 or 1.0)
         x = Scale(0, round_up(max(costs, default=1.0), x_step), begin=_LEFT, end=right)

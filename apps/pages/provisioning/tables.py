@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, factor, money, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
+from engine.provisioning.answers.scenarios import ComparedScenario
 from engine.words import counted, listed
 
 __all__ = [
@@ -108,16 +109,16 @@ LABELS = {
 _MARKS = {"fragile": "at_risk", "infeasible": "breached"}
 
 
-def outcome_state(part: Mapping[str, Any]) -> str:
+def outcome_state(part: ComparedScenario) -> str:
     """State of a scenario: infeasible, breached, at risk, unknown, fragile (only with a node lost), holds."""
-    if part.get("infeasible"):
+    if part.infeasible:
         return "infeasible"
-    for key, state in (("broken", "breached"), ("at_risk", "at_risk"), ("unknown", "unknown")):
-        if part.get(key):
+    for queries, state in ((part.broken, "breached"), (part.at_risk, "at_risk"), (part.unknown, "unknown")):
+        if queries:
             return state
-    if (part.get("lost") or {}).get("late") or (part.get("lost") or {}).get("stuck"):
+    if part.lost is not None and (part.lost.late or part.lost.stuck):
         return "fragile"
-    return "holds" if part.get("kept") else "none"
+    return "holds" if part.kept else "none"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class ScenarioRow:
 
     scenario: Scenario
     what_if: WhatIf | None = None
-    part: Mapping[str, Any] = field(default_factory=dict)
+    part: ComparedScenario | None = None
 
     @property
     def pk(self) -> int:
@@ -145,20 +146,20 @@ class ScenarioRow:
 
     @property
     def state(self) -> str:
-        return outcome_state(self.part) if self.what_if is not None else "no_estimate"
+        return outcome_state(self.part) if self.part is not None else "no_estimate"
 
     @property
     def nodes(self) -> int | None:
-        return self.part.get("node_count")
+        return self.part and self.part.node_count
 
     @property
     def cost(self) -> float | None:
-        return self.part.get("cost_per_hour")
+        return self.part and self.part.cost_per_hour
 
     @property
     def worst_s(self) -> float | None:
         """Largest worst case of a query."""
-        return self.part.get("worst_s")
+        return self.part and self.part.worst_s
 
     @property
     def words(self) -> list[str]:
@@ -171,13 +172,13 @@ class ScenarioRow:
 
     @property
     def lost_s(self) -> float | None:
-        return (self.part.get("lost") or {}).get("worst_s")
+        return self.part and self.part.lost and self.part.lost.worst_s
 
 
 def scenarios_table(request: HttpRequest, cluster: Cluster) -> Table:
     """By name, with a box before each to compare them."""
     answers = scenario_answers(cluster)
-    rows = [ScenarioRow(scenario, *answers.get(scenario.pk, (None, {}))) for scenario in scenarios_visible(cluster)]
+    rows = [ScenarioRow(scenario, *answers.get(scenario.pk, (None, None))) for scenario in scenarios_visible(cluster)]
     return Table(
         request,
         _columns(cluster),
@@ -197,7 +198,7 @@ def scenarios_table(request: HttpRequest, cluster: Cluster) -> Table:
 
 def scenario_row(scenario: Scenario) -> ScenarioRow:
     """One scenario with its newest answer."""
-    return ScenarioRow(scenario, *scenario_answers(scenario.cluster).get(scenario.pk, (None, {})))
+    return ScenarioRow(scenario, *scenario_answers(scenario.cluster).get(scenario.pk, (None, None)))
 
 
 def _heading(cluster: Cluster, row: ScenarioRow) -> SafeString:

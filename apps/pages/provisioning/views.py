@@ -24,6 +24,7 @@ from apps.pages.provisioning.results import RESULTS
 from apps.pages.provisioning.tables import change_words, option_words, scenario_row, scenarios_table, what_ifs_table
 from apps.planning.choices import Find, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
+from apps.planning.what_ifs.answers import stored_answer
 from apps.planning.what_ifs.inputs import Inputs, resized_pool
 from apps.planning.what_ifs.selectors import (
     WhatIfStanding,
@@ -338,7 +339,7 @@ class WhatIfFacts:
     @cached_property
     def result(self) -> Any:
         """The answer in the form that the template of its kind shows; None while there is none."""
-        answer = self.row.result
+        answer = stored_answer(self.row)
         return None if answer is None else RESULTS[Find(self.row.find)](self.row, answer)
 
     @property

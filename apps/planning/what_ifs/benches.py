@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from apps.core.errors import Unavailable
 from engine.document.deployment import Deployment, Node
+from engine.provisioning.answers.pools import PoolSize
 
 if TYPE_CHECKING:  # it loads numba, which is not to be had before the first bench
     from engine.provisioning.pool.curve import PoolCurve
@@ -39,14 +40,16 @@ class SharedBench:
 
     def __init__(self, bench: PoolCurve) -> None:
         self._bench, self._lock = bench, threading.Lock()
-        self._answered: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self._answered: OrderedDict[str, list[PoolSize]] = OrderedDict()
 
-    def sweep(self, factor: Any, sizes: Sequence[int], like: str | Node | None) -> list[dict[str, Any]]:
-        """The sizes of `Bench.sweep`, each as JSON; the same question has the same answer as long as it is kept."""
+    def sweep(self, factor: Any, sizes: Sequence[int], like: str | Node | None) -> list[PoolSize]:
+        """The sizes of `PoolCurve.sweep`, without ranks; the same question has the same answer as long as it is kept."""
         asked = repr((factor, list(sizes), like))
         with self._lock:
             if asked not in self._answered:
-                self._answered[asked] = [size.to_dict() for size in self._bench.sweep(factor, sizes, like=like)]
+                self._answered[asked] = [
+                    PoolSize.parse(size.to_dict()) for size in self._bench.sweep(factor, sizes, like=like)
+                ]
                 while len(self._answered) > MAX_ANSWERS:
                     self._answered.popitem(last=False)
             return self._answered[asked]

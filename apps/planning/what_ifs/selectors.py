@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import QuerySet
 
 from apps.fleet.models import Cluster
 from apps.planning.choices import Find, RunState
 from apps.planning.models import Scenario, WhatIf
+from apps.planning.what_ifs.answers import stored_answer
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from engine.provisioning.answers.scenarios import ComparedScenario
 
 __all__ = [
     "WhatIfStanding",
@@ -61,16 +62,16 @@ def what_if_same(cluster: Cluster, fingerprint: str, snapshot: str) -> WhatIf | 
     return answered or rows.filter(state=RunState.ASKED).first()
 
 
-def scenario_answers(cluster: Cluster) -> dict[int, tuple[WhatIf, Mapping[str, Any]]]:
+def scenario_answers(cluster: Cluster) -> dict[int, tuple[WhatIf, ComparedScenario]]:
     """The newest answer of every saved scenario as it is now: {scenario: (what-if, its part of the answer)}."""
     present = {row.pk: (row.changes, row.place) for row in Scenario.objects.filter(cluster=cluster)}
-    answers: dict[int, tuple[WhatIf, Mapping[str, Any]]] = {}
+    answers: dict[int, tuple[WhatIf, ComparedScenario]] = {}
     rows = WhatIf.objects.filter(cluster=cluster, find=Find.COMPARE, state=RunState.ANSWERED, from_bench=False)
     for row in rows.order_by("-created_at")[:_LOOKED_AT]:
         if len(answers) == len(present):
             break
-        answer = row.result or {}
-        for asked, part in zip(row.scenarios, answer.get("scenarios", []), strict=False):
+        answer = stored_answer(row)
+        for asked, part in zip(row.scenarios, answer.scenarios if answer else (), strict=False):
             key = asked.get("id")
             if key in present and key not in answers and present[key] == (asked["changes"], asked["place"]):
                 answers[key] = (row, part)

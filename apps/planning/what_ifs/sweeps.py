@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
@@ -17,6 +18,7 @@ from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
 from engine.document.policies import PolicyGap, any_placement_gap
 from engine.errors import suggestion
+from engine.provisioning.answers.pools import PoolSize
 from engine.words import duration_words
 
 __all__ = [
@@ -89,13 +91,13 @@ class BenchSize:
 
 
 class BenchSweep:
-    """The sizes of `Bench.sweep` (each `to_dict`), read.
+    """The sizes of a sweep against the objectives asked for.
 
     Parameters
     ----------
     now : int
         Number of nodes now.
-    sizes : sequence of mapping
+    sizes : sequence of PoolSize
     objectives : mapping
         By query, as asked.
     lose_one : bool
@@ -107,7 +109,7 @@ class BenchSweep:
     def __init__(
         self,
         now: int,
-        sizes: Sequence[Mapping[str, Any]],
+        sizes: Sequence[PoolSize],
         objectives: Mapping[str, BenchObjective],
         lose_one: bool,
         is_unproven: bool = False,
@@ -116,32 +118,32 @@ class BenchSweep:
         self.is_unproven = is_unproven
         self.sizes = [self._size(size) for size in sizes]
 
-    def _size(self, size: Mapping[str, Any]) -> BenchSize:
-        lost = size["lost"] or {}
-        stuck = f"{size['stuck']} fits no node" if size["stuck"] else ""
-        state = BREAKS if size["stuck"] or size["late"] else HOLDS
-        if state == HOLDS and lost and self.lose_one:
-            if lost["stuck"]:
-                stuck = f"{lost['stuck']['operator']} fits nowhere once {lost['stuck']['node']} is lost"
-            state = FRAGILE if lost["stuck"] or lost["late"] else HOLDS
+    def _size(self, size: PoolSize) -> BenchSize:
+        lost = size.lost
+        stuck = f"{size.stuck} fits no node" if size.stuck else ""
+        state = BREAKS if size.stuck or size.late else HOLDS
+        if state == HOLDS and lost is not None and self.lose_one:
+            if lost.stuck:
+                stuck = f"{lost.stuck.operator} fits nowhere once {lost.stuck.node} is lost"
+            state = FRAGILE if lost.stuck or lost.late else HOLDS
         if state == HOLDS and self.is_unproven:
             state = UNPROVEN
         return BenchSize(
-            nodes=int(size["nodes"]),
-            cost=size["cost_per_hour"],
-            worst_s=size["worst_s"],
-            share=size["over_bound"] if self.objectives else None,
-            queries=size["queries"],
-            late=size["late"],
-            endless=size.get("endless", ()),
-            lost_s=lost.get("worst_s"),
-            lost_share=lost.get("over_bound") if self.objectives else None,
-            lost_node=lost.get("node") or "",
-            lost_late=lost.get("late", ()),
-            lost_endless=lost.get("endless", ()),
+            nodes=size.nodes,
+            cost=size.cost_per_hour,
+            worst_s=_known(size.worst_s),
+            share=_known(size.over_bound) if self.objectives else None,
+            queries={query: _known(value) for query, value in size.queries.items()},
+            late=size.late,
+            endless=size.endless,
+            lost_s=_known(lost.worst_s) if lost else None,
+            lost_share=_known(lost.over_bound) if lost and self.objectives else None,
+            lost_node=(lost.node if lost else None) or "",
+            lost_late=lost.late if lost else (),
+            lost_endless=lost.endless if lost else (),
             stuck=stuck,
             state=state,
-            is_now=size["nodes"] == self.now,
+            is_now=size.nodes == self.now,
         )
 
     def at(self, nodes: int | None) -> BenchSize | None:
@@ -164,6 +166,10 @@ class BenchSweep:
         bounds = {(objective.statistic, objective.bound_s) for objective in self.objectives.values()}
         statistic, bound_s = next(iter(bounds), ("", None))
         return bound_s if len(bounds) == 1 and statistic == "worst" else None
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -244,8 +250,8 @@ class BenchQuestion:
         answer = bench.sweep(self.inputs.factors(self.deployment), counts, self.like)
         return self.read(answer)
 
-    def read(self, sizes: Sequence[Mapping[str, Any]]) -> BenchSweep:
-        """Sizes as the engine gave them, against the objectives asked for."""
+    def read(self, sizes: Sequence[PoolSize]) -> BenchSweep:
+        """Sizes against the objectives asked for."""
         return BenchSweep(self.now, sizes, self.objectives, self.inputs.lose_one, self.is_unproven)
 
     def changes(self, nodes: int) -> list[dict[str, Any]]:

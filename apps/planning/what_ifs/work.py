@@ -10,12 +10,15 @@ from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
+from apps.planning.what_ifs.answers import SweepAnswer
 from apps.planning.what_ifs.benches import MACE_EVERY, is_quick
 from apps.planning.what_ifs.inputs import Inputs
 from apps.planning.what_ifs.services import what_if_store
 from apps.planning.what_ifs.sweeps import bench_question
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment
+from engine.provisioning.answers.pools import NodeLoss
+from engine.provisioning.answers.scenarios import ComparedScenario, Comparison, ScenarioQuery
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
@@ -48,18 +51,19 @@ def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, A
         progress=lambda share, step: progress(0.9 * share, step),
     )
     lose_one = options.get("lose_one", True)
-    return {
-        "scenarios": [outcome.to_dict() | {"lost": _worst_loss(outcome) if lose_one else None} for outcome in outcomes]
-    }
+    compared = [
+        ComparedScenario(**vars(outcome.answer), lost=_worst_loss(outcome) if lose_one else None)
+        for outcome in outcomes
+    ]
+    return Comparison(tuple(compared)).to_dict()
 
 
-def _worst_loss(outcome: ScenarioOutcome) -> dict[str, Any] | None:
+def _worst_loss(outcome: ScenarioOutcome) -> NodeLoss | None:
     """The worst of losing any one node, by Mace; None where that takes too long or nothing can be placed."""
     deployment = outcome.deployment
     if deployment is None or not deployment.operators or not is_quick(deployment):
         return None
-    size = PoolCurve(deployment, MACE_EVERY).sweep(1.0, [len(deployment.nodes)])[0]
-    return None if size.lost is None else size.lost.to_dict()
+    return PoolCurve(deployment, MACE_EVERY).sweep(1.0, [len(deployment.nodes)])[0].lost
 
 
 def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
@@ -69,12 +73,7 @@ def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any
     counts = sorted(row.options.get("sizes") or [question.now])
     factors = question.inputs.factors(question.deployment)
     sizes = bench.sweep(factors, counts, like=question.like, lose_one=True, progress=progress)
-    return {
-        "now": question.now,
-        "sizes": [size.to_dict() for size in sizes],
-        "lacking": question.lacking,
-        "is_unproven": question.is_unproven,
-    }
+    return SweepAnswer(question.now, tuple(sizes), question.lacking, question.is_unproven).to_dict()
 
 
 def _base_deployment(row: WhatIf, snapshot: Snapshot) -> Deployment:
@@ -164,11 +163,8 @@ def _without_placement(answer: dict[str, Any]) -> dict[str, Any]:
 def _brief_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
     """An outcome with what a matrix shows of its queries."""
     kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
-    names = ("statistic", "bound_s", "estimate_s", "low_s", "high_s", "worst_s", "state", "standing", "scheduling")
     queries = outcome.get("queries", {})
-    return kept | {
-        "queries": {query: {name: figures.get(name) for name in names} for query, figures in queries.items()}
-    }
+    return kept | {"queries": {query: ScenarioQuery.parse(report).to_dict() for query, report in queries.items()}}
 
 
 ANSWERS: dict[Find, Callable[[WhatIf, Snapshot, Progress], dict[str, Any]]] = {

@@ -11,13 +11,12 @@ from typing import Any
 
 from apps.fleet.models import Cluster
 from apps.queries.snapshots.cluster import Snapshot
-from apps.ui.numbers import money, percent
+from apps.ui.numbers import as_float, money, percent
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
+from engine.provisioning.answers.pools import MixAnswer, PoolAnswer, PoolSize
 from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.mix_answer import MixAnswer
-from engine.provisioning.pool.curve import PoolCurve, PoolSize
-from engine.provisioning.pool.search import PoolAnswer
+from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.question import PoolQuestion
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import Survival, lose_each
@@ -30,13 +29,13 @@ def extra_cost(answer: PoolAnswer) -> float:
     """Cost of the new nodes per hour; infinite where there is no answer, their number where there is no price."""
     if answer.added is None:
         return math.inf
-    price = answer.model.price_per_hour
+    price = answer.type.price_per_hour
     return answer.added * (1.0 if price is None else price)
 
 
 def pool_choice(name: str, answer: PoolAnswer) -> dict[str, Any]:
     """A pool of one type that is enough."""
-    price, added = answer.model.price_per_hour, max(answer.added or 0, 0)
+    price, added = answer.type.price_per_hour, max(answer.added or 0, 0)
     return {
         "kind": "pool",
         "counts": {name: added},
@@ -72,13 +71,12 @@ def mix_choice(mix: MixAnswer) -> dict[str, Any]:
 
 def _realised(answer: PoolAnswer | MixAnswer) -> dict[str, Any]:
     """Realised figures of an answer: what is at risk all the same, what they assume, and why it is not confirmed."""
-    figures = answer.figures
     miss = answer.miss.message if isinstance(answer, PoolAnswer) and answer.miss is not None else ""
     return {
-        "reservation": figures.reservation,
-        "notes": list(figures.sentences),
-        "at_risk": [entry.query for entry in figures.at_risk],
-        "assumed": list(figures.assumed),
+        "reservation": answer.reservation,
+        "notes": list(answer.notes),
+        "at_risk": list(answer.at_risk),
+        "assumed": list(answer.assumed),
         "why_not": miss,
     }
 
@@ -91,19 +89,19 @@ def badness(size: PoolSize) -> tuple[float, float]:
 
 def curve_point(size: PoolSize, name: str) -> dict[str, Any]:
     """One number of nodes on the curve of cost against latency."""
-    plain = size.to_dict()
-    lost = plain["lost"] or {}
+    shown = PoolSize.parse(size.to_dict())  # without ranks
+    lost = shown.lost
     return {
         "pool": name,
         "nodes": size.nodes,
-        "cost_per_hour": plain["cost_per_hour"],
-        "over_bound": plain["over_bound"],
-        "lost_over_bound": lost.get("over_bound"),
-        "lost_node": lost.get("node"),
-        "worst_s": plain["worst_s"],
-        "lost_worst_s": lost.get("worst_s"),
-        "endless": plain["endless"],
-        "lost_endless": lost.get("endless", []),
+        "cost_per_hour": size.cost_per_hour,
+        "over_bound": as_float(shown.over_bound),
+        "lost_over_bound": as_float(lost and lost.over_bound),
+        "lost_node": lost and lost.node,
+        "worst_s": as_float(shown.worst_s),
+        "lost_worst_s": as_float(lost and lost.worst_s),
+        "endless": list(size.endless),
+        "lost_endless": list(lost.endless) if lost else [],
     }
 
 

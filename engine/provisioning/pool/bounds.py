@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,19 +12,19 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
-from engine.estimation.overload import ENDLESS_S, lasting_load, lasting_penalty_s
+from engine.estimation.overload import lasting_penalty_s
+from engine.latency_state import ENDLESS_S
 from engine.placement.problem import excess_of
 from engine.placement.splits import MAX_PARTS
+from engine.provisioning.answers.pools import Refutation
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
-from engine.words import counted, listed, load_words, size_words
+from engine.words import counted, size_words
 
 __all__ = [
     "FusedBound",
     "LateOperator",
-    "Refutation",
     "alone_s",
-    "beyond_sentence",
     "fused_s",
     "late_alone",
     "of_operator",
@@ -34,96 +34,11 @@ __all__ = [
     "remaining",
     "remaining_of",
     "split_problem",
-    "split_sentence",
     "splits_of",
 ]
 
 _NAMED = 6  # operators in a list, the last of a longer one being the number of those left out
 _ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
-
-
-@dataclass(frozen=True)
-class Refutation:
-    """Refutation of a pool: the reason that no placement on it keeps every objective.
-
-    `least_s` is infinite where nothing can run at all, and a rank where the operator alone never catches up. `parts`
-    are those the operator was cut into already, `whole` is why it is not cut (any further). `alone` are the words for
-    the realised latency of a query whose operators have a core each, `memory` those for state that has no room.
-    """
-
-    kind: str  # "fused", "largest operator", "alone" or "memory"
-    query: str
-    bound_s: float
-    least_s: float
-    operator: str | None = None
-    lose: int = 0
-    parts: int = 1
-    whole: str = ""
-    alone: str = ""
-    memory: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "kind": self.kind,
-            "query": self.query,
-            "operator": self.operator,
-            "bound_s": self.bound_s,
-            "least_s": self.least_s if self.least_s < ENDLESS_S else None,
-            "parts": self.parts,
-            "whole": self.whole,
-            "message": self.message,
-        }
-
-    @property
-    def message(self) -> str:
-        if self.memory:
-            return self.memory
-        if self.alone:
-            return (
-                f"query {self.query} takes {self.alone} with each of its operators alone on the best core it may have: "
-                "no number of such nodes helps"
-            )
-        if self.operator is None:
-            return self._of_pool
-        if not math.isfinite(self.least_s):
-            return f"operator {self.operator} of query {self.query} fits no node: no number of such nodes helps"
-        return f"{self._of_operator}; {self.whole}" if self.whole else self._of_operator
-
-    @property
-    def _of_operator(self) -> str:
-        load = lasting_load(self.least_s)
-        if load is not None:
-            parts = f", in {self.parts} equal parts, each" if self.parts > 1 else ""
-            return (
-                f"operator {self.operator}{parts} alone on the best core it may have gets {load_words(load, 1.0)[0]} "
-                f"times its capacity, so query {self.query} never catches up: no number of such nodes helps"
-            )
-        if self.parts > 1:
-            return (
-                f"operator {self.operator}, in {self.parts} equal parts, each alone on the best core it may have takes "
-                f"query {self.query} to {self.least_s:.3g} s, over its {self.bound_s:g} s: "
-                "no number of such nodes helps"
-            )
-        return (
-            f"operator {self.operator} alone on the best core it may have takes query {self.query} to "
-            f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps"
-        )
-
-    @property
-    def _of_pool(self) -> str:
-        if not math.isfinite(self.least_s):
-            lost = "with its largest node lost there is no core to run on"
-            return lost if self.lose else "there is no core to run on"
-        if self.lose:
-            return (
-                f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool with its "
-                f"largest node lost, takes {self.least_s:.3g} s: some query among {self.query} is late wherever the "
-                "operators are"
-            )
-        return (
-            f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool, takes "
-            f"{self.least_s:.3g} s: some query among {self.query} is late wherever the operators are"
-        )
 
 
 @dataclass(frozen=True)
@@ -188,7 +103,7 @@ def refute_memory(problem: PoolProblem, nodes: Sequence[int], lose: int = 0) -> 
     words = f"{part} of operator {operator.id}{of_query} takes {size_words(problem.need[item])}, and {room_words}{lost}"
     if problem.need[item] > _best_rooms(problem, np.arange(len(problem.room)), lose)[item]:
         words += ": no number of such nodes helps"
-    return Refutation("memory", operator.query or "", 0.0, math.inf, operator.id, lose, memory=words)
+    return Refutation("memory", operator.query or "", operator.id, 0.0, math.inf, lose=lose, memory=words)
 
 
 def _best_rooms(problem: PoolProblem, nodes: IntArray, lose: int) -> FloatArray:
@@ -206,7 +121,7 @@ def _refute_total(problem: PoolProblem, room: FloatArray, lose: int) -> Refutati
         return None
     lost = " with the largest memory lost" if lose else ""
     words = f"all state takes {size_words(total)}, and the memory of {counted(len(room), 'node')}{lost} is "
-    return Refutation("memory", "", 0.0, math.inf, lose=lose, memory=words + size_words(together))
+    return Refutation("memory", "", None, 0.0, math.inf, lose=lose, memory=words + size_words(together))
 
 
 def remaining(problem: PoolProblem, cores: int, lose: int) -> FloatArray:
@@ -229,7 +144,7 @@ def of_operator(problem: PoolProblem, judge: Judge, late: LateOperator) -> Refut
     bound_s = float(judge.bounds[late.query])
     whole = problem.whole(operator)
     name = judge.queries[late.query]
-    return Refutation("largest operator", name, bound_s, late.least_s, operator.id, 0, parts, whole)
+    return Refutation("largest operator", name, operator.id, bound_s, late.least_s, parts, whole)
 
 
 def late_alone(problem: PoolProblem, judge: Judge, cores: int) -> list[LateOperator]:
@@ -307,7 +222,7 @@ class FusedBound:
             if least_s > bound:
                 names = [self._judge.queries[i] for i in self._queries if self._judge.bounds[i] <= bound]
                 said = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-                return Refutation("fused", said, bound, least_s, None, lose)
+                return Refutation("fused", said, None, bound, least_s, lose=lose)
         return None
 
 
@@ -346,15 +261,3 @@ def splits_of(deployment: Deployment, placement: Placement) -> dict[str, int]:
     """Operators that a placement has in more parts than they are in now, and how many."""
     now = {operator.id: max(1, len(operator.replicas)) for operator in deployment.operators}
     return {name: len(held) for name, held in placement.items() if len(held) > now[name]}
-
-
-def split_sentence(splits: Mapping[str, int]) -> str:
-    """The sentence that names the operators in several parts, in how many."""
-    return f"Split: {listed([f'{name} in {parts} parts' for name, parts in splits.items()], _NAMED)}."
-
-
-def beyond_sentence(beyond: Sequence[Refutation]) -> str:
-    """The sentence on objectives that are left out because no number of nodes keeps them."""
-    if len(beyond) == 1:
-        return f"1 objective is kept by no number of such nodes and left out: {beyond[0].message}."
-    return f"{len(beyond)} objectives are kept by no number of such nodes and left out; first: {beyond[0].message}."

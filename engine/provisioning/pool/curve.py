@@ -12,16 +12,16 @@ import numpy as np
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
+from engine.provisioning.answers.pools import PoolSize
 from engine.provisioning.changes import scale_loads
 from engine.provisioning.nodes import PoolRange, pool_of
 from engine.provisioning.pool.bounds import split_problem
 from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import PoolProblem, pool_problem
-from engine.provisioning.pool.solver import NodeLoss, PoolSize
 from engine.provisioning.question import ProgressClock
 
-__all__ = ["NodeLoss", "PoolCurve", "PoolSize"]
+__all__ = ["PoolCurve"]
 
 _REMEMBERED = 6  # placements kept for each size, from other positions of the slider
 

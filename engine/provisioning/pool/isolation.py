@@ -10,7 +10,8 @@ import numpy as np
 from engine.document.deployment import Constraints, Deployment, Node, Replica
 from engine.estimation.query_flow import flow_queries
 from engine.placement.splits import MAX_PARTS
-from engine.provisioning.objectives import RealisedObjective, realised_objectives
+from engine.provisioning.answers.objectives import RealisedObjective
+from engine.provisioning.objectives import realised_objectives
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.problem import PoolProblem
 

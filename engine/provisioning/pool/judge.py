@@ -14,7 +14,8 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
-from engine.estimation.overload import ENDLESS_S, lasting_penalty_s
+from engine.estimation.overload import lasting_penalty_s
+from engine.latency_state import ENDLESS_S
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.pool.kernels import loads_on_cores, peaks
 from engine.provisioning.pool.problem import PoolProblem

@@ -10,10 +10,11 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.placement.local_search.climb import KICKS, advance, keep
 from engine.placement.local_search.start import best_placements, search_arrays, search_state
+from engine.provisioning.answers.pools import NodeLoss, PoolSize
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.kernels import bytes_on_nodes, loads_on_cores, pack, peaks
 from engine.provisioning.pool.problem import PoolProblem
-from engine.provisioning.pool.solver import NodeLoss, PoolSize, Solver, losses
+from engine.provisioning.pool.solver import Solver, losses
 from engine.provisioning.question import ProgressClock
 
 __all__ = ["LargeSolver", "is_large", "packings", "solver_for"]
@@ -129,12 +130,12 @@ class LargeSolver(Solver):
         held = [] if smaller is None or smaller.lost is None else [smaller.lost]
         spare = self._spare(size)
         if spare is None:
-            return replace(best, lost=min([self._lost(best), *held], key=lambda lost: lost.figures))
+            return replace(best, lost=min([self._lost(best), *held], key=lambda lost: lost.rank))
         apart = self._best(
             self._without(spare), size, [lost.assignment for lost in held if lost.assignment is not None]
         )
         options = [self._survived(self._judged(size, apart.assignment), spare), *held]
-        return replace(best, lost=min(options, key=lambda lost: lost.figures))
+        return replace(best, lost=min(options, key=lambda lost: lost.rank))
 
     def solve_jointly(self, size: int, smaller: PoolSize | None = None, near: Sequence[PoolSize] = ()) -> PoolSize:
         starts = [entry.assignment for entry in (*near, *([] if smaller is None else [smaller])) if entry.stuck is None]
@@ -151,18 +152,18 @@ class LargeSolver(Solver):
         """The best of some starts (what runs, if there are none), of packings, and what a climb makes of it."""
         solver = self if problem is self.problem else self._on(problem)
         tried = [solver._judged(size, start) for start in (*starts, *([] if starts else [problem.start]))]
-        best = min(tried, key=lambda entry: entry.figures)
+        best = min(tried, key=lambda entry: entry.rank)
         if best.over_bound > 1.0:
-            best = min([best, *self._packed(solver, size)], key=lambda entry: entry.figures)
+            best = min([best, *self._packed(solver, size)], key=lambda entry: entry.rank)
         if best.stuck is not None:
-            return min([best, *solver._searched(size, best)], key=lambda entry: entry.figures)
+            return min([best, *solver._searched(size, best)], key=lambda entry: entry.rank)
         if best.worst_s <= 0.0 or (self._enough and best.over_bound <= 1.0):
             return best
         if self._enough and best.over_bound > _FAR:
             return best
         climbed = solver._judged(size, self._climbed_on(problem, size, best.assignment))
-        best = min(best, climbed, key=lambda entry: entry.figures)
-        return min([best, *solver._caught_up(size, best)], key=lambda entry: entry.figures)
+        best = min(best, climbed, key=lambda entry: entry.rank)
+        return min([best, *solver._caught_up(size, best)], key=lambda entry: entry.rank)
 
     def _packed(self, solver: Solver, size: int) -> list[PoolSize]:
         """The packing that keeps every objective, or those that leave least out, completed."""
@@ -218,7 +219,13 @@ class LargeSolver(Solver):
         # The figures are those of the loss of any node other than that of the bottleneck.
         name = next(nodes[k].id for k in range(entry.nodes) if k not in (other, spare)) if entry.nodes > 2 else None
         return NodeLoss(
-            entry.worst_s, entry.over_bound, entry.worst_s, name, entry.late, None, entry.assignment, entry.endless
+            entry.worst_s,
+            entry.over_bound,
+            entry.worst_s,
+            name,
+            entry.late,
+            entry.endless,
+            assignment=entry.assignment,
         )
 
     def _takes_in(self, assignment: IntArray, spare: int) -> bool:

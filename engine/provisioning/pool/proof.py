@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
 from engine.placement.problem import BoolArray
-from engine.provisioning.confirmation import Confirmation, ObjectiveMiss, confirm_objectives, on_nodes
-from engine.provisioning.objectives import ObjectiveFigures, RealisedObjective
+from engine.provisioning.answers.objectives import ObjectiveFigures, ObjectiveMiss, RealisedObjective
+from engine.provisioning.answers.pools import PoolSize, Refutation
+from engine.provisioning.confirmation import Confirmation, confirm_objectives, on_nodes
 from engine.provisioning.pool.bounds import (
     FusedBound,
-    Refutation,
     alone_s,
     late_alone,
     of_operator,
@@ -29,11 +29,11 @@ from engine.provisioning.pool.isolation import alone_objective, split_further
 from engine.provisioning.pool.judge import Judge, operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
-from engine.provisioning.pool.solver import PoolSize, Solver
+from engine.provisioning.pool.solver import Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
 from engine.words import counted
 
-__all__ = ["Proof", "Prover", "need_objectives"]
+__all__ = ["Prover", "need_objectives"]
 
 _MARGIN, _STRICTEST, _ROOM = 0.7, 0.02, 1.1  # of a tightened bound
 _ON_A_PATH = 0.4  # of its bound a query of a large deployment may wait for one server, to begin with
@@ -43,42 +43,6 @@ _MIN_ROOM_STEP, _MAX_ROOM_STEP = 1.05, 1.4  # times the load that is placed, aft
 _MAX_ROOM = 64.0
 _ROOM_HALVINGS = 7
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, eq=False)
-class Proof:
-    """Proof that a smaller or cheaper pool is not the answer.
-
-    `refutation` proves it for every placement (by Mace); without one, the best placement found misses an objective.
-    """
-
-    nodes: int
-    cost_per_hour: float | None
-    refutation: Refutation | None
-    miss: ObjectiveMiss | None
-    stuck: str | None = None
-    pool: dict[str, int] | None = None
-
-    @property
-    def message(self) -> str:
-        if self.refutation is not None:
-            return self.refutation.message
-        if self.stuck is not None:
-            return f"operator {self.stuck} fits no node"
-        reason = self.miss.message if self.miss else "it breaks an objective by Mace"
-        return f"no placement was found that keeps every objective; in the best one {reason}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "nodes": self.nodes,
-            "pool": self.pool,
-            "cost_per_hour": self.cost_per_hour,
-            "proven": self.refutation is not None,
-            "refutation": None if self.refutation is None else self.refutation.to_dict(),
-            "counterexample": None if self.miss is None else self.miss.to_dict(),
-            "stuck": self.stuck,
-            "message": self.message,
-        }
 
 
 def need_objectives(deployment: Deployment) -> None:
@@ -380,8 +344,7 @@ class Prover:
             if alone.state == "at_risk":
                 self.accepted[query] = alone
                 continue
-            figures = alone.figures
-            refutation = Refutation("alone", query, alone.bound_s, figures.estimate_s, alone=alone.words)
+            refutation = Refutation("alone", query, None, alone.bound_s, alone.estimate_s, alone=alone.words)
             if self._leaves_out and len(self.fine.objectives) > 1:
                 self._drop({query: refutation})
                 self._judge = Judge(self.problem)

@@ -2,152 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
-from engine.document.cycles import NOMINAL
-from engine.document.deployment import Node
-from engine.provisioning.confirmation import Confirmation, ObjectiveMiss
+from engine.provisioning.answers.pools import NodeKind, PoolAnswer, PoolSize, Proof
+from engine.provisioning.confirmation import Confirmation
 from engine.provisioning.nodes import PoolRange
-from engine.provisioning.objectives import ObjectiveFigures
-from engine.provisioning.pool.bounds import Refutation, beyond_sentence, split_sentence, splits_of
-from engine.provisioning.pool.problem import Placement
-from engine.provisioning.pool.proof import Proof, Prover
-from engine.provisioning.pool.solver import PoolSize
-from engine.words import counted
+from engine.provisioning.pool.bounds import splits_of
+from engine.provisioning.pool.proof import Prover
 
-__all__ = ["PoolAnswer", "smallest_of"]
+__all__ = ["smallest_of"]
 
 _SAME_SIZE = 2  # placements of a size that a walk may refuse before a larger one is looked at
-
-
-@dataclass(frozen=True, eq=False)
-class PoolAnswer:
-    """Answer of a pool search: the number of nodes and its proof.
-
-    Attributes
-    ----------
-    nodes, added : int or None
-        Of the whole pool, and on top of those present; None if no pool up to `most` was found.
-    confirmed : bool
-        Whether every objective holds by its realised interval, up to its upper end, but for those in `figures` that no
-        number of nodes takes out of risk; False where the steps allowed for that were used up.
-    proof : Proof or None
-        Why one node less is too few, or why no number of nodes is enough. None where the pool cannot be smaller.
-    miss : Miss or None
-        Where not confirmed, what is still wrong.
-    figures : ObjectiveFigures
-        Realised figures of every objective, the worst of all losses, and what they rest on.
-    sizes : tuple of PoolSize
-        Every size that was placed on the way.
-    least : int
-        No pool with fewer nodes can keep the objectives (by Mace): a lower bound refutes it.
-    splits : mapping
-        Operators that the placement has in more parts than they are in now, and in how many.
-    beyond : tuple of Refutation
-        Objectives left out because no number of nodes keeps them, and why; the answer is about the others.
-    complete : bool
-        False if the time was over before the search had ended: fewer than `nodes` may do.
-    confirmation : str
-        How it was looked at.
-    """
-
-    nodes: int | None
-    present: int
-    model: Node
-    most: int
-    confirmed: bool
-    best: PoolSize | None
-    placement: Placement
-    proof: Proof | None
-    miss: ObjectiveMiss | None
-    sizes: tuple[PoolSize, ...]
-    flows: int
-    figures: ObjectiveFigures
-    least: int = 0
-    splits: dict[str, int] = field(default_factory=dict)
-    beyond: tuple[Refutation, ...] = ()
-    complete: bool = True
-    confirmation: str = ""
-
-    @property
-    def added(self) -> int | None:
-        return None if self.nodes is None else self.nodes - self.present
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "nodes": self.nodes,
-            "present": self.present,
-            "added": self.added,
-            "type": {
-                "like": self.model.id or None,
-                "capacity_cps": self.model.capacity_cps,
-                "cores": self.model.cores,
-                "price_per_hour": self.model.price_per_hour,
-                "memory_bytes": self.model.memory_bytes,
-                **({} if self.model.cycle_unit == NOMINAL else {"cycle_unit": self.model.cycle_unit}),
-            },
-            "most": self.most,
-            "confirmed": self.confirmed,
-            "cost_per_hour": None if self.best is None else self.best.cost_per_hour,
-            "best": None if self.best is None else self.best.to_dict(),
-            "placement": {
-                name: [{"node": r.node, "core": r.core, "fraction": r.fraction} for r in replicas]
-                for name, replicas in self.placement.items()
-            },
-            "proof": None if self.proof is None else self.proof.to_dict(),
-            "miss": None if self.miss is None else self.miss.to_dict(),
-            "sizes": [entry.to_dict() for entry in self.sizes],
-            "flows": self.flows,
-            "least": self.least,
-            "splits": self.splits,
-            "beyond": [refutation.to_dict() for refutation in self.beyond],
-            "complete": self.complete,
-            "confirmation": self.confirmation,
-            **self.figures.to_dict(),
-            "message": self.message,
-        }
-
-    @property
-    def message(self) -> str:
-        return " ".join(self._none_found() if self.nodes is None else self._found(self.nodes))
-
-    def _none_found(self) -> Iterator[str]:
-        if self.beyond:
-            yield beyond_sentence(self.beyond)
-        if self.beyond:
-            yield f"No pool of up to {self.most} nodes was found that keeps the other objectives."
-        else:
-            yield f"No pool of up to {self.most} nodes was found that keeps every objective."
-        if self.proof:
-            yield f"With {counted(self.proof.nodes, 'node')}, {self.proof.message}."
-        if self.least > max(self.present, 1):
-            yield f"At least {self.least} are needed by bound."
-        if not self.complete:
-            yield "The time was over before all pools had been tried."
-
-    def _found(self, nodes: int) -> Iterator[str]:
-        keep = "1 node keeps" if nodes == 1 else f"{nodes} nodes keep"
-        if self.beyond:
-            yield beyond_sentence(self.beyond)
-        yield f"{keep} {'the others' if self.beyond else 'every objective'}{self.figures.reservation}."
-        if self.confirmed:
-            yield f"Found by Mace and confirmed by {self.confirmation}."
-        elif self.miss:
-            yield f"Found by Mace and not confirmed: {self.miss.message}."
-        else:
-            yield "Found by Mace and not confirmed."
-        yield from self.figures.sentences
-        if self.splits:
-            yield split_sentence(self.splits)
-        if self.proof:
-            yield f"With one less, {self.proof.message}."
-        is_proven = self.proof is None or self.proof.refutation is not None
-        if not is_proven and self.least > max(self.present, 1):
-            yield f"At least {self.least} are needed by bound."
-        if not self.complete:
-            yield "The time was over before smaller pools had all been tried."
 
 
 def smallest_of(pool: PoolRange, most: int, prover: Prover, confirm: int) -> PoolAnswer:
@@ -158,7 +23,7 @@ def smallest_of(pool: PoolRange, most: int, prover: Prover, confirm: int) -> Poo
     return PoolAnswer(
         nodes=None if best is None else best.nodes,
         present=pool.present,
-        model=pool.model,
+        type=NodeKind.of(pool.model),
         most=search.most,
         confirmed=best is not None and found.miss is None,
         best=None if best is None else prover.plain(best),
@@ -211,7 +76,7 @@ class _PoolSearch:
         never = self.prover.refutation(self.most)
         if never is not None:
             self.low = self.most + 1 if never.operator is None else self.least
-            return self._none(Proof(self.most, None, never, None))
+            return self._none(Proof(self.most, refutation=never))
         nodes = self._by_mace()
         if nodes is None and self.prover.relax():
             self.sizes, self.found = {}, {}
@@ -228,7 +93,7 @@ class _PoolSearch:
                 break
             nodes, found = more, self.confirmed(more)
         if self.prover.hopeless is not None:
-            return self._none(Proof(self.most, None, self.prover.hopeless, None))
+            return self._none(Proof(self.most, refutation=self.prover.hopeless))
         while found.miss is None and steps < confirm and nodes > self.least and self._may_do(nodes - 1):
             nodes, steps = nodes - 1, steps + 1
             found = self.confirmed(nodes)
@@ -314,7 +179,7 @@ class _PoolSearch:
 
     def _against(self, entry: PoolSize) -> Proof:
         """The case against the best placement of a size, with realised figures unless a bound proves it."""
-        stuck = entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
+        stuck = entry.stuck or (entry.lost.stuck.operator if entry.lost and entry.lost.stuck else None)
         refutation = self.prover.refutation(entry.nodes)
         miss = None
         if not stuck:
@@ -322,4 +187,4 @@ class _PoolSearch:
             if known.miss is not None and known.miss.realised is None and refutation is None:
                 known = self.prover.confirm(entry, in_full=True)
             miss = known.miss
-        return Proof(entry.nodes, entry.cost_per_hour, refutation, miss, stuck)
+        return Proof(entry.nodes, None, entry.cost_per_hour, False, refutation, miss, stuck)

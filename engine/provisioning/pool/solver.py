@@ -3,144 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.errors import InfeasibleError
-from engine.estimation.overload import ENDLESS_S
+from engine.latency_state import ENDLESS_S
 from engine.placement.local_search.climb import KICKS, advance, keep
 from engine.placement.local_search.search import search
 from engine.placement.local_search.start import best_placements, search_arrays, search_state
+from engine.provisioning.answers.pools import NodeLoss, PlacedFigures, PoolSize, StuckOperator
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.kernels import loads_on_cores, lose_each
 from engine.provisioning.pool.problem import PoolProblem
 
-__all__ = ["NodeLoss", "PoolSize", "Solver", "losses"]
+__all__ = ["Solver", "losses"]
 
 _WORK = 2**40  # steps of a scan a walk may take: it ends by its rounds
-
-
-@dataclass(frozen=True, eq=False)
-class NodeLoss:
-    """The worst of losing any one node, everything else staying where it is.
-
-    Attributes
-    ----------
-    worst_s, over_bound, endless : float, float, tuple of str
-        As in `PoolSize`; infinite where something then fits nowhere (`stuck`: the node and the operator).
-    all_up_s : float
-        Mace_WC of the same placement with all nodes. It is that of the pool unless another placement, such as one with
-        a spare node, survives a loss better.
-    node : str or None
-        The node whose loss is worst.
-    late : tuple of str
-        Queries over their bound after some loss.
-    assignment : array or None
-        That placement, where it is known to be another one.
-    """
-
-    worst_s: float
-    over_bound: float
-    all_up_s: float
-    node: str | None
-    late: tuple[str, ...]
-    stuck: tuple[str, str] | None = None
-    assignment: IntArray | None = None
-    endless: tuple[str, ...] = ()
-
-    @property
-    def figures(self) -> tuple[float, float]:
-        return self.over_bound, self.worst_s
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "worst_s": _number(self.worst_s),
-            "over_bound": _share(self),
-            "all_up_s": _number(self.all_up_s),
-            "node": self.node,
-            "late": list(self.late),
-            "endless": list(self.endless),
-            "stuck": None if self.stuck is None else {"node": self.stuck[0], "operator": self.stuck[1]},
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class PoolSize:
-    """A pool of one size with the best placement found for it.
-
-    Attributes
-    ----------
-    worst_s : float
-        Mace_WC; infinite if the operators cannot be placed.
-    over_bound : float
-        Largest latency over its bound, 0 without objectives.
-    queries : mapping
-        Seconds by query: the statistic of its objective, or the worst case.
-    late : tuple of str
-        Queries over their bound, those that never catch up among them.
-    endless : tuple of str
-        Queries that never catch up, with or without an objective. Their seconds, `worst_s` and `over_bound` are ranks
-        by which less overload is better; as JSON they are null.
-    lost : Lost or None
-        None where it was not asked for.
-    stuck : str or None
-        An operator that fits no node.
-    as_placed : PoolSize or None
-        For the number of nodes there is now: the same figures with every operator where it is.
-    splits : mapping
-        Operators that may be in several parts, and in how many at most.
-    """
-
-    nodes: int
-    cost_per_hour: float | None
-    worst_s: float
-    over_bound: float
-    queries: dict[str, float]
-    late: tuple[str, ...]
-    lost: NodeLoss | None
-    stuck: str | None
-    assignment: IntArray
-    as_placed: PoolSize | None = None
-    splits: dict[str, int] = field(default_factory=dict)
-    endless: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "nodes": self.nodes,
-            "cost_per_hour": self.cost_per_hour,
-            "worst_s": _number(self.worst_s),
-            "over_bound": _share(self),
-            "queries": {query: _number(value) for query, value in self.queries.items()},
-            "late": list(self.late),
-            "endless": list(self.endless),
-            "lost": None if self.lost is None else self.lost.to_dict(),
-            "stuck": self.stuck,
-            "splits": self.splits,
-            "as_placed": None
-            if self.as_placed is None
-            else {
-                "worst_s": _number(self.as_placed.worst_s),
-                "over_bound": _share(self.as_placed),
-                "queries": {query: _number(value) for query, value in self.as_placed.queries.items()},
-                "late": list(self.as_placed.late),
-                "endless": list(self.as_placed.endless),
-            },
-        }
-
-    @property
-    def figures(self) -> tuple[float, float]:
-        """Figures that a larger pool must not worsen, the most important first."""
-        return self.over_bound, self.worst_s
-
-    @property
-    def joint(self) -> tuple[float, float]:
-        """The same, with the worst loss of this placement counted in."""
-        lost = self.lost or NodeLoss(0.0, 0.0, 0.0, None, ())
-        return max(self.over_bound, lost.over_bound), max(self.worst_s, lost.worst_s)
 
 
 class Solver:
@@ -164,22 +45,23 @@ class Solver:
         Neither is worse than on the smaller pool: its placements are possible here too.
         """
         tried = self._tried(size, smaller, known) + [self._judged(size, start) for start in others]
-        best = self._with_losses(min(tried, key=lambda entry: entry.figures))
+        best = self._with_losses(min(tried, key=lambda entry: entry.rank))
         if best.lost is None or smaller is None or smaller.lost is None:
             return best
         options = [best.lost, smaller.lost]
-        if smaller.figures < best.lost.figures:
+        if smaller.rank < best.lost.rank:
             # The smaller pool's best placement with the further node as a spare.
             spared = self._with_losses(self._judged(size, smaller.assignment)).lost
             options += [spared] if spared else []
-        return replace(best, lost=min(options, key=lambda lost: lost.figures))
+        return replace(best, lost=min(options, key=lambda lost: lost.rank))
 
-    def as_placed(self, size: int) -> PoolSize | None:
+    def as_placed(self, size: int) -> PlacedFigures | None:
         """The pool as it is placed now; None where something has no place on it, or more state than memory."""
         start = self.problem.start
         if (start < 0).any() or (start >= self.problem.cores_of(size)).any() or not self.problem.fits(start):
             return None
-        return self._judged(size, start)
+        now = self._judged(size, start)
+        return PlacedFigures(now.worst_s, now.over_bound, now.queries, now.late, now.endless)
 
     def solve_jointly(self, size: int, smaller: PoolSize | None = None, near: Sequence[PoolSize] = ()) -> PoolSize:
         """The one placement that is best with all nodes up and with any one lost; `near` are pools of other sizes."""
@@ -201,7 +83,7 @@ class Solver:
             seed=self.seed,
             judge=self.judge,
         )
-        best = min(others._tried(size, None, ()), key=lambda entry: entry.figures)
+        best = min(others._tried(size, None, ()), key=lambda entry: entry.rank)
         return self._judged(size, best.assignment)
 
     def _tried(self, size: int, smaller: PoolSize | None, known: Sequence[IntArray]) -> list[PoolSize]:
@@ -211,10 +93,10 @@ class Solver:
         if smaller is not None and smaller.stuck is None:
             starts.insert(0, smaller.assignment)
         tried = [self._judged(size, start) for start in starts]
-        best = min(tried, key=lambda entry: entry.figures)
+        best = min(tried, key=lambda entry: entry.rank)
         if best.stuck is not None or (self.rounds and best.worst_s > 0.0):
             tried += self._searched(size, best)
-        return tried + self._caught_up(size, min(tried, key=lambda entry: entry.figures))
+        return tried + self._caught_up(size, min(tried, key=lambda entry: entry.rank))
 
     def _caught_up(self, size: int, best: PoolSize) -> list[PoolSize]:
         """Where the best so far never catches up, what a search finds that counts the load after the horizon too."""
@@ -262,7 +144,7 @@ class Solver:
         cost = cost_per_hour(problem.deployment.nodes[:size])
         if stuck >= 0:
             name = problem.deployment.operators[problem.operator[stuck]].id
-            return PoolSize(size, cost, np.inf, np.inf, {}, (), None, name, assignment)
+            return PoolSize(size, cost, np.inf, np.inf, {}, (), (), None, name, assignment=assignment)
         core_s = judge.core_s(assignment, cores)
         edge_s = judge.edge_s(assignment)
         worst = judge.worst_by_query(assignment, core_s, edge_s)
@@ -274,7 +156,7 @@ class Solver:
         )
         queries = dict(zip(judge.queries, map(float, values), strict=True))
         endless = judge.endless(values)
-        return PoolSize(size, cost, worst_s, over, queries, late, None, None, assignment, endless=endless)
+        return PoolSize(size, cost, worst_s, over, queries, late, endless, None, None, assignment=assignment)
 
     def _with_losses(self, entry: PoolSize) -> PoolSize:
         if not self.lose_one or entry.stuck is not None or entry.lost is not None:
@@ -292,7 +174,7 @@ class Solver:
             k = int(np.flatnonzero(stuck >= 0)[0])
             operator = problem.deployment.operators[problem.operator[stuck[k]]].id
             lost = names[nodes[k]].id
-            return NodeLoss(np.inf, np.inf, entry.worst_s, lost, (), (lost, operator))
+            return NodeLoss(np.inf, np.inf, entry.worst_s, lost, (), (), StuckOperator(lost, operator))
         edges = [judge.edge_s(place) for place in places]
         worst = np.array(
             [max(float(s.max(initial=0.0)), float(e.max(initial=0.0))) for s, e in zip(after_s, edges, strict=True)]
@@ -303,9 +185,7 @@ class Solver:
         at = int(np.lexsort((-worst, -over))[0])
         late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
         endless = judge.endless(values.max(axis=0))
-        return NodeLoss(
-            float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late, endless=endless
-        )
+        return NodeLoss(float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late, endless)
 
     def losses(self, size: int, assignment: IntArray, nodes: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
         """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
@@ -358,14 +238,3 @@ def _lose_each(
             after_s[k] = judge.mace_s(places[k], cores)
         after_s[k] += judge.lasting_s(places[k], after_s[k])
     return places, after_s, stuck
-
-
-def _number(value: float) -> float | None:
-    """The seconds for JSON: null if they are infinite, or stand for what never catches up."""
-    return value if value < ENDLESS_S else None
-
-
-def _share(entry: PoolSize | NodeLoss) -> float | None:
-    """The share of the bound for JSON: null if it is infinite, or a query over its bound never catches up."""
-    is_known = np.isfinite(entry.over_bound) and not set(entry.endless) & set(entry.late)
-    return entry.over_bound if is_known else None

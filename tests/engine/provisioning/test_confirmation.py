@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from engine.document.deployment import Deployment
+from engine.provisioning.answers.pools import PoolAnswer
 from engine.provisioning.confirmation import confirm_objectives, on_nodes
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.nodes import lose_nodes, pool_of
 from engine.provisioning.pareto import pareto_front
 from engine.provisioning.pool.problem import Placement
-from engine.provisioning.pool.search import PoolAnswer
 from engine.provisioning.question import PoolQuestion
 from engine.provisioning.smallest_pool import smallest_pool
+from engine.records import Record
 from engine.simulation import SimulationSettings, simulate
 from tests.engine.provisioning.stories import document, queueing, steady
 
@@ -27,6 +28,12 @@ TYPES = [
     {"name": "small", "capacity_cps": 1.0, "price_per_hour": 1.0, "max": 12},
     {"name": "large", "capacity_cps": 2.0, "price_per_hour": 1.9, "max": 6},
 ]
+
+
+def read_back(answer: Record) -> None:
+    """What is kept of an answer is read as it was written, by whatever reads JSON."""
+    plain = answer.to_dict()
+    assert type(answer).parse(json.loads(json.dumps(plain, allow_nan=False))).to_dict() == plain
 
 
 def pool(base: Deployment, question: PoolQuestion = NEW, most: int = 20) -> PoolAnswer:
@@ -61,7 +68,7 @@ class TestSmallestPool:
         assert mean.nodes < answer.nodes
         assert answer.confirmed
         assert answer.figures.at_risk == ()
-        assert all(entry.figures.high_s <= 0.5 for entry in answer.figures.objectives)
+        assert all(entry.high_s <= 0.5 for entry in answer.figures.objectives)
 
     def test_answer_holds_and_one_node_less_does_not_in_simulations(self) -> None:
         """At most a tenth of 12 queries in 15 simulations are later than the bound; with one node less more are."""
@@ -80,14 +87,14 @@ class TestSmallestPool:
     def test_proof_against_one_node_less_has_realised_figures(self) -> None:
         answer = pool(Deployment.parse(queueing(12)))
         assert answer.proof is not None
-        miss = answer.proof.miss
+        miss = answer.proof.counterexample
         assert miss is not None and miss.realised is not None
-        assert miss.realised.figures.high_s > 0.5
+        assert miss.realised.high_s > 0.5
         counterexample = answer.to_dict()["proof"]["counterexample"]
         assert counterexample["low_s"] < counterexample["value_s"] < counterexample["high_s"]
         assert counterexample["state"] in ("at_risk", "breached")
         assert f"[{counterexample['low_s']:.2g}".rstrip("0") in answer.message
-        json.dumps(answer.to_dict(), allow_nan=False)
+        read_back(answer)
 
     def test_loss_of_a_node_is_confirmed_by_realised_figures_too(self) -> None:
         base = Deployment.parse(queueing(6))
@@ -146,7 +153,7 @@ class TestCheapestMix:
         assert random.confirmed
         assert random.cost_per_hour > mean.cost_per_hour
         assert all(entry.state == "holds" for entry in random.figures.objectives)
-        json.dumps(random.to_dict(), allow_nan=False)
+        read_back(random)
 
     def test_one_type_gives_the_answer_of_the_smallest_pool(self) -> None:
         base = Deployment.parse(queueing(12))
@@ -161,6 +168,7 @@ class TestFront:
         assert point is not None
         assert set(states[: states.index("holds")]) <= {"breached", "at_risk"}
         assert "The cheapest point that keeps every objective" in front.message
+        read_back(front)
         document_ = next(entry for entry in front.to_dict()["points"] if entry["state"] == "holds")
         assert len(document_["objectives"]) == 8
 
@@ -179,10 +187,10 @@ class TestGrowth:
         assert growth.together.confirmed
         assert nearest.state == "holds" and nearest.over > 0.6
         assert growth.together.miss is not None
-        json.dumps(growth.to_dict(), allow_nan=False)
+        read_back(growth)
 
     def test_objective_at_risk_as_it_is_has_to_keep_its_median(self, base: Deployment) -> None:
-        figures = headroom_by_query(base).figures.objectives[0].figures
+        figures = headroom_by_query(base).figures.objectives[0]
         bound_s = 0.5 * (figures.estimate_s + figures.high_s)
         objectives = tuple(replace(entry, bound_s=bound_s) for entry in base.objectives)
         growth = headroom_by_query(replace(base, objectives=objectives))
@@ -213,7 +221,7 @@ class TestScreen:
 
     def test_objective_at_risk_passes_only_where_it_is_accepted(self) -> None:
         base = Deployment.parse(queueing(2, bound_s=2.0))
-        figures = confirm_objectives(base, mace_every=1).objectives["q0"].figures
+        figures = confirm_objectives(base, mace_every=1).objectives["q0"]
         bound_s = 0.5 * (figures.estimate_s + figures.high_s)
         tight = replace(base, objectives=tuple(replace(entry, bound_s=bound_s) for entry in base.objectives))
         refused = confirm_objectives(tight, mace_every=1)
@@ -234,11 +242,11 @@ def test_miss_among_threatened_queries_ends_the_walk_and_no_miss_goes_on_to_all(
     base = Deployment.parse(queueing(3))
     whole = confirm_objectives(base, mace_every=1, in_full=True)
     late, *_ = sorted(whole.objectives.values(), key=lambda entry: -entry.over)
-    tight = replace(base, objectives=tuple(replace(o, bound_s=late.figures.high_s / 2.0) for o in base.objectives))
+    tight = replace(base, objectives=tuple(replace(o, bound_s=late.high_s / 2.0) for o in base.objectives))
     refused = confirm_objectives(tight, mace_every=1, threatened={late.query})
     assert refused.miss is not None and refused.miss.query == late.query
     assert set(refused.objectives) == {late.query}
-    loose = replace(base, objectives=tuple(replace(o, bound_s=late.figures.high_s * 2.0) for o in base.objectives))
+    loose = replace(base, objectives=tuple(replace(o, bound_s=late.high_s * 2.0) for o in base.objectives))
     passed = confirm_objectives(loose, mace_every=1, threatened={late.query})
     assert passed.miss is None
     assert passed.objectives == confirm_objectives(loose, mace_every=1).objectives

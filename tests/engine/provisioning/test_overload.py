@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.document.deployment import Deployment
-from engine.estimation.overload import ENDLESS_S
+from engine.latency_state import ENDLESS_S
 from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.pareto import pareto_front
 from engine.provisioning.pool.curve import PoolCurve

@@ -91,8 +91,8 @@ class TestPoolCurve:
         bench = PoolCurve(parsed(seed))
         for position in (factor, factor * 1.2, factor):
             sizes = bench.sweep(position, range(1, 7))
-            assert all(b.figures <= a.figures for a, b in itertools.pairwise(sizes))
-            losses = [size.lost.figures for size in sizes if size.lost]
+            assert all(b.rank <= a.rank for a, b in itertools.pairwise(sizes))
+            losses = [size.lost.rank for size in sizes if size.lost]
             assert all(b <= a for a, b in itertools.pairwise(losses))
 
     def test_repeated_sizes_never_worsen_the_curve(self) -> None:
@@ -220,7 +220,7 @@ class TestSmallestPool:
         assert result.proof is not None
         assert result.nodes is not None
         assert result.proof.nodes == result.nodes - 1
-        miss = result.proof.miss
+        miss = result.proof.counterexample
         assert miss is not None
         assert miss.value_s > miss.bound_s
         assert result.to_dict()["proof"]["counterexample"]["node"] is not None
@@ -331,7 +331,7 @@ class TestCheapestMix:
         if result.cost_per_hour is not None:
             assert result.least_cost_per_hour is not None
             assert result.least_cost_per_hour <= result.cost_per_hour
-            assert all(proof.refutation or proof.miss or proof.stuck for proof in result.proofs)
+            assert all(proof.refutation or proof.counterexample or proof.stuck for proof in result.proofs)
 
     def test_combinations_come_once_in_order_of_cost(self) -> None:
         mixes = MixCombinations(parsed(1), read_types(TYPES), PoolQuestion(rounds=0, split=False))

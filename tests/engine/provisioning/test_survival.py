@@ -9,6 +9,7 @@ import pytest
 
 from engine.document.deployment import Deployment, Replica
 from engine.estimation.query_flow import flow_queries
+from engine.provisioning.answers.scenarios import SurvivalAnswer
 from engine.provisioning.objectives import realised_objectives
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
@@ -45,7 +46,7 @@ def test_loss_that_random_costs_may_break_puts_an_objective_at_risk() -> None:
     bound_s = 1.5
     deployment = Deployment.parse(document(loads, 2, bound_s=bound_s) | {"subinterval_s": 1.0})
     now, after = (
-        realised_objectives(flow_queries(placed))["q0"].figures
+        realised_objectives(flow_queries(placed))["q0"]
         for placed in (deployment, deployment.with_placement({"f1": (Replica("n0"),)}))
     )
     assert now.high_s < after.estimate_s
@@ -59,7 +60,9 @@ def test_loss_that_random_costs_may_break_puts_an_objective_at_risk() -> None:
     worst = survival.figures.objectives[0]
     assert worst.lost in ("n0", "n1")
     assert worst.state == "at_risk"
-    assert any("Variation of the cost" in sentence for sentence in survival.to_dict()["assumed"])
+    plain = survival.to_dict()
+    assert any("Variation of the cost" in sentence for sentence in plain["assumed"])
+    assert SurvivalAnswer.parse(plain).to_dict() == plain
     # A loss by Mace alone is looked at by a walk because queues grow with the load.
     assert lose_each(tight, flows=1).by_mace in (("n0",), ("n1",))
     answer = lose_each(tight, flow=False)

@@ -7,22 +7,45 @@ from typing import Any
 import pytest
 
 from apps.fleet.models import Cluster
-from apps.pages.provisioning.results import (
-    CheapestMixAnswer,
-    FrontAnswer,
-    PoolSizeAnswer,
-    ScenariosAnswer,
-    SurvivalAnswer,
-)
+from apps.pages.provisioning.results import RESULTS
+from apps.planning.choices import Find
 from apps.planning.models import WhatIf
+from apps.planning.what_ifs.answers import stored_answer
 
 
-def text(kind: Any, answer: dict[str, Any], **options: Any) -> str:
-    found = kind(WhatIf(cluster=Cluster(currency="EUR"), options=options), answer).sentence
+def text(find: Find, answer: dict[str, Any]) -> str:
+    row = WhatIf(cluster=Cluster(currency="EUR"), options={}, find=find, result=answer)
+    found = RESULTS[find](row, stored_answer(row)).sentence
     return found.replace("\u00a0", " ").replace("<b>", "").replace("</b>", "")
 
 
-_POOL = {"most": 8, "added": 1, "cost_per_hour": 2.82, "complete": True, "least": 2}
+_KIND = {"like": "n0", "capacity_cps": 1.0, "cores": 1, "price_per_hour": 2.82, "memory_bytes": None}
+_POOL = {
+    "present": 2,
+    "added": 1,
+    "type": _KIND,
+    "most": 8,
+    "confirmed": True,
+    "cost_per_hour": 2.82,
+    "best": None,
+    "proof": None,
+    "miss": None,
+    "sizes": [],
+    "flows": 1,
+    "least": 2,
+}
+_BEYOND = {"kind": "alone", "query": "q", "operator": None, "bound_s": 1.0, "least_s": 2.0, "message": "q is too slow"}
+_MIX = {
+    "present": 2,
+    "cost_per_hour": None,
+    "least_cost_per_hour": None,
+    "complete": True,
+    "refuted": 0,
+    "tried": 0,
+    "best": None,
+    "proofs": [],
+    "flows": 1,
+}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +57,7 @@ _POOL = {"most": 8, "added": 1, "cost_per_hour": 2.82, "complete": True, "least"
             "1 node keeps every objective with any one lost; 2 fewer than now.",
         ),
         (
-            {"nodes": 3, "added": 0, "beyond": [{"message": "q is too slow"}]},
+            {"nodes": 3, "added": 0, "beyond": [_BEYOND]},
             "3 nodes keep all but 1 objective with any one lost, for € 2.82 per hour; they are there already. "
             "It cannot be kept: q is too slow.",
         ),
@@ -57,7 +80,7 @@ _POOL = {"most": 8, "added": 1, "cost_per_hour": 2.82, "complete": True, "least"
     ],
 )
 def test_smallest_pool_says_what_it_keeps(answer: dict[str, Any], expected: str) -> None:
-    assert text(PoolSizeAnswer, {**_POOL, **answer}) == expected
+    assert text(Find.SMALLEST_POOL, {**_POOL, **answer}) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,19 +96,19 @@ def test_smallest_pool_says_what_it_keeps(answer: dict[str, Any], expected: str)
             "No new node is needed to keep every objective.",
         ),
         (
-            {"counts": None, "complete": True, "proofs": [{"message": "q is late"}]},
+            {"counts": None, "complete": True, "proofs": [{"nodes": 3, "message": "q is late"}]},
             "No mix within the limits keeps every objective. The nearest does not do: q is late.",
         ),
         ({"counts": None, "complete": False}, "No mix among those looked at keeps every objective."),
     ],
 )
 def test_cheapest_mix_says_what_to_buy(answer: dict[str, Any], expected: str) -> None:
-    assert text(CheapestMixAnswer, answer) == expected
+    assert text(Find.CHEAPEST_MIX, {**_MIX, **answer}) == expected
 
 
 def scenario(name: str, *, holds: bool, price: float | None = None) -> dict[str, Any]:
     kept = {"kept": ["q"]} if holds else {"broken": ["q"]}
-    return {"name": name, "node_count": 2, "cost_per_hour": price, **kept}
+    return {"name": name, "place": "fill", "node_count": 2, "cost_per_hour": price, **kept}
 
 
 @pytest.mark.parametrize(
@@ -106,11 +129,12 @@ def scenario(name: str, *, holds: bool, price: float | None = None) -> dict[str,
     ],
 )
 def test_scenarios_say_which_of_them_hold(scenarios: list[dict[str, Any]], expected: str) -> None:
-    assert text(ScenariosAnswer, {"scenarios": scenarios}) == expected
+    assert text(Find.COMPARE, {"scenarios": scenarios}) == expected
 
 
 def loss(node: str, *breaks: str, infeasible: bool = False) -> dict[str, Any]:
-    return {"node": node, "breaks": list(breaks), "infeasible": {"message": "no place"} if infeasible else None}
+    refusal = {"code": "infeasible", "message": "no place"} if infeasible else None
+    return scenario(node, holds=True) | {"node": node, "breaks": list(breaks), "infeasible": refusal}
 
 
 @pytest.mark.parametrize(
@@ -134,16 +158,22 @@ def loss(node: str, *breaks: str, infeasible: bool = False) -> dict[str, Any]:
     ],
 )
 def test_survival_names_the_loss_that_does_most_harm(losses: list[dict[str, Any]], expected: str) -> None:
-    assert text(SurvivalAnswer, {"now": {"queries": {}}, "losses": losses}) == expected
+    now = scenario("now", holds=True)
+    assert text(Find.SURVIVAL, {"survives": False, "now": now, "losses": losses, "message": ""}) == expected
 
 
 def test_front_names_its_two_ends() -> None:
+    placed = {"nodes": 3, "over_bound": 0.5, "queries": {}, "late": [], "lost": None, "stuck": None, "splits": {}}
     points = [
-        {"worst_s": 4.0, "lost": None, "cost_per_hour": 1.0, "counts": {"small": 1}},
-        {"worst_s": 2.0, "lost": None, "cost_per_hour": 3.0, "counts": {"small": 3}},
+        {**placed, "worst_s": 4.0, "cost_per_hour": 1.0, "counts": {"small": 1}, "as_placed": None},
+        {**placed, "worst_s": 2.0, "cost_per_hour": 3.0, "counts": {"small": 3}, "as_placed": None},
     ]
-    assert text(FrontAnswer, {"points": []}) == "No mix of these types can be placed."
-    assert text(FrontAnswer, {"points": points[:1]}).startswith("One mix is worth having: 4 s for € 1.00 of new nodes")
-    assert text(FrontAnswer, {"points": points}) == (
-        "From 4 s for € 1.00 of new nodes per hour to 2 s for € 3.00: 2 mixes worth having."
-    )
+
+    def front(points: list[dict[str, Any]]) -> str:
+        return text(
+            Find.PARETO, {"points": points, "message": "", "tried": len(points), "skipped": 0, "complete": True}
+        )
+
+    assert front([]) == "No mix of these types can be placed."
+    assert front(points[:1]).startswith("One mix is worth having: 4 s for € 1.00 of new nodes")
+    assert front(points) == "From 4 s for € 1.00 of new nodes per hour to 2 s for € 3.00: 2 mixes worth having."

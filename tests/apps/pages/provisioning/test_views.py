@@ -16,14 +16,17 @@ from apps.fleet.models import Cluster, NodePool
 from apps.fleet.services import cluster_create, node_create
 from apps.pages.provisioning import bench
 from apps.pages.provisioning.charts import BenchChart
-from apps.pages.provisioning.results import SurvivalAnswer
+from apps.pages.provisioning.results import RESULTS
 from apps.pages.provisioning.tables import option_words
+from apps.planning.choices import Find
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.what_ifs import sweeps
+from apps.planning.what_ifs.answers import stored_answer
 from apps.planning.what_ifs.services import scenario_create
 from apps.planning.what_ifs.sweeps import BenchSweep
 from apps.queries.models import Query
 from engine.document.elements import Objective
+from engine.provisioning.answers.pools import PoolSize
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.recordings import recorded
@@ -214,19 +217,18 @@ def test_options_of_a_what_if_are_put_in_words() -> None:
 
 
 def test_survival_opens_with_queries_late_on_all_nodes() -> None:
-    def outcome(state: str) -> dict[str, Any]:
-        return {"queries": {"q": {"state": state}}}
-
-    lost = {"node": "a", "breaks": [], "infeasible": None, **outcome("breached")}
-    answer = {"now": outcome("breached"), "losses": [lost]}
-    words = SurvivalAnswer(WhatIf(cluster=Cluster()), answer).sentence
+    figures = {name: None for name in ("bound_s", "low_s", "high_s")} | {"estimate_s": 1.0, "worst_s": 1.0}
+    late = {"broken": ["q"], "queries": {"q": {"statistic": "worst", "state": "breached", **figures}}}
+    now = {"name": "now", "place": "fill", "node_count": 1, "cost_per_hour": None, "by": "flow", **late}
+    answer = {"survives": True, "now": now, "losses": [now | {"node": "a", "breaks": []}], "message": ""}
+    row = WhatIf(cluster=Cluster(), find=Find.SURVIVAL, result=answer)
+    words = RESULTS[Find.SURVIVAL](row, stored_answer(row)).sentence
     assert words == "<b>1 query</b> is late with every node up: q. Losing a node breaks no other."
 
 
 def test_large_shares_of_objectives_are_shown_as_multiples() -> None:
-    def size(nodes: int, share: float) -> dict[str, Any]:
-        rest = {"cost_per_hour": None, "late": ["q"], "lost": None, "stuck": "", "queries": {"q": share, "r": 1.0}}
-        return {"nodes": nodes, "worst_s": share, "over_bound": share, **rest}
+    def size(nodes: int, share: float) -> PoolSize:
+        return PoolSize(nodes, None, share, share, {"q": share, "r": 1.0}, ("q",), (), None, None)
 
     objectives = {"q": Objective("q", "worst", 1.0), "r": Objective("r", "mean", 5.0)}
     sweep = BenchSweep(1, [size(1, 125.0), size(2, 90.0)], objectives, lose_one=False)

@@ -14,6 +14,7 @@ from apps.planning.what_ifs.benches import Benches
 from apps.planning.what_ifs.inputs import Inputs, resized_pool, sweep_sizes
 from apps.planning.what_ifs.sweeps import BenchObjective, BenchSweep, bench_question, bench_sweep
 from engine.document.deployment import Deployment
+from engine.provisioning.answers.pools import NodeLoss, PoolSize
 from tests.apps import small_cluster
 from tests.servers import PATIENCE_S
 
@@ -82,23 +83,12 @@ def test_bench_inputs_become_changes_of_a_scenario() -> None:
     assert resized_pool(deployment(), "") == "small"
 
 
-def size(nodes: int, up: float, lost: float, bound: float = 10.0) -> dict[str, Any]:
-    return {
-        "nodes": nodes,
-        "cost_per_hour": nodes * 1.0,
-        "worst_s": up,
-        "over_bound": up / bound,
-        "queries": {"q": up},
-        "late": ["q"] if up > bound else [],
-        "stuck": None,
-        "lost": {
-            "worst_s": lost,
-            "over_bound": lost / bound,
-            "node": "n1",
-            "late": ["q"] if lost > bound else [],
-            "stuck": None,
-        },
-    }
+def size(nodes: int, up: float, lost: float, bound: float = 10.0) -> PoolSize:
+    def late(value: float) -> tuple[str, ...]:
+        return ("q",) if value > bound else ()
+
+    loss = NodeLoss(lost, lost / bound, up, "n1", late(lost))
+    return PoolSize(nodes, nodes * 1.0, up, up / bound, {"q": up}, late(up), (), loss, None)
 
 
 def test_the_smallest_size_survives_a_loss_when_lose_one_is_set() -> None:
@@ -146,8 +136,8 @@ def test_sweep_of_a_lasting_overload_is_breached_for_any_number_of_nodes() -> No
     assert sweep.smallest is None
     last = sweep.sizes[-1]
     assert (last.endless, last.late, last.queries["steady"], last.worst_s, last.share) == (
-        ["steady"],
-        ["steady"],
+        ("steady",),
+        ("steady",),
         None,
         None,
         None,

@@ -1,0 +1,208 @@
+"""Records of answers about scenarios: side by side, each node lost, and growing loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from engine.latency_state import LatencyStanding
+from engine.provisioning.answers.objectives import ObjectiveAnswer, ObjectiveMiss, RealisedObjective
+from engine.provisioning.answers.pools import NodeLoss
+from engine.records import Record
+
+__all__ = [
+    "ComparedScenario",
+    "Comparison",
+    "Growth",
+    "Headroom",
+    "LossAnswer",
+    "Refusal",
+    "ScenarioAnswer",
+    "ScenarioQuery",
+    "SurvivalAnswer",
+]
+
+
+@dataclass(frozen=True)
+class Refusal(Record):
+    """Reason why a scenario cannot be."""
+
+    TITLE: ClassVar[str] = "a refusal"
+
+    code: str
+    message: str
+    faults: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ScenarioQuery(Record):
+    """Figures of a query in a scenario, of the many that its report has."""
+
+    TITLE: ClassVar[str] = "a query of a scenario"
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+    statistic: str
+    bound_s: float | None
+    estimate_s: float
+    low_s: float | None
+    high_s: float | None
+    worst_s: float
+    state: str
+    standing: LatencyStanding | None = None
+    scheduling: dict[str, Any] | None = None
+    probability: Annotated[dict[str, float] | None, Field(exclude=True)] = None
+
+    @property
+    def chance(self) -> float | None:
+        """Share of realisations that keep the objective."""
+        return self.probability and self.probability["share"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenarioAnswer(Record):
+    """A scenario: its changes, what it costs and its estimate, or why it cannot be.
+
+    Attributes
+    ----------
+    by : str
+        flow or mace; empty without an estimate, as are the fields after it.
+    worst_s : float or None
+        Largest worst case of a query; `mace_s` at Mace's width, `flow_s` of the mean path.
+    kept, at_risk, unknown, broken : tuple of str
+        Queries by the state of their objectives.
+    queries : mapping
+        Reports of the queries without their series; `figures_of` reads one.
+    """
+
+    TITLE: ClassVar[str] = "a scenario's answer"
+
+    name: str
+    place: str
+    changes: tuple[dict[str, Any], ...] = ()
+    words: tuple[str, ...] = ()
+    infeasible: Refusal | None = None
+    node_count: int
+    cost_per_hour: float | None
+    unpriced_nodes: tuple[str, ...] = ()
+    by: str = ""
+    mace_s: float | None = None
+    flow_s: float | None = None
+    worst_s: float | None = None
+    alarm: str = ""
+    kept: tuple[str, ...] = ()
+    at_risk: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    queries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    nodes: tuple[dict[str, Any], ...] = ()
+    moves: tuple[dict[str, Any], ...] = ()
+    memory: tuple[str, ...] = ()
+
+    def figures_of(self, query: str) -> ScenarioQuery | None:
+        return ScenarioQuery.parse(self.queries[query]) if query in self.queries else None
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_estimate(handler(self))
+
+
+_FIELDS = [entry.name for entry in fields(ScenarioAnswer)]
+_ESTIMATED = frozenset(_FIELDS[_FIELDS.index("by") :])
+
+
+def _without_estimate(plain: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a scenario, without the fields of an estimate where there is none."""
+    return plain if plain["by"] else {name: value for name, value in plain.items() if name not in _ESTIMATED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedScenario(ScenarioAnswer):
+    """A scenario with its worst loss of a node, None where that was not asked for or takes too long."""
+
+    lost: NodeLoss | None = None
+
+
+@dataclass(frozen=True)
+class Comparison(Record):
+    """Scenarios side by side."""
+
+    TITLE: ClassVar[str] = "a comparison"
+
+    scenarios: tuple[ComparedScenario, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossAnswer(ScenarioAnswer):
+    """The loss of a node: the queries whose objectives it breaks or puts at risk, and the scenario."""
+
+    TITLE: ClassVar[str] = "the loss of a node"
+
+    node: str
+    breaks: tuple[str, ...]
+    risks: tuple[str, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        own = {"node": self.node, "breaks": list(self.breaks), "risks": list(self.risks)}
+        return own | {name: value for name, value in _without_estimate(handler(self)).items() if name not in own}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurvivalAnswer(ObjectiveAnswer):
+    """What the loss of each node would do; `by_mace` losses are estimates by Mace alone."""
+
+    TITLE: ClassVar[str] = "a survival"
+
+    survives: bool
+    now: ScenarioAnswer
+    losses: tuple[LossAnswer, ...]
+    by_mace: int = 0
+    message: str
+
+
+@dataclass(frozen=True, eq=False)
+class Headroom(Record):
+    """Headroom of one load with every operator staying in its place.
+
+    Attributes
+    ----------
+    query : str or None
+        Whose load; None for everything together.
+    factor : float or None
+        Largest factor with which every objective is kept; None if one is broken as it is (see `miss`). `most` where
+        nothing broke up to the limit of the search.
+    unlimited : bool
+        Whether the limit of the search was reached.
+    confirmed : bool
+        Whether realised latencies agree, up to the upper ends of their intervals.
+    miss : ObjectiveMiss or None
+        What breaks first just above.
+    nearest : RealisedObjective or None
+        The objective that is nearest to its bound with that factor, where it is confirmed.
+    """
+
+    TITLE: ClassVar[str] = "a headroom"
+
+    query: str | None
+    factor: float | None
+    unlimited: bool
+    confirmed: bool
+    miss: ObjectiveMiss | None
+    nearest: RealisedObjective | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Growth(ObjectiveAnswer):
+    """Headroom of everything together, and of every query alone; `figures` are those of the load as it is.
+
+    Objectives at risk as it is are judged by their medians: `figures` names them.
+    """
+
+    TITLE: ClassVar[str] = "a growth"
+
+    together: Headroom
+    queries: dict[str, Headroom]
+    flows: int
