@@ -24,7 +24,7 @@ from apps.planning.what_ifs.selectors import (
 )
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
-from apps.ui.numbers import MISSING, factor, money, seconds
+from apps.ui.numbers import MISSING, as_float, factor, money, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
 from engine.provisioning.answers.scenarios import ComparedScenario
 from engine.words import counted, listed
@@ -150,16 +150,16 @@ class ScenarioRow:
 
     @property
     def nodes(self) -> int | None:
-        return self.part and self.part.node_count
+        return None if self.part is None else self.part.node_count
 
     @property
     def cost(self) -> float | None:
-        return self.part and self.part.cost_per_hour
+        return None if self.part is None else self.part.cost_per_hour
 
     @property
     def worst_s(self) -> float | None:
         """Largest worst case of a query."""
-        return self.part and self.part.worst_s
+        return None if self.part is None else self.part.worst_s
 
     @property
     def words(self) -> list[str]:
@@ -172,7 +172,7 @@ class ScenarioRow:
 
     @property
     def lost_s(self) -> float | None:
-        return self.part and self.part.lost and self.part.lost.worst_s
+        return None if self.part is None or self.part.lost is None else as_float(self.part.lost.worst_s)
 
 
 def scenarios_table(request: HttpRequest, cluster: Cluster) -> Table:

@@ -283,7 +283,7 @@ class NodeKind(Record):
     TITLE: ClassVar[str] = "a kind of node"
 
     like: str | None
-    capacity_cps: float
+    capacity_cps: float | None
     cores: int
     price_per_hour: float | None
     memory_bytes: float | None

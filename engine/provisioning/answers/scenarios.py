@@ -57,7 +57,7 @@ class ScenarioQuery(Record):
     @property
     def chance(self) -> float | None:
         """Share of realisations that keep the objective."""
-        return self.probability and self.probability["share"]
+        return None if self.probability is None else self.probability["share"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ def text(find: Find, answer: dict[str, Any]) -> str:
 
 
 _KIND = {"like": "n0", "capacity_cps": 1.0, "cores": 1, "price_per_hour": 2.82, "memory_bytes": None}
-_POOL = {
+_POOL: dict[str, Any] = {
     "present": 2,
     "added": 1,
     "type": _KIND,
@@ -35,7 +35,7 @@ _POOL = {
     "least": 2,
 }
 _BEYOND = {"kind": "alone", "query": "q", "operator": None, "bound_s": 1.0, "least_s": 2.0, "message": "q is too slow"}
-_MIX = {
+_MIX: dict[str, Any] = {
     "present": 2,
     "cost_per_hour": None,
     "least_cost_per_hour": None,

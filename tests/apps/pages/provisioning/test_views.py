@@ -217,7 +217,7 @@ def test_options_of_a_what_if_are_put_in_words() -> None:
 
 
 def test_survival_opens_with_queries_late_on_all_nodes() -> None:
-    figures = {name: None for name in ("bound_s", "low_s", "high_s")} | {"estimate_s": 1.0, "worst_s": 1.0}
+    figures = dict.fromkeys(("bound_s", "low_s", "high_s")) | {"estimate_s": 1.0, "worst_s": 1.0}
     late = {"broken": ["q"], "queries": {"q": {"statistic": "worst", "state": "breached", **figures}}}
     now = {"name": "now", "place": "fill", "node_count": 1, "cost_per_hour": None, "by": "flow", **late}
     answer = {"survives": True, "now": now, "losses": [now | {"node": "a", "breaks": []}], "message": ""}
