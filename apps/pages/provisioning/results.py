@@ -20,10 +20,10 @@ from engine.provisioning.answers.objectives import RealisedObjective
 from engine.provisioning.answers.pools import MixAnswer, ParetoFront, ParetoPoint, PoolAnswer, PoolSize
 from engine.provisioning.answers.scenarios import (
     ComparedScenario,
-    Comparison,
     Growth,
     LossAnswer,
     ScenarioAnswer,
+    ScenarioComparison,
     ScenarioQuery,
     SurvivalAnswer,
 )
@@ -208,7 +208,7 @@ class ScenariosAnswer(WhatIfAnswer):
     """Scenarios side by side."""
 
     words = "compare"
-    answer: Comparison
+    answer: ScenarioComparison
 
     @property
     def scenarios(self) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
 from engine.provisioning.answers.pools import MixAnswer, ParetoFront, PoolAnswer, PoolSize
-from engine.provisioning.answers.scenarios import Comparison, Growth, SurvivalAnswer
+from engine.provisioning.answers.scenarios import Growth, ScenarioComparison, SurvivalAnswer
 from engine.records import Record
 
 __all__ = ["SweepAnswer", "stored_answer"]
@@ -27,7 +27,7 @@ class SweepAnswer(Record):
 
 
 _RECORDS: dict[Find, type[Record]] = {
-    Find.COMPARE: Comparison,
+    Find.COMPARE: ScenarioComparison,
     Find.SWEEP: SweepAnswer,
     Find.SMALLEST_POOL: PoolAnswer,
     Find.CHEAPEST_MIX: MixAnswer,

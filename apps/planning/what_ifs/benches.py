@@ -43,7 +43,7 @@ class SharedBench:
         self._answered: OrderedDict[str, list[PoolSize]] = OrderedDict()
 
     def sweep(self, factor: Any, sizes: Sequence[int], like: str | Node | None) -> list[PoolSize]:
-        """The sizes of `PoolCurve.sweep`, without ranks; the same question has the same answer as long as it is kept."""
+        """Sizes of `PoolCurve.sweep` without ranks; a question has the same answer as long as that is kept."""
         asked = repr((factor, list(sizes), like))
         with self._lock:
             if asked not in self._answered:

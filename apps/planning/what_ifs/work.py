@@ -18,7 +18,7 @@ from apps.planning.what_ifs.sweeps import bench_question
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.provisioning.answers.pools import NodeLoss
-from engine.provisioning.answers.scenarios import ComparedScenario, Comparison, ScenarioQuery
+from engine.provisioning.answers.scenarios import ComparedScenario, ScenarioComparison, ScenarioQuery
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
@@ -55,7 +55,7 @@ def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, A
         ComparedScenario(**vars(outcome.answer), lost=_worst_loss(outcome) if lose_one else None)
         for outcome in outcomes
     ]
-    return Comparison(tuple(compared)).to_dict()
+    return ScenarioComparison(tuple(compared)).to_dict()
 
 
 def _worst_loss(outcome: ScenarioOutcome) -> NodeLoss | None:

@@ -241,7 +241,7 @@ class ObjectiveAnswer(Record):
             object.__setattr__(self, name, value)
 
     def _worked_out(self) -> dict[str, Any]:
-        """What else an answer works out of its fields and figures."""
+        """Further fields that an answer works out of its fields and figures."""
         return {}
 
     @model_serializer(mode="wrap")

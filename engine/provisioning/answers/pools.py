@@ -20,13 +20,13 @@ from engine.words import counted, listed, load_words, mix_text
 
 __all__ = [
     "MixAnswer",
-    "NodeKind",
     "NodeLoss",
     "ParetoFront",
     "ParetoPoint",
     "PlacedFigures",
     "Placement",
     "PoolAnswer",
+    "PoolNodeType",
     "PoolSize",
     "Proof",
     "Refutation",
@@ -277,10 +277,10 @@ class Proof(Record):
 
 
 @dataclass(frozen=True)
-class NodeKind(Record):
+class PoolNodeType(Record):
     """Kind of the nodes of a pool: like which node, or of what size."""
 
-    TITLE: ClassVar[str] = "a kind of node"
+    TITLE: ClassVar[str] = "the nodes of a pool"
 
     like: str | None
     capacity_cps: float | None
@@ -290,7 +290,7 @@ class NodeKind(Record):
     cycle_unit: Annotated[str, Field(exclude_if=lambda unit: unit == NOMINAL)] = NOMINAL
 
     @classmethod
-    def of(cls, node: Node) -> NodeKind:
+    def of(cls, node: Node) -> PoolNodeType:
         return cls(
             node.id or None, node.capacity_cps, node.cores, node.price_per_hour, node.memory_bytes, node.cycle_unit
         )
@@ -330,7 +330,7 @@ class PoolAnswer(ObjectiveAnswer):
     nodes: int | None
     present: int
     added: int | None = None
-    type: NodeKind
+    type: PoolNodeType
     most: int
     confirmed: bool
     cost_per_hour: float | None = None

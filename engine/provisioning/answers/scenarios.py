@@ -14,12 +14,12 @@ from engine.records import Record
 
 __all__ = [
     "ComparedScenario",
-    "Comparison",
     "Growth",
     "Headroom",
     "LossAnswer",
     "Refusal",
     "ScenarioAnswer",
+    "ScenarioComparison",
     "ScenarioQuery",
     "SurvivalAnswer",
 ]
@@ -125,7 +125,7 @@ class ComparedScenario(ScenarioAnswer):
 
 
 @dataclass(frozen=True)
-class Comparison(Record):
+class ScenarioComparison(Record):
     """Scenarios side by side."""
 
     TITLE: ClassVar[str] = "a comparison"
@@ -151,7 +151,7 @@ class LossAnswer(ScenarioAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class SurvivalAnswer(ObjectiveAnswer):
-    """What the loss of each node would do; `by_mace` losses are estimates by Mace alone."""
+    """Outcome of the loss of each node; `by_mace` losses are estimates by Mace alone."""
 
     TITLE: ClassVar[str] = "a survival"
 

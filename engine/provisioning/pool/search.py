@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.provisioning.answers.pools import NodeKind, PoolAnswer, PoolSize, Proof
+from engine.provisioning.answers.pools import PoolAnswer, PoolNodeType, PoolSize, Proof
 from engine.provisioning.confirmation import Confirmation
 from engine.provisioning.nodes import PoolRange
 from engine.provisioning.pool.bounds import splits_of
@@ -23,7 +23,7 @@ def smallest_of(pool: PoolRange, most: int, prover: Prover, confirm: int) -> Poo
     return PoolAnswer(
         nodes=None if best is None else best.nodes,
         present=pool.present,
-        type=NodeKind.of(pool.model),
+        type=PoolNodeType.of(pool.model),
         most=search.most,
         confirmed=best is not None and found.miss is None,
         best=None if best is None else prover.plain(best),

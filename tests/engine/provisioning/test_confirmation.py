@@ -31,7 +31,7 @@ TYPES = [
 
 
 def read_back(answer: Record) -> None:
-    """What is kept of an answer is read as it was written, by whatever reads JSON."""
+    """Assert that JSON of an answer is read as it was written."""
     plain = answer.to_dict()
     assert type(answer).parse(json.loads(json.dumps(plain, allow_nan=False))).to_dict() == plain
 
