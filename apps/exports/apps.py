@@ -7,6 +7,6 @@ class ExportsConfig(AppConfig):
     verbose_name = "Exports"
 
     def ready(self) -> None:
-        from apps.exports.signals import connect
+        from apps.exports.notices import connect
 
         connect()

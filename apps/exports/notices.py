@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
+from apps.admission.decisions import admission_applied
 from apps.admission.models import AdmissionRequest
 from apps.core.clock import shared_now
 from apps.core.deliveries import Channel, Courier, send_soon
@@ -20,10 +21,19 @@ from apps.exports.services import admission_export
 from apps.reports.deliveries import webhook_secret
 from apps.reports.models import Webhook
 
-__all__ = ["decision_deliveries_send_due", "decision_notices_purge", "decision_notify", "send_webhook"]
+__all__ = ["connect", "decision_deliveries_send_due", "decision_notices_purge", "decision_notify", "send_webhook"]
 
-_RETENTION = timedelta(days=90)
 _log = logging.getLogger(__name__)
+_RETENTION = timedelta(days=90)
+
+
+def connect() -> None:
+    """Called once, when the app is ready: whoever applies a decision need not know its notices."""
+    admission_applied.connect(_applied, dispatch_uid="exports.notify")
+
+
+def _applied(sender: Any, *, request: AdmissionRequest, **_: Any) -> None:
+    decision_notify(request)
 
 
 def decision_notify(request: AdmissionRequest) -> bool:

@@ -7,6 +7,6 @@ class IncidentsConfig(AppConfig):
     verbose_name = "Incidents"
 
     def ready(self) -> None:
-        from apps.incidents.signals import connect
+        from apps.incidents.refresh import connect
 
         connect()

@@ -19,6 +19,7 @@ from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.estimates.choices import DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus
+from apps.estimates.objectives import objectives_judged
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
@@ -28,7 +29,8 @@ from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED
 
-__all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "incidents_refresh", "late_statuses"]
+__all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "connect", "incidents_refresh", "late_statuses"]
+
 
 CLEAR_S = 300.0  #: a query is well for so long before it leaves
 MOVE_S = 120.0  #: another cause is named for so long before it is believed
@@ -37,6 +39,15 @@ REOPEN_S = 900.0  #: a cause that comes back within this time opens its incident
 _UNCERTAIN = (MeasurementLack.STALE, MeasurementLack.FEW, MeasurementLack.DISTURBED)
 _RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.UNKNOWN: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
 _Key = tuple[str, str]
+
+
+def connect() -> None:
+    """Called once, when the app is ready: incidents follow whenever objectives were judged."""
+    objectives_judged.connect(_judged, dispatch_uid="incidents.refresh")
+
+
+def _judged(sender: Any, *, cluster: Cluster, now: datetime, **_: Any) -> None:
+    incidents_refresh(cluster, now=now)
 
 
 def cause_key(status: ObjectiveStatus) -> _Key:

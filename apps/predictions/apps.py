@@ -7,6 +7,6 @@ class PredictionsConfig(AppConfig):
     verbose_name = "Predictions"
 
     def ready(self) -> None:
-        from apps.predictions.signals import connect
+        from apps.predictions.fine_tunings import connect
 
         connect()

@@ -15,7 +15,7 @@ from apps.core.errors import Conflict, Impossible
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter
-from apps.jobs.services import job_submit
+from apps.jobs.services import job_submit, on_unanswered
 from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState
 from apps.predictions.ensembles import ensemble_of, model_in_force, next_number
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution
@@ -37,7 +37,7 @@ from engine.costream.weights import ModelCard, pack_weights
 from engine.errors import DocumentError
 from engine.words import counted
 
-__all__ = ["fine_tune_model", "fine_tuning_obstacle", "fine_tuning_request", "observations_of"]
+__all__ = ["connect", "fine_tune_model", "fine_tuning_obstacle", "fine_tuning_request", "observations_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -204,3 +204,18 @@ def _store(run: FineTuning, tuned: _Tuned) -> JobOutcome:
     predictions_announce(cluster)
     facts: dict[str, Any] = {"state": run.state, "model": version.pk, "message": run.message}
     return JobOutcome(facts, f"/c/{cluster.slug}/accuracy/model/", f"/api/v1/fine-tunings/{run.pk}")
+
+
+def connect() -> None:
+    """Called once, when the app is ready: a fine-tuning whose job ends without an answer fails with it."""
+    on_unanswered(JobKind.FINE_TUNING, _end_fine_tuning)
+
+
+def _end_fine_tuning(job: Job) -> None:
+    run = FineTuning.objects.select_related("cluster").filter(pk=job.params["fine_tuning"]).first()
+    if run is None or run.state != FineTuningState.RUNNING:
+        return
+    run.state = FineTuningState.FAILED
+    run.message = str((job.error or {}).get("message", "The job was cancelled."))[:500]
+    run.save(update_fields=["state", "message"])
+    predictions_announce(run.cluster)

@@ -9,6 +9,6 @@ class ReportsConfig(AppConfig):
     verbose_name = "Reports"
 
     def ready(self) -> None:
-        from apps.reports.signals import connect
+        from apps.reports.lifecycle import connect
 
         connect()

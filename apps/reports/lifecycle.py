@@ -16,12 +16,13 @@ from apps.core.clock import shared_now
 from apps.core.deliveries import Channel, send_soon
 from apps.core.errors import Conflict
 from apps.core.events import announce
-from apps.jobs.models import JobKind
-from apps.jobs.services import job_submit
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_submit, on_unanswered
 from apps.reports.choices import FORMATS, ReportState, Trigger
 from apps.reports.models import Delivery, Report, ReportDefinition
 
 __all__ = [
+    "connect",
     "report_delete",
     "report_download",
     "report_facts",
@@ -32,6 +33,8 @@ __all__ = [
     "report_request",
     "report_store",
 ]
+
+_CANCELLED = {"code": "cancelled", "message": "Its job was cancelled.", "faults": []}
 
 
 @transaction.atomic
@@ -154,3 +157,16 @@ def report_download(report: Report, form: str) -> HttpResponse:
         raise Conflict(f"The report is {report.get_state_display().lower()}; it has no files.")
     headers = {"Content-Disposition": f'attachment; filename="{report_file_name(report, form)}"'}
     return HttpResponse(data, content_type=FORMATS[form][0], headers=headers)
+
+
+def connect() -> None:
+    """Called once, when the app is ready: a report whose job ends without one fails with it."""
+    on_unanswered(JobKind.REPORT, _end_report)
+
+
+def _end_report(job: Job) -> None:
+    error = job.error if job.state == JobState.FAILED else _CANCELLED
+    writing = Report.objects.filter(pk=job.params["report"], state=ReportState.WRITING)
+    if writing.update(state=ReportState.FAILED, error=error):
+        announce(f"report:{job.params['report']}")
+        announce("reports")

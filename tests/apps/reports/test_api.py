@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from apps.reports.api import DeliverySerializer
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery, Report, ReportDefinition
-from apps.reports.serializers import DeliverySerializer
 
 pytestmark = pytest.mark.django_db
 
