@@ -32,9 +32,9 @@ from apps.queries.snapshots.cluster import (
     cluster_snapshot,
     snapshot_changes,
 )
-from engine.admission.candidate import read_candidate
 from engine.admission.changes import read_changes
 from engine.costream.record import PredictionRecord
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, PRIORITY, SOURCE
 from engine.errors import EngineError

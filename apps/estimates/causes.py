@@ -13,6 +13,7 @@ from apps.telemetry.choices import AgentKind
 from apps.telemetry.ingest.epochs import RecordedEpochs, recorded_epochs
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import SILENT_S, idle_collectors, stream_state
+from engine.estimation.waits.summary import WaitTerm, main_wait
 from engine.measurement.causes import (
     MAIN_WAIT,
     AgentReport,
@@ -22,7 +23,6 @@ from engine.measurement.causes import (
     busy_server_cause,
     lateness_causes,
 )
-from engine.waits.summary import WaitTerm, main_wait
 
 __all__ = ["ChainReports", "estimate_causes", "is_busy", "measured_causes"]
 

@@ -19,11 +19,11 @@ from apps.queries.arrivals.services import arrivals_replace
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from engine.arrays import FloatArray
+from engine.estimation.noise.dispersion import MEASURED_FINELY
 from engine.measurement.changes import MeasuredChange, arrivals_differ, arrivals_moved, dispersion_differs
 from engine.measurement.places import STREAM
 from engine.measurement.statistics import MIN_SUBINTERVALS
 from engine.measurement.variation import ScaleDispersion, measure_arrivals
-from engine.noise.dispersion import MEASURED_FINELY
 
 __all__ = ["ArrivalsNews", "arrivals_compared", "arrivals_news", "arrivals_store", "without_gaps"]
 

@@ -22,7 +22,6 @@ from apps.queries.models import Placement, QueryVersion
 from apps.queries.selectors import version_never_ran
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
 from apps.queries.snapshots.elements import operator_id
-from engine.admission.candidate import Candidate, read_candidate
 from engine.costream.first_placement import (
     FirstPlacement,
     PlacementPredictor,
@@ -31,6 +30,7 @@ from engine.costream.first_placement import (
     pins_of,
     predict_placement,
 )
+from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Discriminator
 
-from engine.admission.candidate import Candidate
+from engine.document.candidate import Candidate
 from engine.document.deployment import Deployment, Replica
 from engine.document.tables import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words

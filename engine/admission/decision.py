@@ -7,7 +7,6 @@ from typing import Any
 
 from engine.admission.alternatives import find_alternatives, verdict_of
 from engine.admission.answer import AdmissionDecision, Alternative, DecisionCurves, Reason, ReasonSubject, Robustness
-from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, moves_in, read_changes
 from engine.admission.curves import decision_curves
 from engine.admission.evaluation import (
@@ -29,6 +28,7 @@ from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.costream.record import PredictionRecord
+from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration

@@ -21,13 +21,13 @@ from engine.document.policies import PolicyGap
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
+from engine.estimation.noise.dispersion import MEASURED_FINELY
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import Bottleneck, QueryReport
+from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
-from engine.noise.dispersion import MEASURED_FINELY
-from engine.waits.summary import WaitTerm
 
 __all__ = [
     "CURVE_POINTS",

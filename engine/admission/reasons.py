@@ -12,10 +12,10 @@ from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
 from engine.estimation.reports import Bottleneck
+from engine.estimation.waits.windows import sources_above
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
-from engine.waits.windows import sources_above
 from engine.words import (
     counted,
     duration_words,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from engine.admission.candidate import Candidate
 from engine.admission.changes import (
     Change,
     NewNode,
@@ -22,6 +21,7 @@ from engine.arrays import FloatArray, frozen_array
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.costream.record import PredictionRecord
 from engine.document.backlog import with_new_readers
+from engine.document.candidate import Candidate
 from engine.document.deployment import (
     Deployment,
     Node,

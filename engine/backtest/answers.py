@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, ObjectiveChange, OperatorMove, RateChange
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.backtest.period import RecordedPeriod, RecordedRequest
 from engine.backtest.policy import ReplayPolicy
+from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import EngineError, InfeasibleError
 

@@ -16,10 +16,10 @@ from engine.document.memory import memory_document
 from engine.estimation.bounds import bounds_document, visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.mace import Mace, mace
+from engine.estimation.noise.realisation import realise
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
-from engine.noise.realisation import realise
-from engine.waits.estimate import query_waits
+from engine.estimation.waits.estimate import query_waits
 
 __all__ = ["Alarm", "Estimate", "command", "estimate"]
 

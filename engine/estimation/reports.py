@@ -19,11 +19,11 @@ from engine.estimation.catch_up import catch_up_of
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
+from engine.estimation.noise.summary import LEVEL, LatencySample, RealisedQuery
 from engine.estimation.overload import LastingOverload, lasting_overloads, standing_within
 from engine.estimation.probes import ProbedDeployment
+from engine.estimation.waits.summary import NO_WAITS, QueryWaits
 from engine.latency_state import KNOWN, UNKNOWN, CatchUp, LatencyStanding, objective_state
-from engine.noise.summary import LEVEL, LatencySample, RealisedQuery
-from engine.waits.summary import NO_WAITS, QueryWaits
 from engine.words import listed
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]

@@ -16,12 +16,12 @@ from engine.document.deployment import Deployment
 from engine.document.elements import THESE, Input
 from engine.document.policies import PolicyGap
 from engine.estimation.flow import Flow
+from engine.estimation.noise.dispersion import OU_MEAN_VARIANCE, cost_noise
+from engine.estimation.noise.realisation import realise
+from engine.estimation.noise.summary import RealisedQuery, model_error
 from engine.estimation.query_flow import flow_queries
-from engine.noise.dispersion import OU_MEAN_VARIANCE, cost_noise
-from engine.noise.realisation import realise
-from engine.noise.summary import RealisedQuery, model_error
-from engine.waits.estimate import query_waits, with_waits
-from engine.waits.summary import NO_WAITS
+from engine.estimation.waits.estimate import query_waits, with_waits
+from engine.estimation.waits.summary import NO_WAITS
 
 __all__ = ["LatencyTable", "RealisedLatency", "ScaledWalk", "walk_scaled"]
 

@@ -20,10 +20,10 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.policies import PolicyGap
+from engine.estimation.noise.summary import RealisedQuery
 from engine.estimation.query_flow import flow_queries
 from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
-from engine.noise.summary import RealisedQuery
 from engine.placement.problem import BoolArray
 
 __all__ = ["WALKS", "ObjectiveViolation", "QueryOutlook", "Violations", "scaled_deployment", "violations"]

@@ -18,8 +18,8 @@ import numpy as np
 from pydantic import computed_field
 
 from engine.arrays import FloatArray
+from engine.estimation.waits.summary import QueryWaits, independent_waits
 from engine.records import Record
-from engine.waits.summary import QueryWaits, independent_waits
 
 if TYPE_CHECKING:  # it loads numba, which readers of estimates do without
     from engine.estimation.mace import Mace

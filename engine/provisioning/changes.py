@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.admission.candidate import read_candidate
 from engine.arrays import frozen_array
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
 from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words

@@ -6,14 +6,14 @@ from collections.abc import Collection
 
 from engine.document.elements import Objective
 from engine.document.policies import PolicyGap
+from engine.estimation.noise.realisation import realise
+from engine.estimation.noise.summary import RealisedQuery, RealisedStatistic
 from engine.estimation.query_flow import FlowedQueries
 from engine.estimation.reports import QueryReport
+from engine.estimation.waits.estimate import query_waits, with_waits
+from engine.estimation.waits.summary import NO_WAITS
 from engine.latency_state import LatencyStanding
-from engine.noise.realisation import realise
-from engine.noise.summary import RealisedQuery, RealisedStatistic
 from engine.provisioning.answers.objectives import RealisedObjective
-from engine.waits.estimate import query_waits, with_waits
-from engine.waits.summary import NO_WAITS
 
 __all__ = ["objective_of_report", "realised_objectives"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
-from engine.noise.dispersion import input_costs
+from engine.estimation.noise.dispersion import input_costs
 from engine.simulation.layout import work_of
 from engine.simulation.results import Simulation, nearest_rank
 from engine.simulation.run import SimulationSettings, simulate

@@ -9,9 +9,9 @@ import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.document.elements import WINDOW_END, Operator
+from engine.estimation.waits.holds import BUFFER_BYTES
+from engine.estimation.waits.windows import closes, is_event_time, sources_above, watermark_delays
 from engine.simulation.rows import BATCH, BATCHED, BUFFER, CLOCK, COUNT, HOLD, WATERMARK, Rows
-from engine.waits.holds import BUFFER_BYTES
-from engine.waits.windows import closes, is_event_time, sources_above, watermark_delays
 
 __all__ = ["HoldLayout", "OperatorHolds", "lay_out_holds"]
 

@@ -14,13 +14,13 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, Fault, OptionError
 from engine.estimation.backlog import lead_of, lead_work
+from engine.estimation.waits.windows import sources_above
 from engine.simulation.kernel import DONE, FULL, advance
 from engine.simulation.layout import InputWork, SimulationLayout, capacities, lay_out, work_of
 from engine.simulation.queues import POLICIES, STIMULUS, SimulationPolicy, heap_put
 from engine.simulation.results import Simulation, summarise
 from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, SimulationWorld
 from engine.simulation.service import child_id
-from engine.waits.windows import sources_above
 from engine.workload import event_times, whole_counts
 
 __all__ = ["MAX_EVENTS", "OPTIONS", "SimulationSettings", "TooLargeError", "command", "settings_of", "simulate"]

@@ -23,7 +23,7 @@ from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.estimation.flow import flow
 from engine.estimation.loads import sink_events
-from engine.noise.realisation import realise
+from engine.estimation.noise.realisation import realise
 from engine.plans.jackknife import Z, jackknife, standard_error
 from lab.benchmarks.honesty_systems import (
     CLASSES,

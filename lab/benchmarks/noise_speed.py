@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
-from engine.noise.realisation import realise
+from engine.estimation.noise.realisation import realise
 from lab.benchmarks.machine import machine
 
 __all__ = ["main"]

@@ -23,10 +23,10 @@ from engine.document.deployment import Deployment, Objective
 from engine.estimation import estimate
 from engine.estimation.flow import Flow
 from engine.estimation.loads import sink_events
+from engine.estimation.noise.summary import Realisation, RealisedQuery, RealisedStatistic
 from engine.forecasts import realised_latency
 from engine.forecasts.forecast import SourceHistory
 from engine.forecasts.outlook import outlook
-from engine.noise.summary import Realisation, RealisedQuery, RealisedStatistic
 from engine.provisioning import objectives
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix

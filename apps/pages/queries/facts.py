@@ -31,7 +31,7 @@ from apps.queries.selectors import queries_never_run, version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
-from engine.waits.summary import WaitTerm, main_wait
+from engine.estimation.waits.summary import WaitTerm, main_wait
 from engine.words import counted, duration_words, server_words, statistic_text, statistic_words
 
 __all__ = ["QueryDetail", "VersionChange", "version_difference"]

@@ -24,7 +24,7 @@ from apps.queries.arrivals.tables import Inspection, TraceReading, inspect_table
 from apps.queries.arrivals.times import iso_utc, parser_of, zone_of
 from engine.arrays import FloatArray
 from engine.document.tables import MAX_DISPERSION
-from engine.noise.dispersion import dispersion
+from engine.estimation.noise.dispersion import dispersion
 
 __all__ = [
     "KEPT_S",

@@ -21,7 +21,7 @@ from apps.queries.models import ArrivalSeries, OperatorInput
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from apps.telemetry.models import LiveQuery
-from engine.noise.dispersion import arrival_noise, cost_noise
+from engine.estimation.noise.dispersion import arrival_noise, cost_noise
 from spark_jobs.statistics.subintervals import epoch_rows, epoch_sums, merge_sums, statistics_rows
 from tests.apps.measurements.frames import NOW, statistics_frame
 from tests.apps.measurements.live import OPERATORS, agent_ids, fingerprints, live_query, make_live_cluster

@@ -17,7 +17,7 @@ from apps.queries.selectors import version_numbered
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_of, statistics_update
 from engine.document.elements import Batch, Input
-from engine.noise.dispersion import cost_noise
+from engine.estimation.noise.dispersion import cost_noise
 from tests.apps.domain import BODY, fault_paths, make_arrivals, make_cluster, make_query, start
 
 pytestmark = pytest.mark.django_db

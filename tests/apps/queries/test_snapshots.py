@@ -18,7 +18,7 @@ from apps.queries.lifecycle import placement_move, query_stop
 from apps.queries.models import OperatorInput
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot, snapshot_changes
 from apps.queries.statistics import statistics_update
-from engine.admission.candidate import parse_candidate
+from engine.document.candidate import parse_candidate
 from engine.document.deployment import Deployment
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
 from tests.apps.recordings import recorded

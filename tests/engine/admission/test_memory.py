@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from engine.admission.answer import AdmissionDecision
-from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node
 

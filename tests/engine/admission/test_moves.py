@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from engine.admission.candidate import read_candidate
 from engine.admission.changes import ObjectiveChange, RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.errors import InfeasibleError
 from engine.placement.extension import extend_placement

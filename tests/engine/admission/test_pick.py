@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from engine.admission.answer import AdmissionDecision, own_effect
-from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.costream.first_placement import (
     FirstPlacement,
@@ -15,6 +14,7 @@ from engine.costream.first_placement import (
     pins_of,
 )
 from engine.costream.record import PredictionRecord
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble

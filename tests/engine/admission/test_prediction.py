@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from engine.admission.answer import AdmissionDecision
-from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from engine.costream.record import PredictionRecord
+from engine.document.candidate import read_candidate
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.test_first_placement import candidate, running

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.admission import evaluation
-from engine.admission.candidate import read_candidate
 from engine.admission.changes import RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
@@ -18,6 +17,7 @@ from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import gallop, largest
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.placement.greedy import place

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.admission.candidate import read_candidate
 from engine.costream import hosts
 from engine.costream.documents import read_trace
 from engine.costream.first_placement import (
@@ -19,6 +18,7 @@ from engine.costream.first_placement import (
     predict_placement,
 )
 from engine.costream.hosts import busiest_rates, free_hosts
+from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.document.elements import Source
 from tests.engine.costream.anchors import anchor_ensemble

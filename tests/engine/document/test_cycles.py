@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.costream.first_placement import PlacementPredictor, PlacementQuestion, find_first_placement
 from engine.costream.graph import REFERENCE_CORE_CPS
 from engine.costream.hosts import free_hosts
+from engine.document.candidate import read_candidate
 from engine.document.cycles import REFERENCE_CYCLES_PER_NS
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError

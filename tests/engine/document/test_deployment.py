@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from engine.admission.candidate import parse_candidate
+from engine.document.candidate import parse_candidate
 from engine.document.deployment import Deployment, Replica, json_schema
 from engine.errors import DocumentError
 from tests.engine.samples import chain, deployment, entry, figure3, operator

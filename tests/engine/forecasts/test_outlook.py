@@ -13,6 +13,8 @@ from engine.errors import InfeasibleError, OptionError
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
 from engine.estimation.mace import mace
+from engine.estimation.noise.realisation import realise
+from engine.estimation.noise.summary import RealisedStatistic
 from engine.forecasts.forecast import SourceHistory
 from engine.forecasts.outlook import outlook
 from engine.forecasts.probability import probability, resample_statistics
@@ -20,8 +22,6 @@ from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, Sca
 from engine.forecasts.regret import least_regret
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.forecasts.violations import violations
-from engine.noise.realisation import realise
-from engine.noise.summary import RealisedStatistic
 from tests.engine.forecasts.test_forecast import load
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from engine.arrays import FloatArray
 from engine.document.elements import Input, Source
+from engine.estimation.noise.dispersion import arrival_noise, cost_noise
 from engine.measurement.places import PlaceWindow
 from engine.measurement.variation import (
     ARRIVAL_STEPS_S,
@@ -29,7 +30,6 @@ from engine.measurement.variation import (
     measure_events,
     pair_sums,
 )
-from engine.noise.dispersion import arrival_noise, cost_noise
 
 POLL_S = 0.1
 

@@ -19,7 +19,7 @@ from engine.estimation.estimate import estimate
 from engine.estimation.flow import flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
-from engine.noise.realisation import realise
+from engine.estimation.noise.realisation import realise
 from engine.placement.greedy import place
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.combinations import MixCombinations, read_types

@@ -8,8 +8,16 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.compiler import linked
-from engine.noise.singles import HALF, OF_PARTS, ONE, STREAMS, ZERO, copy_singles, exp_single, places
-from engine.noise.tables import BINS, BINS_PER_OCTAVE, PartTable, RandomPools, RouteBlock, StageTable, WalkFigures
+from engine.estimation.noise.singles import HALF, OF_PARTS, ONE, STREAMS, ZERO, copy_singles, exp_single, places
+from engine.estimation.noise.tables import (
+    BINS,
+    BINS_PER_OCTAVE,
+    PartTable,
+    RandomPools,
+    RouteBlock,
+    StageTable,
+    WalkFigures,
+)
 
 __all__ = ["add_part", "compare_with_flow"]
 

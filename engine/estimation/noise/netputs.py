@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.compiler import compiled, linked, source_stamp, spliced
-from engine.noise.singles import (
+from engine.estimation.noise.singles import (
     HALF,
     OF_COUNTS,
     OF_RATES,
@@ -24,7 +24,7 @@ from engine.noise.singles import (
     place_of,
     places,
 )
-from engine.noise.tables import (
+from engine.estimation.noise.tables import (
     KNOTS,
     CoarseArrivals,
     RandomPools,

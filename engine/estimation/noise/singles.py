@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.compiler import spliced
-from engine.noise.tables import POOL, SingleArray
+from engine.estimation.noise.tables import POOL, SingleArray
 
 __all__ = [
     "HALF",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.noise.summary import RealisedStatistic
-from engine.waits.margins import BatchVariation, PhaseWaits, WaitMargin, WaitMargins
-from tests.engine.waits.systems import TUMBLING, deployment, operator, waits_of
+from engine.estimation.noise.summary import RealisedStatistic
+from engine.estimation.waits.margins import BatchVariation, PhaseWaits, WaitMargin, WaitMargins
+from tests.engine.estimation.waits.systems import TUMBLING, deployment, operator, waits_of
 
 EVENLY = np.linspace(0.0, 10.0, 512)
 

@@ -10,8 +10,8 @@ import pytest
 
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
-from engine.noise.realisation import realise
-from engine.noise.summary import RealisedQuery
+from engine.estimation.noise.realisation import realise
+from engine.estimation.noise.summary import RealisedQuery
 from tests.engine.samples import deployment, entry, operator
 
 WIDTH, SLICES = 0.25, 4800

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.compiler import compiled, linked, source_stamp, spliced
-from engine.noise.figures import add_part, compare_with_flow
-from engine.noise.netputs import draw_netputs, smooth_counts
-from engine.noise.singles import HALF, OF_BRIDGES, STREAMS, ZERO, copy_singles, place_of
-from engine.noise.tables import (
+from engine.estimation.noise.figures import add_part, compare_with_flow
+from engine.estimation.noise.netputs import draw_netputs, smooth_counts
+from engine.estimation.noise.singles import HALF, OF_BRIDGES, STREAMS, ZERO, copy_singles, place_of
+from engine.estimation.noise.tables import (
     BINS,
     CoarseArrivals,
     PartTable,

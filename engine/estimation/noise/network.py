@@ -17,8 +17,8 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads
-from engine.noise.dispersion import CostNoise
-from engine.noise.streams import SAMPLE, named_rng, spread_draws, spread_normals
+from engine.estimation.noise.dispersion import CostNoise
+from engine.estimation.noise.streams import SAMPLE, named_rng, spread_draws, spread_normals
 
 __all__ = ["InputDraws", "Network", "Route", "Stage", "Work", "input_draws", "network_of"]
 

@@ -15,10 +15,10 @@ import pytest
 from engine.document.deployment import Deployment
 from engine.document.elements import Batch, Input
 from engine.estimation.flow import flow
-from engine.noise.dispersion import cost_noise, dispersion, dispersion_below_grid, largest_service
-from engine.noise.path_kernel import noiseless_stage
-from engine.noise.realisation import realise
-from engine.noise.summary import RealisedQuery
+from engine.estimation.noise.dispersion import cost_noise, dispersion, dispersion_below_grid, largest_service
+from engine.estimation.noise.path_kernel import noiseless_stage
+from engine.estimation.noise.realisation import realise
+from engine.estimation.noise.summary import RealisedQuery
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = Path(os.environ.get("SLUICE_CASES") or ROOT.parent / "shared" / "cases") / "uncertainty"

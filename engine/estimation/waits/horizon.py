@@ -7,8 +7,8 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads
-from engine.waits.batches import BatchSchedule, ServerWork, batch_schedule
-from engine.waits.clocks import EventClock
+from engine.estimation.waits.batches import BatchSchedule, ServerWork, batch_schedule
+from engine.estimation.waits.clocks import EventClock
 
 __all__ = ["Horizon"]
 

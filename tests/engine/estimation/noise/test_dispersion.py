@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.document.elements import Batch, Input, Source
-from engine.noise.dispersion import (
+from engine.estimation.noise.dispersion import (
     OU_MEAN_VARIANCE,
     ArrivalNoise,
     arrival_noise,

@@ -10,9 +10,9 @@ from typing import Any
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
+from engine.estimation.waits.estimate import query_waits
+from engine.estimation.waits.summary import QueryWaits
 from engine.simulation import SimulationSettings, simulate
-from engine.waits.estimate import query_waits
-from engine.waits.summary import QueryWaits
 
 TUMBLING = {"policy": "time", "type": "tumbling", "size": 10.0}
 DATA = Path(__file__).parent / "data"

@@ -12,10 +12,10 @@ from engine.arrays import FloatArray, event_quantiles, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_words
 from engine.estimation.flow import Flow
-from engine.noise.dispersion import largest_service
-from engine.noise.plan import WalkPlan
-from engine.noise.streams import named_rng, spread_chances
-from engine.noise.summary import (
+from engine.estimation.noise.dispersion import largest_service
+from engine.estimation.noise.plan import WalkPlan
+from engine.estimation.noise.streams import named_rng, spread_chances
+from engine.estimation.noise.summary import (
     LEVEL,
     LatencySample,
     Realisation,
@@ -24,7 +24,7 @@ from engine.noise.summary import (
     histogram_quantiles,
     summarise_paths,
 )
-from engine.noise.tables import BINS, BINS_PER_OCTAVE, PartTable, SingleArray, WalkFigures
+from engine.estimation.noise.tables import BINS, BINS_PER_OCTAVE, PartTable, SingleArray, WalkFigures
 
 __all__ = ["PATHS", "realise"]
 

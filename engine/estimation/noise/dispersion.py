@@ -12,7 +12,7 @@ import numpy.typing as npt
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE, Batch, Input, Source
-from engine.noise.streams import SAMPLE, spread_chances, spread_draws
+from engine.estimation.noise.streams import SAMPLE, spread_chances, spread_draws
 
 __all__ = [
     "MEASURED_FINELY",

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.waits.batches import BatchSchedule
-from engine.waits.clocks import next_boundary
-from engine.waits.horizon import Horizon
+from engine.estimation.waits.batches import BatchSchedule
+from engine.estimation.waits.clocks import next_boundary
+from engine.estimation.waits.horizon import Horizon
 
 __all__ = [
     "BUFFER_BYTES",

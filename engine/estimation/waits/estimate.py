@@ -12,9 +12,9 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator
 from engine.estimation.loads import Loads, loads_of
-from engine.noise.summary import RealisedQuery
-from engine.waits.clocks import common_period
-from engine.waits.holds import (
+from engine.estimation.noise.summary import RealisedQuery
+from engine.estimation.waits.clocks import common_period
+from engine.estimation.waits.holds import (
     BatchedHold,
     BatchHold,
     BufferHold,
@@ -24,11 +24,11 @@ from engine.waits.holds import (
     WatermarkHold,
     WindowHold,
 )
-from engine.waits.horizon import Horizon
-from engine.waits.margins import BatchVariation, PhaseWaits, WaitMargins
-from engine.waits.summary import QueryWaits, WaitTerm
-from engine.waits.ways import Way, WayFinder
-from engine.waits.windows import closes, is_event_time
+from engine.estimation.waits.horizon import Horizon
+from engine.estimation.waits.margins import BatchVariation, PhaseWaits, WaitMargins
+from engine.estimation.waits.summary import QueryWaits, WaitTerm
+from engine.estimation.waits.ways import Way, WayFinder
+from engine.estimation.waits.windows import closes, is_event_time
 from engine.words import listed, server_words
 
 __all__ = ["has_holds", "query_waits", "with_waits"]

@@ -16,7 +16,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.estimation.reports import QueryReport
-from tests.engine.waits.systems import case_of, simulated
+from tests.engine.estimation.waits.systems import case_of, simulated
 
 RUNS = 12
 HELD = 10  # of the runs: an interval that holds 90 % holds fewer once in nine draws

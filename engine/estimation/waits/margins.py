@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.noise.summary import LEVEL, RealisedStatistic
+from engine.estimation.noise.summary import LEVEL, RealisedStatistic
 
 __all__ = ["BatchVariation", "PhaseWaits", "WaitMargin", "WaitMargins"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray, event_mean, event_quantile
-from engine.noise.summary import LatencySample, RealisedQuery
-from engine.waits.margins import WaitMargin, WaitMargins
+from engine.estimation.noise.summary import LatencySample, RealisedQuery
+from engine.estimation.waits.margins import WaitMargin, WaitMargins
 
 __all__ = ["NO_WAITS", "QueryWaits", "WaitTerm", "independent_waits", "main_wait"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.noise.streams import SAMPLE, named_rng, spread_draws
+from engine.estimation.noise.streams import SAMPLE, named_rng, spread_draws
 
 
 def test_spread_draws_have_the_quantiles_of_all() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.noise.summary import histogram_quantiles, summarise_paths
+from engine.estimation.noise.summary import histogram_quantiles, summarise_paths
 
 
 def test_equal_paths_leave_the_error_of_flow() -> None:

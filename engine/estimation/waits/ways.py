@@ -12,9 +12,9 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import WINDOW_END, Operator, Window
 from engine.estimation.loads import Loads
-from engine.noise.dispersion import input_costs, thinning_variance
-from engine.noise.network import linear_statistics
-from engine.waits.holds import (
+from engine.estimation.noise.dispersion import input_costs, thinning_variance
+from engine.estimation.noise.network import linear_statistics
+from engine.estimation.waits.holds import (
     BatchHold,
     BufferHold,
     BurstHold,
@@ -25,7 +25,7 @@ from engine.waits.holds import (
     WatermarkHold,
     WindowHold,
 )
-from engine.waits.windows import closes, sources_above, watermark_delays
+from engine.estimation.waits.windows import closes, sources_above, watermark_delays
 
 __all__ = ["Way", "WayFinder"]
 

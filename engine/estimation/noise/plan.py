@@ -16,12 +16,12 @@ from engine.document.elements import THESE
 from engine.estimation.backlog import lead_work
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
-from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, input_costs, thinning_variance
-from engine.noise.netputs import drawn_work
-from engine.noise.network import Work, input_draws, network_of
-from engine.noise.path_kernel import run_walk, stage_shapes
-from engine.noise.streams import name_key, named_rng, spread_normals
-from engine.noise.tables import (
+from engine.estimation.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, input_costs, thinning_variance
+from engine.estimation.noise.netputs import drawn_work
+from engine.estimation.noise.network import Work, input_draws, network_of
+from engine.estimation.noise.path_kernel import run_walk, stage_shapes
+from engine.estimation.noise.streams import name_key, named_rng, spread_normals
+from engine.estimation.noise.tables import (
     KNOTS,
     POOL,
     CoarseArrivals,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.waits.estimate import query_waits
-from tests.engine.waits.systems import TUMBLING, deployment, operator, terms_of, waits_of
+from engine.estimation.waits.estimate import query_waits
+from tests.engine.estimation.waits.systems import TUMBLING, deployment, operator, terms_of, waits_of
 
 SLIDING = {"policy": "time", "type": "sliding", "size": 60.0, "slide": 5.0}
 
