@@ -7,7 +7,7 @@ need no compiler loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, computed_field
@@ -23,6 +23,7 @@ from engine.words import listed, percent_words
 __all__ = [
     "MAX_RISE",
     "AdmissionDecision",
+    "AdmissionFinding",
     "Alternative",
     "DecisionCurves",
     "LostNode",
@@ -48,6 +49,37 @@ class ReasonSubject(Record):
 
 
 @dataclass(frozen=True)
+class AdmissionFinding(Record):
+    """Clauses of a finding: what follows, and why.
+
+    `is_named` tells that the second begins with a name, which keeps its letters.
+    """
+
+    TITLE: ClassVar[str] = "a finding"
+
+    consequence: str
+    cause: str = ""
+    is_named: bool = False
+
+    @property
+    def message(self) -> str:
+        """Both in one sentence, without its full stop."""
+        return f"{self.consequence}: {self.cause}" if self.cause else self.consequence
+
+    @property
+    def explanation(self) -> str:
+        """The cause as a sentence; empty where none is told."""
+        cause = self.cause if self.is_named else f"{self.cause[:1].upper()}{self.cause[1:]}"
+        return f"{cause}." if cause else ""
+
+    def adding(self, words: str) -> AdmissionFinding:
+        """The finding with more words at its end."""
+        if self.cause:
+            return replace(self, cause=f"{self.cause}{words}")
+        return replace(self, consequence=f"{self.consequence}{words}")
+
+
+@dataclass(frozen=True)
 class Reason(Record):
     """One finding.
 
@@ -61,7 +93,7 @@ class Reason(Record):
     code: str
     severity: str
     subject: ReasonSubject
-    message: str
+    finding: AdmissionFinding
     bound: float | None = None
     value: float | None = None
     unit: str = "s"
@@ -69,6 +101,12 @@ class Reason(Record):
     when_p: int | None = None
     when_s: float | None = None
     review: bool = False
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def message(self) -> str:
+        """The finding in one sentence."""
+        return self.finding.message
 
     @property
     def id(self) -> str:
@@ -291,7 +329,7 @@ class AdmissionDecision(Record):
     TITLE: ClassVar[str] = "a decision"
 
     verdict: str
-    headline: str
+    finding: AdmissionFinding
     query: str
     snapshot: str
     reasons: tuple[Reason, ...]
@@ -311,6 +349,12 @@ class AdmissionDecision(Record):
     robustness: Robustness | None = None
     thin: bool = False
     prediction: Annotated[Any, Field(exclude=True)] = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def headline(self) -> str:
+        """The finding that the verdict rests on, in one sentence."""
+        return self.finding.message
 
     def placement_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`, by their names within it."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.admission.alternatives import find_alternatives, verdict_of
-from engine.admission.answer import AdmissionDecision, Alternative, DecisionCurves, Reason, ReasonSubject, Robustness
+from engine.admission.answer import (
+    AdmissionDecision,
+    AdmissionFinding,
+    Alternative,
+    DecisionCurves,
+    Reason,
+    ReasonSubject,
+    Robustness,
+)
 from engine.admission.changes import Change, moves_in, read_changes
 from engine.admission.curves import decision_curves
 from engine.admission.evaluation import (
@@ -130,9 +139,11 @@ def _passed_over(question: CandidateQuestion, pick: PlacementPick) -> list[Reaso
         return []
     name, other = question.candidate.query, pick.passed_over
     nodes = listed(other.scenario.nodes_of(name))
-    why = next((r.message for r in other.reasons if r.severity == "bad" or (r.review and r.code != _UNPROVEN)), "")
-    message = f"On {nodes}, the best place for {name} alone, {why}" if why else f"{name} was not placed on {nodes}"
-    return [Reason("placed_for_others", "info", ReasonSubject("query", name), message, unit="")]
+    against = (r.finding for r in other.reasons if r.severity == "bad" or (r.review and r.code != _UNPROVEN))
+    finding = AdmissionFinding(f"{name} was not placed on {nodes}")
+    if why := next(against, None):
+        finding = replace(why, consequence=f"On {nodes}, the best place for {name} alone, {why.consequence}")
+    return [Reason("placed_for_others", "info", ReasonSubject("query", name), finding, unit="")]
 
 
 _UNPROVEN = "prediction_unproven"
@@ -177,13 +188,13 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         tell(0.8, "How much more it would stand")
         robustness = robustness_of(search)
     thin = robustness is not None and verdict in _GREEN and robustness.margin < question.policy.thin_below
-    headline = _headline(question, verdict, reasons, after, start)
+    finding = _finding(question, verdict, reasons, after, start)
     if unpinned is not None and passes(unpinned.reasons):
-        headline += "; without the nodes asked for it would pass"
+        finding = finding.adding("; without the nodes asked for it would pass")
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
-        headline=f"{headline}; thin, for {_thin_words(robustness)}" if robustness and thin else headline,
+        finding=finding.adding(f"; thin, for {_thin_words(robustness)}") if robustness and thin else finding,
         query=question.candidate.query,
         snapshot=question.running.digest,
         reasons=reasons,
@@ -242,14 +253,20 @@ def _decide_unplaced(
     """Decision where an operator of the candidate fits no node: reject, with a new node as the alternative."""
     name = question.candidate.query
     first = error.faults[0].message if error.faults else error.message
-    reason = Reason("no_place", "bad", ReasonSubject("query", name), f"{name} cannot be placed: {first}", unit="")
+    reason = Reason(
+        "no_place",
+        "bad",
+        ReasonSubject("query", name),
+        AdmissionFinding(f"{name} cannot be placed", first, is_named=True),
+        unit="",
+    )
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
     alternatives = list(find_alternatives(search, (reason,), tell)) if question.policy.choices else []
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict="reject",
-        headline=reason.message,
+        finding=reason.finding,
         query=name,
         snapshot=question.running.digest,
         reasons=(reason,),
@@ -285,12 +302,14 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
     own = unpinned.evaluation.outcomes[name]
     nodes = listed(unpinned.scenario.nodes_of(name))
     if passes(unpinned.reasons):
-        message = f"Without the nodes asked for {name} would pass on {nodes}: {_own_words(own)}"
+        finding = AdmissionFinding(f"Without the nodes asked for {name} would pass on {nodes}", _own_words(own))
     elif free == verdict:
-        message = f"The nodes asked for do not decide: on {nodes} the verdict on {name} would be {free} as well"
+        finding = AdmissionFinding(
+            "The nodes asked for do not decide", f"on {nodes} the verdict on {name} would be {free} as well"
+        )
     else:
-        message = f"Without the nodes asked for the verdict on {name} would be {free}, on {nodes}"
-    return Reason("pinned", "info", ReasonSubject("query", name), message, own.bound_s, own.estimate_s)
+        finding = AdmissionFinding(f"Without the nodes asked for the verdict on {name} would be {free}, on {nodes}")
+    return Reason("pinned", "info", ReasonSubject("query", name), finding, own.bound_s, own.estimate_s)
 
 
 def _own_words(own: QueryOutcome) -> str:
@@ -301,19 +320,19 @@ def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
     may_wait_s = question.candidate.may_wait_s
     allowed = f"it may wait {duration_words(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
     name = question.candidate.query
-    message = f"{name} would pass if it started {duration_words(later_s)} later, but {allowed}"
-    return Reason("cannot_wait", "info", ReasonSubject("query", name), message, may_wait_s, later_s)
+    finding = AdmissionFinding(f"{name} would pass if it started {duration_words(later_s)} later, but {allowed}")
+    return Reason("cannot_wait", "info", ReasonSubject("query", name), finding, may_wait_s, later_s)
 
 
-def _headline(
+def _finding(
     question: CandidateQuestion, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
-) -> str:
-    """Headline: one sentence that states the finding with its numbers."""
+) -> AdmissionFinding:
+    """The finding that the verdict rests on, with its numbers."""
     name = question.candidate.query
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
         wait = duration_words((start.scenario.start_p - 1) * question.running.subinterval_s)
-        return f"{name} would pass if it starts {wait} later: {_own_words(later)}"
+        return AdmissionFinding(f"{name} would pass if it starts {wait} later", _own_words(later))
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}
@@ -321,34 +340,30 @@ def _headline(
         first = bad[0]
         others = [reason.id for reason in bad[1:] if reason.code in rank]
         if not others:
-            return first.message
+            return first.finding
         if len(others) == 1:
-            return f"{first.message}; {others[0]} would miss its own too"
-        return f"{first.message}; {listed(others, len(others))} would miss theirs too"
+            return first.finding.adding(f"; {others[0]} would miss its own too")
+        return first.finding.adding(f"; {listed(others, len(others))} would miss theirs too")
     if verdict == "review":
         # What would reject, were it certain, comes first; what is said of the model's record, last.
-        return min((r for r in reasons if r.review), key=lambda r: _REVIEW_RANK.get(r.code, 3)).message
-    return _passing_headline(name, verdict == "admit_with_changes", after)
+        return min((r for r in reasons if r.review), key=lambda r: _REVIEW_RANK.get(r.code, 3)).finding
+    return _passing_finding(name, verdict == "admit_with_changes", after)
 
 
-def _passing_headline(name: str, changed: bool, after: Evaluation) -> str:
+def _passing_finding(name: str, changed: bool, after: Evaluation) -> AdmissionFinding:
     own = after.outcomes[name]
     statistic, estimate = statistic_words(own.statistic), estimate_words(own)
+    with_changes = " with the changes" if changed else ""
     if own.is_predicted:
-        return f"{name} may run: {prediction_words(own)}"
+        return AdmissionFinding(f"{name} may run", prediction_words(own))
     over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
     if over:
-        may_run = f"{name} may run: its {statistic} would be {estimate}"
-        if changed:
-            may_run = f"{name} may run with the changes: its {statistic} would be {estimate}"
-        if len(over) == 1:
-            return f"{may_run}; {over[0]} misses its objective with or without it"
-        return f"{may_run}; {listed(over)} miss their objective with or without it"
+        misses = f"{over[0]} misses its objective" if len(over) == 1 else f"{listed(over)} miss their objective"
+        cause = f"its {statistic} would be {estimate}; {misses} with or without it"
+        return AdmissionFinding(f"{name} may run{with_changes}", cause)
     if own.bound_s is None:
-        return f"Every objective holds with {name}: its {statistic} would be {estimate}"
-    if changed:
-        return f"Every objective holds with the changes: the {statistic} of {name} would be {estimate}"
-    return f"Every objective holds: the {statistic} of {name} would be {estimate}"
+        return AdmissionFinding(f"Every objective holds with {name}", f"its {statistic} would be {estimate}")
+    return AdmissionFinding(f"Every objective holds{with_changes}", f"the {statistic} of {name} would be {estimate}")
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:

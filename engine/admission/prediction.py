@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.admission.answer import Reason, ReasonSubject
+from engine.admission.answer import AdmissionFinding, Reason, ReasonSubject
 from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
 from engine.admission.reasons import in_order, reasons_of
@@ -93,7 +93,12 @@ def _for_person(
     if any(reason.severity == "bad" and reason.code in _BY_COSTS for reason in reasons):
         measured = _measured_grounds(question, scenario, evaluator)
     softened = [
-        replace(reason, severity="watch", review=True, message=f"{reason.message}; {_ground_words(question, reason)}")
+        replace(
+            reason,
+            severity="watch",
+            review=True,
+            finding=reason.finding.adding(f"; {_ground_words(question, reason)}"),
+        )
         if reason.severity == "bad" and reason.code in _BY_COSTS and not _is_measured(question, after, reason, measured)
         else reason
         for reason in reasons
@@ -102,8 +107,8 @@ def _for_person(
     if not own.is_predicted and softened == list(reasons):
         return reasons  # nothing was told that a record could bear out
     said = prediction_words(own) if own.is_predicted else "its costs are nominal"
-    message = f"{name} never ran: {said}. No prediction decides here yet: {question.record.words}"
-    return (*softened, _reason("prediction_unproven", "watch", name, message, review=True))
+    finding = AdmissionFinding(f"{name} never ran", f"{said}. No prediction decides here yet: {question.record.words}")
+    return (*softened, _reason("prediction_unproven", "watch", name, finding, review=True))
 
 
 def _ground_words(question: CandidateQuestion, reason: Reason) -> str:
@@ -190,38 +195,42 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
     if prediction is None:
         new = [operator.id for operator in question.candidate.operators if operator.never_ran]
         if new:
-            message = (
-                f"{name} never ran and nothing predicts it: {counted(len(new), 'operator')} "
-                f"({listed(new)}) {'has a' if len(new) == 1 else 'have'} nominal {'cost' if len(new) == 1 else 'costs'}"
-            )
-            yield _reason("never_ran", "watch", name, message, review=True)
+            costs = "has a nominal cost" if len(new) == 1 else "have nominal costs"
+            cause = f"{counted(len(new), 'operator')} ({listed(new)}) {costs}"
+            finding = AdmissionFinding(f"{name} never ran and nothing predicts it", cause)
+            yield _reason("never_ran", "watch", name, finding, review=True)
         return
     line = prediction.model["line"].removesuffix(".")
-    yield _reason("never_ran", "info", name, f"{name} never ran; it is predicted, not measured. {line}")
-    yield from (_reason("assumed_hosts", "info", name, text.removesuffix(".")) for text in prediction.assumptions)
+    yield _reason(
+        "never_ran", "info", name, AdmissionFinding(f"{name} never ran; it is predicted, not measured. {line}")
+    )
+    yield from (
+        _reason("assumed_hosts", "info", name, AdmissionFinding(text.removesuffix(".")))
+        for text in prediction.assumptions
+    )
     if prediction.state == "incomplete":
         gaps = [fault.message.removesuffix(".") for fault in prediction.faults]
-        message = f"{name} never ran and cannot be predicted: {gaps[0]}"
+        finding = AdmissionFinding(f"{name} never ran and cannot be predicted", gaps[0], is_named=True)
         if len(gaps) > 1:
-            message += f" ({counted(len(gaps), 'gap')} in all)"
-        yield _reason("prediction_incomplete", "watch", name, message, review=True)
+            finding = finding.adding(f" ({counted(len(gaps), 'gap')} in all)")
+        yield _reason("prediction_incomplete", "watch", name, finding, review=True)
     elif prediction.state == "infeasible":
         detail = prediction.reason.rpartition("feasible: ")[2].removesuffix(".")
         # Every candidate is outside the domain: the votes are no knowledge. Or rules of the model leave no candidate.
         is_unknown = bool(prediction.outside) or not (prediction.blocked or prediction.candidates)
         yield from _outside(question)
         severity = "watch" if is_unknown else "bad"
-        message = f"{name} has no feasible placement: {detail}"
-        yield _reason("predicted_failure", severity, name, message, review=is_unknown)
+        finding = AdmissionFinding(f"{name} has no feasible placement", detail, is_named=True)
+        yield _reason("predicted_failure", severity, name, finding, review=is_unknown)
     else:
         yield from _predicted(question, after.outcomes[name])
         kinds = [c.kind.replace("_", " ") for c in scenario.changes if not isinstance(c, ObjectiveChange)]
         unknown = dict.fromkeys(kinds if question.predictor is None and not _is_told(prediction, scenario) else ())
         if unknown:
-            message = (
-                f"The prediction of {name} does not know of the changes that were asked for: {listed(list(unknown))}"
+            finding = AdmissionFinding(
+                f"The prediction of {name} does not know of the changes that were asked for", listed(list(unknown))
             )
-            yield _reason("changes_unpredicted", "watch", name, message, review=True)
+            yield _reason("changes_unpredicted", "watch", name, finding, review=True)
 
 
 def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reason]:
@@ -231,30 +240,40 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
     yield from _outside(question)
     if not prediction.passes_votes:
         failed = "no results" if not prediction.costs["success"]["holds"] else "that its sources have to wait"
-        message = f"{name} would fail on {listed(list(dict.fromkeys(prediction.placement.values())))}: the majority "
-        yield _reason("predicted_failure", "bad", name, f"{message}predicts {failed}")
+        finding = AdmissionFinding(
+            f"{name} would fail on {listed(list(dict.fromkeys(prediction.placement.values())))}",
+            f"the majority predicts {failed}",
+        )
+        yield _reason("predicted_failure", "bad", name, finding)
     latency = prediction.costs[_LATENCY]["mean"]
     least_s = prediction.fill_s + prediction.floor_s
     if prediction.fill_s > 0.0 and latency < least_s * (1.0 - _ROUNDING):
         texts = seconds_words(latency, least_s)
-        message = (
-            f"What {name} takes beyond filling its windows cannot be told: the model predicts {texts[0]} from end to "
-            f"end, and windows and links alone take {texts[1]}"
+        finding = AdmissionFinding(
+            f"What {name} takes beyond filling its windows cannot be told",
+            f"the model predicts {texts[0]} from end to end, and windows and links alone take {texts[1]}",
         )
-        yield _reason("filling_unpredicted", "watch", name, message, latency, least_s, review=True)
+        yield _reason("filling_unpredicted", "watch", name, finding, latency, least_s, review=True)
     words = prediction_words(own)
     parts = _parts(question, own)
     value, bound = own.high_s, own.bound_s
     if bound is None:
-        yield _reason("predicted", "info", name, f"{name} passes the votes: {words}{parts}", value)
+        yield _reason("predicted", "info", name, AdmissionFinding(f"{name} passes the votes", f"{words}{parts}"), value)
     elif own.state == "breached":
-        message = f"{name} would miss its objective: {words}{parts}"
-        yield _reason("objective_breached", "bad", name, message, own.low_s, bound)
+        finding = AdmissionFinding(f"{name} would miss its objective", f"{words}{parts}")
+        yield _reason("objective_breached", "bad", name, finding, own.low_s, bound)
     elif own.state == "at_risk":
-        message = f"{name} may miss its objective: {words}{parts}"
-        yield _reason("predicted_at_risk", "watch", name, message, value, bound, review=True)
+        finding = AdmissionFinding(f"{name} may miss its objective", f"{words}{parts}")
+        yield _reason("predicted_at_risk", "watch", name, finding, value, bound, review=True)
     else:
-        yield _reason("predicted", "ok", name, f"{name} would keep its objective: {words}{parts}", value, bound)
+        yield _reason(
+            "predicted",
+            "ok",
+            name,
+            AdmissionFinding(f"{name} would keep its objective", f"{words}{parts}"),
+            value,
+            bound,
+        )
 
 
 def _outside(question: CandidateQuestion) -> Iterator[Reason]:
@@ -263,9 +282,11 @@ def _outside(question: CandidateQuestion) -> Iterator[Reason]:
     if prediction is None or not prediction.outside:
         return
     more = len(prediction.outside) - 1
-    message = f"{name} lies outside what the model was trained on: {prediction.outside[0]}"
-    message += f", and {counted(more, 'more finding')}" if more else ""
-    yield _reason("outside_domain", "watch", name, message, review=True)
+    finding = AdmissionFinding(
+        f"{name} lies outside what the model was trained on", prediction.outside[0], is_named=True
+    )
+    finding = finding.adding(f", and {counted(more, 'more finding')}" if more else "")
+    yield _reason("outside_domain", "watch", name, finding, review=True)
 
 
 def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:
@@ -289,10 +310,10 @@ def _reason(
     code: str,
     severity: str,
     name: str,
-    message: str,
+    finding: AdmissionFinding,
     value: float | None = None,
     bound: float | None = None,
     *,
     review: bool = False,
 ) -> Reason:
-    return Reason(code, severity, ReasonSubject("query", name), message, bound, value, review=review)
+    return Reason(code, severity, ReasonSubject("query", name), finding, bound, value, review=review)

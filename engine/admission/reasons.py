@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from engine.admission.answer import Reason, ReasonSubject
+from engine.admission.answer import AdmissionFinding, Reason, ReasonSubject
 from engine.admission.changes import moves_in
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
@@ -141,26 +141,28 @@ def _objectives(
     name = question.candidate.query
     own = after.outcomes[name]
     if own.bound_s is None:
-        message = f"{name} has no objective: only its effect on the others is judged"
-        yield Reason("no_objective", "info", ReasonSubject("query", name), message, value=own.estimate_s)
+        finding = AdmissionFinding(f"{name} has no objective", "only its effect on the others is judged")
+        yield Reason("no_objective", "info", ReasonSubject("query", name), finding, value=own.estimate_s)
     elif own.is_predicted:
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
         yield _breach("objective_breached", own, _own_miss(after, own), question)
     elif own.state == "unknown":
-        message = f"Nothing is known of how late {name} would be: {_standing_words(own)}"
-        yield _query_reason("latency_unknown", "watch", own, message, question, review=True)
+        finding = _standing_finding(f"Nothing is known of how late {name} would be", own)
+        yield _query_reason("latency_unknown", "watch", own, finding, question, review=True)
     elif own.lacks_policy:
         yield _policy_risk("policy_at_risk", own, question)
     elif own.state == "at_risk":
-        message = f"{name} may miss its objective: {_risk_words(own)}"
-        yield _query_reason("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
+        finding = AdmissionFinding(f"{name} may miss its objective", _risk_words(own))
+        yield _query_reason("at_risk", "watch", own, finding, question, review=question.policy.review_at_risk)
     elif own.bound_s < own.resolution_s:
         finest = seconds_words(own.resolution_s)[0]
-        message = f"The objective of {name} is finer than arrivals are counted ({finest}): {_would_be(own)}"
-        yield _query_reason("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
+        finding = AdmissionFinding(
+            f"The objective of {name} is finer than arrivals are counted ({finest})", _would_be(own)
+        )
+        yield _query_reason("under_resolution", "watch", own, finding, question, review=question.policy.review_at_risk)
     if own.standing.is_known and own.standing.words:
-        yield _query_reason("rate_bounded", "info", own, _standing_words(own), question)
+        yield _query_reason("rate_bounded", "info", own, AdmissionFinding(_standing_finding("", own).cause), question)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
         if reason:
@@ -173,37 +175,41 @@ def _neighbour(
     now = after.outcomes[was.query]
     worse_s = now.estimate_s - was.estimate_s
     if now.state == "breached" and (was.state != "breached" or (now.standing.is_endless and _falls_faster(was, now))):
-        message = _neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
-        return _breach("neighbour_breached", now, message, question)
+        finding = _neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
+        return _breach("neighbour_breached", now, finding, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
-        message = f"{was.query} misses its objective already and would get worse: {_increase_words(was, now)}"
-        return _breach("neighbour_breached", now, message, question)
+        finding = AdmissionFinding(
+            f"{was.query} misses its objective already and would get worse", _increase_words(was, now)
+        )
+        return _breach("neighbour_breached", now, finding, question)
     if now.state == "breached" and now.oldest_s > (now.bound_s or 0.0):
         oldest = duration_words(now.oldest_s)
-        message = (
-            f"{was.query} misses its objective already: events have waited for {oldest}, with or without "
-            f"{question.candidate.query}"
+        finding = AdmissionFinding(
+            f"{was.query} misses its objective already",
+            f"events have waited for {oldest}, with or without {question.candidate.query}",
         )
-        return _query_reason("neighbour_already_over", "info", now, message, question)
+        return _query_reason("neighbour_already_over", "info", now, finding, question)
     if now.state == "breached":
         estimate = estimate_words(was)
-        message = f"{was.query} misses its objective already ({estimate}) and stays as it is"
+        finding = AdmissionFinding(f"{was.query} misses its objective already ({estimate}) and stays as it is")
         if worse_s > 0:
             only = seconds_words(worse_s)[0]
-            message = f"{was.query} misses its objective already ({estimate}) and gets worse by only {only}"
-        return _query_reason("neighbour_already_over", "info", now, message, question)
+            finding = AdmissionFinding(
+                f"{was.query} misses its objective already ({estimate}) and gets worse by only {only}"
+            )
+        return _query_reason("neighbour_already_over", "info", now, finding, question)
     if now.state == "unknown":
-        message = f"Nothing is known of how late {was.query} is: {_standing_words(now)}"
-        return _query_reason("neighbour_unknown", "info", now, message, question)
+        finding = _standing_finding(f"Nothing is known of how late {was.query} is", now)
+        return _query_reason("neighbour_unknown", "info", now, finding, question)
     if now.lacks_policy:
         return _policy_risk("neighbour_policy_at_risk", now, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
-        message = f"{was.query} is at risk already: {_risk_words(now)}"
+        finding = AdmissionFinding(f"{was.query} is at risk already", _risk_words(now))
         if news:
-            message = f"{was.query} may miss its objective: {_risk_words(now)}"
+            finding = AdmissionFinding(f"{was.query} may miss its objective", _risk_words(now))
         review = news and question.policy.review_at_risk
-        return _query_reason("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
+        return _query_reason("neighbour_at_risk", "watch" if news else "info", now, finding, question, review=review)
     return None
 
 
@@ -212,22 +218,29 @@ def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
     return (now.standing.growth or 0.0) > (was.standing.growth or 0.0) * (1.0 + _WORSE_SHARE) + _MORE_LOAD
 
 
-def _standing_words(outcome: QueryOutcome) -> str:
-    """Clause on what is known of a query's latency."""
+def _standing_finding(consequence: str, outcome: QueryOutcome) -> AdmissionFinding:
+    """AdmissionFinding that follows from what is known of a query's latency."""
     words = outcome.standing.words.removesuffix(".")
-    return f"{words[:1].lower()}{words[1:]}" if words.startswith(("It ", "No ", "None ")) else words
+    is_named = not words.startswith(("It ", "No ", "None "))
+    return AdmissionFinding(consequence, words if is_named else f"{words[:1].lower()}{words[1:]}", is_named)
 
 
 def _policy_risk(code: str, outcome: QueryOutcome, question: CandidateQuestion) -> Reason:
     """An objective that holds by stimulus time, where another policy is in force: for a person, whatever the rules."""
     assert outcome.gap is not None
     words = outcome.gap.words(outcome.policy_high_s)
-    message = f"{outcome.query} may miss its objective: {_would_be(outcome)}, but {words}"
-    return _query_reason(code, "watch", outcome, message, question, review=True)
+    finding = AdmissionFinding(f"{outcome.query} may miss its objective", f"{_would_be(outcome)}, but {words}")
+    return _query_reason(code, "watch", outcome, finding, question, review=True)
 
 
 def _query_reason(
-    code: str, severity: str, outcome: QueryOutcome, message: str, question: CandidateQuestion, *, review: bool = False
+    code: str,
+    severity: str,
+    outcome: QueryOutcome,
+    finding: AdmissionFinding,
+    question: CandidateQuestion,
+    *,
+    review: bool = False,
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
     bottleneck = outcome.bottleneck
@@ -236,7 +249,7 @@ def _query_reason(
         code,
         severity,
         ReasonSubject("query", outcome.query),
-        message,
+        finding,
         bound=outcome.bound_s,
         value=value,
         where=bottleneck.server if bottleneck else None,
@@ -246,14 +259,14 @@ def _query_reason(
     )
 
 
-def _breach(code: str, outcome: QueryOutcome, message: str, question: CandidateQuestion) -> Reason:
+def _breach(code: str, outcome: QueryOutcome, finding: AdmissionFinding, question: CandidateQuestion) -> Reason:
     """A miss: a person's decision where a model of arrivals alone says so, as long as the objective may hold too."""
-    message += _by_chance(outcome)
+    finding = finding.adding(_by_chance(outcome))
     if outcome.is_certain:
-        return _query_reason(code, "bad", outcome, message, question)
+        return _query_reason(code, "bad", outcome, finding, question)
     low = seconds_words(outcome.low_s or 0.0)[0]
     doubt = f"; as {listed(outcome.assumed_sources)} may come between counts, it may also be {low}"
-    return _query_reason(code, "watch", outcome, message + doubt, question, review=True)
+    return _query_reason(code, "watch", outcome, finding.adding(doubt), question, review=True)
 
 
 def _increase_words(was: QueryOutcome, now: QueryOutcome) -> str:
@@ -289,17 +302,17 @@ def _would_be(outcome: QueryOutcome) -> str:
     return f"its {statistic_words(outcome.statistic)} would be {estimate_words(outcome)}"
 
 
-def _own_miss(after: Evaluation, own: QueryOutcome) -> str:
+def _own_miss(after: Evaluation, own: QueryOutcome) -> AdmissionFinding:
     """The candidate's miss, with the load of the server that makes it late."""
+    missed = f"{own.query} would miss its objective"
     if own.standing.is_endless:
-        return f"{own.query} would miss its objective: {_standing_words(own)}"
+        return _standing_finding(missed, own)
     waits = wait_words(own)
     if own.bottleneck is None or own.wait_s > own.estimate_s - own.wait_s:
-        return f"{own.query} would miss its objective: {_would_be(own)}{waits}"
+        return AdmissionFinding(missed, f"{_would_be(own)}{waits}")
     place, load = _bottleneck_words(after, own.bottleneck)
-    return (
-        f"{own.query} would miss its objective: {_would_be(own)}, "
-        f"because {place} would run at {load} of its capacity at peak{waits}"
+    return AdmissionFinding(
+        missed, f"{_would_be(own)}, because {place} would run at {load} of its capacity at peak{waits}"
     )
 
 
@@ -315,20 +328,18 @@ def wait_words(outcome: QueryOutcome) -> str:
     return f"; {up_to}{listed(said)}"
 
 
-def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: Evaluation) -> str:
+def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: Evaluation) -> AdmissionFinding:
     """A running query's new miss, with the node it shares with the candidate or the load that makes it late."""
     now = after.outcomes[was.query]
-    increase = _increase_words(was, now)
+    missed, increase = f"{was.query} would miss its objective", _increase_words(was, now)
     if now.standing.is_endless:
-        return f"{was.query} would miss its objective: {_standing_words(now)}"
+        return _standing_finding(missed, now)
     if now.bottleneck is None:
-        return f"{was.query} would miss its objective: {increase}{wait_words(now)}"
+        return AdmissionFinding(missed, f"{increase}{wait_words(now)}")
     if now.bottleneck.node in candidate_nodes:
-        return f"{was.query} would miss its objective: {increase}, because both queries use {now.bottleneck.node}"
+        return AdmissionFinding(missed, f"{increase}, because both queries use {now.bottleneck.node}")
     place, load = _bottleneck_words(after, now.bottleneck)
-    return (
-        f"{was.query} would miss its objective: {increase}, because {place} would run at {load} of its capacity at peak"
-    )
+    return AdmissionFinding(missed, f"{increase}, because {place} would run at {load} of its capacity at peak")
 
 
 def _bottleneck_words(after: Evaluation, bottleneck: Bottleneck) -> tuple[str, str]:
@@ -354,23 +365,29 @@ def _overloads(
             kind, subject = "node", scenario.deployment.nodes[server.node].id
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
             was, now, bound = load_words(mean_was, mean, most)
-            message = (
-                f"{where} would be overloaded: its mean load would go from {was} to {now} of its capacity, "
-                f"against {bound}"
+            finding = AdmissionFinding(
+                f"{where} would be overloaded",
+                f"its mean load would go from {was} to {now} of its capacity, against {bound}",
             )
-            yield Reason("node_overloaded", "bad", ReasonSubject(kind, subject), message, most, mean, "share", name)
+            yield Reason("node_overloaded", "bad", ReasonSubject(kind, subject), finding, most, mean, "share", name)
         elif name in after.endless and mean > mean_was * (1.0 + _WORSE_SHARE):
-            message = f"{where} would never catch up: what comes at the end of the horizon is more than it can process"
-            yield Reason("never_catches_up", "bad", ReasonSubject(kind, subject), message, 1.0, peak, "share", name)
+            finding = AdmissionFinding(
+                f"{where} would never catch up", "what comes at the end of the horizon is more than it can process"
+            )
+            yield Reason("never_catches_up", "bad", ReasonSubject(kind, subject), finding, 1.0, peak, "share", name)
         elif after.begin and name in after.growing and mean > mean_was * (1.0 + _WORSE_SHARE):
-            message = f"The backlog of {server_words(name)} would still grow at the end of the horizon: "
-            message += "nothing shows that a later start keeps up"
-            yield Reason("still_growing", "bad", ReasonSubject(kind, subject), message, 1.0, peak, "share", name)
+            finding = AdmissionFinding(
+                f"The backlog of {server_words(name)} would still grow at the end of the horizon",
+                "nothing shows that a later start keeps up",
+            )
+            yield Reason("still_growing", "bad", ReasonSubject(kind, subject), finding, 1.0, peak, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
             was, now, _ = load_words(peak_was, peak, 1.0)
-            message = f"{where} would be over its capacity at peak: its load would go from {was} to {now}"
+            finding = AdmissionFinding(
+                f"{where} would be over its capacity at peak", f"its load would go from {was} to {now}"
+            )
             severity = "bad" if name in late else "info"
-            yield Reason("node_overloaded", severity, ReasonSubject(kind, subject), message, 1.0, peak, "share", name)
+            yield Reason("node_overloaded", severity, ReasonSubject(kind, subject), finding, 1.0, peak, "share", name)
 
 
 def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
@@ -385,8 +402,8 @@ def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
 
 def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
     for operator, node in scenario.altered.items():
-        message = f"{operator} was placed elsewhere: {node} takes nothing new"
-        yield Reason("placement_altered", "watch", ReasonSubject("operator", operator), message, unit="", where=node)
+        finding = AdmissionFinding(f"{operator} was placed elsewhere", f"{node} takes nothing new", is_named=True)
+        yield Reason("placement_altered", "watch", ReasonSubject("operator", operator), finding, unit="", where=node)
 
 
 def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
@@ -396,12 +413,14 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
     assumed = _assumed(operators)
     if assumed:
         of = counted(len(operators), "operator")
-        message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {listed(assumed)}"
+        finding = AdmissionFinding(
+            f"The statistics of {len(assumed)} of {of} are assumed, not measured", listed(assumed), is_named=True
+        )
         yield Reason(
             "assumed_statistics",
             severity,
             ReasonSubject("statistic", question.candidate.query),
-            message,
+            finding,
             0.0,
             float(len(assumed)),
             "operators",
@@ -410,12 +429,12 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
     own = set(_varying(question, after))
     varying = [name for name in after.outcomes[question.candidate.query].assumed_costs if name.split("<-")[0] in own]
     if varying and policy.review_assumed:
-        message = f"How single costs vary is assumed, not measured: {listed(varying)}"
+        finding = AdmissionFinding("How single costs vary is assumed, not measured", listed(varying), is_named=True)
         yield Reason(
             "assumed_costs",
             "watch",
             ReasonSubject("statistic", question.candidate.query),
-            message,
+            finding,
             0.0,
             float(len(varying)),
             "inputs",
@@ -424,14 +443,16 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
     few = _few_events(question)
     if few:
         fewest, name = min(few)
-        message = f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
+        finding = AdmissionFinding(
+            f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
+        )
         if len(few) > 1:
-            message += f" ({len(few)} operators below that)"
+            finding = finding.adding(f" ({len(few)} operators below that)")
         yield Reason(
             "few_events",
             severity,
             ReasonSubject("operator", name),
-            message,
+            finding,
             policy.min_events,
             fewest,
             "events",
@@ -449,17 +470,19 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
         grows = now.held_bytes > before * (1.0 + MEMORY_SLACK)
         if grows:
             sizes = size_words(now.held_bytes), size_words(now.memory_bytes or 0.0)
-            message = f"{node} has too little memory: it would hold {sizes[0]} of state, its memory is {sizes[1]}"
+            finding = AdmissionFinding(
+                f"{node} has too little memory", f"it would hold {sizes[0]} of state, its memory is {sizes[1]}"
+            )
             yield Reason(
-                MEMORY_EXCEEDED, "bad", ReasonSubject("node", node), message, now.memory_bytes, now.held_bytes, "B"
+                MEMORY_EXCEEDED, "bad", ReasonSubject("node", node), finding, now.memory_bytes, now.held_bytes, "B"
             )
         else:
-            message = f"{now.words}, without the candidate"
+            finding = AdmissionFinding(f"{now.words}, without the candidate")
             yield Reason(
                 "memory_over_already",
                 "info",
                 ReasonSubject("node", node),
-                message,
+                finding,
                 now.memory_bytes,
                 now.held_bytes,
                 "B",
@@ -468,8 +491,8 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
     concerned = {operator.id for operator in question.candidate.operators} | moved
     unknown = unknown_memory_words(scenario.deployment, concerned)
     if unknown:
-        message = f"Whether state fits the memory of the nodes is not known: {unknown}"
-        yield Reason("memory_unknown", "info", ReasonSubject("query", question.candidate.query), message, unit="B")
+        finding = AdmissionFinding("Whether state fits the memory of the nodes is not known", unknown, is_named=True)
+        yield Reason("memory_unknown", "info", ReasonSubject("query", question.candidate.query), finding, unit="B")
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
@@ -510,12 +533,14 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
         return
     names = [source.id for source in coarse]
     step_s = max(source.arrivals_step_s or 0.0 for source in coarse)
-    message = f"Arrivals of {listed(names)} are known as counts per {step_words(step_s)}, which hide bursts"
+    finding = AdmissionFinding(
+        f"Arrivals of {listed(names)} are known as counts per {step_words(step_s)}, which hide bursts"
+    )
     yield Reason(
         "coarse_counts",
         "watch" if review else "info",
         ReasonSubject("source", names[0]),
-        message,
+        finding,
         width_s,
         step_s,
         review=review,
@@ -529,11 +554,13 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
     read = set[int]().union(*(above[j] for j in after.operators_of(name)))
     silent = [after.sources[u].id for u in sorted(read) if not after.arrivals[u].any()]
     if silent:
-        message = f"{listed(silent)} {'has' if len(silent) == 1 else 'have'} no events in the horizon: "
-        message += f"nothing is known of how late {name} would be with some"
+        finding = AdmissionFinding(
+            f"{listed(silent)} {'has' if len(silent) == 1 else 'have'} no events in the horizon",
+            f"nothing is known of how late {name} would be with some",
+        )
         review = question.policy.review_assumed and len(silent) == len(read)
         yield Reason(
-            "no_events", "watch" if review else "info", ReasonSubject("source", silent[0]), message, review=review
+            "no_events", "watch" if review else "info", ReasonSubject("source", silent[0]), finding, review=review
         )
 
 
@@ -547,10 +574,14 @@ def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> I
         unread = [(op.id, words) for op in _operators_of(scenario, query) for words in op.unread or ()]
         if unread:
             named = listed([f"{operator} ({words})" for operator, words in unread])
-            message = f"The plan of {query} is not understood in full, so its estimate may leave out a wait: {named}"
+            finding = AdmissionFinding(
+                f"The plan of {query} is not understood in full, so its estimate may leave out a wait",
+                named,
+                is_named=True,
+            )
             count = float(len(unread))
             yield Reason(
-                "plan_unread", "watch", ReasonSubject("query", query), message, 0.0, count, "operators", review=True
+                "plan_unread", "watch", ReasonSubject("query", query), finding, 0.0, count, "operators", review=True
             )
 
 
@@ -563,20 +594,26 @@ def _backlogs(
         if was is None:
             if now.catch_up is not None:
                 severity = "info" if now.catch_up.state == WITHIN else "watch"
-                message = f"{query} {now.catch_up.words}"
-                yield _catch_up_reason("catch_up", severity, query, message, now.catch_up, None)
+                finding = AdmissionFinding(f"{query} {now.catch_up.words}")
+                yield _catch_up_reason("catch_up", severity, query, finding, now.catch_up, None)
         elif now.catch_up is not None and was.catch_up is not None and _is_delayed(was.catch_up, now.catch_up):
             longer = now.catch_up.latest_s > was.catch_up.latest_s * (1.0 + _LONGER_SHARE)
             review = now.catch_up.state != was.catch_up.state or (longer and now.state == "breached")
-            message = f"{query} {now.catch_up.words}; without {question.candidate.query} it {was.catch_up.words}"
-            yield _catch_up_reason("catch_up_delayed", "watch", query, message, now.catch_up, was.catch_up, review)
+            finding = AdmissionFinding(
+                f"{query} {now.catch_up.words}; without {question.candidate.query} it {was.catch_up.words}"
+            )
+            yield _catch_up_reason("catch_up_delayed", "watch", query, finding, now.catch_up, was.catch_up, review)
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     for found in scenario.deployment.backlogs:
         if found.query in related and found.standing != USED:
             review = not found.is_used
             severity = "watch" if review else "info"
             yield Reason(
-                "backlog_unknown", severity, ReasonSubject("operator", found.operator), found.words, review=review
+                "backlog_unknown",
+                severity,
+                ReasonSubject("operator", found.operator),
+                AdmissionFinding(found.words),
+                review=review,
             )
 
 
@@ -586,10 +623,16 @@ def _is_delayed(was: CatchUp, now: CatchUp) -> bool:
 
 
 def _catch_up_reason(
-    code: str, severity: str, query: str, message: str, now: CatchUp, was: CatchUp | None, review: bool = False
+    code: str,
+    severity: str,
+    query: str,
+    finding: AdmissionFinding,
+    now: CatchUp,
+    was: CatchUp | None,
+    review: bool = False,
 ) -> Reason:
     bound = None if was is None else was.at_s
-    return Reason(code, severity, ReasonSubject("query", query), message, bound, now.at_s, review=review)
+    return Reason(code, severity, ReasonSubject("query", query), finding, bound, now.at_s, review=review)
 
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -601,13 +644,13 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
         coverage = trust.coverage
         if trust.state == LOST and coverage is not None:
             share, right = percent_words(coverage), percent_words(LEVEL)
-            message = (
-                f"Estimates of {query} are not to be trusted: {trust.held} of its last {trust.judged} intervals held "
-                f"({share}), where {right} is right"
+            finding = AdmissionFinding(
+                f"Estimates of {query} are not to be trusted",
+                f"{trust.held} of its last {trust.judged} intervals held ({share}), where {right} is right",
             )
             severity = "watch" if review else "info"
             yield Reason(
-                "trust_lost", severity, ReasonSubject("query", query), message, LEVEL, coverage, "share", review=review
+                "trust_lost", severity, ReasonSubject("query", query), finding, LEVEL, coverage, "share", review=review
             )
 
 
@@ -620,11 +663,11 @@ def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario
     names = [query for query in related if query in new and query in question.running.queries]
     if names:
         has = "has" if len(names) == 1 else "have"
-        message = (
-            f"{listed(names)} {has} nominal costs alone, which no run of this cluster bears out: what "
-            f"{question.candidate.query} does to {'it' if len(names) == 1 else 'them'} is not known"
+        finding = AdmissionFinding(
+            f"{listed(names)} {has} nominal costs alone, which no run of this cluster bears out",
+            f"what {question.candidate.query} does to {'it' if len(names) == 1 else 'them'} is not known",
         )
-        yield Reason("neighbour_unmeasured", "watch", ReasonSubject("query", names[0]), message, unit="", review=True)
+        yield Reason("neighbour_unmeasured", "watch", ReasonSubject("query", names[0]), finding, unit="", review=True)
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:
@@ -632,7 +675,7 @@ def _alarm(after: Evaluation) -> Iterator[Reason]:
     if alarm.untrusted:
         over = alarm.flow_over_mace
         subject = ReasonSubject("statistic", "mace")
-        yield Reason("theorem_alarm", "info", subject, alarm.message, 0.05, over, "share")
+        yield Reason("theorem_alarm", "info", subject, AdmissionFinding(alarm.message), 0.05, over, "share")
 
 
 def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Reason]:
@@ -648,11 +691,11 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
 
     tightest = min(judged, key=headroom)
     estimated = f"{estimate_words(tightest)} ({percent_words(headroom(tightest))} headroom)"
-    message = f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}"
+    finding = AdmissionFinding(f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}")
     if len(judged) == 1:
-        message = f"The objective holds; the closest is {tightest.query} at {estimated}"
-    message += _scarcest_words(question, after)
-    return [_query_reason("all_hold", "ok", tightest, message, question)]
+        finding = AdmissionFinding(f"The objective holds; the closest is {tightest.query} at {estimated}")
+    finding = finding.adding(_scarcest_words(question, after))
+    return [_query_reason("all_hold", "ok", tightest, finding, question)]
 
 
 def _scarcest_words(question: CandidateQuestion, after: Evaluation) -> str:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Discriminator, Field, computed_field
 
 from engine.errors import DocumentError, Fault
 from engine.fields import Enumeration, Number, NumberSeries, String
@@ -165,3 +166,45 @@ _ADAPTATIONS = st.builds(AdaptationSettings, method=st.just("fixed"), load_facto
 @given(st.one_of(_SCHEDULES, _ADAPTATIONS))
 def test_what_is_written_is_read_back(record: Record) -> None:
     assert type(record).parse(record.to_dict()) == record
+
+
+@dataclass(frozen=True)
+class Walk(Record):
+    TITLE: ClassVar[str] = "a walk"
+
+    kind: Literal["walk"]
+    metres: Annotated[float, Number(above=0)]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str:
+        return f"on foot for {self.metres:g} m"
+
+
+@dataclass(frozen=True)
+class Ride(Record):
+    TITLE: ClassVar[str] = "a ride"
+
+    kind: Literal["ride"]
+    line: Annotated[str, String()]
+
+
+@dataclass(frozen=True)
+class Way(Record):
+    TITLE: ClassVar[str] = "a way"
+
+    parts: Annotated[tuple[Annotated[Walk | Ride, Discriminator("kind")], ...], Field(alias="steps")]
+
+
+def test_computed_words_are_written_and_not_read_back() -> None:
+    walk = Walk("walk", 300.0)
+    assert walk.to_dict() == {"kind": "walk", "metres": 300.0, "words": "on foot for 300 m"}
+    assert Walk.parse({"kind": "walk", "metres": 300.0, "words": "by car"}) == walk
+    assert "words" in Walk.json_schema(of_answer=True)["properties"]
+    assert "words" not in Walk.json_schema()["properties"]
+
+
+def test_record_of_a_union_is_read_by_its_tag_under_the_name_it_is_written_by() -> None:
+    way = Way((Walk("walk", 1.0), Ride("ride", "7")))
+    assert [part["kind"] for part in way.to_dict()["steps"]] == ["walk", "ride"]
+    assert Way.parse(way.to_dict()) == way

@@ -49,7 +49,6 @@ __all__ = [
     "node_rows",
     "place_rows",
     "reason_rows",
-    "split_sentence",
 ]
 
 
@@ -196,18 +195,6 @@ def _columns(slug: str) -> list[Column]:
 _SEVERITY = {"bad": ("bad", "bad"), "watch": ("watch", "watch"), "ok": ("ok", "ok"), "info": ("info", "muted")}
 _WORSE_SHARE = 0.01  # of its objective: by less a query that misses it may get worse
 _CHANGED_S = 0.005  # a smaller change would be written as 0 s
-
-
-#: First words of what a reason is.
-_CLAUSE_OPENINGS = ("its ", "the ", "it ", "no event ", "none ", "nothing ")
-
-
-def split_sentence(text: str) -> tuple[str, str]:
-    """`x would miss its objective: its worst case …` as consequence and reason, the reason as a sentence."""
-    first, _, rest = text.partition(": ")
-    if rest.startswith(_CLAUSE_OPENINGS):  # names are written as they are
-        rest = rest[:1].upper() + rest[1:]
-    return first, f"{rest}." if rest else ""
 
 
 @dataclass(frozen=True)
@@ -433,10 +420,9 @@ def reason_rows(reasons: Sequence[Reason]) -> list[ReasonRow]:
     rows = []
     for reason in reasons:
         drawing, tone = _SEVERITY[reason.severity]
-        title, text = split_sentence(reason.message)
         is_load = reason.code == "node_overloaded" and reason.value is not None
         bar = _overload_bar(reason.value or 0.0, tone) if is_load else SafeString("")
-        rows.append(ReasonRow(drawing, tone, title, text, bar))
+        rows.append(ReasonRow(drawing, tone, reason.finding.consequence, reason.finding.explanation, bar))
     return rows
 
 

@@ -18,7 +18,7 @@ from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.services import job_fail, job_start
-from apps.pages.admission.tables import change_words, split_sentence
+from apps.pages.admission.tables import change_words
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create
@@ -395,13 +395,7 @@ def test_requests_of_another_cluster_are_not_found(admitter: Client, cluster: Cl
     assert admitter.get(f"/c/other/admission/{request.pk}/").status_code == 404
 
 
-def test_headline_is_split_and_changes_are_put_in_words() -> None:
-    assert split_sentence("a would miss: its worst case would be 3 s") == (
-        "a would miss",
-        "Its worst case would be 3 s.",
-    )
-    assert split_sentence("assumed: basket/join") == ("assumed", "basket/join.")
-    assert split_sentence("All is well") == ("All is well", "")
+def test_changes_are_put_in_words() -> None:
     words = [
         change_words(change)
         for change in (
