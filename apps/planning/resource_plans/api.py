@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.drainage import set_override
+from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -51,7 +52,7 @@ class _Input(serializers.JSONField):
 def _inputs() -> dict[str, serializers.Field]:
     """Inputs of both questions that people know by a label, and the parts that are objects."""
     asked = [record_fields(record) for record in PLAN_QUESTIONS.values()]
-    made = {}
+    made: dict[str, serializers.Field] = {}
     for name, field in {name: field for fields in asked for name, field in fields.items()}.items():
         words = field.words
         if words.label or field.record:
@@ -61,7 +62,7 @@ def _inputs() -> dict[str, serializers.Field]:
             told = ". ".join(part for part in (alone, label, words.help.rstrip(".")) if part)
             made[name] = _Input(required=False, help_text=f"{told}.")
             described = field.kind.schema() if field.kind else {"type": "object" if field.record else "boolean"}
-            extend_schema_field(described)(made[name])
+            set_override(made[name], "field", described)
     return made
 
 
