@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
-from numba.core import event
+from numba.core import caching, event
 
 from engine.compilation import CompileNotice, current_notice
 
@@ -53,6 +53,26 @@ class _CompileListener(event.Listener):  # type: ignore[misc]  # numba has no ty
 
 
 event.register("numba:compile", _CompileListener())
+
+
+def _or_anew(load: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
+    """Reader of machine code kept on disk: nothing where it names modules that are no longer there.
+
+    numba raises the error of their import: after code has moved nothing could be called until the cache is emptied.
+    """
+
+    def load_present(self: Any, *arguments: Any) -> Any:
+        try:
+            return load(self, *arguments)
+        except (ImportError, AttributeError):
+            return nothing()
+
+    return load_present
+
+
+_FILE = caching.IndexDataCacheFile
+_FILE._load_index = _or_anew(_FILE._load_index, dict)
+_FILE.load = _or_anew(_FILE.load, lambda: None)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:

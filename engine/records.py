@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
 from math import inf, isfinite
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -296,18 +295,27 @@ def _across(value: Any, path: str) -> Iterator[Fault]:
             yield from _across(item, join_path(path, str(name)))
 
 
-@cache
+_COMPUTED: dict[type, frozenset[str]] = {}
+
+
 def _computed(cls: type) -> frozenset[str]:
     """Names of what a record writes and does not read."""
+    if cls in _COMPUTED:
+        return _COMPUTED[cls]
     members = {name: item for base in reversed(cls.__mro__) for name, item in vars(base).items()}
-    return frozenset(
+    _COMPUTED[cls] = frozenset(
         name for name, item in members.items() if isinstance(getattr(item, "decorator_info", None), ComputedFieldInfo)
     )
+    return _COMPUTED[cls]
 
 
-@cache
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
 def _adapter(cls: type) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+    if cls not in _ADAPTERS:
+        _ADAPTERS[cls] = TypeAdapter(cls)
+    return _ADAPTERS[cls]
 
 
 @dataclass(frozen=True)
@@ -329,9 +337,17 @@ class RecordField:
         return self.default is MISSING
 
 
-@cache
 def record_fields(cls: type[Record]) -> dict[str, RecordField]:
     """Fields of a record by name, in their order."""
+    if cls not in _FIELDS:
+        _FIELDS[cls] = _listed(cls)
+    return _FIELDS[cls]
+
+
+_FIELDS: dict[type, dict[str, RecordField]] = {}
+
+
+def _listed(cls: type[Record]) -> dict[str, RecordField]:
     assert is_dataclass(cls)
     hints = get_type_hints(cls, include_extras=True)
     made = {}
