@@ -144,7 +144,7 @@ class BenchAnswer:
 
     @property
     def price(self) -> str:
-        return "" if self.chosen.cost is None else money(self.chosen.cost, self.cluster.currency)
+        return "" if self.chosen.cost_per_hour is None else money(self.chosen.cost_per_hour, self.cluster.currency)
 
     @property
     def late_by_chance(self) -> str:
@@ -220,9 +220,13 @@ class BenchAnswer:
         return sentence("pages/provisioning/sentences/callout.html", **facts)
 
     def _saved(self, other: BenchSize) -> str:
-        if other.cost is None or self.chosen.cost is None or other.cost == self.chosen.cost:
+        if (
+            other.cost_per_hour is None
+            or self.chosen.cost_per_hour is None
+            or other.cost_per_hour == self.chosen.cost_per_hour
+        ):
             return ""
-        return money(self.chosen.cost - other.cost, self.cluster.currency)
+        return money(self.chosen.cost_per_hour - other.cost_per_hour, self.cluster.currency)
 
     @cached_property
     def chart(self) -> BenchChart:

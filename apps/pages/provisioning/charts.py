@@ -91,7 +91,7 @@ class BenchChart:
         self.up = [self._value(size, lost=False) for size in sweep.sizes]
         self.lost = [self._value(size, lost=True) for size in sweep.sizes]
         self.top, self.ticks = self._scale()
-        self.costs = [size.cost for size in sweep.sizes]
+        self.costs = [size.cost_per_hour for size in sweep.sizes]
 
     def _value(self, size: BenchSize, *, lost: bool) -> float | None:
         if self.in_seconds:
@@ -251,8 +251,8 @@ class BenchChart:
             shapes.append(text(frame.left - 8, frame.cost_base + 3, "0", anchor="end"))
         for index, size in enumerate(self.sweep.sizes):
             x, chosen = self._x(frame, index), size is self.chosen
-            if size.cost is not None and highest:
-                shapes += self._bar(frame, x, size, size.cost / highest)
+            if size.cost_per_hour is not None and highest:
+                shapes += self._bar(frame, x, size, size.cost_per_hour / highest)
             if self._is_labelled(index, frame):
                 shapes.append(text(x, frame.cost_base + 19, size.nodes, "tb" if chosen else "", "middle"))
                 if size.is_now:
@@ -265,7 +265,7 @@ class BenchChart:
         place = (x - width / 2, frame.cost_base - height, width, height)
         if size is not self.chosen:
             return [rect(*place, rx=1.5, fill="c-fill", opacity=0.7)]
-        words = money(size.cost, self.currency)
+        words = money(size.cost_per_hour, self.currency)
         price = text(x, frame.cost_base - height - 6, words, "tb halo", "middle")
         return [rect(*place, rx=1.5, fill="c-estimate"), price]
 
@@ -324,8 +324,8 @@ class BenchChart:
         for index, size in enumerate(self.sweep.sizes):
             chosen = size is self.chosen
             words = self._size_words(size)
-            if size.cost is not None:
-                words = f"{words}, {money(size.cost, self.currency)} per hour"
+            if size.cost_per_hour is not None:
+                words = f"{words}, {money(size.cost_per_hour, self.currency)} per hour"
             link = shape(
                 "a",
                 title(words),

@@ -26,14 +26,13 @@ from apps.planning.what_ifs.inputs import read_options
 from apps.planning.what_ifs.selectors import scenarios_visible, what_ifs_visible
 from apps.planning.what_ifs.serializers import (
     ScenarioSerializer,
-    SweepAnswerSerializer,
     SweepSerializer,
     WhatIfCreateSerializer,
     WhatIfDetailSerializer,
     WhatIfSerializer,
 )
 from apps.planning.what_ifs.services import scenario_create, scenario_delete, scenario_update, what_if_request
-from apps.planning.what_ifs.sweeps import bench_sweep
+from apps.planning.what_ifs.sweeps import BenchFigures, bench_sweep
 
 __all__ = ["ScenarioViewSet", "WhatIfViewSet"]
 
@@ -72,7 +71,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
             return Response(_shown(row), headers={"Content-Location": _address(row)})
         return job_response(request, job, lambda _: _shown(row), address=_address(row))
 
-    @extend_schema(request=SweepSerializer, responses=SweepAnswerSerializer)
+    @extend_schema(request=SweepSerializer, responses=BenchFigures)
     @action(detail=False, methods=["post"])
     def sweep(self, request: Request) -> Response:
         """The bench's answer at once: worst cases by number of nodes, by Mace. Nothing is stored.
@@ -83,15 +82,15 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
         asked = read_body(SweepSerializer, request)
         options = read_options(Find.SWEEP, asked.get("options", {}))
         question, sweep = bench_sweep(asked["cluster"], options, patience_s=_PATIENCE_S)
-        answer = {
-            "snapshot": question.snapshot.digest,
-            "basis": question.basis,
-            "lacking": question.lacking,
-            "now": sweep.now,
-            "smallest": sweep.smallest.nodes if sweep.smallest else None,
-            "sizes": sweep.sizes,
-        }
-        return Response(SweepAnswerSerializer(answer).data)
+        figures = BenchFigures(
+            snapshot=question.snapshot.digest,
+            basis=question.basis,
+            now=sweep.now,
+            smallest=sweep.smallest.nodes if sweep.smallest else None,
+            lacking=question.lacking,
+            sizes=tuple(sweep.sizes),
+        )
+        return Response(figures.to_dict())
 
 
 class ScenarioViewSet(ServiceViewSet):

@@ -16,7 +16,6 @@ from apps.planning.what_ifs.selectors import what_if_standing
 
 __all__ = [
     "ScenarioSerializer",
-    "SweepAnswerSerializer",
     "SweepSerializer",
     "WhatIfCreateSerializer",
     "WhatIfDetailSerializer",
@@ -118,49 +117,3 @@ class SweepSerializer(StrictSerializer):
         required=False,
         help_text="factor, sources, pool, sizes, bound_s, objective_factor, lose_one, headroom_s; see the API guide.",
     )
-
-
-class _SizeSerializer(serializers.Serializer):
-    nodes = serializers.IntegerField()
-    cost_per_hour = serializers.FloatField(source="cost", allow_null=True, help_text="Null where a price is missing.")
-    state = serializers.CharField(
-        help_text="holds, at_risk (only with a node lost), breached, or unknown: it holds by stimulus time, and nobody "
-        "knows how much higher latencies end under the policies of the nodes."
-    )
-    worst_s = serializers.FloatField(
-        allow_null=True, help_text="Mace, all nodes up; null if not all can be placed or some query never catches up."
-    )
-    share = serializers.FloatField(
-        allow_null=True,
-        help_text="Largest latency over what its objective leaves; null where a query with one never catches up.",
-    )
-    queries = serializers.DictField(
-        child=serializers.FloatField(allow_null=True),
-        help_text="Seconds by query, all nodes up; null for one that never catches up.",
-    )
-    late = serializers.ListField(child=serializers.CharField(), help_text="Queries beyond their objective.")
-    endless = serializers.ListField(
-        child=serializers.CharField(),
-        help_text="Queries that never catch up, with an objective or without: a server gets more than its capacity.",
-    )
-    lost_s = serializers.FloatField(allow_null=True, help_text="Mace with the node lost that hurts most.")
-    lost_share = serializers.FloatField(allow_null=True)
-    lost_node = serializers.CharField()
-    lost_late = serializers.ListField(child=serializers.CharField())
-    lost_endless = serializers.ListField(child=serializers.CharField())
-    stuck = serializers.CharField(help_text="What fits nowhere, if something does not.")
-
-
-class SweepAnswerSerializer(serializers.Serializer):
-    """Worst cases by number of nodes."""
-
-    snapshot = serializers.CharField()
-    basis = serializers.CharField(help_text="What the numbers rest on, and how a forecast's pool sizes differ.")
-    now = serializers.IntegerField(help_text="Number of nodes now.")
-    smallest = serializers.IntegerField(
-        allow_null=True, help_text="Fewest nodes that keep every objective, if only by stimulus time."
-    )
-    lacking = serializers.CharField(
-        allow_blank=True, help_text="What the figures lack where nodes run other policies than stimulus time."
-    )
-    sizes = _SizeSerializer(many=True)

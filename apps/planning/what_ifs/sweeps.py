@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.fleet.models import Cluster
@@ -19,6 +19,7 @@ from engine.document.elements import Objective as EngineObjective
 from engine.document.policies import PolicyGap, any_placement_gap
 from engine.errors import suggestion
 from engine.provisioning.answers.pools import PoolSize
+from engine.records import Record, Unwritten, Words
 from engine.words import duration_words
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "FRAGILE",
     "HOLDS",
     "UNPROVEN",
+    "BenchFigures",
     "BenchObjective",
     "BenchQuestion",
     "BenchSize",
@@ -48,41 +50,42 @@ class BenchObjective:
 
 
 @dataclass(frozen=True)
-class BenchSize:
-    """Figures for one number of nodes.
+class BenchSize(Record):
+    """Figures for one number of nodes."""
 
-    Attributes
-    ----------
-    worst_s, lost_s : float or None
-        Largest worst case with all nodes up, and with the node lost that hurts most; None if not everything can be
-        placed then, or if it was not asked for.
-    share, lost_share : float or None
-        Largest latency as a share of what its objective leaves.
-    queries : mapping
-        Seconds by query, all nodes up; None for one that never catches up.
-    late, lost_late : sequence of str
-        Queries beyond their objective, those that never catch up among them.
-    endless, lost_endless : sequence of str
-        Queries that never catch up, with or without an objective: their seconds, and the largest of all, are None.
-    stuck : str
-        An operator that fits nowhere, and with which node lost.
-    """
+    TITLE: ClassVar[str] = "a number of nodes"
 
     nodes: int
-    cost: float | None
-    worst_s: float | None
-    share: float | None
-    queries: Mapping[str, float | None]
-    late: Sequence[str]
-    endless: Sequence[str]
-    lost_s: float | None
+    cost_per_hour: Annotated[float | None, Words("Null where a price is missing.")]
+    state: Annotated[
+        str,
+        Words(
+            "holds, at_risk (only with a node lost), breached, or unknown: it holds by stimulus time, and nobody "
+            "knows how much higher latencies end under the policies of the nodes."
+        ),
+    ]
+    worst_s: Annotated[
+        float | None, Words("Mace, all nodes up; null if not all can be placed or some query never catches up.")
+    ]
+    share: Annotated[
+        float | None,
+        Words("Largest latency over what its objective leaves; null where a query with one never catches up."),
+    ]
+    queries: Annotated[
+        dict[str, float | None], Words("Seconds by query, all nodes up; null for one that never catches up.")
+    ]
+    late: Annotated[tuple[str, ...], Words("Queries beyond their objective.")]
+    endless: Annotated[
+        tuple[str, ...],
+        Words("Queries that never catch up, with an objective or without: a server gets more than its capacity."),
+    ]
+    lost_s: Annotated[float | None, Words("Mace with the node lost that hurts most.")]
     lost_share: float | None
     lost_node: str
-    lost_late: Sequence[str]
-    lost_endless: Sequence[str]
-    stuck: str
-    state: str
-    is_now: bool
+    lost_late: tuple[str, ...]
+    lost_endless: tuple[str, ...]
+    stuck: Annotated[str, Words("What fits nowhere, if something does not.")]
+    is_now: Unwritten[bool] = False
 
     @property
     def holds(self) -> bool:
@@ -130,7 +133,7 @@ class BenchSweep:
             state = UNPROVEN
         return BenchSize(
             nodes=size.nodes,
-            cost=size.cost_per_hour,
+            cost_per_hour=size.cost_per_hour,
             worst_s=_known(size.worst_s),
             share=_known(size.over_bound) if self.objectives else None,
             queries={query: _known(value) for query, value in size.queries.items()},
@@ -166,6 +169,20 @@ class BenchSweep:
         bounds = {(objective.statistic, objective.bound_s) for objective in self.objectives.values()}
         statistic, bound_s = next(iter(bounds), ("", None))
         return bound_s if len(bounds) == 1 and statistic == "worst" else None
+
+
+@dataclass(frozen=True)
+class BenchFigures(Record):
+    """Worst cases by number of nodes."""
+
+    TITLE: ClassVar[str] = "figures of the bench"
+
+    snapshot: str
+    basis: Annotated[str, Words("What the numbers rest on, and how a forecast's pool sizes differ.")]
+    now: Annotated[int, Words("Number of nodes now.")]
+    smallest: Annotated[int | None, Words("Fewest nodes that keep every objective, if only by stimulus time.")]
+    lacking: Annotated[str, Words("What the figures lack where nodes run other policies than stimulus time.")]
+    sizes: tuple[BenchSize, ...]
 
 
 def _known(value: float) -> float | None:
