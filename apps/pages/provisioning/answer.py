@@ -220,13 +220,10 @@ class BenchAnswer:
         return sentence("pages/provisioning/sentences/callout.html", **facts)
 
     def _saved(self, other: BenchSize) -> str:
-        if (
-            other.cost_per_hour is None
-            or self.chosen.cost_per_hour is None
-            or other.cost_per_hour == self.chosen.cost_per_hour
-        ):
+        theirs, ours = other.cost_per_hour, self.chosen.cost_per_hour
+        if theirs is None or ours is None or theirs == ours:
             return ""
-        return money(self.chosen.cost_per_hour - other.cost_per_hour, self.cluster.currency)
+        return money(ours - theirs, self.cluster.currency)
 
     @cached_property
     def chart(self) -> BenchChart:
