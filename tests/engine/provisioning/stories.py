@@ -9,9 +9,11 @@ import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
+from engine.estimation.overload import lasting_overloads
+from engine.latency_state import ENDLESS_S
 from engine.provisioning.nodes import lose_nodes
 
-__all__ = ["bursty", "document", "keeps", "placements", "queueing", "steady", "worst"]
+__all__ = ["bursty", "document", "keeps", "placements", "queueing", "ranked", "steady", "worst"]
 
 
 def document(loads: list[list[float]], nodes: int, *, bound_s: float = 1.0, capacity: float = 10.0) -> dict[str, Any]:
@@ -86,9 +88,16 @@ def placements(deployment: Deployment) -> list[Deployment]:
     ]
 
 
+def ranked(placed: Deployment) -> float:
+    """Largest Mace of a server, with the penalty of one that never catches up: (1 + growth) times `ENDLESS_S`."""
+    result = mace(placed)
+    endless = {server: (1.0 + overload.growth) * ENDLESS_S for server, overload in lasting_overloads(result).items()}
+    return max(seconds + endless.get(server, 0.0) for server, seconds in enumerate(result.worst_s.tolist()))
+
+
 def worst(deployment: Deployment) -> float:
-    """Least Mace_WC over all placements."""
-    return min(mace(placed).worst for placed in placements(deployment))
+    """Least rank over all placements."""
+    return min(ranked(placed) for placed in placements(deployment))
 
 
 def keeps(deployment: Deployment, bound_s: float, *, lost: bool = False) -> bool:

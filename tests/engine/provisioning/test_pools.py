@@ -20,6 +20,7 @@ from engine.estimation.flow import flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
 from engine.estimation.noise.realisation import realise
+from engine.latency_state import ENDLESS_S
 from engine.placement.greedy import place
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.combinations import MixCombinations, read_types
@@ -34,7 +35,7 @@ from engine.provisioning.question import PoolQuestion
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import mace_by_query
-from tests.engine.provisioning.stories import bursty, document, keeps, placements, steady, worst
+from tests.engine.provisioning.stories import bursty, document, keeps, placements, ranked, steady, worst
 
 SEEDS = range(6)
 
@@ -68,7 +69,7 @@ class TestPoolCurve:
         for result in PoolCurve(deployment).sweep(1.0, [1, 2, 3], rounds=10):
             pool = pool_of(deployment, result.nodes).deployment
             left = lose_nodes(pool, {node.id for node in pool.nodes[result.nodes :]})
-            assert result.worst_s == pytest.approx(worst(left), abs=1e-9)
+            assert result.worst_s == pytest.approx(worst(left), rel=1e-9, abs=1e-9)
 
     @pytest.mark.parametrize("bytes_per_event", [0.0, 3.0])
     @pytest.mark.parametrize("seed", SEEDS)
@@ -79,9 +80,11 @@ class TestPoolCurve:
         result = bench.sweep(1.0, [3])[0]
         problem = bench._problems[None][1]
         whole = problem.deployment.with_placement(problem.placement(result.assignment))
-        assert result.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
+        assert result.worst_s == pytest.approx(ranked(whole), rel=1e-9, abs=1e-9)
         reports = estimate(whole, intervals=False).queries
-        assert result.queries == pytest.approx({query: report.mace_s for query, report in reports.items()}, abs=1e-9)
+        caught_up = {query: seconds for query, seconds in result.queries.items() if query not in result.endless}
+        assert caught_up == pytest.approx({query: reports[query].mace_s for query in caught_up}, abs=1e-9)
+        assert all(result.queries[query] > ENDLESS_S for query in result.endless)
         assert result.lost is not None
         assert result.lost.worst_s >= result.worst_s - 1e-9
 
@@ -169,7 +172,8 @@ class TestPoolCurve:
         base["nodes"][0]["price_per_hour"] = None
         del base["operators"][0]["query"]
         size = PoolCurve(Deployment.parse(base)).sweep(1.0, [1])[0]
-        assert (size.worst_s, size.over_bound, size.cost_per_hour, size.queries) == (2.0, 0.0, None, {})
+        assert (size.worst_s, size.over_bound, size.cost_per_hour, size.queries) == (3 * ENDLESS_S + 2, 0.0, None, {})
+        assert size.to_dict()["worst_s"] is None, "30 cycles come in the last second of two, of which 10 are processed"
 
 
 def smallest(
@@ -381,10 +385,10 @@ class TestFront:
         points = [
             (point.cost_per_hour, point.size.worst_s) for point in result.points if np.isfinite(point.size.worst_s)
         ]
-        best = [(c, s) for c, s in exact.values() if not any(x <= c and y < s - 1e-9 for x, y in exact.values())]
+        best = [(c, s) for c, s in exact.values() if not any(x <= c and y < s - 1e-5 for x, y in exact.values())]
         for cost, latency in points:
-            assert not any(c <= cost and s < latency - 1e-9 for c, s in exact.values())
-        assert {round(latency, 9) for _, latency in points} == {round(latency, 9) for _, latency in best}
+            assert not any(c <= cost and s < latency - 1e-5 for c, s in exact.values())
+        assert {round(latency, 5) for _, latency in points} == {round(latency, 5) for _, latency in best}
 
 
 class TestSurvival:
