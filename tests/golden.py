@@ -59,7 +59,8 @@ class GoldenRecord:
         if in_common:
             digests, known = ({name: one[name] for name in one if name in other}
                               for one, other in ((digests, known), (known, digests)))  # fmt: skip
-        assert digests.keys() == known.keys(), "other answers than those recorded; RECORD_GOLDEN=1 records them"
+        others = ", ".join(sorted(digests.keys() ^ known.keys()))
+        assert not others, f"recorded alone, or answered alone: {others}; RECORD_GOLDEN=1 records what is answered"
         if digests == known:
             return
         tolerance = 0.0 if machine == _machine() else _TOLERANCE

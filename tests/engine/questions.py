@@ -16,7 +16,7 @@ from tests.engine.samples import chain, deployment, entry, figure3, operator
 __all__ = ["EXAMPLES", "QUESTIONS", "Question", "damages"]
 
 _ROOT = Path(__file__).resolve().parents[2]
-_WAITS = Path(__file__).with_name("waits") / "data"
+_WAITS = Path(__file__).with_name("estimation") / "waits" / "data"
 EXAMPLES: dict[str, Any] = {
     file.stem: json.loads(file.read_text()) for file in sorted((_ROOT / "docs" / "examples").glob("*.json"))
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import astuple, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,10 +38,12 @@ from spark_jobs.statistics.subintervals import (
     merge_sums,
     statistics_rows,
 )
+from tests.golden import GoldenRecord
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
 
 MINUTE = 60 * SECOND
+STATISTICS_RECORD = GoldenRecord(Path(__file__).with_name("golden"))
 ROW: dict[str, Any] = {column.name: "x" if column.type == pa.string() else 0 for column in COUNTERS} | {
     "load_factor": 1.0
 }
@@ -314,3 +318,30 @@ def state_can_be_read(world: World, pairs: Pipeline) -> None:
     largest = [key["key"] for key in reading["keys"] if key["variable"] == "windows"]
     assert largest == [f"here/pairs|{pairs.digest}|0"]
     assert [key["bytes"] for key in reading["keys"]] == sorted((key["bytes"] for key in reading["keys"]), reverse=True)
+
+
+def test_statistics_of_fixed_counters_are_as_recorded() -> None:
+    """To the byte: they are added to what an installation already has. RECORD_GOLDEN=1 writes the record anew."""
+    draw = random.Random(5)
+    rows = [
+        row(
+            second // 4,
+            records := draw.choice((0, 1, 29, 30, 31, 500, 2**30)),
+            operator=draw.choice("abc"),
+            config_version=draw.randrange(3),
+            cpu_ns=draw.randrange(10**9),
+            groups_out=draw.randrange(records + 1),
+            bytes_out=draw.randrange(2**30),
+            records_out=draw.randrange(records + 1),
+        )
+        for second in range(600)
+    ]
+    table = pa.concat_tables(
+        epochs(*rows[begin::2], place=place, step=begin, extra=varied(rows[begin::2], draw))
+        for begin, place in enumerate(("a1", "a2"))
+    )
+    sums = summed(table)
+    tables = {"sums": sums, "statistics": statistics_rows(sums, 0)}
+    STATISTICS_RECORD.check(
+        "statistics", {name: sorted(map(json.dumps, table.to_pylist())) for name, table in tables.items()}
+    )
