@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from drf_spectacular.extensions import OpenApiSerializerExtension, OpenApiSerializerFieldExtension
@@ -46,8 +47,22 @@ class RecordSchema(OpenApiSerializerExtension):
     def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
         of_answer = direction == "response"
         schema: dict[str, Any] = self.target.json_schema("#/components/schemas/{model}", of_answer=of_answer)
+        schema = _without_defaults(schema) if of_answer else schema
         for name, inner in schema.pop("$defs", {}).items():
             auto_schema.registry.register_on_missing(
                 ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=name, schema=inner)
             )
         return schema
+
+
+def _without_defaults(schema: Any) -> Any:
+    """The schema of an answer without defaults: it has all its fields, and generators refuse those of objects."""
+    if isinstance(schema, Mapping):
+        return {
+            name: {field: _without_defaults(inner) for field, inner in item.items()}
+            if name == "properties"
+            else _without_defaults(item)
+            for name, item in schema.items()
+            if name != "default"
+        }
+    return [_without_defaults(item) for item in schema] if isinstance(schema, list) else schema
