@@ -200,7 +200,7 @@ def test_a_snapshot_costs_the_same_statements_however_much_runs(
         start(make_query(cluster, f"q{i}"))
     with django_assert_max_num_queries(14):
         cluster_snapshot(cluster)
-    with django_assert_max_num_queries(7) as captured:
+    with django_assert_max_num_queries(8) as captured:
         cluster_snapshot(cluster)
     assert isinstance(captured, CaptureQueriesContext)
     assert not any('"data"' in entry["sql"] for entry in captured.captured_queries)
