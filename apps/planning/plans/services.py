@@ -85,9 +85,7 @@ def _place(replicas: list[dict[str, Any]]) -> dict[str, Any]:
 def comparison_request(*, query: Query, user: User | None = None, **asked: Any) -> tuple[PlanComparison, Job]:
     """Request a comparison; arguments as of `comparison_create`."""
     row = comparison_create(query=query, user=user, **asked)
-    if row.job is None:
-        PLANS.submit(row, query.cluster, user)
-    return row, row.job
+    return row, row.job or PLANS.submit(row, query.cluster, user)
 
 
 @transaction.atomic

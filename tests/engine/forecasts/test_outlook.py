@@ -119,7 +119,8 @@ def test_violations_without_walks_are_unconfirmed() -> None:
 
 def walk(estimate_s: float, high_s: float) -> ScaledWalk:
     row = np.array([estimate_s])
-    return ScaledWalk(RealisedLatency(row, row / 2.0, np.array([high_s]), np.array([0.1]), np.array([0.02])), ())
+    latency = RealisedLatency(row, row / 2.0, np.array([high_s]), np.array([0.1]), np.array([0.02]))
+    return ScaledWalk(latency, (), gaps=(None,), waits_s=np.zeros(1))
 
 
 def test_table_reads_the_excess_over_mace_along_the_load() -> None:
