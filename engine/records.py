@@ -113,7 +113,9 @@ class ItemCount:
         return {**handler(schema), **least, **({} if self.most is None else {"maxItems": self.most})}
 
     def _check(self, value: Any, handler: Callable[[Any], Any]) -> Any:
-        if isinstance(value, (list, tuple)) and not self.least <= len(value) <= (self.most or len(value)):
+        if isinstance(value, (list, tuple)) and not self.least <= len(value) <= (
+            inf if self.most is None else self.most
+        ):
             allowed = f"at least {self.least:,}"
             if self.most is not None:
                 allowed = f"{self.least:,} to {self.most:,}" if self.least else f"at most {self.most:,}"

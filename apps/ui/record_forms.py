@@ -61,10 +61,8 @@ class SettingsForm(forms.Form):
 
 def _number_field(field: RecordField) -> forms.Field:
     """A field for a number, in the unit that people read."""
-    kind, words = field.kind, field.words
-    low, high = (
-        round(edge * words.scale, _MAX_DIGITS) for edge in (_LOW if kind.least is None else kind.least, kind.most)
-    )
+    kind, words = shown_kind(field), field.words
+    low, high = round(_LOW * words.scale, _MAX_DIGITS) if kind.least is None else kind.least, kind.most
     said = f"More than 0, up to {high:,g}." if kind.least is None else f"{low:g} to {high:,g}."
     whole = bool(kind.whole) and words.scale == 1
     return range_field(words.label, f"{words.help} {said}", low, high, words.unit, whole=whole)
