@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from engine import redaction
 from launcher.engines.flink_package import find_flink
 from tests.databases import (
     copy_sqlite_template,
@@ -57,6 +59,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(
                 f"!!! {reason} ({count}). `./sluice doctor` says how to mend it.", yellow=True, bold=True
             )
+
+
+# -- Secrets of the process
+
+
+@pytest.fixture(autouse=True)
+def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets that other tests of this process signed in with would be taken out of this one's texts, too."""
+    monkeypatch.setattr(redaction, "_noted", OrderedDict())
 
 
 # -- Django

@@ -18,7 +18,6 @@ from urllib.parse import urlencode
 
 import pytest
 
-from engine import redaction
 from engine.redaction import RedactingFormatter, note_secret, redact_text
 from tests.e2e.installation import DjangoShell
 from tests.servers import RedisServer, wait_until
@@ -232,12 +231,6 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
         if secret.encode() in text and not path.name.startswith(kept.get(name, "-"))
     ]
     assert not found
-
-
-@pytest.fixture(autouse=True)
-def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process sign in, too."""
-    monkeypatch.setattr(redaction, "_noted", type(redaction._noted)())
 
 
 @pytest.mark.parametrize(
