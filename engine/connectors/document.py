@@ -23,9 +23,9 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
-from engine.costream.costs import CYCLES
-from engine.costream.graph import REFERENCE_CORE_CPS
 from engine.document.cycles import CPU_NS
+from engine.query_graph.costs import CYCLES
+from engine.query_graph.graph import REFERENCE_CORE_CPS
 from engine.words import counted, percent_words
 
 __all__ = [

@@ -20,9 +20,9 @@ from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
 from engine.costream.backpropagation import RunTargets, loss_gradients
 from engine.costream.batch import Float32Array, GraphBatch, collate, encode
-from engine.costream.graph import CostTrace
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, is_voted, votes_of
 from engine.costream.weights import Member, ModelCard
+from engine.query_graph.graph import CostTrace
 from engine.words import listed
 
 __all__ = [

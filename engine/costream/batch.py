@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.features import FEATURE_WIDTHS, MAX_WIDTH, host_features, operator_features
-from engine.costream.flow import GRAPH_FLOW_WIDTH, HOST_FLOW_WIDTH, OPERATOR_FLOW_WIDTH, flow_features
-from engine.costream.graph import OPERATOR_KINDS, HostNode, QueryGraph
+from engine.query_graph.flow import GRAPH_FLOW_WIDTH, HOST_FLOW_WIDTH, OPERATOR_FLOW_WIDTH, flow_features
+from engine.query_graph.graph import OPERATOR_KINDS, HostNode, QueryGraph
 
 __all__ = [
     "FORMS",

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
-from engine.costream.graph import HostNode, QueryGraph
 from engine.document.memory import MEMORY_SLACK
 from engine.errors import DocumentError, Fault, InfeasibleError
+from engine.query_graph.graph import HostNode, QueryGraph
 
 __all__ = [
     "HEURISTICS",
@@ -190,7 +190,7 @@ def enumerate_placements(
 
     Examples
     --------
-    >>> from engine.costream.graph import OperatorNode
+    >>> from engine.query_graph.graph import OperatorNode
     >>> graph = QueryGraph((OperatorNode("source", 1, 1), OperatorNode("sink", 1, 1)), ((0, 1),))
     >>> weak, strong = HostNode(100, 1000, 25, 0.02, 0), HostNode(800, 32000, 6400, 0.001, 2)
     >>> enumerate_placements(graph, [weak, strong]).tolist()

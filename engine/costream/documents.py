@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.costream.candidates import MAX_OPERATORS
-from engine.costream.graph import (
+from engine.errors import DocumentError, Fault, join_path, value_words
+from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, Number
+from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
     FILTER_FUNCTIONS,
@@ -28,8 +30,6 @@ from engine.costream.graph import (
     strength_of,
     topological_levels,
 )
-from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, Number
 from engine.words import counted
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.costream.flow import nominal_flow
-from engine.costream.graph import CostTrace, HostNode, OperatorNode, QueryGraph
+from engine.query_graph.flow import nominal_flow
+from engine.query_graph.graph import CostTrace, HostNode, OperatorNode, QueryGraph
 
 __all__ = ["FEATURES", "TrainingDomain"]
 

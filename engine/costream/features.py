@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.costream.graph import (
+from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
     FILTER_FUNCTIONS,

@@ -19,16 +19,16 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.costream.candidates import MAX_OPERATORS, StateMemory, find_candidates
 from engine.costream.choice import PlacementChoice, choose, rank_survivors
-from engine.costream.flow import nominal_flow
-from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
 from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions, PredictionError
 from engine.costream.traces import trace_document
-from engine.costream.translation import TranslatedQuery, input_series, translate_query
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
 from engine.document.memory import memory_by_node, needs_of
+from engine.document.translation import TranslatedQuery, input_series, translate_query
 from engine.errors import Fault, InfeasibleError
+from engine.query_graph.flow import nominal_flow
+from engine.query_graph.graph import HostNode, QueryGraph
 from engine.words import counted, listed, size_words
 
 __all__ = [

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.costream.graph import REFERENCE_CORE_CPS, HostNode, strength_of
-from engine.costream.translation import input_series
 from engine.document.cycles import cycles_per_unit
 from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator, Source
 from engine.document.topology import order_of
+from engine.document.translation import input_series
+from engine.query_graph.graph import REFERENCE_CORE_CPS, HostNode, strength_of
 from engine.words import listed
 
 __all__ = ["RUN_S", "FreeHosts", "busiest_rates", "free_hosts"]

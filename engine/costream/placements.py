@@ -10,8 +10,8 @@ import numpy as np
 from engine.arrays import IntArray
 from engine.costream.batch import Float32Array
 from engine.costream.features import host_features, operator_features
-from engine.costream.flow import flow_features
-from engine.costream.graph import OPERATOR_KINDS, HostNode, QueryGraph
+from engine.query_graph.flow import flow_features
+from engine.query_graph.graph import OPERATOR_KINDS, HostNode, QueryGraph
 
 __all__ = ["PlacementBatch", "prepare_placements"]
 

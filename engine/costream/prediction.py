@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.batch import Float32Array, GraphBatch
-from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.network import METRICS, OUTPUTS, CostNetwork
 from engine.costream.placements import PlacementBatch, prepare_placements
 from engine.costream.weights import Member, ModelCard, load_weights, read_card, read_weights
 from engine.errors import EngineError
+from engine.query_graph.graph import HostNode, QueryGraph
 from engine.words import counted
 
 __all__ = [

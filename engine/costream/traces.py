@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.costream.graph import HostNode, OperatorNode, QueryGraph
+from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 
 __all__ = ["host_document", "operator_document", "trace_document"]
 

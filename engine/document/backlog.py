@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from engine.costream.translation import source_rates, stream_rates
 from engine.document.elements import MAX_BACKLOG_AGE_S, Backlog, DeploymentContent, Input, Operator, Source
+from engine.document.translation import source_rates, stream_rates
 from engine.words import duration_words
 
 __all__ = [

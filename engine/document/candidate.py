@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.costream.translation import source_rates, stream_rates, with_nominal_costs
 from engine.document.checks import DeploymentParts, UnreadReference, check_parts
 from engine.document.cycles import convert_operators
 from engine.document.deployment import Deployment
@@ -16,6 +15,7 @@ from engine.document.elements import Objective, Operator, Source
 from engine.document.magnitudes import find_excessive_rates
 from engine.document.reader import build_operators, build_source, collect_references, is_whole, with_unit
 from engine.document.tables import CANDIDATE
+from engine.document.translation import source_rates, stream_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault, join_path
 from engine.fields import BAD, NumberSeries
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import Fault
+from engine.query_graph.graph import REFERENCE_CORE_CPS
 from engine.words import listed
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ NOMINAL, CALIBRATED, CPU_NS = "nominal", "calibrated", "cpu_ns"
 CYCLE_UNITS = (NOMINAL, CALIBRATED, CPU_NS)
 
 #: Cycles that the reference core of the simulator's table does in a nanosecond.
-REFERENCE_CYCLES_PER_NS = 2.4  # as `engine.costream.graph.REFERENCE_CORE_CPS`, which is above this module
+REFERENCE_CYCLES_PER_NS = REFERENCE_CORE_CPS / 1e9
 
 _WORDS = {NOMINAL: "nominal cycles", CALIBRATED: "calibrated cycles", CPU_NS: "nanoseconds of CPU"}
 _NS_PER_S = 1e9

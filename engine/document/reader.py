@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document.checks import (
     DeploymentParts,
     UnreadReference,
@@ -39,6 +38,7 @@ from engine.document.elements import (
 )
 from engine.document.magnitudes import find_excessive_rates
 from engine.document.tables import DEPLOYMENT
+from engine.document.translation import source_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
 

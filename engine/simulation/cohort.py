@@ -3,7 +3,7 @@
 A run is what a user would start: tuples come in bursts to a broker, operators take them from bounded queues as fast as
 their host lets them, links share their host's way out, windows are evaluated all at once, and what is kept in memory
 slows a host down, makes it pause or ends it. Nothing in it is fitted to a prediction model; its constants are those of
-`CohortWorld` and of the cost table (`engine.costream.costs`).
+`CohortWorld` and of the cost table (`engine.query_graph.costs`).
 
 Sources: Costream (ICDE 2024), definitions 1 to 8 and section VI.
 """
@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.costream.graph import HostNode, QueryGraph, TraceLabel
+from engine.query_graph.graph import HostNode, QueryGraph, TraceLabel
 from engine.simulation.cohort_kernel import run_cohorts
 from engine.simulation.cohort_tables import OTHER_ENGINE, CohortTables, CohortWorld, new_tables, standard_normal
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from engine.costream.graph import (
+from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
     FILTER_FUNCTIONS,

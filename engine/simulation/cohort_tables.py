@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.costream.costs import operator_cost
-from engine.costream.graph import REFERENCE_CORE_CPS, HostNode, QueryGraph
+from engine.query_graph.costs import operator_cost
+from engine.query_graph.graph import REFERENCE_CORE_CPS, HostNode, QueryGraph
 
 __all__ = [
     "OTHER_ENGINE",

@@ -8,8 +8,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from engine.costream.costs import CYCLES
-from engine.costream.graph import CostTrace
+from engine.query_graph.costs import CYCLES
+from engine.query_graph.graph import CostTrace
 from engine.simulation.cohort import SIMULATOR_VERSION, simulate_cohorts, trace_label
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.costream.graph import CostTrace, HostNode
 from engine.costream.prediction import COSTS, ensemble_bounds
 from engine.costream.weights import WeightsError
+from engine.query_graph.graph import CostTrace, HostNode
 from lab.benchmarks.machine import machine
 from lab.training.costream import TORCH_MISSING
 from lab.training.dataset import TraceSet

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.costream.batch import EncodedTrace
-from engine.costream.graph import OPERATOR_KINDS, CostTrace, OperatorNode
 from engine.costream.network import OUTPUTS
 from engine.costream.prediction import COSTS
+from engine.query_graph.graph import OPERATOR_KINDS, CostTrace, OperatorNode
 from lab.training.dataset import TraceSet
 
 __all__ = ["FLAT_KINDS", "FlatModel"]

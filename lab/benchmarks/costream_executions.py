@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.costream.accuracy import balanced_accuracy
-from engine.costream.flow import flow_features
-from engine.costream.graph import CostTrace, TraceLabel
 from engine.costream.prediction import COSTS, Ensemble, shipped_ensemble
 from engine.costream.weights import WeightsError
 from engine.errors import EngineError
+from engine.query_graph.flow import flow_features
+from engine.query_graph.graph import CostTrace, TraceLabel
 from engine.simulation.cohort import CohortWorld, simulate_cohorts
 from lab.training.dataset import read_corpus
 from lab.training.options import print_faults

@@ -11,9 +11,9 @@ from typing import Any
 
 from engine.costream.adaptation import fine_tune, observation_of
 from engine.costream.domain import TrainingDomain
-from engine.costream.graph import HostNode
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard
+from engine.query_graph.graph import HostNode
 from engine.simulation.cohort_queries import PAPER_RANGES
 from engine.simulation.cohort_traces import TraceSettings
 from lab.benchmarks.costream_contenders import (

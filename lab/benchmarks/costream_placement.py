@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.candidates import HEURISTICS, find_candidates
-from engine.costream.costs import operator_cost
-from engine.costream.flow import flow_features, nominal_flow
-from engine.costream.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.costream.network import OUTPUTS
 from engine.costream.prediction import ensemble_bounds, is_voted, votes_of
+from engine.query_graph.costs import operator_cost
+from engine.query_graph.flow import flow_features, nominal_flow
+from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.simulation.cohort import CohortRun, simulate_cohorts
 from engine.simulation.cohort_queries import PAPER_RANGES, HardwareRanges, draw_hosts, draw_query, keeps_rules
 from lab.benchmarks.costream_contenders import Contender, Sizes

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.costream.graph import CostTrace, HostNode, TraceLabel
+from engine.query_graph.graph import CostTrace, HostNode, TraceLabel
 from engine.simulation.cohort import CohortWorld, simulate_cohorts
 from engine.simulation.cohort_traces import draw_trace, simulate_trace, trace_seed
 from lab.benchmarks.machine import machine

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 
-from engine.costream.graph import HostNode, QueryGraph, TraceLabel
+from engine.query_graph.graph import HostNode, QueryGraph, TraceLabel
 from engine.simulation.cohort import simulate_cohorts, trace_label
 from engine.simulation.cohort_tables import CohortWorld
 

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from engine.arrays import FloatArray, IntArray
 from engine.costream.batch import EncodedTrace, GraphBatch, collate, encode
 from engine.costream.documents import read_trace
-from engine.costream.graph import CostTrace
 from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import Anything, Enumeration, Field, FieldTable, Number, String
+from engine.query_graph.graph import CostTrace
 
 __all__ = ["CorpusOrigin", "TraceSet", "read_corpus"]
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, coverage, q_quantiles
-from engine.costream.graph import CostTrace
 from engine.costream.network import CostNetwork
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, is_voted, shipped_ensemble, votes_of
 from engine.errors import EngineError
+from engine.query_graph.graph import CostTrace
 from lab.training.dataset import TraceSet, read_corpus
 from lab.training.options import print_faults
 

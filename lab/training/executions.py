@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from engine.costream.graph import REFERENCE_CORE_CPS
+from engine.query_graph.graph import REFERENCE_CORE_CPS
 from engine.simulation.cohort_tables import CohortWorld
 from engine.simulation.cohort_traces import SimulatedTrace, trace_seed
 from engine.words import counted

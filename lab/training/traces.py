@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.costream.graph import TraceLabel
 from engine.costream.traces import host_document, operator_document
+from engine.query_graph.graph import TraceLabel
 from engine.simulation.cohort_traces import SimulatedTrace
 
 __all__ = ["label_document", "trace_document"]

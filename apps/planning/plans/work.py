@@ -22,10 +22,10 @@ from apps.queries.snapshots.elements import (
     source_name,
     version_inputs,
 )
-from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator as EngineOperator
 from engine.document.elements import Replica
+from engine.document.translation import source_rates, with_nominal_costs
 from engine.plans.comparison import compare
 from engine.plans.ranking import OneNode
 

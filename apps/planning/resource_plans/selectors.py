@@ -28,7 +28,7 @@ from apps.queries.arrivals.series import arrival_rows
 from apps.queries.models import Query
 from apps.queries.selectors import version_current
 from apps.queries.snapshots.elements import engine_operator, version_inputs
-from engine.costream.translation import with_nominal_costs
+from engine.document.translation import with_nominal_costs
 from engine.microbatch.settings import SparkSettings, profile_of_fit
 
 __all__ = [

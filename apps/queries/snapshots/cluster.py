@@ -41,10 +41,10 @@ from apps.queries.snapshots.elements import (
 )
 from apps.queries.snapshots.schedules import node_policies
 from engine.arrays import frozen_array
-from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document import elements
 from engine.document.deployment import Deployment
 from engine.document.policies import schedule_nodes
+from engine.document.translation import source_rates, with_nominal_costs
 
 __all__ = [
     "ClusterOutline",

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.costream.costs import nominal_cycles
-from engine.costream.flow import flow_features, nominal_flow
-from engine.costream.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, QueryGraph
+from engine.query_graph.costs import nominal_cycles
+from engine.query_graph.flow import flow_features, nominal_flow
+from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, QueryGraph
 from engine.simulation.cohort_queries import (
     TRAINING_SHAPES,
     HardwareRanges,

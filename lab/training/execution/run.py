@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.costream.flow import nominal_flow
-from engine.costream.graph import REFERENCE_CORE_CPS, CostTrace, TraceLabel
 from engine.costream.traces import operator_document
+from engine.query_graph.flow import nominal_flow
+from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, TraceLabel
 from engine.simulation.cohort_tables import CohortWorld, new_tables
 from lab.training.execution.limits import CpuGroups, HostLinks
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from engine.costream.documents import read_trace
 from engine.costream.domain import TrainingDomain
-from engine.costream.graph import CostTrace
 from engine.costream.network import initial_parameters
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard
+from engine.query_graph.graph import CostTrace
 
 _JOIN = {"type": "join", "keytype": "int", "wpolicy": "time", "wtype": "sliding", "wsize": 4, "wslide": 2}
 _AGGREGATION = {"type": "agg", "fn": "mean", "atype": "double", "gtype": "string", "wpolicy": "count"}

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import IntArray
-from engine.costream.graph import QueryGraph
+from engine.query_graph.graph import QueryGraph
 
 __all__ = ["is_acyclic", "is_ascending", "never_returns"]
 

@@ -12,8 +12,8 @@ from engine.costream.candidates import (
     find_candidates,
     heuristic_placements,
 )
-from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 from engine.errors import DocumentError, InfeasibleError
+from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 from tests.engine.costream.ensembles import make_trace
 from tests.engine.costream.rules import is_acyclic, is_ascending
 

@@ -20,11 +20,11 @@ from engine.costream.candidates import (
 from engine.costream.choice import choose
 from engine.costream.documents import read_graph, read_hosts, read_operator
 from engine.costream.features import host_features, operator_features
-from engine.costream.flow import flow_features, nominal_flow
-from engine.costream.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryGraph
 from engine.costream.network import METRICS, CostNetwork
 from engine.costream.prediction import COSTS, CostInterval, PlacementPredictions
 from engine.errors import DocumentError
+from engine.query_graph.flow import flow_features, nominal_flow
+from engine.query_graph.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryGraph
 from tests.engine.costream.rules import is_acyclic, is_ascending, never_returns
 
 ROOT = Path(__file__).resolve().parents[3]

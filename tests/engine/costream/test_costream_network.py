@@ -9,10 +9,10 @@ import pytest
 
 from engine.costream.batch import FORMS, collate, encode
 from engine.costream.candidates import find_candidates
-from engine.costream.flow import flow_features, nominal_flow
-from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 from engine.costream.network import OUTPUTS, CostNetwork, initial_parameters, parameter_shapes
 from engine.costream.placements import prepare_placements
+from engine.query_graph.flow import flow_features, nominal_flow
+from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 from tests.engine.costream.ensembles import make_trace
 
 SOURCE = OperatorNode("source", 4, 4, rate_eps=1000, n_int=4)

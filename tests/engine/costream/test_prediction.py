@@ -9,7 +9,6 @@ import pytest
 
 from engine.costream.choice import choose, rank_survivors
 from engine.costream.domain import TrainingDomain
-from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 from engine.costream.network import OUTPUTS
 from engine.costream.prediction import (
     COSTS,
@@ -20,6 +19,7 @@ from engine.costream.prediction import (
     interval_scale,
     shipped_ensemble,
 )
+from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.ensembles import make_card, make_ensemble, make_trace
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.costream.features import operator_features
-from engine.costream.flow import nominal_flow
+from engine.query_graph.flow import nominal_flow
 from tests.engine.costream.ensembles import make_ensemble, make_trace
 
 

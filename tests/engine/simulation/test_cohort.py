@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.costream.costs import nominal_cycles, operator_cost
-from engine.costream.flow import nominal_flow
-from engine.costream.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph, TraceLabel
+from engine.query_graph.costs import nominal_cycles, operator_cost
+from engine.query_graph.flow import nominal_flow
+from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph, TraceLabel
 from engine.simulation.cohort import CohortRun, CohortWorld, simulate_cohorts, trace_label
 from engine.simulation.cohort_traces import draw_trace, trace_seed
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.costream.graph import OperatorNode, QueryGraph
+from engine.query_graph.graph import OperatorNode, QueryGraph
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
     QUERY_SHAPES,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.costream.batch import encode
-from engine.costream.graph import CostTrace, TraceLabel
 from engine.costream.traces import trace_document
+from engine.query_graph.graph import CostTrace, TraceLabel
 from engine.simulation.cohort_traces import draw_trace
 from lab.training.traces import label_document
 

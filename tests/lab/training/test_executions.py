@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lab.training.executions
-from engine.costream.graph import CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.errors import EngineError
+from engine.query_graph.graph import CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.simulation.cohort_tables import CohortWorld
 from lab.__main__ import main
 from lab.benchmarks.costream_executions import SHIPPED_EXECUTIONS, read_executions

@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.costream.costs import nominal_cycles
-from engine.costream.flow import nominal_flow
-from engine.costream.graph import (
+from engine.document.cycles import NOMINAL, nominal_cost
+from engine.document.elements import EventFields, Evidence, Input, Node, Operator, Source, Window
+from engine.document.topology import order_of
+from engine.errors import Fault
+from engine.query_graph.costs import nominal_cycles
+from engine.query_graph.flow import nominal_flow
+from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
     FILTER_FUNCTIONS,
     OperatorNode,
     QueryGraph,
 )
-from engine.document.cycles import NOMINAL, nominal_cost
-from engine.document.elements import EventFields, Evidence, Input, Node, Operator, Source, Window
-from engine.document.topology import order_of
-from engine.errors import Fault
 
 __all__ = ["TranslatedQuery", "input_series", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from engine.costream.flow import nominal_flow
-from engine.costream.graph import OperatorNode, QueryGraph
+from engine.query_graph.flow import nominal_flow
+from engine.query_graph.graph import OperatorNode, QueryGraph
 
 __all__ = ["CYCLES", "OperatorCycles", "nominal_cycles", "operator_cost"]
 

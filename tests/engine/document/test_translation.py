@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from engine.costream.flow import nominal_flow
-from engine.costream.translation import stream_rates, translate_query, with_nominal_costs
 from engine.document.elements import (
     AggregateFeatures,
     EventFields,
@@ -17,6 +15,8 @@ from engine.document.elements import (
     Operator,
     Window,
 )
+from engine.document.translation import stream_rates, translate_query, with_nominal_costs
+from engine.query_graph.flow import nominal_flow
 
 FIELDS = {"s": EventFields(2, 1, 1), "t": EventFields(1, 0, 0)}
 KEEP = FilterFeatures("<=", "double")

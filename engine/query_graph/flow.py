@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.costream.graph import HostNode, OperatorNode, QueryGraph
+from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 
 __all__ = [
     "FIXED_FLOW_WIDTH",
