@@ -82,6 +82,7 @@ REPEATED_CLASSES = {
 _INDIRECT = ("How", "What", "Whatever", "Who", "Whoever", "Whose")
 _SUPERLATIVE = re.compile(r"_?(MOST|LEAST)_[A-Z0-9_]+")
 _WORD = re.compile(r"[a-z]+")
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")  # where a statement holds others
 
 
 @dataclass(frozen=True, order=True)
@@ -107,10 +108,10 @@ def check_names(root: Path, source: Sequence[str] = SOURCE, tests: Sequence[str]
             path = file.relative_to(root).as_posix()
             tree = ast.parse(file.read_text(), filename=path)
             findings += (NameFinding(path, 1, message) for message in _module_faults(file.relative_to(root)))
-            findings += (NameFinding(path, line, message) for line, message in _tree_faults(tree))
-            if package in source:
-                for node in _public_classes(tree):
-                    classes[node.name].append((path, node.lineno))
+            for statement in _statements(tree):
+                findings += (NameFinding(path, line, message) for line, message in _statement_faults(statement))
+                if package in source and isinstance(statement, ast.ClassDef) and not statement.name.startswith("_"):
+                    classes[statement.name].append((path, statement.lineno))
     findings += _repeated_classes(classes)
     return sorted(set(findings))
 
@@ -140,15 +141,23 @@ def _noun_fault(word: str) -> str:
     return ""
 
 
-def _tree_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _statements(tree: ast.Module) -> list[ast.AST]:
+    """The module and its statements, inner ones included; nothing that is checked stands in an expression."""
+    statements: list[ast.AST] = [tree]
+    for statement in statements:  # it grows meanwhile
+        for block in _BLOCKS:
+            statements += getattr(statement, block, ())
+    return statements
+
+
+def _statement_faults(statement: ast.AST) -> Iterator[tuple[int, str]]:
     """Faults of docstrings and constants."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = (ast.get_docstring(node) or "").split(maxsplit=1)[:1]
-            if first and first[0] in _INDIRECT:
-                line = 1 if isinstance(node, ast.Module) else node.lineno
-                yield line, f"a docstring begins with {first[0]!r}; say what the thing is or does"
-            yield from _constant_faults(node.body)
+    if isinstance(statement, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        first = (ast.get_docstring(statement, clean=False) or "").split(maxsplit=1)[:1]
+        if first and first[0] in _INDIRECT:
+            line = 1 if isinstance(statement, ast.Module) else statement.lineno
+            yield line, f"a docstring begins with {first[0]!r}; say what the thing is or does"
+        yield from _constant_faults(statement.body)
 
 
 def _constant_faults(body: Iterable[ast.stmt]) -> Iterator[tuple[int, str]]:
@@ -159,12 +168,6 @@ def _constant_faults(body: Iterable[ast.stmt]) -> Iterator[tuple[int, str]]:
         for name in names:
             if _SUPERLATIVE.fullmatch(name.id):
                 yield statement.lineno, f"constant {name.id}: bounds are MAX_ and MIN_, limits of a request LIMIT"
-
-
-def _public_classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
-    """Classes without a leading underscore, inner ones included."""
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    return (node for node in nodes if not node.name.startswith("_"))
 
 
 def _repeated_classes(classes: dict[str, list[tuple[str, int]]]) -> Iterator[NameFinding]:
