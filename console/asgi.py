@@ -14,7 +14,7 @@ from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import path
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from apps.accounts.callers import caller_refusal
+from apps.accounts.middleware import caller_refusal
 from apps.core.bodies import BodyLimit, CountedHandler
 from apps.core.consumers import ChangesConsumer, SocketUserMiddleware
 from apps.telemetry.push import AgentConsumer

@@ -192,7 +192,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["apps.core.rest.parsers.StrictJSONParser", "rest_framework.parsers.MultiPartParser"],
     "DEFAULT_SCHEMA_CLASS": "apps.core.rest.schema.ApiSchema",
     "EXCEPTION_HANDLER": "apps.core.rest.problems.exception_handler",
-    "DEFAULT_THROTTLE_CLASSES": ["apps.core.rest.throttling.TokenRateThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": ["apps.core.counters.TokenRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"token": "1200/min"},
     "NUM_PROXIES": 0,  # console.asgi has settled the address already, from proxies that are configured
 }
@@ -274,7 +274,7 @@ FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 STREAM_MAX_BYTES = int(ENV.stream_max_mb * 2**20)  # of telemetry that waits in Redis for the stream processor
 
 # -- sessions and security
-CSRF_FAILURE_VIEW = "apps.core.pages.csrf_failure"
+CSRF_FAILURE_VIEW = "apps.core.problem_details.csrf_failure"
 LOGIN_URL = "accounts:login"
 LOGIN_REDIRECT_URL = "/"
 AUTH_PASSWORD_VALIDATORS = [

@@ -37,7 +37,7 @@ urlpatterns = [
     path("", include("apps.pages.urls")),
 ]
 
-handler400 = "apps.core.pages.bad_request"
-handler403 = "apps.core.pages.forbidden"
-handler404 = "apps.core.pages.not_found"
-handler500 = "apps.core.pages.server_error"
+handler400 = "apps.core.problem_details.bad_request"
+handler403 = "apps.core.problem_details.forbidden"
+handler404 = "apps.core.problem_details.not_found"
+handler500 = "apps.core.problem_details.server_error"

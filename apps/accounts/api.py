@@ -14,8 +14,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope, TokenState
 from apps.accounts.models import Token
 from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
-from apps.accounts.selectors import tokens_of
-from apps.accounts.services import token_create, token_revoke
+from apps.accounts.services import token_create, token_revoke, tokens_of
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME
 from apps.core.rest.api import ApiMixin, Router

@@ -1,19 +1,28 @@
-"""Middleware of requests of people: who may send a form at all, and the time zone of what they read."""
+"""Callers before their requests are read: whose bodies are taken at all, and the time zone of what people read."""
 
 from __future__ import annotations
 
+import io
 import zoneinfo
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse
+from django.urls import resolve
 from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from apps.accounts.permissions import SAFE_METHODS, ScopeRequiredMixin, redirect_to_sign_in
 from apps.core.body_sizes import oversize, size_of_view
-from apps.core.pages import error_response
+from apps.core.errors import NotAuthenticated, SluiceError
+from apps.core.problem_details import error_response
 
-__all__ = ["SenderMiddleware", "TimeZoneMiddleware"]
+__all__ = ["SenderMiddleware", "TimeZoneMiddleware", "caller_refusal"]
 
 
 class SenderMiddleware:
@@ -63,3 +72,26 @@ def _zone(request: HttpRequest) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(user.time_zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):  # a zone that this machine's tzdata no longer has
         return zoneinfo.ZoneInfo("UTC")
+
+
+def caller_refusal(scope: dict[str, Any]) -> SluiceError | None:
+    """Why the sender of an ASGI request is not let in, by the credentials that its view takes; None if they are good.
+
+    Whether they suffice for what is asked stays the view's to say.
+    """
+    request = ASGIRequest(scope, io.BytesIO())
+    match = resolve(request.path_info)
+    sessions = import_module(settings.SESSION_ENGINE)
+    request.session = sessions.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
+    request.user = get_user(request)
+    kind = getattr(match.func, "cls", None)
+    if kind is None or not issubclass(kind, APIView):
+        return None if request.user.is_authenticated else NotAuthenticated("Sign in first, then send it again.")
+    request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined] # their token may stand in the body
+    view = kind(**getattr(match.func, "initkwargs", {}))
+    asked = Request(request, authenticators=view.get_authenticators(), parser_context={"kwargs": match.kwargs})
+    try:
+        known = asked.user is not None and asked.user.is_authenticated
+    except SluiceError as error:
+        return error
+    return None if known else NotAuthenticated("Only short bodies are read of those who are not known. Send a token.")

@@ -1,4 +1,4 @@
-"""Changes to people and tokens."""
+"""People and tokens: what changes them, and the tokens of a person."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Case, CharField, QuerySet, Value, When
 from django.utils import timezone
 
-from apps.accounts.choices import Role, Scope
+from apps.accounts.choices import Role, Scope, TokenState
 from apps.accounts.models import Token, User
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 from apps.core.events import announce_session_end
@@ -26,6 +27,7 @@ __all__ = [
     "token_digest",
     "token_revoke",
     "token_used",
+    "tokens_of",
     "user_create",
     "user_update",
 ]
@@ -188,6 +190,17 @@ def token_used(*, token: Token) -> None:
     now = timezone.now()
     if token.last_used_at is None or now - token.last_used_at >= _USED_EVERY:
         Token.objects.filter(pk=token.pk).update(last_used_at=now)
+
+
+def tokens_of(user: User) -> QuerySet[Token]:
+    """A person's tokens, newest first, each with its `state`: active, expired or revoked."""
+    state = Case(
+        When(revoked_at__isnull=False, then=Value(TokenState.REVOKED)),
+        When(expires_at__lte=timezone.now(), then=Value(TokenState.EXPIRED)),
+        default=Value(TokenState.ACTIVE),
+        output_field=CharField(),
+    )
+    return Token.objects.filter(user=user).annotate(state=state).order_by("-created_at", "-pk")
 
 
 def _scope_faults(scopes: Sequence[str]) -> list[Fault]:

@@ -20,8 +20,7 @@ from apps.accounts.attempts import SignInAttempt, attempt_begin, device_remember
 from apps.accounts.forms import PasswordForm, ProfileForm, TokenForm
 from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
-from apps.accounts.selectors import tokens_of
-from apps.accounts.services import password_change, token_create, token_revoke
+from apps.accounts.services import password_change, token_create, token_revoke, tokens_of
 from apps.core.body_sizes import SMALL
 from apps.core.errors import SluiceError
 from apps.core.events import announce_session_end

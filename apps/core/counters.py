@@ -11,12 +11,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import redis
 from django.conf import settings
 from django.core.cache import cache
+from rest_framework.request import Request
+from rest_framework.throttling import SimpleRateThrottle
 
-__all__ = ["CountedWindow", "count_up", "forget_counts", "take_back"]
+__all__ = ["CountedWindow", "TokenRateThrottle", "count_up", "forget_counts", "take_back"]
 
 _PREFIX = "sluice:count:"
 _TIMEOUT_S = 0.5
@@ -74,6 +77,33 @@ def forget_counts(windows: Sequence[CountedWindow]) -> None:
     keys = [_PREFIX + window.key for window in windows]
     cache.delete_many(keys)
     _in_redis("return redis.call('DEL', unpack(KEYS))", keys, [])
+
+
+class TokenRateThrottle(SimpleRateThrottle):
+    """A rate per token, else per signed-in user, else per address (`DEFAULT_THROTTLE_RATES["token"]`).
+
+    Counted over all processes: it keeps one runaway script from starving people.
+    """
+
+    scope = "token"
+    left_s = 0.0
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        window = CountedWindow(self.get_cache_key(request, view), int(self.num_requests), float(self.duration))
+        self.left_s = count_up([window])
+        return not self.left_s
+
+    def wait(self) -> float | None:
+        return self.left_s or None
+
+    def get_cache_key(self, request: Request, view: Any) -> str:
+        if request.auth is not None:
+            caller = f"token:{request.auth.pk}"
+        elif request.user and request.user.is_authenticated:
+            caller = f"user:{request.user.pk}"
+        else:
+            caller = f"address:{self.get_ident(request)}"
+        return f"rate:{caller}"
 
 
 def _count_here(window: CountedWindow) -> tuple[int, float]:

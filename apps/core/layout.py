@@ -1,4 +1,4 @@
-"""Layout of a database: the tables and columns that its migrations make.
+"""Layout of a database: the tables and columns that its migrations make, and nothing else.
 
 Upgrades begin at 0.2.0, the first release. What an unreleased version or a later one made is refused, with nothing
 changed.
@@ -7,15 +7,18 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.state import ModelState
+from django.db.migrations.state import ModelState, ProjectState
 
-__all__ = ["check_layout"]
+__all__ = ["TableAutodetector", "check_layout"]
 
 # Every layout between the first one and 0.2.0 has a migration of such an app or name; the first one lacks columns.
 _UNRELEASED_APPS = {"backtests", "forecasts", "placements", "plans", "refinement"}
@@ -98,3 +101,33 @@ def _named(keys: list[tuple[str, str]]) -> str:
 def _listed(names: list[str]) -> str:
     more = len(names) - _MAX_NAMED
     return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+class TableAutodetector(MigrationAutodetector):
+    """Autodetector of migrations that leaves out what only people and forms read.
+
+    A help text, a label, a choice or a bound is no part of a table: Django's own writes them into migrations, so that
+    a new wording makes a migration that does nothing.
+    """
+
+    def __init__(self, from_state: ProjectState, to_state: ProjectState, questioner: Any = None) -> None:
+        for state in (from_state, to_state):
+            for model in state.models.values():
+                _strip_words(model)
+        super().__init__(from_state, to_state, questioner)
+
+
+def _strip_words(model: ModelState) -> None:
+    """Take the words and bounds out of a model's state, whose fields are clones of the model's own."""
+    for option in ("verbose_name", "verbose_name_plural"):
+        model.options.pop(option, None)
+    for field in model.fields.values():
+        _strip_field(field)
+
+
+def _strip_field(field: models.Field[Any, Any]) -> None:
+    field.help_text = ""
+    field.choices = None
+    field._verbose_name = None
+    field._validators = []
+    field._error_messages = None

@@ -18,7 +18,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from apps.core.errors import Malformed, SluiceError
-from apps.core.pages import error_response
+from apps.core.problem_details import error_response
 from apps.core.rest.problems import as_sluice_error
 
 __all__ = [

@@ -14,14 +14,23 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.core.body_sizes import DOCUMENT
+from apps.core.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.rest.api import Router
-from apps.core.rest.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet import bulk, services
-from apps.fleet.filters import ClusterFilter, LinkFilter, NodeFilter, PoolFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
-from apps.fleet.selectors import cluster_by_slug, clusters_with_counts, links_listed, nodes_listed, pools_listed
+from apps.fleet.selectors import (
+    ClusterFilter,
+    LinkFilter,
+    NodeFilter,
+    PoolFilter,
+    cluster_by_slug,
+    clusters_with_counts,
+    links_listed,
+    nodes_listed,
+    pools_listed,
+)
 from apps.fleet.serializers import (
     ClusterSerializer,
     ImportSerializer,

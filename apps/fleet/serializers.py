@@ -7,8 +7,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.core.bulk import BulkSerializer
 from apps.core.rest.api import StrictSerializer
-from apps.core.rest.bulk import BulkSerializer
 from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import MAX_PLANNED_NODES

@@ -19,10 +19,10 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import DOCUMENT
+from apps.core.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
 from apps.core.rest.api import ApiMixin, Router
-from apps.core.rest.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet

@@ -6,9 +6,9 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.core.bulk import BulkSerializer
 from apps.core.errors import Malformed
 from apps.core.rest.api import StrictSerializer
-from apps.core.rest.bulk import BulkSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.queries.arrivals.count_kinds import COUNT_KINDS

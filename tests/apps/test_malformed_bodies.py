@@ -14,7 +14,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role
-from apps.core.rest.throttling import TokenRateThrottle
+from apps.core.counters import TokenRateThrottle
 from apps.planning.placements.services import placement_request
 from apps.planning.what_ifs.services import scenario_create
 from apps.reports.schedules import schedule_set

@@ -18,7 +18,6 @@ from apps.core.rest.lists import CursorPagination
 from apps.core.rest.parsers import StrictJSONParser
 from apps.core.rest.problems import exception_handler
 from apps.core.rest.serializers import StrictModelSerializer, StrictSerializer
-from apps.core.rest.throttling import TokenRateThrottle
 
 __all__ = [
     "ApiMixin",
@@ -30,7 +29,6 @@ __all__ = [
     "StrictJSONParser",
     "StrictModelSerializer",
     "StrictSerializer",
-    "TokenRateThrottle",
     "etag_of",
     "exception_handler",
 ]

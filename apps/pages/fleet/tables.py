@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import ServerLoad, node_estimates, run_latest, servers_by_node
 from apps.fleet.choices import ABSENT, NodeState
-from apps.fleet.filters import NodeFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.selectors import NodeFilter
 from apps.pages.connections.looks import NodePlace, place_of_node
 from apps.pages.context import url_of
 from apps.pages.overview.findings import NodeLine, Stat

@@ -33,7 +33,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from apps.core.rest.throttling import TokenRateThrottle
+from apps.core.counters import TokenRateThrottle
 from tests.apps.contracts.test_endpoints import client_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

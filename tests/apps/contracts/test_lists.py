@@ -22,6 +22,7 @@ LISTS = [
     and (name.endswith(("-list", "-versions", "-results", "-batches")) or name in {"configs", "rollouts"})
     and not row.other_sign_in
 ]
+ODD_VALUES = ("%", "%s", "100%", "%(name)s", "{}", "{name}", "1e999", "²", "9" * 400)
 every_list = pytest.mark.parametrize("name", LISTS)
 
 
@@ -107,12 +108,13 @@ def test_filter_and_its_opposite_part_the_list(name: str, world: dict[str, Any])
 
 
 @every_list
-@pytest.mark.parametrize("value", ["%", "%s", "100%", "%(name)s", "{}", "{name}", "1e999", "²", "9" * 400])
-def test_no_value_of_a_filter_is_an_error_of_the_server(name: str, value: str, world: dict[str, Any]) -> None:
+def test_no_value_of_a_filter_is_an_error_of_the_server(name: str, world: dict[str, Any]) -> None:
+    """Odd values take turns over the filters of all lists, so that each kind of filter gets each of them."""
     client, path = client_of("admin"), address(name, world)
-    for parameter in filterset_of(path).base_filters:
+    for number, parameter in enumerate(filterset_of(path).base_filters, start=LISTS.index(name)):
+        value = ODD_VALUES[number % len(ODD_VALUES)]
         answer = client.get(path, {parameter: value})
-        assert answer.status_code in {200, 400}, parameter
+        assert answer.status_code in {200, 400}, (parameter, value)
         if answer.status_code == 400:
             assert [fault["path"] for fault in answer.json()["faults"]] == [parameter]
             assert value[:40] in answer.json()["faults"][0]["message"]

@@ -15,7 +15,7 @@ from django.db.migrations.questioner import NonInteractiveMigrationQuestioner
 from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
 
-from apps.core.autodetector import TableAutodetector
+from apps.core.layout import TableAutodetector
 
 
 def _state(**options: Any) -> ProjectState:

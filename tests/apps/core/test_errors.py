@@ -130,7 +130,7 @@ def test_unknown_addresses() -> None:
 
 
 def test_throttling_says_when_to_come_back(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    from apps.core.rest.throttling import TokenRateThrottle
+    from apps.core.counters import TokenRateThrottle
 
     monkeypatch.setattr(TokenRateThrottle, "THROTTLE_RATES", {"token": "2/min"})
     assert [api.post("/api/v1/echo", {}, format="json").status_code for _ in range(3)] == [201, 201, 429]

@@ -16,9 +16,9 @@ from rest_framework.request import Request
 from rest_framework.test import APIClient
 
 from apps.accounts.models import User
+from apps.core.counters import TokenRateThrottle
 from apps.core.models import IdempotencyRecord
 from apps.core.rest.idempotency import KEPT, idempotency_purge
-from apps.core.rest.throttling import TokenRateThrottle
 from tests.apps.core.views import CALLS
 
 

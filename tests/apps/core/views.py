@@ -22,10 +22,10 @@ from apps.core.errors import Impossible, Malformed, Stale
 from apps.core.rest.api import ApiMixin, PromisedResponse, Router, StrictModelSerializer, StrictSerializer
 from engine.errors import InfeasibleError
 
-handler400 = "apps.core.pages.bad_request"
-handler403 = "apps.core.pages.forbidden"
-handler404 = "apps.core.pages.not_found"
-handler500 = "apps.core.pages.server_error"
+handler400 = "apps.core.problem_details.bad_request"
+handler403 = "apps.core.problem_details.forbidden"
+handler404 = "apps.core.problem_details.not_found"
+handler500 = "apps.core.problem_details.server_error"
 
 CALLS: list[Any] = []
 

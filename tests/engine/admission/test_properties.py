@@ -84,7 +84,7 @@ seeds = st.integers(0, 10_000)
 relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-@relaxed
+@settings(relaxed, max_examples=15)
 @given(seeds)
 def test_every_alternative_keeps_its_promise(seed: int) -> None:
     running, candidate = story(seed)
@@ -104,7 +104,7 @@ def test_every_alternative_keeps_its_promise(seed: int) -> None:
         assert list(after.changes) == list(alternative.changes)
 
 
-@relaxed
+@settings(relaxed, max_examples=8)
 @given(seeds)
 def test_equal_input_gives_equal_decisions(seed: int) -> None:
     running, candidate = story(seed)

@@ -146,7 +146,7 @@ def long_tailed(draw):
     [(stalled, 400, 400), (stalled, 400, 450), (stalled, 400, 1000), (long_tailed, 400, 450), (long_tailed, 20, 1000)],
 )
 def test_interval_of_what_is_overdue_holds_it_at_its_confidence(delay, windows, late_ms):
-    draw, hits, normal_hits, asked = random.Random(4), 0, 0, 200
+    draw, hits, normal_hits, asked = random.Random(4), 0, 0, 100
     for _ in range(asked):
         forecast = forecast_of([delay(draw) for _ in range(windows)])
         forecast = replace(forecast, mean_ms=min(forecast.mean_ms, late_ms - 1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.management.commands import makemigrations
 
-from apps.core.autodetector import TableAutodetector
+from apps.core.layout import TableAutodetector
 
 __all__ = ["Command"]
 

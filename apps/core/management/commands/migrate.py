@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.commands import migrate
 from django.db import connections
 
-from apps.core.autodetector import TableAutodetector
-from apps.core.layout import check_layout
+from apps.core.layout import TableAutodetector, check_layout
 
 __all__ = ["Command"]
 

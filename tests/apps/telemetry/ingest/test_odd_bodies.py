@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from apps.core.rest.throttling import TokenRateThrottle
+from apps.core.counters import TokenRateThrottle
 from apps.telemetry.agents.services import enrolment_create
 from tests.apps.telemetry.world import SOURCE, enrolled, live_at, probing, running
 from tests.apps.test_malformed_bodies import odd_bodies

@@ -128,7 +128,7 @@ def both(queries, world, choose):
 @pytest.mark.parametrize("name", [*POLICIES, *COMPARED_POLICIES])
 def test_compiled_policy_picks_like_the_agents(name):
     random, chosen = np.random.default_rng(7), set()
-    for _ in range(5):
+    for _ in range(3):
         queries, world = eight_queries(name, random)
         agents = make_policy(name)
         for _ in range(STATES):
