@@ -99,12 +99,6 @@ def test_unknown_cluster_returns_404(api: Any, db: None) -> None:
     assert (answer.status_code, answer.json()["faults"][0]["path"]) == (404, "cluster")
 
 
-def test_viewer_reads_estimates_and_may_not_request_one(api_of: Any, cluster: Any) -> None:
-    viewer = api_of("viewer")
-    assert viewer.get("/api/v1/estimates").status_code == 200
-    assert viewer.post("/api/v1/estimates", {"cluster": "little"}, format="json").status_code == 403
-
-
 def test_nothing_is_stored_without_redis(api: Any, cluster: Any, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     answer = api.post("/api/v1/estimates", {"document": DOCUMENT}, format="json")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -165,11 +163,3 @@ def test_old_results_are_purged(live: LiveQuery, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(retention, "MAX_BYTES", 1)
     assert results_purge() == 1
     assert ResultWindow.objects.get().window_us == left[0], "the newest is kept, however large"
-
-
-def test_viewer_reads_results_and_anonymous_does_not(
-    api_of: Callable[..., APIClient], client: Any, live: LiveQuery
-) -> None:
-    path = f"/api/v1/queries/{live.query_id}/results"
-    assert api_of("viewer").get(path).status_code == 200
-    assert client.get(path).status_code == 401

@@ -331,23 +331,6 @@ def test_a_query_is_edited_stopped_and_deleted(browser: Client, cluster: Cluster
     assert not Query.objects.filter(name="late").exists()
 
 
-CHANGES = [
-    "-/new/",
-    "late/edit/",
-    "late/stop/",
-    "late/delete/",
-    "late/versions/new/",
-    "late/statistics/?edit=table",
-]
-
-
-@pytest.mark.parametrize("path", CHANGES)
-def test_a_viewer_changes_no_query(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
-    response = browser_of("viewer").post(f"/c/little/queries/{path}", FACTS)
-    assert response.status_code == 403
-    assert "Your role (Viewer)" in body(response)
-
-
 def test_a_viewer_is_offered_no_change_of_queries(browser_of: Callable[..., Client], cluster: Cluster) -> None:
     viewer = browser_of("viewer")
     for tab in ("", "statistics/?edit=table", "placement/", "versions/", "decisions/", "estimates/"):

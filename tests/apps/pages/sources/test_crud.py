@@ -28,7 +28,6 @@ class TestSources(CrudTests):
     }
     changed = {"lateness_s": "2.5"}
     invalid = {"columns": "ts"}
-    viewer_reads_form = True
 
     def address(self, url: str, row: Model) -> str:
         return url.format(name=getattr(row, "source_id", ""))
@@ -42,7 +41,6 @@ class TestTables(CrudTests):
     delete_url = f"{ADDRESS}tables/{{name}}/delete/"
     valid = {"name": "racks", "columns": "", "text": "ip,rack\n10.0.0.1,r1\n"}
     invalid = {"text": ""}
-    viewer_reads_form = True
 
     def test_form_changes_the_rows_of_a_table(self, browser: Any) -> None:
         row = self.make(browser)

@@ -207,14 +207,6 @@ def test_a_generated_history_has_daily_swing_weekend_dip_and_growth(cluster: Clu
         history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec)
 
 
-def test_viewers_read_histories_and_change_none(api_of: Any, cluster: Cluster) -> None:
-    viewer = api_of("viewer")
-    assert viewer.get("/api/v1/load-histories").status_code == 200
-    body = {"cluster": "little", "source_id": "clicks", "generator": SPEC}
-    assert viewer.post("/api/v1/load-histories", body, format="json").status_code == 403
-    assert viewer.post("/api/v1/forecasts", {"cluster": "little"}, format="json").status_code == 403
-
-
 # -- forecasts
 
 

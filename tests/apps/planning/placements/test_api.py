@@ -87,19 +87,6 @@ def test_apply_returns_409_with_the_changes_when_the_cluster_moved(api: Any, clu
     assert api.get(address).json()["standing"]["stale"]
 
 
-def test_viewers_read_placements_and_operators_change_them(api_of: Any, cluster: Cluster) -> None:
-    address = proposed(api_of("operator"))
-    viewer = api_of("viewer")
-    assert viewer.get(address).status_code == 200
-    assert ask(viewer).status_code == 403
-    for action in ("stop", "apply", "abort", "undo"):
-        refused = viewer.post(f"{address}/{action}")
-        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing"), action
-    assert viewer.delete(address).status_code == 403
-    reader = api_of("operator", scopes=["read"])
-    assert ask(reader).status_code == 403
-
-
 def test_create_returns_400_with_every_fault(api: Any, cluster: Cluster) -> None:
     answer = ask(api, constraints={"pin": {"first/work": "zz"}, "apart": [["first/work"]]}, budget_s=-1, seed=-1)
     assert answer.status_code == 400

@@ -194,11 +194,7 @@ def test_plans_are_compared_and_adopted_over_rest(api: Any, query: Query) -> Non
     assert api.post("/api/v1/admissions", adopted.json()["admission"], format="json").status_code == 202
 
 
-def test_viewers_cannot_compare_plans(api_of: Any, query: Query) -> None:
-    viewer = api_of("viewer")
+def test_unknown_versions_and_fields_are_refused(api_of: Any, query: Query) -> None:
     url = f"/api/v1/queries/{query.pk}/plans"
-    assert viewer.get(url).status_code == 200
-    assert viewer.post(url, {}, format="json").status_code == 403
-    assert viewer.post(f"{url}/adopt", {"plan": "r1"}, format="json").status_code == 403
     refused = api_of("operator").post(url, {"versions": [9], "nonsense": 1}, format="json")
     assert refused.status_code == 400

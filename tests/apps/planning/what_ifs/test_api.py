@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,14 +82,6 @@ def test_sweep_answers_at_once_or_refuses_a_large_cluster(
     asked = post(api, "what-ifs", {**body, "find": "sweep"})
     small_cluster.run_jobs()
     assert [size["nodes"] for size in api.get(asked.json()["result_api_url"]).json()["result"]["sizes"]] == [1, 2, 3]
-
-
-def test_viewers_sweep_and_operators_request_what_ifs(api_of: Callable[..., APIClient], cluster: Cluster) -> None:
-    viewer = api_of("viewer")
-    assert viewer.get("/api/v1/what-ifs").status_code == 200
-    assert post(viewer, "what-ifs/sweep", {"cluster": "little", "options": {"sizes": [2]}}).status_code == 200
-    for path, body in (("what-ifs", {"cluster": "little"}), ("scenarios", {"cluster": "little", "name": "x"})):
-        assert post(viewer, path, body).status_code == 403
 
 
 def test_unreadable_what_ifs_are_refused_with_the_path(api: APIClient, cluster: Cluster) -> None:

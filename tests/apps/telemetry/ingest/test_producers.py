@@ -214,9 +214,6 @@ class TestFrames:
         assert self.tell(api, data=b"odd").status_code == 400
         assert not taken
 
-    def test_frames_need_the_scope_ingest(self, api_of: Callable[..., APIClient], taken: list[Frame]) -> None:
-        assert self.tell(api_of("viewer"), data=b"").status_code == 403
-
     def test_each_kind_sent_by_the_stream_processor_has_a_receiver(self) -> None:
         told = {FrameKind.STATISTICS, FrameKind.REFINED, FrameKind.WATERMARKS}
         assert set(ingest_frames._receivers) == {FrameKind.RESULT, *told}
