@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.db.models import Model
 from django.urls import URLPattern, URLResolver
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -191,15 +190,14 @@ class ConnectionViewSet(ServiceViewSet):
     filterset_class = ConnectionFilter
     ordering = "name"
     row_keyword = "connection"
+    creator_keyword = "user"
+    service_create = staticmethod(services.connection_create)
     scopes = {"import_jobs": Scope.ADMIT}
     service_update = staticmethod(services.connection_update)
     service_delete = staticmethod(services.connection_delete)
 
     def get_queryset(self) -> Any:
         return connections_listed()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.connection_create(user=signed_in_user(self.request), **values)
 
     @extend_schema(request=None, responses=_JOB_ANSWER, filters=False)
     @action(detail=True, methods=["post"])

@@ -25,18 +25,21 @@ class ServiceViewSet(
 ):
     """Create, read, change (PATCH) and delete by services; each answers with the resource as a GET shows it.
 
-    A viewset names `service_update` and `service_delete`, and the keyword they take the row by. PUT is not offered: a
-    field left out of it would have to mean its default.
+    A viewset names `service_create`, `service_update` and `service_delete`, the keyword by which the latter two take
+    the row, and the one by which the first takes the person, where it does. PUT is not offered: a field left out of it
+    would have to mean its default.
     """
 
     row_keyword: str
+    creator_keyword = ""
+    service_create: Callable[..., Model]
     service_update: Callable[..., Model]
     service_delete: Callable[..., None]
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         serializer = self.get_serializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        row = self.create_row(serializer.validated_data)
+        row = self.create_row(**serializer.validated_data)
         key = getattr(row, self.lookup_field)
         location = f"{request.path.rstrip('/')}/{key}"
         return Response(self._shown(row), status=201, headers={"Location": location})
@@ -52,9 +55,10 @@ class ServiceViewSet(
         type(self).service_delete(**{self.row_keyword: self.get_object()})
         return Response(status=204)
 
-    def create_row(self, values: dict[str, Any]) -> Model:
+    def create_row(self, **values: Any) -> Model:
         """Call the service that creates the row."""
-        raise NotImplementedError
+        creator = {self.creator_keyword: self.request.user} if self.creator_keyword else {}
+        return type(self).service_create(**values, **creator)
 
     def _shown(self, row: Model) -> Any:
         """Read again: lists and single resources carry counts that a saved row does not."""

@@ -73,14 +73,12 @@ class ClusterViewSet(ServiceViewSet):
     lookup_value_regex = "[A-Za-z0-9._-]+"
     ordering = "slug"
     row_keyword = "cluster"
+    service_create = staticmethod(services.cluster_create)
     service_update = staticmethod(services.cluster_update)
     service_delete = staticmethod(services.cluster_delete)
 
     def get_queryset(self) -> Any:
         return clusters_with_counts()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.cluster_create(**values)
 
 
 class PoolViewSet(ServiceViewSet):
@@ -91,14 +89,12 @@ class PoolViewSet(ServiceViewSet):
     filterset_class = PoolFilter
     ordering = "name"
     row_keyword = "pool"
+    service_create = staticmethod(services.pool_create)
     service_update = staticmethod(services.pool_update)
     service_delete = staticmethod(services.pool_delete)
 
     def get_queryset(self) -> Any:
         return pools_listed()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.pool_create(**values)
 
     @extend_schema(request=PlanSerializer, responses={201: NodeSerializer(many=True)}, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
@@ -126,9 +122,9 @@ class NodeViewSet(ServiceViewSet):
     def get_queryset(self) -> Any:
         return nodes_listed()
 
-    def create_row(self, values: dict[str, Any]) -> Model:
-        values.pop("cluster")  # the pool was looked up in it
-        return services.node_create(**values)
+    @staticmethod
+    def service_create(*, cluster: Cluster, **values: Any) -> Model:
+        return services.node_create(**values)  # the pool was looked up in the cluster
 
     @extend_schema(request=None, responses=NodeSerializer)
     @action(detail=True, methods=["post"])
@@ -185,9 +181,9 @@ class LinkViewSet(ServiceViewSet):
     def get_queryset(self) -> Any:
         return links_listed()
 
-    def create_row(self, values: dict[str, Any]) -> Model:
-        values.pop("cluster")  # both ends were looked up in it
-        return services.link_create(**values)
+    @staticmethod
+    def service_create(*, cluster: Cluster, **values: Any) -> Model:
+        return services.link_create(**values)  # both ends were looked up in the cluster
 
     @_TABLE
     @action(detail=False, methods=["post"], url_path="import")
@@ -207,7 +203,7 @@ def _imported(request: Request, service: Callable[..., bulk.ImportResult]) -> Re
     serializer.is_valid(raise_exception=True)
     values = serializer.validated_data
     result = service(cluster=values["cluster"], table=serializer.table, dry_run=values["dry_run"])
-    return Response(result.as_dict())
+    return Response(ImportSerializer(result).data)
 
 
 def _exported(request: Request, what: str, export: Callable[[Cluster], str]) -> HttpResponse:

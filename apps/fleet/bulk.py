@@ -193,9 +193,6 @@ class ImportResult:
     updated: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("dry_run", "created", "updated", "unchanged")}
-
 
 class _DryRun(Exception):
     """Ends the transaction of a dry run."""

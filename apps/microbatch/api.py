@@ -67,14 +67,13 @@ class SparkQueryViewSet(ServiceViewSet):
     filterset_class = SparkQueryFilter
     ordering = "name"
     row_keyword = "query"
+    creator_keyword = "user"
+    service_create = staticmethod(services.spark_query_create)
     scopes = {"progress": Scope.INGEST}
     service_delete = staticmethod(services.spark_query_delete)
 
     def get_queryset(self) -> Any:
         return spark_queries_listed()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.spark_query_create(user=signed_in_user(self.request), **values)
 
     @staticmethod
     def service_update(*, query: SparkQuery, **values: Any) -> Model:

@@ -91,6 +91,7 @@ class QueryViewSet(ServiceViewSet):
     queryset = Query.objects.none()
     filterset_class = QueryFilter
     ordering = "name"
+    creator_keyword = "user"
     row_keyword = "query"
     service_update = staticmethod(query_update)
     service_delete = staticmethod(query_delete)
@@ -109,9 +110,9 @@ class QueryViewSet(ServiceViewSet):
     def get_serializer_class(self) -> type:
         return QuerySerializer if self.action == "list" else QueryDetailSerializer
 
-    def create_row(self, values: dict[str, Any]) -> Model:
-        body = {"operators": values.pop("operators")}
-        return query_create(body=body, user=signed_in_user(self.request), **values)
+    @staticmethod
+    def service_create(*, operators: object, **values: Any) -> Model:
+        return query_create(body={"operators": operators}, **values)
 
     @extend_schema(responses=VersionSerializer(many=True))
     @action(detail=True, methods=["get"], ordering="-number", filterset_class=VersionFilter)

@@ -226,14 +226,13 @@ class DefinitionViewSet(ServiceViewSet):
     filterset_class = DefinitionFilter
     ordering = "pk"
     row_keyword = "definition"
+    creator_keyword = "user"
+    service_create = staticmethod(services.definition_create)
     service_update = staticmethod(services.definition_update)
     service_delete = staticmethod(services.definition_delete)
 
     def get_queryset(self) -> Any:
         return definitions_listed()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.definition_create(user=signed_in_user(self.request), **values)
 
     @extend_schema(request=None, responses={200: ReportDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
@@ -251,12 +250,10 @@ class ScheduleViewSet(ServiceViewSet):
     filterset_class = ScheduleFilter
     ordering = "pk"
     row_keyword = "schedule"
+    service_create = staticmethod(schedule_set)
 
     def get_queryset(self) -> Any:
         return schedules_listed()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return schedule_set(**values)
 
     @staticmethod
     def service_update(*, schedule: ReportSchedule, **values: Any) -> Model:
@@ -323,6 +320,7 @@ class WebhookViewSet(ServiceViewSet):
     filterset_class = WebhookFilter
     ordering = "name"
     row_keyword = "webhook"
+    service_create = staticmethod(services.webhook_create)
     secret_actions = frozenset({"create", "renew_secret"})
     service_update = staticmethod(services.webhook_update)
     service_delete = staticmethod(services.webhook_delete)
@@ -336,9 +334,6 @@ class WebhookViewSet(ServiceViewSet):
         row = Webhook.objects.get(pk=response.data["id"])
         response.data = {**response.data, "secret": webhook_secret(row)}
         return response
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.webhook_create(**values)
 
     @extend_schema(request=None, responses=SecretSerializer)
     @action(detail=True, methods=["post"], url_path="renew-secret")

@@ -103,15 +103,14 @@ class AlertRuleViewSet(ServiceViewSet):
     filterset_class = AlertRuleFilter
     ordering = "name"
     row_keyword = "rule"
+    creator_keyword = "user"
+    service_create = staticmethod(services.alert_rule_create)
     scopes = {"webhook_secret": Scope.OPERATE}
     secret_actions = frozenset({"webhook_secret"})
     service_delete = staticmethod(services.alert_rule_delete)
 
     def get_queryset(self) -> Any:
         return alert_rules_listed()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return services.alert_rule_create(user=signed_in_user(self.request), **values)
 
     @staticmethod
     def service_update(*, rule: AlertRule, **values: Any) -> Model:

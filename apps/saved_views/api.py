@@ -72,7 +72,7 @@ class SavedViewViewSet(ServiceViewSet):
         return views_visible(caller_of(self.request))
 
     @transaction.atomic
-    def create_row(self, values: dict[str, Any]) -> Model:
+    def create_row(self, **values: Any) -> Model:
         caller, defaults = caller_of(self.request), _defaults(values)
         view = saved_view_create(by=caller, **values)
         _set_defaults(view, caller, defaults)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Model
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
@@ -102,14 +101,13 @@ class ScenarioViewSet(ServiceViewSet):
     filterset_class = ScenarioFilter
     ordering = "name"
     row_keyword = "scenario"
+    creator_keyword = "user"
+    service_create = staticmethod(scenario_create)
     service_update = staticmethod(scenario_update)
     service_delete = staticmethod(scenario_delete)
 
     def get_queryset(self) -> Any:
         return scenarios_visible()
-
-    def create_row(self, values: dict[str, Any]) -> Model:
-        return scenario_create(user=signed_in_user(self.request), **values)
 
 
 def _address(row: WhatIf) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from drf_spectacular.types import OpenApiTypes
@@ -311,6 +312,7 @@ class SourceViewSet(ServiceViewSet):
     filterset_class = SourceFilter
     ordering = "source_id"
     row_keyword = "source"
+    service_create = staticmethod(partial(source_upsert, create=True))
     service_delete = staticmethod(source_delete)
 
     def get_queryset(self) -> Any:
@@ -319,9 +321,6 @@ class SourceViewSet(ServiceViewSet):
     @staticmethod
     def service_update(*, source: TelemetrySource, **values: Any) -> TelemetrySource:
         return source_upsert(cluster=source.cluster, source_id=source.source_id, **values)
-
-    def create_row(self, values: dict[str, Any]) -> TelemetrySource:
-        return source_upsert(create=True, **values)
 
 
 class TableViewSet(ServiceViewSet):
@@ -333,6 +332,7 @@ class TableViewSet(ServiceViewSet):
     filterset_class = TableFilter
     ordering = "name"
     row_keyword = "table"
+    service_create = staticmethod(partial(table_upsert, create=True))
     service_delete = staticmethod(table_delete)
 
     def get_queryset(self) -> Any:
@@ -341,6 +341,3 @@ class TableViewSet(ServiceViewSet):
     @staticmethod
     def service_update(*, table: StaticTable, **values: Any) -> StaticTable:
         return table_upsert(cluster=table.cluster, name=table.name, **values)
-
-    def create_row(self, values: dict[str, Any]) -> StaticTable:
-        return table_upsert(create=True, **values)
