@@ -26,11 +26,10 @@ def three_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shards", [1, 3])
-def test_results_do_not_depend_on_load_factors_in_spark(
-    world: World, pairs: Pipeline, sliding: Pipeline, shards: int
+def test_results_do_not_depend_on_load_factors_nor_on_shards_in_spark(
+    world: World, pairs: Pipeline, sliding: Pipeline
 ) -> None:
-    world.shards = shards
+    world.shards = 3
     agents = three_agents(world, pairs)
     other = SmallAgent("b0", "here/sliding", sliding)
     world.console.add("here/sliding", sliding, [other.name])
