@@ -8,68 +8,22 @@ coverage reported for an origin uses the factor of the other origins, so no numb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.forecasts.answer import Band, ForecastBacktest
 from engine.forecasts.history import DAY_S, WEEK_S, Prepared
 from engine.forecasts.model import Structure, fit
 
-__all__ = ["Band", "ForecastBacktest", "backtest_source", "widen_bands"]
+__all__ = ["backtest_source", "widen_bands"]
 
 ORIGINS = 6
 _PATHS = 200
 _WIDEST = 6.0
-
-
-@dataclass(frozen=True)
-class Band:
-    """Errors of one interval ahead. Shares; None where nothing could be compared.
-
-    `mape` and `median_ape` are absolute errors over the actual load; `coverage` is the share of actual loads within the
-    band. The `naive_` ones are of the baseline, which repeats the last season.
-    """
-
-    ahead: str
-    from_s: float
-    to_s: float
-    n: int
-    mape: float | None
-    median_ape: float | None
-    coverage: float | None
-    naive_mape: float | None
-    naive_median_ape: float | None
-    naive_coverage: float | None
-
-
-@dataclass(frozen=True)
-class ForecastBacktest:
-    """Outcome of the rolling origins. `widening`: factors of the band's lower and upper half."""
-
-    n_origins: int
-    bands: tuple[Band, ...]
-    widening: tuple[float, float]
-    notes: tuple[str, ...]
-
-    @property
-    def total(self) -> Band | None:
-        """Over all horizons; None where nothing could be compared."""
-        return self.bands[-1] if self.bands else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        total = self.total
-        return {
-            "n_origins": self.n_origins,
-            "mape": total.mape if total else None,
-            "median_ape": total.median_ape if total else None,
-            "coverage": total.coverage if total else None,
-            "widening": list(self.widening),
-            "bands": [asdict(band) for band in self.bands],
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +54,12 @@ def backtest_source(
     ends = _ends(len(prepared.values), structure, horizon, origins)
     if not ends:
         note = "The history is too short to be forecast from its own past: the error is not known."
-        return ForecastBacktest(0, (), (1.0, 1.0), (note,))
+        return ForecastBacktest(0, None, None, None, (1.0, 1.0), (), (note,))
     tried = [_origin(prepared, structure, end, horizon, level, seed) for end in ends]
     tried = [origin for origin in tried if len(origin.actual)]
     bands = _bands(prepared, tried, bucket_s, horizon, level)
-    return ForecastBacktest(len(tried), bands, _widening(tried, level), ())
+    total = (bands[-1].mape, bands[-1].median_ape, bands[-1].coverage) if bands else (None, None, None)
+    return ForecastBacktest(len(tried), *total, _widening(tried, level), bands)
 
 
 def widen_bands(paths: FloatArray, centre: FloatArray, factors: tuple[float, float]) -> FloatArray:

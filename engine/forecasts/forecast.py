@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.forecasts.backtest import ForecastBacktest, backtest_source, widen_bands
+from engine.forecasts.answer import ForecastBacktest, SourceForecast
+from engine.forecasts.backtest import backtest_source, widen_bands
 from engine.forecasts.history import Prepared, prepare
 from engine.forecasts.model import fit
 
@@ -52,17 +51,10 @@ class LoadForecast:
     level: float
     bucket_s: float
 
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Everything but the curves, as JSON."""
-        return {
-            "model": self.model,
-            "notes": list(self.notes),
-            "level": self.level,
-            "bucket_s": self.bucket_s,
-            "paths": len(self.paths),
-            "backtest": self.backtest.to_dict(),
-        }
+    @property
+    def facts(self) -> SourceForecast:
+        """Everything but the curves."""
+        return SourceForecast(self.model, self.notes, self.level, self.bucket_s, len(self.paths), self.backtest)
 
 
 def forecast(

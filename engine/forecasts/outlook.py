@@ -14,6 +14,7 @@ from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.estimation.estimate import estimate
+from engine.forecasts.answer import ForecastAnswer, ForecastBottleneck, ForecastCurves
 from engine.forecasts.forecast import LEVEL, Factors, LoadForecast, SourceHistory, forecast
 from engine.forecasts.history import DAY_S, wall_clock
 from engine.forecasts.probability import OutlookProbability, PoolOutcome, max_paths, pool_outcomes, probability
@@ -41,37 +42,39 @@ class Outlook:
     offsets: dict[str, int]
     refused: dict[str, str]
     violations: Violations | None
-    bottlenecks: dict[str, dict[str, Any]]
+    bottlenecks: dict[str, ForecastBottleneck]
     probability: OutlookProbability | None
     pools: tuple[PoolOutcome, ...]
     assumptions: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the curves, as JSON."""
-        return {
-            "starts_s": self.starts_s,
-            "bucket_s": self.bucket_s,
-            "horizon": self.horizon,
-            "nodes": self.nodes,
-            "level": LEVEL,
-            "sources": {name: source.facts for name, source in self.sources.items()},
-            "refused": self.refused,
-            "queries": [
-                query_outlook.to_dict() | {"bottleneck": self.bottlenecks.get(query_outlook.query)}
-                for query_outlook in (self.violations.outlooks if self.violations else ())
-            ],
-            "walks": self.violations.walks if self.violations else 0,
-            "probability": self.probability.to_dict() if self.probability else None,
-            "pools": [pool.to_dict() for pool in self.pools],
-            "assumptions": list(self.assumptions),
-            "assumed": list(self.violations.assumed if self.violations else ()),
-            "coarse_sources": list(self.violations.coarse_sources if self.violations else ()),
-        }
+    @property
+    def answer(self) -> ForecastAnswer:
+        """Everything but the curves."""
+        seen = self.violations
+        return ForecastAnswer(
+            self.starts_s,
+            self.bucket_s,
+            self.horizon,
+            self.nodes,
+            LEVEL,
+            {name: source.facts for name, source in self.sources.items()},
+            self.refused,
+            tuple(
+                replace(entry.facts, bottleneck=self.bottlenecks.get(entry.facts.query))
+                for entry in (seen.outlooks if seen else ())
+            ),
+            seen.walks if seen else 0,
+            self.probability.chances if self.probability else None,
+            tuple(pool.facts for pool in self.pools),
+            self.assumptions,
+            seen.assumed if seen else (),
+            seen.coarse_sources if seen else (),
+        )
 
-    def series(self) -> dict[str, Any]:
-        """The curves: per source and in total (events/s), per query (s and probability), per pool and future (days)."""
+    def series(self) -> ForecastCurves:
+        """The curves."""
         sources = {name: self._rates(name) for name in self.sources}
-        document: dict[str, Any] = {"sources": {n: _to_lists(curves) for n, (curves, _) in sources.items()}}
+        document: ForecastCurves = {"sources": {n: _to_lists(curves) for n, (curves, _) in sources.items()}}
         if sources:
             total = np.sum([paths for _, paths in sources.values()], axis=0)
             low, high = np.quantile(total, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
@@ -87,7 +90,7 @@ class Outlook:
             }
             if self.probability:
                 curves["violated"] = self.probability.per_bucket[:, q]
-            document["queries"][query_outlook.query] = _to_lists(curves)
+            document["queries"][query_outlook.facts.query] = _to_lists(curves)
         per_day = max(1, round(DAY_S / self.bucket_s))
         hours = self.bucket_s / 3600.0
         document["pools"] = {
@@ -241,7 +244,7 @@ def _judge_deployment(
         step=lambda share, step: tell(0.8 + 0.2 * share, step),
     )
     coarse = [coarse_sentence(deployment, seen.coarse_sources)] if seen.coarse_sources else []
-    lacking = [f"Of {entry.query} {entry.lacking}." for entry in seen.outlooks if entry.lacking]
+    lacking = [f"Of {entry.facts.query} {entry.facts.lacking}." for entry in seen.outlooks if entry.facts.lacking]
     notes = [*coarse, *seen.assumptions, *lacking, f"Probabilities from {count} futures."]
     if factors.fixed:
         notes.append(f"Without a forecast and kept at their present arrivals: {', '.join(factors.fixed)}.")
@@ -250,15 +253,15 @@ def _judge_deployment(
 
 def _bottlenecks(
     deployment: Deployment, seen: Violations, mean: FloatArray, high: FloatArray, mace_every: int
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, ForecastBottleneck]:
     """Bottleneck at each query's first violation (at the upper end, else at the expected load, else at risk)."""
-    bottlenecks: dict[str, dict[str, Any]] = {}
+    bottlenecks: dict[str, ForecastBottleneck] = {}
     answers: dict[tuple[str, int], Any] = {}
-    for query_outlook in seen.outlooks:
+    for query_forecast in (entry.facts for entry in seen.outlooks):
         first, rows, band = (
-            (query_outlook.first_high, high, "high")
-            if query_outlook.first_high
-            else (query_outlook.first_mean or query_outlook.first_risk, mean, "mean")
+            (query_forecast.first_high, high, "high")
+            if query_forecast.first_high
+            else (query_forecast.first_mean or query_forecast.first_risk, mean, "mean")
         )
         if first is None:
             continue
@@ -266,17 +269,17 @@ def _bottlenecks(
         if key not in answers:
             scaled = scaled_deployment(deployment, rows[first.index])
             answers[key] = estimate(scaled, mace_every=mace_every, intervals=False).queries
-        bottleneck = answers[key][query_outlook.query].bottleneck
+        bottleneck = answers[key][query_forecast.query].bottleneck
         if bottleneck is not None:
             top = bottleneck.operators[0] if bottleneck.operators else None
-            bottlenecks[query_outlook.query] = {
-                "server": bottleneck.server,
-                "node": bottleneck.node,
-                "load_peak": bottleneck.load_peak,
-                "load_mean": bottleneck.load_mean,
-                "operator": top["operator"] if top else None,
-                "share": top["share"] if top else None,
-            }
+            bottlenecks[query_forecast.query] = ForecastBottleneck(
+                bottleneck.server,
+                bottleneck.node,
+                bottleneck.load_peak,
+                bottleneck.load_mean,
+                top["operator"] if top else None,
+                top["share"] if top else None,
+            )
     return bottlenecks
 
 

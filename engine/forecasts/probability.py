@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from engine.document.elements import Batch, Replica
 from engine.document.topology import DataflowGraph
 from engine.errors import EngineError
 from engine.estimation.probes import probe_deployment
+from engine.forecasts.answer import FutureChances, HoldChance, PoolForecast
 from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.forecasts.violations import scaled_deployment
@@ -73,18 +73,14 @@ class OutlookProbability:
         k = len(self.violated)
         return float(_Z * np.sqrt(share * (1.0 - share) / k + _Z**2 / (4.0 * k * k)) / (1.0 + _Z**2 / k))
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, without the buckets."""
-        holds = self.holds
-        return {
-            "paths": len(self.violated),
-            "all_hold": self.all_hold,
-            "all_hold_error": self.error(self.all_hold),
-            "queries": {
-                query: {"holds": float(holds[q]), "error": self.error(float(holds[q]))}
-                for q, query in enumerate(self.queries)
-            },
+    @property
+    def chances(self) -> FutureChances:
+        """Everything but the buckets."""
+        queries = {
+            query: HoldChance(share, self.error(share))
+            for query, share in zip(self.queries, self.holds.tolist(), strict=True)
         }
+        return FutureChances(len(self.violated), self.all_hold, self.error(self.all_hold), queries)
 
 
 def probability(
@@ -180,15 +176,11 @@ class PoolOutcome:
     probability: OutlookProbability | None
     refused: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        found = self.probability.to_dict() if self.probability else None
-        return {
-            "size": self.size,
-            "price_per_hour": self.price_per_hour,
-            "refused": self.refused,
-            "probability": found,
-        }
+    @property
+    def facts(self) -> PoolForecast:
+        """Everything but the futures."""
+        chances = self.probability.chances if self.probability else None
+        return PoolForecast(self.size, self.price_per_hour, self.refused, chances)
 
     def violated_buckets(self, per_day: int) -> FloatArray:
         """Buckets with a violated objective, summed over the queries, per future and day: (k, days)."""

@@ -10,20 +10,21 @@ regret is more than twice the smallest that any size has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.errors import Fault, OptionError
+from engine.records import Record, Words
 from engine.words import money_words
 
 __all__ = ["LeastRegret", "SizeCost", "least_regret"]
 
 
 @dataclass(frozen=True)
-class SizeCost:
+class SizeCost(Record):
     """One pool size over the period; costs in the currency of the prices."""
 
     size: int
@@ -37,18 +38,14 @@ class SizeCost:
 
 
 @dataclass(frozen=True)
-class LeastRegret:
+class LeastRegret(Record):
     """Costs per size, the two answers, and which of them is recommended for which reason."""
 
     sizes: tuple[SizeCost, ...]
-    expected: int
-    minimax: int
+    expected: Annotated[int, Words("Size with the smallest expected cost.")]
+    minimax: Annotated[int, Words("Size with the smallest largest regret.")]
     recommended: int
     why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"sizes": [asdict(size) for size in self.sizes]}
 
 
 def least_regret(

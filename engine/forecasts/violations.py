@@ -10,10 +10,9 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -22,11 +21,11 @@ from engine.document.deployment import Deployment
 from engine.document.policies import PolicyGap
 from engine.estimation.noise.summary import RealisedQuery
 from engine.estimation.query_flow import flow_queries
+from engine.forecasts.answer import ObjectiveViolation, QueryForecast
 from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
-from engine.placement.problem import BoolArray
 
-__all__ = ["WALKS", "ObjectiveViolation", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
+__all__ = ["WALKS", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
 
 WALKS = 12
 _WALK_CELLS = 4e6  # replicas times slices that all walks before the confirmations may cost
@@ -40,84 +39,25 @@ _NEAR = 3.0  # times a bound, or a third of it, within which a load is worth a w
 Progress = Callable[[float, str], None]
 
 
-@dataclass(frozen=True)
-class ObjectiveViolation:
-    """A bucket over an objective: its index, realised latency there with its interval, and Mace.
-
-    `confirmed` says whether a walk of that very bucket is over the bound too. A query that `never_catches_up` there is
-    over it in time, whatever its latency is within the bucket's stretch.
-    """
-
-    index: int
-    estimate_s: float
-    low_s: float
-    high_s: float
-    mace_s: float
-    confirmed: bool
-    never_catches_up: bool = False
-
-
 @dataclass(frozen=True, eq=False)
 class QueryOutlook:
-    """One query over the coming buckets; latencies are of its objective's statistic, in seconds, (h,) each.
+    """One query over the coming buckets; curves of its objective's statistic, in seconds, (h,) each.
 
     Attributes
     ----------
+    facts : QueryForecast
+        Everything but the curves.
     mean_s, low_s, upper_s : arrays
         Median and 90 % interval of the realised statistic at the expected loads.
     high_s : array
         Its median with every source at the upper end of its band.
-    first_risk : ObjectiveViolation or None
-        First bucket at the expected loads of which the upper end is over the bound.
-    first_mean, first_high : ObjectiveViolation or None
-        First bucket of which the median is over the bound, at the expected loads and at the upper ends.
-    endless : array
-        Buckets at the expected loads in which it never catches up.
-    unknown : str
-        Why its latency is not known, where nothing comes out: the figures are then what one event would meet.
-    lacking : str
-        What its figures lack where servers run other policies than stimulus time. Upper ends (`upper_s`, `first_risk`)
-        are widened by the factor of the policies where one is known.
-    is_for_person : bool
-        Whether nobody knows such a factor: an objective that holds then does so by stimulus time alone.
     """
 
-    query: str
-    statistic: str
-    bound_s: float
+    facts: QueryForecast
     mean_s: FloatArray
     low_s: FloatArray
     upper_s: FloatArray
     high_s: FloatArray
-    first_risk: ObjectiveViolation | None
-    first_mean: ObjectiveViolation | None
-    first_high: ObjectiveViolation | None
-    endless: BoolArray
-    unknown: str = ""
-    lacking: str = ""
-    is_for_person: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, without the curves."""
-        return {
-            "query": self.query,
-            "statistic": self.statistic,
-            "bound_s": self.bound_s,
-            "worst_mean_s": float(self.mean_s.max(initial=0.0)),
-            "worst_upper_s": float(self.upper_s.max(initial=0.0)),
-            "worst_high_s": float(self.high_s.max(initial=0.0)),
-            "first_risk": _found(self.first_risk),
-            "first_mean": _found(self.first_mean),
-            "first_high": _found(self.first_high),
-            "endless_buckets": int(self.endless.sum()),
-            "unknown": self.unknown,
-            "lacking": self.lacking,
-            "is_for_person": self.is_for_person,
-        }
-
-
-def _found(first: ObjectiveViolation | None) -> dict[str, Any] | None:
-    return None if first is None else asdict(first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,19 +183,21 @@ class _ViolationSearch:
             self._first(q, above, "estimate_s"),
         )
         estimate, low, upper = (getattr(self.latency, name)[:, q] for name in ("estimate_s", "low_s", "high_s"))
-        return QueryOutlook(
-            self.model.queries[q],
+        mean, high = estimate[:horizon], estimate[horizon:]
+        query = self.model.queries[q]
+        facts = QueryForecast(
+            query,
             self.model.statistics[q],
             float(self.model.bounds_s[q]),
-            estimate[:horizon],
-            low[:horizon],
-            upper[:horizon],
-            estimate[horizon:],
+            float(mean.max(initial=0.0)),
+            float(upper[:horizon].max(initial=0.0)),
+            float(high.max(initial=0.0)),
             *first,
-            self.endless[:horizon, q],
-            self.model.unknown.get(self.model.queries[q], ""),
+            int(self.endless[:horizon, q].sum()),
+            self.model.unknown.get(query, ""),
             *self._lacking(q),
         )
+        return QueryOutlook(facts, mean, low[:horizon], upper[:horizon], high)
 
     def _lacking(self, q: int) -> tuple[str, bool]:
         """Lack of the figures of a query under the policies in force, and whether nobody knows how much."""

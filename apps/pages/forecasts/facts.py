@@ -19,6 +19,7 @@ from apps.pages.overview.findings import Stat
 from apps.planning.forecasts.histories import coarsen_buckets, history_values
 from apps.planning.forecasts.selectors import (
     Shortage,
+    forecast_answer,
     forecast_changes,
     forecast_latest,
     forecast_regret,
@@ -31,7 +32,8 @@ from apps.planning.models import Forecast, LoadHistory
 from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.numbers import MISSING, Quantity, percent, rate, ratio, seconds
 from apps.ui.sentences import sentence
-from engine.forecasts.regret import LeastRegret
+from engine.forecasts.answer import Curves, ForecastAnswer, ForecastCurves, PoolForecast, QueryForecast, SourceForecast
+from engine.forecasts.regret import LeastRegret, SizeCost
 from engine.words import counted, server_words
 
 __all__ = ["ForecastFacts", "history_chart", "load_chart", "moment", "query_chart"]
@@ -41,7 +43,7 @@ _POINTS = 720
 _BACK_DAYS = 28
 
 
-def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHistory], source: str) -> Chart:
+def load_chart(row: Forecast, series: ForecastCurves, histories: Sequence[LoadHistory], source: str) -> Chart:
     """History, forecast and band of one source, or of the total of those that were forecast."""
     names = [source] if source else list(series["sources"])
     curves = series["sources"][source] if source else series["total"]
@@ -91,9 +93,9 @@ def _past(histories: Sequence[LoadHistory], row: Forecast, back: int, points: in
     return total
 
 
-def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[float]], number: int) -> Chart:
+def query_chart(row: Forecast, facts: QueryForecast, curves: Curves, number: int) -> Chart:
     """Latency of a query's statistic at the expected load with its interval, and at the upper end of the band."""
-    bound_s = facts["bound_s"]
+    bound_s = facts.bound_s
     per_day = max(1, 86_400 // row.bucket_s)
     axis = time_axis(row.starts_at, float(row.bucket_s * per_day), -(-row.horizon // per_day) + 1)
     top = 3.0 * bound_s  # what lies beyond is as bad, and would flatten everything that can still be read
@@ -105,16 +107,14 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
         low, high = (_daily(curves[name], per_day, top) for name in ("low", "upper"))
         lines.insert(0, Series("band", "90% interval of costs and arrivals", low=low, high=high))
     finding = (
-        f"{facts['query']}: at most {seconds(facts['worst_mean_s'])} at the expected load and "
-        f"{seconds(facts['worst_high_s'])} at the band, against {seconds(bound_s)}."
+        f"{facts.query}: at most {seconds(facts.worst_mean_s)} at the expected load and "
+        f"{seconds(facts.worst_high_s)} at the band, against {seconds(bound_s)}."
     )
-    if facts["worst_high_s"] > top:
+    if facts.worst_high_s > top:
         finding = f"{finding} Drawn up to {seconds(top)}."
-    dates = {band: facts[f"first_{band}"] for band in ("high", "mean", "risk") if facts.get(f"first_{band}")}
     marks = []
-    if dates:
-        band = min(dates, key=lambda name: dates[name]["index"])
-        index, label = dates[band]["index"], "at risk from here" if band == "risk" else "violated from here"
+    if band := facts.first_band:
+        index, label = facts.violations[band].index, "at risk from here" if band == "risk" else "violated from here"
         share = index / max(1, row.horizon)
         side = "right" if share < 0.2 else "left" if share > 0.8 else "center"
         marks.append(ChartMark(index * row.bucket_s, label, side=side))
@@ -183,7 +183,11 @@ class ForecastFacts:
         return forecast_latest(self.cluster)
 
     @cached_property
-    def series(self) -> dict[str, Any]:
+    def answer(self) -> ForecastAnswer | None:
+        return forecast_answer(self.row) if self.row else None
+
+    @cached_property
+    def series(self) -> ForecastCurves:
         return forecast_series(self.row) if self.row else {}
 
     @cached_property
@@ -212,10 +216,10 @@ class ForecastFacts:
     @property
     def sentence(self) -> SafeString:
         row, first = self.row, next(iter(self.shortages), None)
-        facts: dict[str, Any] = {"row": row}
+        facts: dict[str, object] = {"row": row}
         if row is not None:
-            facts["judged"] = row.result["queries"]
-            facts["lacking"] = next((query for query in row.result["queries"] if query.get("is_for_person")), None)
+            facts["judged"] = self.answer.queries
+            facts["lacking"] = next((query for query in self.answer.queries if query.is_for_person), None)
             facts["days"], facts["until"] = f"{row.horizon * row.bucket_s / 86_400:g}", moment(row.ends_at)
         if row is not None and first is not None:
             facts |= {"first": first, "first_at": moment(first.first_at), "more": len(self.shortages) - 1}
@@ -229,7 +233,7 @@ class ForecastFacts:
         row = self.row
         if row is None:
             return ""
-        sources = len(row.result["sources"])
+        sources = len(self.answer.sources)
         return f"{counted(sources, 'source')} forecast from {moment(row.starts_at)}, {self.cluster.time_zone}"
 
     # -- the strip
@@ -241,17 +245,16 @@ class ForecastFacts:
         return [self._threatened(), self._holding(), self._growth(), self._error()]
 
     def _threatened(self) -> Stat:
-        number, judged = len(self.shortages), len(self.row.result["queries"])
+        number, judged = len(self.shortages), len(self.answer.queries)
         note = f"of {judged}; {self.shortages[0].query} first" if number else f"of {judged} within the horizon"
         return Stat("Objectives threatened", Quantity(str(number)), note, "watch" if number else "")
 
     def _holding(self) -> Stat:
-        chance = self.row.result["probability"]
+        chance = self.answer.probability
         if not chance:
             return Stat("All objectives hold", Quantity(MISSING), "Nothing to judge")
-        error = percent(chance["all_hold_error"])
-        note = f"± {error}, {chance['paths']} futures drawn"
-        return Stat("All objectives hold", percent(chance["all_hold"]), note)
+        note = f"± {percent(chance.all_hold_error)}, {chance.paths} futures drawn"
+        return Stat("All objectives hold", percent(chance.all_hold), note)
 
     def _growth(self) -> Stat:
         total = self.series.get("total")
@@ -265,8 +268,8 @@ class ForecastFacts:
         return Stat("Growth expected", Quantity(f"{sign}{abs(change) * 100:.1f}", "%"), note)
 
     def _error(self) -> Stat:
-        tests = [source["backtest"] for source in self.row.result["sources"].values()]
-        errors = sorted(test["median_ape"] for test in tests if test["median_ape"] is not None)
+        medians = [source.backtest.median_ape for source in self.answer.sources.values()]
+        errors = sorted(error for error in medians if error is not None)
         if not errors:
             return Stat("Error so far", Quantity(MISSING), "The histories are too short to tell")
         return Stat("Error so far", percent(errors[len(errors) // 2]), "median of the sources, from rolling origins")
@@ -293,23 +296,19 @@ class ForecastFacts:
         series = self.series.get("queries", {})
         names = [shortage.query for shortage in self.shortages if shortage.query in series]
         if not names and series:
-            nearest = max(self.row.result["queries"], key=lambda query: query["worst_high_s"] / query["bound_s"])
-            names = [nearest["query"]]
-        facts = {query["query"]: query for query in self.row.result["queries"]} if self.row else {}
+            names = [max(self.answer.queries, key=lambda query: query.worst_high_s / query.bound_s).query]
+        facts = {query.query: query for query in self.answer.queries} if self.answer else {}
         return [query_chart(self.row, facts[name], series[name], i) for i, name in enumerate(names[:_MAX_CHARTS])]
 
     @property
-    def tests(self) -> list[dict[str, Any]]:
-        """Backtests of the sources, band by band."""
-        rows = []
-        for name, source in sorted((self.row.result["sources"] if self.row else {}).items()):
-            rows.append({"name": name, **source, "total": (source["backtest"]["bands"] or [None])[-1]})
-        return rows
+    def tests(self) -> list[tuple[str, SourceForecast]]:
+        """Sources with their backtests, by name."""
+        return sorted(self.answer.sources.items()) if self.answer else []
 
     @property
-    def tested(self) -> dict[str, Any] | None:
+    def tested(self) -> tuple[str, SourceForecast] | None:
         """The source whose backtest is shown band by band: the chosen one, or the first."""
-        return next((test for test in self.tests if test["name"] == self.source), self.tests[0] if self.tests else None)
+        return next((test for test in self.tests if test[0] == self.source), self.tests[0] if self.tests else None)
 
     # -- cost
 
@@ -362,27 +361,14 @@ class ForecastFacts:
 
     @property
     def present(self) -> int:
-        return self.row.result["nodes"] if self.row else 0
+        return self.answer.nodes if self.answer else 0
 
     @property
-    def pools(self) -> list[dict[str, Any]]:
+    def pools(self) -> list[tuple[PoolForecast, SizeCost | None]]:
         """Pool sizes with their costs, for the table."""
-        regret = self.regret
-        judged = {pool["size"]: pool for pool in (self.row.result["pools"] if self.row else [])}
-        costs = {siz.size: siz for siz in regret.sizes} if regret else {}
-        return [
-            {
-                "size": size,
-                "is_now": size == self.present,
-                "is_best": bool(regret) and size == regret.recommended,
-                "price": pool["price_per_hour"],
-                "refused": pool["refused"],
-                "holds": pool["probability"]["all_hold"] if pool["probability"] else None,
-                "error": pool["probability"]["all_hold_error"] if pool["probability"] else None,
-                "cost": costs.get(size),
-            }
-            for size, pool in sorted(judged.items())
-        ]
+        costs = {cost.size: cost for cost in self.regret.sizes} if self.regret else {}
+        judged = self.answer.pools if self.answer else ()
+        return [(pool, costs.get(pool.size)) for pool in sorted(judged, key=lambda pool: pool.size)]
 
     @property
     def bottleneck_words(self) -> list[tuple[Shortage, str]]:
@@ -394,9 +380,9 @@ def bottleneck_text(shortage: Shortage) -> str:
     bottleneck = shortage.bottleneck
     if not bottleneck:
         return ""
-    where = server_words(bottleneck["server"], begins=True)
-    load = ratio(bottleneck["load_peak"])
-    if not bottleneck["operator"]:
+    where = server_words(bottleneck.server, begins=True)
+    load = ratio(bottleneck.load_peak)
+    if not bottleneck.operator:
         return f"{where} runs at {load} of capacity at its peak"
-    operator = bottleneck["operator"].partition("/")[2] or bottleneck["operator"]
-    return f"{where} runs at {load} of capacity at its peak; {operator} takes {percent(bottleneck['share'])} of it"
+    operator = bottleneck.operator.partition("/")[2] or bottleneck.operator
+    return f"{where} runs at {load} of capacity at its peak; {operator} takes {percent(bottleneck.share)} of it"

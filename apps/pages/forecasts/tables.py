@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -14,113 +15,119 @@ from apps.fleet.models import Cluster
 from apps.pages.forecasts.facts import ForecastFacts, moment
 from apps.pages.overview.tables import objective_text, state_and_name
 from apps.pages.saved_views.bar import open_views
-from apps.planning.forecasts.selectors import histories_visible
+from apps.planning.forecasts.selectors import PoolFix, histories_visible
 from apps.planning.models import LoadHistory
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import evidence_mark
 from apps.ui.numbers import MISSING, percent, rate, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import time_tag
+from engine.forecasts.answer import HoldChance, QueryForecast
 from engine.words import counted
 
 __all__ = ["histories_table", "outlook_table"]
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A query with its probability and the pool that would do."""
+
+    query: QueryForecast
+    chance: HoldChance | None
+    fix: PoolFix | None
+
+
 def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
     """Every query with an objective, the earliest violation first."""
-    row = facts.row
-    queries = row.result["queries"] if row else []
-    chances = (row.result["probability"] or {}).get("queries", {}) if row else {}
+    answer = facts.answer
+    chances = answer.probability.queries if answer and answer.probability else {}
     fixes = {shortage.query: shortage.fix for shortage in facts.shortages}
-    rows = [{**query, "chance": chances.get(query["query"]), "fix": fixes.get(query["query"])} for query in queries]
+    queries = answer.queries if answer else ()
     return Table(
         request,
         _columns(facts, facts.cluster.slug),
-        rows,
+        [_Row(query, chances.get(query.query), fixes.get(query.query)) for query in queries],
         caption="Objectives over the coming weeks",
         default_sort="band",
         file_name=f"forecast-{facts.cluster.slug}",
-        identify=lambda row: row["query"],
+        identify=lambda row: row.query.query,
         empty={"icon": "queries", "title": "No objective to forecast", "text": "No running query has an objective."},
     )
 
 
 def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
-    def name(row: dict[str, Any]) -> SafeString:
-        url = reverse("pages:query", args=[slug, row["query"]])
-        state = "breached" if row["first_mean"] else "at_risk" if is_threatened(row) else "holds"
-        if state == "holds" and (row.get("unknown") or row.get("is_for_person")):
+    def name(row: _Row) -> SafeString:
+        query = row.query
+        url = reverse("pages:query", args=[slug, query.query])
+        state = "breached" if query.first_mean else "at_risk" if query.violations else "holds"
+        if state == "holds" and (query.unknown or query.is_for_person):
             state = "unknown"
-        return state_and_name(state, row["query"], url)
+        return state_and_name(state, query.query, url)
 
-    def bound(row: dict[str, Any]) -> SafeString:
-        return objective_text(row["statistic"], row["bound_s"])
+    def bound(row: _Row) -> SafeString:
+        return objective_text(row.query.statistic, row.query.bound_s)
 
-    def chance(row: dict[str, Any]) -> Any:
-        return (row["chance"] or {}).get("holds")
+    def chance(row: _Row) -> float | None:
+        return row.chance.holds if row.chance else None
 
-    limit = itemgetter("bound_s")
+    query, limit = attrgetter("query.query"), attrgetter("query.bound_s")
     return [
-        Column("query", "Query", name, sort=itemgetter("query"), csv=itemgetter("query")),
+        Column("query", "Query", name, sort=query, csv=query),
         Column("bound", "Objective", bound, sort=limit, csv=limit, num=True),
         _highest("expected", "Highest, expected", "worst_mean_s", "worst_upper_s"),
         _highest("upper", "Highest, 90% band", "worst_high_s"),
-        _from(facts, "risk", "At risk from", "first_risk"),
-        _from(facts, "band", "Violated from, 90% band", "first_high"),
-        _from(facts, "mean", "Violated from, expected", "first_mean"),
+        _from(facts, "risk", "At risk from", "risk"),
+        _from(facts, "band", "Violated from, 90% band", "high"),
+        _from(facts, "mean", "Violated from, expected", "mean"),
         Column("holds", "Holds throughout", _holds, sort=chance, csv=chance, num=True),
         Column("fix", "What would do", _fix),
     ]
 
 
-def is_threatened(row: dict[str, Any]) -> bool:
-    """Whether the objective is violated or at risk within the horizon."""
-    return any(row.get(f"first_{band}") for band in ("mean", "high", "risk"))
-
-
 def _highest(key: str, label: str, field: str, upper: str = "") -> Column:
     """The highest latency over the coming buckets, and up to what randomness may take it."""
 
-    def shown(row: dict[str, Any]) -> SafeString:
-        if field == "worst_mean_s" and row.get("endless_buckets"):
+    def shown(row: _Row) -> SafeString:
+        value_s, upper_s = value(row), getattr(row.query, upper) if upper else None
+        if field == "worst_mean_s" and row.query.endless_buckets:
             text = '{} <small class="muted">within a stretch; never catches up</small>'
-            return format_html(text, seconds(row[field]).html)
-        if row.get(upper) is None:
-            return seconds(row[field]).html
+            return format_html(text, seconds(value_s).html)
+        if upper_s is None:
+            return seconds(value_s).html
         text = '{} <small class="muted">up to {}</small>'
-        return format_html(text, seconds(row[field]).html, seconds(row[upper], apart_from=row["bound_s"]).html)
+        return format_html(text, seconds(value_s).html, seconds(upper_s, apart_from=row.query.bound_s).html)
 
-    value = itemgetter(field)
+    value = attrgetter(f"query.{field}")
     return Column(key, label, shown, sort=value, csv=value, num=True, high_first=True)
 
 
-def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
+def _from(facts: ForecastFacts, key: str, label: str, band: str) -> Column:
     """Column of the first violation of the objective."""
 
-    def at(row: dict[str, Any]) -> Any:
-        return facts.row.at(row[field]["index"]) if row.get(field) else None
+    def at(row: _Row) -> datetime | None:
+        place = index(row)
+        return None if place is None else facts.row.at(place)
 
-    def index(row: dict[str, Any]) -> Any:
-        return (row.get(field) or {}).get("index")
+    def index(row: _Row) -> int | None:
+        violation = row.query.violations.get(band)
+        return violation.index if violation else None
 
     return Column(key, label, lambda row: moment(at(row)), sort=index, csv=at, num=True)
 
 
-def _holds(row: dict[str, Any]) -> Any:
-    chance = row["chance"]
-    if not chance or row.get("unknown") or row.get("is_for_person"):
+def _holds(row: _Row) -> str:
+    chance = row.chance
+    if not chance or row.query.unknown or row.query.is_for_person:
         return MISSING
-    return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
+    return format_html('{} <small class="muted">± {}</small>', percent(chance.holds), percent(chance.error))
 
 
-def _fix(row: dict[str, Any]) -> str:
-    if not is_threatened(row):
+def _fix(row: _Row) -> str:
+    if not row.query.violations:
         return MISSING
-    fix = row["fix"]
-    if not fix:
+    if not row.fix:
         return "none of the pools judged"
-    added = fix["added"] or 0
-    return counted(added, "more node") if added > 0 else "place operators anew"
+    return counted(row.fix.added, "more node") if row.fix.added > 0 else "place operators anew"
 
 
 def histories_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) -> Table:

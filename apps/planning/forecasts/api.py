@@ -32,12 +32,12 @@ from apps.planning.forecasts.serializers import (
     HistoryCreateSerializer,
     HistoryExtendSerializer,
     HistorySerializer,
-    RegretSerializer,
 )
 from apps.planning.forecasts.services import forecast_request
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.services import arrivals_inspect
 from apps.queries.arrivals.uploads import UploadedTrace
+from engine.forecasts.regret import LeastRegret
 
 __all__ = ["ForecastViewSet", "LoadHistoryViewSet"]
 
@@ -127,7 +127,7 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         """Curves of a forecast: sources and total in events/s, queries in s, hours of violation by pool and day."""
         return Response(forecast_series(self.get_object()))
 
-    @extend_schema(parameters=[_COST, _DAYS], responses=RegretSerializer, filters=False)
+    @extend_schema(parameters=[_COST, _DAYS], responses=LeastRegret, filters=False)
     @action(detail=True, methods=["get"])
     def regret(self, request: Request, pk: str | None = None) -> Response:
         """Pool sizes compared by the cost of nodes and of violated objectives."""
@@ -136,7 +136,7 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         days = parse_whole_number(request.query_params.get("horizon_days", str(max_days)), "horizon_days", 1, max_days)
         cost = _cost(request.query_params.get("cost_per_violation_hour", "100"))
         regret = forecast_regret(forecast, cost_per_violation_hour=cost, horizon_days=days)
-        return Response(RegretSerializer(regret).data)
+        return Response(regret.to_dict())
 
 
 def _with_key(values: dict[str, Any]) -> dict[str, Any]:

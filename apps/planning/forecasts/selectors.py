@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import cast
 
 import numpy as np
 from django.db.models import QuerySet
@@ -18,11 +18,15 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 from engine.errors import OptionError
+from engine.forecasts.answer import ForecastAnswer, ForecastBottleneck, ForecastCurves, QueryForecast
 from engine.forecasts.regret import LeastRegret, least_regret
+from engine.records import Record
 from engine.words import duration_words
 
 __all__ = [
+    "PoolFix",
     "Shortage",
+    "forecast_answer",
     "forecast_changes",
     "forecast_latest",
     "forecast_regret",
@@ -35,16 +39,20 @@ __all__ = [
 
 _DAY_S = 86_400
 _LIKELY_SHARE = 0.9
-_BANDS = ("high", "mean", "risk")  # of equal dates the first is told
 
 
-def forecast_series(forecast: Forecast) -> dict[str, Any]:
+def forecast_answer(forecast: Forecast) -> ForecastAnswer:
+    """The engine's answer, without curves."""
+    return ForecastAnswer.parse(forecast.result)
+
+
+def forecast_series(forecast: Forecast) -> ForecastCurves:
     """The curves of a forecast; empty where they have been dropped."""
-    return forecast.series or {}
+    return cast(ForecastCurves, forecast.series or {})
 
 
 def forecast_regret(
-    forecast: Forecast, *, cost_per_violation_hour: float, horizon_days: int, series: dict[str, Any] | None = None
+    forecast: Forecast, *, cost_per_violation_hour: float, horizon_days: int, series: ForecastCurves | None = None
 ) -> LeastRegret:
     """The pool size to regret least over the first `horizon_days` of a forecast.
 
@@ -60,17 +68,18 @@ def forecast_regret(
         message = f"horizon_days is {horizon_days}; allowed: 1 to {days}, what was forecast"
         raise Malformed(f"horizon_days: {message}.", [("horizon_days", message)])
     hours = (series if series is not None else forecast_series(forecast)).get("pools", {})
-    judged = [pool for pool in forecast.result["pools"] if str(pool["size"]) in hours]
+    judged = [pool for pool in forecast_answer(forecast).pools if str(pool.size) in hours]
     if not judged:
         raise Impossible("The forecast judged no pool sizes.", [("forecast", "judged no pool sizes")])
-    if any(pool["price_per_hour"] is None for pool in judged):
+    prices = [pool.price_per_hour for pool in judged if pool.price_per_hour is not None]
+    if len(prices) < len(judged):
         message = "not every pool of nodes has a price per hour; give each one its price"
         raise Impossible(f"Costs cannot be compared: {message}.", [("prices", message)])
-    table = np.array([np.asarray(hours[str(pool["size"])])[:, :horizon_days].sum(axis=1) for pool in judged])
+    table = np.array([np.asarray(hours[str(pool.size)])[:, :horizon_days].sum(axis=1) for pool in judged])
     try:
         return least_regret(
-            [pool["size"] for pool in judged],
-            [pool["price_per_hour"] for pool in judged],
+            [pool.size for pool in judged],
+            prices,
             table,
             cost_per_violation_hour=cost_per_violation_hour,
             horizon_h=horizon_days * 24.0,
@@ -78,6 +87,16 @@ def forecast_regret(
         )
     except OptionError as error:
         raise Malformed(error.message, [(fault.path, fault.message) for fault in error.faults]) from None
+
+
+@dataclass(frozen=True)
+class PoolFix(Record):
+    """A pool in which an objective is likely to hold; none `added` means that placing operators anew is enough."""
+
+    size: int
+    added: int
+    price_per_hour: float | None
+    holds: float
 
 
 @dataclass(frozen=True)
@@ -101,11 +120,10 @@ class Shortage:
         Whether a walk of that very hour says so too, and not what was read between walks.
     holds : float or None
         Probability that the objective holds over the whole horizon.
-    bottleneck : dict or None
-        server, node, load_peak, load_mean, operator, share: where the work waits then.
-    fix : dict or None
-        The smallest judged pool in which the objective holds with at least 90 %: size, added, price_per_hour, holds.
-        A size that is not larger than the present one means that placing operators anew is enough.
+    bottleneck : ForecastBottleneck or None
+        Where the work waits then.
+    fix : PoolFix or None
+        The smallest judged pool in which the objective holds with at least 90 %.
     """
 
     query: str
@@ -121,8 +139,8 @@ class Shortage:
     upper_s: float
     confirmed: bool
     holds: float | None
-    bottleneck: dict[str, Any] | None
-    fix: dict[str, Any] | None
+    bottleneck: ForecastBottleneck | None
+    fix: PoolFix | None
 
 
 def histories_visible() -> QuerySet[LoadHistory]:
@@ -166,45 +184,44 @@ def shortages(cluster: Cluster, forecast: Forecast | None = None) -> list[Shorta
         return []
     running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).values_list("name", flat=True)
     names = set(running)
-    threatened = [_shortage(row, outlook) for outlook in row.result["queries"] if outlook["query"] in names]
+    answer = forecast_answer(row)
+    threatened = [_shortage(row, answer, query) for query in answer.queries if query.query in names]
     return sorted(
         (shortage for shortage in threatened if shortage), key=lambda shortage: (shortage.first_at, shortage.query)
     )
 
 
-def _shortage(row: Forecast, outlook: dict[str, Any]) -> Shortage | None:
-    dates = {band: outlook.get(f"first_{band}") for band in _BANDS}
-    seen = {band: date for band, date in dates.items() if date is not None}
-    if not seen:
+def _shortage(row: Forecast, answer: ForecastAnswer, query: QueryForecast) -> Shortage | None:
+    band, seen = query.first_band, query.violations
+    if band is None:
         return None
-    band = min(seen, key=lambda name: seen[name]["index"])
-    first = seen[band]
-    chances = (row.result["probability"] or {}).get("queries", {})
+    first, dates = seen[band], {name: row.at(violation.index) for name, violation in seen.items()}
+    chance = answer.probability.queries.get(query.query) if answer.probability else None
     return Shortage(
-        query=outlook["query"],
-        statistic=outlook["statistic"],
-        bound_s=outlook["bound_s"],
-        first_at=row.at(first["index"]),
+        query=query.query,
+        statistic=query.statistic,
+        bound_s=query.bound_s,
+        first_at=dates[band],
         band=band,
-        **{f"{name}_at": row.at(seen[name]["index"]) if name in seen else None for name in _BANDS},
-        latency_s=first["estimate_s"],
-        low_s=first["low_s"],
-        upper_s=first["high_s"],
-        confirmed=first["confirmed"],
-        holds=None if outlook.get("is_for_person") else chances.get(outlook["query"], {}).get("holds"),
-        bottleneck=outlook["bottleneck"],
-        fix=None if outlook.get("is_for_person") else _fix(row, outlook["query"]),
+        mean_at=dates.get("mean"),
+        high_at=dates.get("high"),
+        risk_at=dates.get("risk"),
+        latency_s=first.estimate_s,
+        low_s=first.low_s,
+        upper_s=first.high_s,
+        confirmed=first.confirmed,
+        holds=None if query.is_for_person or chance is None else chance.holds,
+        bottleneck=query.bottleneck,
+        fix=None if query.is_for_person else _fix(answer, query.query),
     )
 
 
-def _fix(row: Forecast, query: str) -> dict[str, Any] | None:
-    present = row.result.get("nodes")
-    for pool in row.result["pools"]:
-        chance = pool["probability"]
-        holds = chance["queries"].get(query, {}).get("holds", 0.0) if chance else 0.0
-        if holds >= _LIKELY_SHARE and (present is None or pool["size"] >= present):
-            added = None if present is None else pool["size"] - present
-            return {"size": pool["size"], "added": added, "price_per_hour": pool["price_per_hour"], "holds": holds}
+def _fix(answer: ForecastAnswer, query: str) -> PoolFix | None:
+    for pool in answer.pools:
+        chance = pool.probability.queries.get(query) if pool.probability else None
+        holds = chance.holds if chance else 0.0
+        if holds >= _LIKELY_SHARE and pool.size >= answer.nodes:
+            return PoolFix(pool.size, pool.size - answer.nodes, pool.price_per_hour, holds)
     return None
 
 

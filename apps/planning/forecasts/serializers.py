@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.limits import DIGEST_LENGTH
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.records import StoredRecordField
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer
 from apps.planning.choices import HistoryOrigin
@@ -16,6 +16,7 @@ from apps.planning.forecasts.selectors import pools_basis
 from apps.planning.forecasts.services import DEFAULT_DAYS, HORIZON_DAYS
 from apps.planning.models import Forecast
 from apps.queries.serializers import READING_FIELDS, TableReadingSerializer
+from engine.forecasts.answer import ForecastAnswer
 from engine.words import listed
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "HistoryCreateSerializer",
     "HistoryExtendSerializer",
     "HistorySerializer",
-    "RegretSerializer",
 ]
 
 
@@ -102,7 +102,7 @@ class ForecastSerializer(serializers.ModelSerializer):
 
     cluster = serializers.CharField(source="cluster.slug")
     snapshot = serializers.CharField(max_length=DIGEST_LENGTH, help_text="Digest of the cluster it was computed on.")
-    result = serializers.JSONField()
+    result = StoredRecordField(ForecastAnswer)
     histories = serializers.JSONField()
     ends_at = serializers.DateTimeField()
     pools_basis = serializers.SerializerMethodField(help_text="What pool sizes rest on, and how the bench's differ.")
@@ -114,28 +114,3 @@ class ForecastSerializer(serializers.ModelSerializer):
 
     def get_pools_basis(self, row: Forecast) -> str:
         return pools_basis(row)
-
-
-class SizeCostSerializer(serializers.Serializer):
-    size = serializers.IntegerField()
-    nodes_cost = serializers.FloatField()
-    violation_cost = serializers.FloatField()
-    expected_cost = serializers.FloatField()
-    expected_regret = serializers.FloatField()
-    largest_regret = serializers.FloatField()
-    violation_hours = serializers.FloatField()
-    holds = serializers.FloatField()
-
-
-class RegretSerializer(serializers.Serializer):
-    """Pool sizes by cost, and which of them to regret least."""
-
-    sizes = serializers.SerializerMethodField()
-    expected = serializers.IntegerField(help_text="Size with the smallest expected cost.")
-    minimax = serializers.IntegerField(help_text="Size with the smallest largest regret.")
-    recommended = serializers.IntegerField()
-    why = serializers.CharField()
-
-    @extend_schema_field(SizeCostSerializer(many=True))
-    def get_sizes(self, regret: Any) -> Any:
-        return SizeCostSerializer(regret.sizes, many=True).data

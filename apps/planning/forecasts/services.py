@@ -105,7 +105,7 @@ def forecast_store(
             starts_at=datetime.fromtimestamp(outlook.starts_s, UTC),
             horizon=outlook.horizon,
             seed=seed,
-            result=outlook.to_dict(),
+            result=outlook.answer.to_dict(),
             series=outlook.series(),
             duration_s=duration_s,
         )

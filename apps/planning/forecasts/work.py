@@ -66,14 +66,11 @@ def forecast_cluster(report: JobReporter) -> JobOutcome:
             seed=seed,
             duration_s=duration_s,
         )
-        queries = row.result["queries"]
         facts = {
             "forecast": row.pk,
             "sources": len(forecast.sources),
             "refused": len(forecast.refused),
-            "threatened": sum(
-                bool(query["first_high"] or query["first_mean"] or query["first_risk"]) for query in queries
-            ),
+            "threatened": sum(bool(query.violations) for query in forecast.answer.queries),
             "duration_s": round(duration_s, 3),
         }
         return JobOutcome(facts, f"/c/{cluster.slug}/provisioning/forecast/", f"/api/v1/forecasts/{row.pk}")

@@ -6,8 +6,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.planning.forecasts.selectors import Shortage, forecast_changes, forecast_latest, forecast_series, shortages
+from apps.planning.forecasts.selectors import (
+    Shortage,
+    forecast_answer,
+    forecast_changes,
+    forecast_latest,
+    forecast_series,
+    shortages,
+)
 from apps.planning.models import Forecast
+from engine.forecasts.answer import ForecastAnswer
 
 __all__ = ["forecast_facts"]
 
@@ -26,6 +34,7 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[s
     if row.is_over:
         text = f"The newest forecast rests on load histories that end on {row.starts_at:%d %B %Y}: upload newer load."
         return {"available": False, "text": text, "horizon_days": horizon_days}
+    answer = forecast_answer(row)
     until = now + timedelta(days=horizon_days)
     every = shortages(cluster, row)
     due = [shortage for shortage in every if shortage.first_at <= until]
@@ -39,17 +48,12 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[s
         "changes": list(forecast_changes(row))[:5],
         "shortages": [_shortage(shortage) for shortage in due],
         "later": len(every) - len(due),
-        "lacking": [f"Of {entry['query']} {entry['lacking']}." for entry in _for_person(row)],
-        "curve": _curve(row, due[0].query if due else "", until),
+        "lacking": [f"Of {entry.query} {entry.lacking}." for entry in answer.queries if entry.is_for_person],
+        "curve": _curve(row, answer, due[0].query if due else "", until),
         "load": _load(row, until),
-        "backtests": _backtests(row),
-        "assumptions": row.result.get("assumptions", []),
+        "backtests": _backtests(answer),
+        "assumptions": list(answer.assumptions),
     }
-
-
-def _for_person(row: Forecast) -> list[dict[str, Any]]:
-    """Queries of which nobody knows how much higher they end under the policies of their nodes."""
-    return [entry for entry in row.result["queries"] if entry.get("is_for_person")]
 
 
 def _shortage(shortage: Shortage) -> dict[str, Any]:
@@ -67,26 +71,24 @@ def _shortage(shortage: Shortage) -> dict[str, Any]:
         "upper_s": shortage.upper_s,
         "confirmed": shortage.confirmed,
         "holds": shortage.holds,
-        "bottleneck": (shortage.bottleneck or {}).get("node") or (shortage.bottleneck or {}).get("server") or "",
-        "fix": shortage.fix,
+        "bottleneck": shortage.bottleneck.node or shortage.bottleneck.server if shortage.bottleneck else "",
+        "fix": shortage.fix.to_dict() if shortage.fix else None,
     }
 
 
-def _curve(row: Forecast, query: str, until: datetime) -> dict[str, Any] | None:
+def _curve(row: Forecast, answer: ForecastAnswer, query: str, until: datetime) -> dict[str, Any] | None:
     """Latency of the query that is violated first (else of the one nearest to its bound), by bucket."""
-    facts = {
-        query_facts["query"]: query_facts for query_facts in row.result.get("queries", []) if query_facts.get("bound_s")
-    }
+    facts = {entry.query: entry for entry in answer.queries if entry.bound_s}
     curves = forecast_series(row).get("queries", {})
     if not query:
-        query = max(facts, key=lambda name: facts[name]["worst_high_s"] / facts[name]["bound_s"], default="")
+        query = max(facts, key=lambda name: facts[name].worst_high_s / facts[name].bound_s, default="")
     if query not in curves or query not in facts:
         return None
     kept = _buckets(row, until)
     return {
         "query": query,
-        "bound_s": facts[query]["bound_s"],
-        "statistic": facts[query]["statistic"],
+        "bound_s": facts[query].bound_s,
+        "statistic": facts[query].statistic,
         **{
             name: _thin(curves[query][name][:kept])
             for name in ("mean", "high", "low", "upper")
@@ -113,17 +115,14 @@ def _thin(values: list[float]) -> list[float]:
     return [max(value or 0.0 for value in values[k : k + width]) for k in range(0, len(values), width)]
 
 
-def _backtests(row: Forecast) -> list[dict[str, Any]]:
-    tests = []
-    for name, facts in row.result.get("sources", {}).items():
-        test = facts.get("backtest") or {}
-        tests.append(
-            {
-                "source": name,
-                "model": facts.get("model", ""),
-                "error_share": test.get("mape"),
-                "coverage": test.get("coverage"),
-                "origins": test.get("n_origins", test.get("origins")),
-            }
-        )
-    return tests
+def _backtests(answer: ForecastAnswer) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": name,
+            "model": source.model,
+            "error_share": source.backtest.mape,
+            "coverage": source.backtest.coverage,
+            "origins": source.backtest.n_origins,
+        }
+        for name, source in answer.sources.items()
+    ]

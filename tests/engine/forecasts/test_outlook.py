@@ -15,6 +15,7 @@ from engine.estimation.loads import loads_of
 from engine.estimation.mace import mace
 from engine.estimation.noise.realisation import realise
 from engine.estimation.noise.summary import RealisedStatistic
+from engine.forecasts.answer import ForecastAnswer
 from engine.forecasts.forecast import SourceHistory
 from engine.forecasts.outlook import outlook
 from engine.forecasts.probability import probability, resample_statistics
@@ -83,7 +84,7 @@ def test_first_hours_at_risk_and_violated_are_those_of_direct_walks() -> None:
     growth = np.linspace(0.5, 1.4, 60)
     mean, high = (np.stack([growth * by, np.ones(60)], axis=1) for by in (1.0, 1.15))
     result = violations(base, mean, high)
-    outlook_a, outlook_b = result.outlooks
+    outlook_a, outlook_b = (entry.facts for entry in result.outlooks)
     assert outlook_b.first_risk is None
     assert outlook_b.first_high is None
     assert result.walks < 30
@@ -112,8 +113,9 @@ def test_violations_without_walks_are_unconfirmed() -> None:
     mean = np.full((4, 2), 2.0)
     result = violations(deployment(), mean, mean, walks=0)
     assert result.walks == 0
-    assert result.outlooks[0].first_mean is not None
-    assert not result.outlooks[0].first_mean.confirmed
+    first = result.outlooks[0].facts.first_mean
+    assert first is not None
+    assert not first.confirmed
     assert "by Mace alone" in " ".join(result.assumptions)
 
 
@@ -235,7 +237,7 @@ def test_probabilities_follow_loads_and_statistics() -> None:
     assert 0.05 < holds[1.0] < 0.95  # the statistics alone decide
     assert holds[1.1] == 0.0
     result = probability(base, draws[1.0])
-    assert result.to_dict()["queries"]["a"]["error"] < 0.12
+    assert result.chances.queries["a"].error < 0.12
     assert np.array_equal(result.violated, probability(base, draws[1.0]).violated)
 
 
@@ -286,14 +288,14 @@ def test_outlook_of_a_cluster_is_complete_and_repeatable() -> None:
     }
     asked = {"bucket_s": 3600.0, "horizon": 14 * 24, "extra_nodes": (-1, 0, 1), "paths": 30, "seed": 4}
     first, two = (outlook(base, histories, **asked) for _ in range(2))
-    assert first.to_dict() == two.to_dict()
+    assert first.answer == two.answer == ForecastAnswer.parse(first.answer.to_dict())
     assert first.series() == two.series()
     assert set(first.sources) == {"s", "r"}
     assert "ends 42 days before the newest" in first.refused["old"]
-    queries = {entry["query"]: entry for entry in first.to_dict()["queries"]}
-    assert queries["a"]["first_high"]["confirmed"]
-    assert queries["a"]["bottleneck"]["node"] == "x"
-    assert queries["b"]["first_high"] is None
+    queries = {entry.query: entry for entry in first.answer.queries}
+    assert queries["a"].first_high.confirmed
+    assert queries["a"].bottleneck.node == "x"
+    assert queries["b"].first_high is None
     assert [pool.size for pool in first.pools] == [1, 2, 3]
     curves = first.series()
     assert len(curves["total"]["mean"]) == 14 * 24

@@ -224,7 +224,7 @@ def test_a_forecast_of_a_growing_source_dates_the_violation(api: APIClient, clus
     assert shortage.high_at is not None and shortage.mean_at is not None
     assert shortage.risk_at == shortage.first_at < shortage.high_at < shortage.mean_at
     assert shortage.bottleneck is not None
-    assert shortage.bottleneck["node"] == "a"
+    assert shortage.bottleneck.node == "a"
     assert forecast_changes(row) == []
     shown = api.get(f"/api/v1/forecasts/{row.pk}").json()
     assert shown["result"]["sources"]["clicks"]["backtest"]["n_origins"] >= 2
