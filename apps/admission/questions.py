@@ -33,7 +33,7 @@ from apps.queries.snapshots.cluster import (
     snapshot_changes,
 )
 from engine.admission.changes import read_changes
-from engine.costream.record import PredictionRecord
+from engine.costream.accuracy import PredictionRecord
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, PRIORITY, SOURCE

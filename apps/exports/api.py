@@ -17,7 +17,7 @@ from apps.core.errors import Fault, Malformed, Missing
 from apps.core.rest.api import ApiMixin
 from apps.exports.services import PARTS, admission_export, export_part, placement_export
 from apps.planning.placements.selectors import placements_visible
-from engine.exports import FORMATS, EngineExport, export_text
+from engine.exports.export import FORMATS, EngineExport, export_text
 
 __all__ = ["AdmissionExportView", "PlacementExportView"]
 

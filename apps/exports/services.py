@@ -18,15 +18,9 @@ from engine.admission.changes import rate_share_in, start_s_in
 from engine.connectors.answers import number_of
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
-from engine.exports import (
-    DecidedJob,
-    DecidedOperator,
-    EngineExport,
-    ExportNote,
-    KubernetesTarget,
-    flink_export,
-    spark_export,
-)
+from engine.exports.export import DecidedJob, DecidedOperator, EngineExport, ExportNote, KubernetesTarget
+from engine.exports.flink import flink_export
+from engine.exports.spark import spark_export
 
 __all__ = ["PARTS", "admission_export", "export_part", "placement_export", "placement_queries"]
 

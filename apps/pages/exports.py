@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode
 
 from apps.core.errors import SluiceError
 from apps.ui.marks import Mark
-from engine.exports import EngineExport, ExportNote, export_text
+from engine.exports.export import EngineExport, ExportedOperator, ExportNote, export_text
 
 __all__ = ["ExportFacts", "export_facts"]
 
@@ -45,12 +44,12 @@ class ExportFacts:
         return _ENGINES[self.export.engine]
 
     @property
-    def operators(self) -> Sequence[dict[str, Any]]:
-        return [dict(row) for row in self.export.operators]
+    def operators(self) -> Sequence[ExportedOperator]:
+        return self.export.operators
 
     @property
     def has_groups(self) -> bool:
-        return any(row.get("slot_sharing_group") for row in self.export.operators)
+        return any(getattr(row, "slot_sharing_group", None) for row in self.export.operators)
 
     @property
     def notes(self) -> list[tuple[Mark, ExportNote]]:

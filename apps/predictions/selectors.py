@@ -17,8 +17,7 @@ from apps.predictions.choices import ModelOrigin, TargetMetric
 from apps.predictions.ensembles import shipped_version, version_in_force
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.queries.models import OperatorInput, QueryVersion
-from engine.costream.accuracy import balanced_accuracy, q_quantiles
-from engine.costream.record import RECORDED_RUNS, PredictionRecord
+from engine.costream.accuracy import RECORDED_RUNS, PredictionRecord, balanced_accuracy, q_quantiles
 
 __all__ = [
     "MIN_EXECUTIONS",
@@ -197,7 +196,7 @@ def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
         of the model in force on simulated traces, from its card; `shipped` and `fine_tuned`: prequential, of executions
         of this cluster that the version predicted before they were observed. Each of the two is None with fewer than
         `MIN_EXECUTIONS`. `record`: how often the intervals of the version in force held here, and whether verdicts may
-        rest on it (`engine.costream.record`).
+        rest on it (`engine.costream.accuracy`).
     """
     rows = list(
         executions_visible().filter(cluster=cluster).exclude(model=None).order_by("-ends_at", "-pk")[:_MAX_EXECUTIONS]

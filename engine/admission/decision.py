@@ -35,8 +35,8 @@ from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
+from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
-from engine.costream.record import PredictionRecord
 from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words

@@ -7,7 +7,7 @@ above the mean is added as estimated with nominal costs. What is left without wa
 links; where the model predicts less than that, nothing is known of it, and a person decides.
 
 No candidate is admitted or rejected on a prediction, or on nominal costs, before runs of the cluster bear the model out
-(`engine.costream.record`): then a person decides. A finding that stands even if all that never ran took no capacity
+(`engine.costream.accuracy`): then a person decides. A finding that stands even if all that never ran took no capacity
 rests on what was measured, and rejects.
 """
 

@@ -18,8 +18,8 @@ from engine.admission.changes import (
 )
 from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
+from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
-from engine.costream.record import PredictionRecord
 from engine.document.backlog import with_new_readers
 from engine.document.candidate import Candidate
 from engine.document.deployment import (

@@ -6,7 +6,7 @@ are ms in documents and seconds in the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +36,14 @@ __all__ = [
     "CostProblem",
     "Nested",
     "graph_of",
+    "host_document",
     "hosts_of",
+    "operator_document",
+    "operator_of",
     "placement_of",
     "problem_of",
-    "read_graph",
-    "read_hosts",
-    "read_operator",
-    "read_placement",
     "read_trace",
+    "trace_document",
 ]
 
 _MAX_HOSTS = 10_000
@@ -125,65 +125,6 @@ _HOST = FieldTable(
 )
 
 
-def read_graph(document: Any, where: str = "") -> QueryGraph:
-    """Read ``{"ops": [...], "succ": [...]}`` or ``{"ops": [...], "edges": [[from, to], ...]}``.
-
-    `succ[i]` is the index of the operator that reads operator i, -1 for none; `edges` allows several readers.
-
-    Raises
-    ------
-    DocumentError
-        With every fault: unknown kinds of operators, missing selectivities, numbers out of range, cycles, operators
-        that read nothing or lead nowhere.
-
-    Examples
-    --------
-    >>> source = {"type": "source", "rate": 256, "n_int": 2, "n_str": 3, "n_dbl": 1, "win": 6, "wout": 6}
-    >>> graph = read_graph({"ops": [source, {"type": "sink", "win": 6, "wout": 6}], "succ": [1, -1]})
-    >>> graph.edges, graph.levels, graph.sinks
-    (((0, 1),), (0, 1), (1,))
-    """
-    return _read(graph_of, document, where, "query")
-
-
-def read_operator(document: Any, where: str = "") -> OperatorNode:
-    """Read an item of a query's ``ops``.
-
-    Raises
-    ------
-    DocumentError
-        With every fault.
-    """
-    operator: OperatorNode = _read(_operator, document, where, "operator")
-    return operator
-
-
-def read_hosts(document: Any, where: str = "") -> tuple[HostNode, ...]:
-    """Read ``[{"cpu": %, "ram": MB, "bandwidth": Mbit/s, "latency": ms, "bin": 0..2}, ...]``.
-
-    Raises
-    ------
-    DocumentError
-        With every fault.
-    """
-    return _read(hosts_of, document, where, "list of hosts")
-
-
-def read_placement(document: Any, operators: int, hosts: int, where: str = "") -> tuple[int, ...]:
-    """Read the index of each operator's host.
-
-    Raises
-    ------
-    DocumentError
-        If it is not as long as there are operators, or an index is out of range.
-    """
-
-    def placement(value: Any, path: str, faults: list[Fault]) -> tuple[int, ...] | None:
-        return placement_of(value, operators, hosts, path, faults)
-
-    return _read(placement, document, where, "placement")
-
-
 def read_trace(document: Any, where: str = "") -> CostTrace:
     """Read a line of a corpus: ``{"query", "hosts", "placement", "label"}``; ms become seconds.
 
@@ -192,19 +133,11 @@ def read_trace(document: Any, where: str = "") -> CostTrace:
     DocumentError
         With every fault.
     """
-    return _read(_trace, document, where, "trace")
-
-
-Reader = Callable[[Any, str, list[Fault]], Any]
-
-
-def _read(reader: Reader, document: Any, where: str, what: str) -> Any:
-    """Result of `reader`, which is of use only where it adds no fault."""
     faults: list[Fault] = []
-    read = reader(document, where, faults)
-    if faults:
-        raise DocumentError(faults, what)
-    return read
+    trace = _trace(document, where, faults)
+    if trace is None:
+        raise DocumentError(faults, "trace")
+    return trace
 
 
 _QUERY = FieldTable(
@@ -216,13 +149,23 @@ _QUERY = FieldTable(
 
 
 def graph_of(document: Any, where: str, faults: list[Fault]) -> QueryGraph | None:
-    """`read_graph` of a document within another: adds its faults; None if there are any."""
+    """Read ``{"ops": [...], "succ": [...]}`` or ``{"ops": [...], "edges": [[from, to], ...]}``; None with faults added.
+
+    `succ[i]` is the index of the operator that reads operator i, -1 for none; `edges` allows several readers.
+
+    Examples
+    --------
+    >>> source = {"type": "source", "rate": 256, "n_int": 2, "n_str": 3, "n_dbl": 1, "win": 6, "wout": 6}
+    >>> graph = graph_of({"ops": [source, {"type": "sink", "win": 6, "wout": 6}], "succ": [1, -1]}, "", [])
+    >>> graph.edges, graph.levels, graph.sinks
+    (((0, 1),), (0, 1), (1,))
+    """
     before = len(faults)
     fields = _QUERY.read(document, "", where, faults)
     if fields is BAD or fields["ops"] is BAD:
         return None
     path = join_path(where, "ops")
-    operators = [_operator(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
+    operators = [operator_of(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
     edges = _edges(fields, where, faults)
     if edges is not None:
         _check_streams([_kind(op) for op in fields["ops"]], edges, path, faults)
@@ -237,7 +180,8 @@ def _kind(document: Any) -> str:
     return kind if isinstance(kind, str) and kind in _OPERATORS else ""
 
 
-def _operator(document: Any, path: str, faults: list[Fault]) -> OperatorNode | None:
+def operator_of(document: Any, path: str, faults: list[Fault]) -> OperatorNode | None:
+    """Read an item of a query's ``ops``; None with faults added."""
     if not isinstance(document, Mapping):
         faults.append(Fault(path, f"an operator is {value_words(document)}; allowed: an object"))
         return None
@@ -352,7 +296,7 @@ def _check_streams(kinds: Sequence[str], edges: Sequence[tuple[int, int]], where
 
 
 def hosts_of(document: Any, where: str, faults: list[Fault]) -> tuple[HostNode, ...] | None:
-    """`read_hosts` of a document within another: adds its faults; None if there are any."""
+    """Read ``[{"cpu": %, "ram": MB, "bandwidth": Mbit/s, "latency": ms, "bin": 0..2}, ...]``; None adds faults."""
     before = len(faults)
     fields = ListOf(_HOST, least=1, most=_MAX_HOSTS).read(document, "", where, faults)
     return None if len(faults) > before else tuple(_host(host) for host in fields)
@@ -366,7 +310,7 @@ def _host(fields: Mapping[str, Any]) -> HostNode:
 def placement_of(
     document: Any, operators: int | None, hosts: int | None, where: str, faults: list[Fault]
 ) -> tuple[int, ...] | None:
-    """`read_placement` of a document within another: adds its faults; None if there are any.
+    """Read the index of each operator's host; None with faults added.
 
     A number of operators or hosts that is not known bounds nothing.
     """
@@ -453,3 +397,56 @@ def _label(fields: Mapping[str, Any] | None) -> TraceLabel | None:
         backpressure=bool(fields["RO"]),
         success=success,
     )
+
+
+def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int]) -> dict[str, Any]:
+    """Query, hosts and placement, operators in topological order.
+
+    Examples
+    --------
+    >>> source = OperatorNode("source", 6, 6, rate_eps=9, n_int=6)
+    >>> graph = QueryGraph((OperatorNode("sink", 6, 6), source), ((1, 0),))
+    >>> document = trace_document(graph, [HostNode(100, 1000, 25, 0.16, 0)], (0, 0))
+    >>> document["query"]["ops"][0]["rate"], document["query"]["edges"], document["placement"]
+    (9, [[0, 1]], [0, 0])
+    """
+    place = {i: row for row, i in enumerate(graph.order)}
+    edges = sorted([place[a], place[b]] for a, b in graph.edges)
+    return {
+        "query": {"ops": [operator_document(graph.operators[i]) for i in graph.order], "edges": edges},
+        "hosts": [host_document(host) for host in hosts],
+        "placement": [placement[i] for i in graph.order],
+    }
+
+
+def operator_document(operator: OperatorNode) -> dict[str, Any]:
+    """An operator as `operator_of` takes it."""
+    fields: dict[str, Any] = {"type": operator.kind}
+    if operator.kind == "source":
+        fields |= {"rate": operator.rate_eps, "n_int": operator.n_int, "n_str": operator.n_str, "n_dbl": operator.n_dbl}
+    elif operator.kind == "filter":
+        fields |= {"fn": operator.function, "dtype": operator.value_type, "sel": operator.selectivity}
+    elif operator.kind == "join":
+        fields |= {"keytype": operator.value_type}
+    elif operator.kind == "agg":
+        fields |= {"fn": operator.function, "atype": operator.value_type, "gtype": operator.group_type}
+    if operator.window_policy:
+        fields |= {
+            "wpolicy": operator.window_policy,
+            "wtype": operator.window_type,
+            "wsize": operator.window_size,
+            "wslide": operator.window_slide,
+            "sel": operator.selectivity,
+        }
+    return fields | {"win": operator.values_in, "wout": operator.values_out}
+
+
+def host_document(host: HostNode) -> dict[str, Any]:
+    """A host as `hosts_of` takes it."""
+    return {
+        "cpu": host.cpu_percent,
+        "ram": host.ram_mb,
+        "bandwidth": host.bandwidth_mbit_s,
+        "latency": round(1e3 * host.latency_s, 9),
+        "bin": host.strength,
+    }

@@ -19,9 +19,9 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.costream.candidates import MAX_OPERATORS, StateMemory, find_candidates
 from engine.costream.choice import PlacementChoice, choose, rank_survivors
+from engine.costream.documents import trace_document
 from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
 from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions, PredictionError
-from engine.costream.traces import trace_document
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
 from engine.document.memory import memory_by_node, needs_of

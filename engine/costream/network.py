@@ -37,9 +37,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import IntArray
-from engine.costream.batch import FORMS, Float32Array, GraphBatch, graph_width, input_widths
+from engine.costream.batch import FORMS, Float32Array, GraphBatch, PlacementBatch, graph_width, input_widths
 from engine.costream.features import FEATURE_WIDTHS
-from engine.costream.placements import PlacementBatch
 from engine.query_graph.flow import FIXED_FLOW_WIDTH
 
 __all__ = [

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
-from engine.costream.batch import Float32Array, GraphBatch
+from engine.costream.batch import Float32Array, GraphBatch, PlacementBatch, prepare_placements
 from engine.costream.network import METRICS, OUTPUTS, CostNetwork
-from engine.costream.placements import PlacementBatch, prepare_placements
 from engine.costream.weights import Member, ModelCard, load_weights, read_card, read_weights
 from engine.errors import EngineError
 from engine.query_graph.graph import HostNode, QueryGraph

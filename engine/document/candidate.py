@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.document.checks import DeploymentParts, UnreadReference, check_parts
+from engine.document.checks import DeploymentParts, UnreadReference, check_parts, find_excessive_rates
 from engine.document.cycles import convert_operators
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, Operator, Source
-from engine.document.magnitudes import find_excessive_rates
 from engine.document.reader import build_operators, build_source, collect_references, is_whole, with_unit
 from engine.document.tables import CANDIDATE
 from engine.document.translation import source_rates, stream_rates, with_nominal_costs

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, frozen_array
 from engine.document.backlog import InputBacklog, list_backlogs, settle_backlogs, strip_backlogs
-from engine.document.checks import DeploymentParts, check_parts, check_replicas
+from engine.document.checks import DeploymentParts, check_parts, check_replicas, find_excessive_rates
 from engine.document.cycles import forbid_other_units
 from engine.document.elements import (
     Batch,
@@ -40,7 +40,6 @@ from engine.document.elements import (
     sum_groups,
 )
 from engine.document.export import canonical, to_document
-from engine.document.magnitudes import find_excessive_rates
 from engine.document.policies import other_policies
 from engine.document.reader import read_deployment
 from engine.document.tables import json_schema

@@ -12,6 +12,7 @@ from engine.document.checks import (
     check_cost_noise,
     check_parts,
     check_window,
+    find_excessive_rates,
 )
 from engine.document.cycles import NOMINAL, convert_operators
 from engine.document.elements import (
@@ -36,7 +37,6 @@ from engine.document.elements import (
     Source,
     Window,
 )
-from engine.document.magnitudes import find_excessive_rates
 from engine.document.tables import DEPLOYMENT
 from engine.document.translation import source_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault

@@ -6,14 +6,16 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import yaml
+from pydantic import JsonValue, SerializeAsAny
 
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
 from engine.document.memory import MEMORY_SLACK
+from engine.records import Record
 from engine.words import listed, size_words
 
 __all__ = [
@@ -23,8 +25,11 @@ __all__ = [
     "EngineExport",
     "EngineSettings",
     "ExportNote",
+    "ExportedJob",
+    "ExportedOperator",
     "KubernetesTarget",
     "NoteLevel",
+    "ProgramSettings",
     "RestCall",
     "common_notes",
     "export_text",
@@ -35,14 +40,15 @@ __all__ = [
 
 FORMATS = ("yaml", "json")
 NoteLevel = Literal["lost", "program", "assumed", "info"]
+ProgramSettings = dict[str, str | int | None]
 _EVEN = 0.01  # shares that differ by less are even
 _NAMED = 6  # nodes in a list, the last of a longer one being the number of those left out
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 _MAX_KUBERNETES_NAME = 45  # of a FlinkDeployment, whose name becomes part of others
 
 
-@dataclass(frozen=True, slots=True)
-class ExportNote:
+@dataclass(frozen=True)
+class ExportNote(Record):
     """Something that a reader of an export has to know.
 
     `level` is ``lost`` (the engine cannot express it), ``program`` (only the program can set it), ``assumed`` or
@@ -135,71 +141,61 @@ class DecidedJob:
     memory_left: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RestCall:
+@dataclass(frozen=True)
+class RestCall(Record):
     """A request to the engine's own REST API; `path` begins after its address."""
 
     method: str
     path: str
-    body: Mapping[str, Any]
+    body: Mapping[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+@dataclass(frozen=True)
+class EngineSettings(Record):
     """One direction of an export: what applies a decision, or what takes it back.
 
-    Attributes
-    ----------
-    settings : mapping of str to str, optional values
-        Of the engine's configuration; None: remove the key.
-    program : mapping of str to mapping
-        What only the program can set, by operator.
-    patch : mapping
-        JSON merge patch (RFC 7396) of the Kubernetes object; null removes a key.
+    A setting of None removes its key. `program` is what only the program can set, by operator. `patch` is a JSON merge
+    patch (RFC 7396) of the Kubernetes object; null removes a key.
     """
 
     settings: Mapping[str, str | None]
-    patch: Mapping[str, Any]
-    calls: tuple[RestCall, ...] = ()
-    program: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "settings": dict(self.settings),
-            "program": {name: dict(values) for name, values in self.program.items()},
-            "calls": [asdict(call) for call in self.calls],
-            "patch": dict(self.patch),
-        }
+    program: Mapping[str, ProgramSettings]
+    calls: tuple[RestCall, ...]
+    patch: Mapping[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineExport:
-    """A decision in an engine's own terms: `apply` it, `reverse` it, and what to know about both.
+@dataclass(frozen=True)
+class ExportedJob(Record):
+    """The job on the engine."""
 
-    `operators` has a row for each operator: its vertex, parallelism before and after, its nodes after.
-    """
+    id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ExportedOperator(Record):
+    """An operator of an export: its vertex, parallelism before and after, its nodes after."""
+
+    operator: str
+    vertex: str | None
+    parallelism_before: int | None
+    parallelism: int | None
+    nodes: tuple[Replica, ...]
+
+
+@dataclass(frozen=True)
+class EngineExport(Record):
+    """A decision in an engine's own terms: `apply` it, `reverse` it, and what to know about both."""
 
     engine: str
-    job_id: str
-    job_name: str
-    operators: tuple[Mapping[str, Any], ...]
+    job: ExportedJob
+    operators: tuple[SerializeAsAny[ExportedOperator], ...]
     apply: EngineSettings
     reverse: EngineSettings
     notes: tuple[ExportNote, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The export as JSON and YAML hold it."""
-        return {
-            "engine": self.engine,
-            "job": {"id": self.job_id, "name": self.job_name},
-            "operators": [dict(row) for row in self.operators],
-            "apply": self.apply.to_dict(),
-            "reverse": self.reverse.to_dict(),
-            "notes": [asdict(note) for note in self.notes],
-        }
 
-
-def export_text(value: Any, form: str) -> str:
+def export_text(value: JsonValue, form: str) -> str:
     """A part of an export as text of one of `FORMATS`; reading it again gives the same value.
 
     >>> export_text({"name": "yes", "a: b": None}, "yaml")

@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
 
 from engine.connectors.flink import SCHEDULER
 from engine.connectors.picture import Place
@@ -21,6 +23,8 @@ from engine.exports.export import (
     DecidedOperator,
     EngineExport,
     EngineSettings,
+    ExportedJob,
+    ExportedOperator,
     ExportNote,
     RestCall,
     common_notes,
@@ -36,6 +40,22 @@ SLOTS = "taskmanager.numberOfTaskSlots"
 _VERTEX_ID = re.compile(r"[0-9a-f]{32}\Z")
 _DEFAULT_GROUP = "default"
 _ADAPTIVE = "adaptive"
+
+
+@dataclass(frozen=True)
+class FlinkOperator(ExportedOperator):
+    """An operator with the group whose subtasks share slots."""
+
+    slot_sharing_group: str | None
+
+
+@dataclass(frozen=True)
+class _TaskManagers:
+    """TaskManagers of one direction, slots and resources of each; None: not changed."""
+
+    replicas: int | None = None
+    slots: int | None = None
+    resource: dict[str, JsonValue] | None = None
 
 
 def flink_export(job: DecidedJob) -> EngineExport:
@@ -59,8 +79,7 @@ def flink_export(job: DecidedJob) -> EngineExport:
     is_regrouped = groups_before != groups_after
     return EngineExport(
         engine="flink",
-        job_id=job.id,
-        job_name=job.name,
+        job=ExportedJob(job.id, job.name),
         operators=tuple(_row(operator, now | before, after, groups_after) for operator in job.operators),
         apply=_direction(job, metadata, after, now, slots[1], groups_after if is_regrouped else {}),
         reverse=_direction(job, metadata, before, now, slots[0], groups_before if is_regrouped else {}),
@@ -183,15 +202,14 @@ def _most_per_group(operators: Sequence[DecidedOperator], groups: Mapping[str, s
 
 def _slots(
     job: DecidedJob, operators: Sequence[DecidedOperator], notes: list[ExportNote]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """TaskManagers, slots and resources of each, before and after; only what changes and is known."""
+) -> tuple[_TaskManagers, _TaskManagers]:
+    """TaskManagers before and after; only what changes and is known."""
     groups = {operator.name: operator.slot_group or _DEFAULT_GROUP for operator in operators}
     used = {replica.node for operator in operators for replica in operator.after}
     used_before = {replica.node for operator in operators for replica in operator.before}
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
+    before, after = _TaskManagers(), _TaskManagers()
     if used_before and len(used) != len(used_before):
-        before["replicas"], after["replicas"] = len(used_before), len(used)
+        before, after = _TaskManagers(len(used_before)), _TaskManagers(len(used))
         message = (
             f"The decision uses {len(used)} TaskManagers, {len(used_before)} before. taskManager.replicas is obeyed "
             "in the standalone mode of the operator; in native mode Flink starts as many as it needs slots."
@@ -206,8 +224,10 @@ def _slots(
         message = "TaskManagers of this job differ in slots, cores or memory; a FlinkDeployment has one kind for all."
         notes.append(ExportNote("lost", "mixed_places", job.name, message))
     elif needed > slots:
-        before["slots"], after["slots"] = slots, needed
-        before["resource"], after["resource"] = _resource(places[0], slots, slots), _resource(places[0], slots, needed)
+        before, after = (
+            replace(managers, slots=count, resource=_resource(places[0], slots, count))
+            for managers, count in ((before, slots), (after, needed))
+        )
         message = f"{needed} slots a TaskManager in place of {slots}; cores and memory grow with them."
         notes.append(ExportNote("info", "slots", job.name, message))
     return before, after
@@ -222,10 +242,10 @@ def _slots_on(node: str, operators: Sequence[DecidedOperator], groups: Mapping[s
     return sum(most.values())
 
 
-def _resource(place: Place, slots: int, needed: int) -> dict[str, Any]:
+def _resource(place: Place, slots: int, needed: int) -> dict[str, JsonValue]:
     """Cores and memory of a TaskManager of `needed` slots, with as much for each slot as now."""
     share = needed / slots
-    resource: dict[str, Any] = {"cpu": round(place.cores * share, 3)}
+    resource: dict[str, JsonValue] = {"cpu": round(place.cores * share, 3)}
     if place.memory_bytes:
         resource["memory"] = f"{round(place.memory_bytes * share / 2**20)}m"
     return resource
@@ -275,24 +295,24 @@ def _direction(
     metadata: Mapping[str, str],
     parallelism: Mapping[str, int],
     now: Mapping[str, int],
-    slots: Mapping[str, Any],
+    managers: _TaskManagers,
     groups: Mapping[str, str],
 ) -> EngineSettings:
     everything = {**now, **parallelism}
     settings: dict[str, str | None] = {}
     if everything:
         settings[OVERRIDES] = ",".join(f"{vertex}:{count}" for vertex, count in everything.items())
-    if "slots" in slots:
-        settings[SLOTS] = str(slots["slots"])
-    spec: dict[str, Any] = {}
+    if managers.slots is not None:
+        settings[SLOTS] = str(managers.slots)
+    spec: dict[str, JsonValue] = {}
     if settings:
         spec["flinkConfiguration"] = dict(settings)
     if everything:
         spec["job"] = {"parallelism": max(everything.values())}
-    manager = {name: slots[name] for name in ("replicas", "resource") if name in slots}
-    if manager:
+    counted = {} if managers.replicas is None else {"replicas": managers.replicas}
+    if manager := counted | ({} if managers.resource is None else {"resource": managers.resource}):
         spec["taskManager"] = manager
-    patch = {
+    patch: dict[str, JsonValue] = {
         "apiVersion": "flink.apache.org/v1beta1",
         "kind": job.target.kind if job.target and job.target.kind else "FlinkDeployment",
         "metadata": dict(metadata),
@@ -304,26 +324,22 @@ def _direction(
         {vertex: {"parallelism": {"lowerBound": count, "upperBound": count}} for vertex, count in everything.items()},
     )
     return EngineSettings(
-        settings=settings,
-        patch=patch,
-        calls=(call,) if everything and _VERTEX_ID.match(job.id) else (),
-        program={name: {"slotSharingGroup": group} for name, group in groups.items()},
+        settings,
+        {name: {"slotSharingGroup": group} for name, group in groups.items()},
+        (call,) if everything and _VERTEX_ID.match(job.id) else (),
+        patch,
     )
 
 
 def _row(
     operator: DecidedOperator, before: Mapping[str, int], after: Mapping[str, int], groups: Mapping[str, str]
-) -> dict[str, Any]:
+) -> FlinkOperator:
     vertex = operator.vertex or ""
-    return {
-        "operator": operator.name,
-        "vertex": operator.vertex,
-        "parallelism_before": before.get(vertex, len(operator.before) or None),
-        "parallelism": after.get(vertex, len(operator.after)) if operator.after else None,
-        "nodes": _nodes(operator.after),
-        "slot_sharing_group": groups.get(operator.name),
-    }
-
-
-def _nodes(replicas: Iterable[Replica]) -> list[dict[str, Any]]:
-    return [{"node": replica.node, "core": replica.core, "fraction": replica.fraction} for replica in replicas]
+    return FlinkOperator(
+        operator.name,
+        operator.vertex,
+        before.get(vertex, len(operator.before) or None),
+        after.get(vertex, len(operator.after)) if operator.after else None,
+        operator.after,
+        groups.get(operator.name),
+    )

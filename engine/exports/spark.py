@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from engine.document.elements import Replica
+from pydantic import JsonValue
+
 from engine.exports.export import (
     DecidedJob,
     DecidedOperator,
     EngineExport,
     EngineSettings,
+    ExportedJob,
+    ExportedOperator,
     ExportNote,
+    ProgramSettings,
     common_notes,
     is_uneven,
     kubernetes_metadata,
@@ -46,11 +49,19 @@ def spark_export(job: DecidedJob) -> EngineExport:
     notes += _notes(job, known, before, after)
     return EngineExport(
         engine="spark",
-        job_id=job.id,
-        job_name=job.name,
-        operators=tuple(_row(operator) for operator in job.operators),
-        apply=EngineSettings(after, _patch(metadata, after), program=program_after),
-        reverse=EngineSettings(before, _patch(metadata, before), program=program_before),
+        job=ExportedJob(job.id, job.name),
+        operators=tuple(
+            ExportedOperator(
+                operator.name,
+                operator.vertex,
+                len(operator.before) or None,
+                len(operator.after) or None,
+                operator.after,
+            )
+            for operator in job.operators
+        ),
+        apply=EngineSettings(after, program_after, (), _patch(metadata, after)),
+        reverse=EngineSettings(before, program_before, (), _patch(metadata, before)),
         notes=tuple(notes),
     )
 
@@ -85,13 +96,12 @@ def _wanted(operators: Sequence[DecidedOperator], *, is_after: bool) -> dict[str
 
 def _limits(
     job: DecidedJob, operators: Sequence[DecidedOperator], notes: list[ExportNote]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, ProgramSettings], dict[str, ProgramSettings]]:
     """Settings of the program, before and after: the trigger, and limits of its sources for a share of events."""
-    before: dict[str, dict[str, Any]] = {}
-    after: dict[str, dict[str, Any]] = {}
+    before: dict[str, ProgramSettings] = {}
+    after: dict[str, ProgramSettings] = {}
     if job.trigger_s is not None:
-        trigger = {"trigger": f"{job.trigger_s * 1e3:g} milliseconds"}
-        before[job.name], after[job.name] = dict(trigger), dict(trigger)
+        before[job.name] = after[job.name] = {"trigger": f"{job.trigger_s * 1e3:g} milliseconds"}
     if job.rate_share == 1.0:
         return before, after
     sources = [operator.name for operator in operators if operator.is_source]
@@ -149,15 +159,15 @@ def _notes(
     return notes
 
 
-def _patch(metadata: Mapping[str, str], settings: Mapping[str, str | None]) -> dict[str, Any]:
-    executor: dict[str, Any] = {}
+def _patch(metadata: Mapping[str, str], settings: Mapping[str, str | None]) -> dict[str, JsonValue]:
+    executor: dict[str, JsonValue] = {}
     for name, key in ((INSTANCES, "instances"), (CORES, "cores")):
         if name in settings:
             value = settings[name]
             executor[key] = int(value) if value is not None else None
     if settings.get(MEMORY):
         executor["memory"] = settings[MEMORY]
-    spec: dict[str, Any] = {"executor": executor} if executor else {}
+    spec: dict[str, JsonValue] = {"executor": executor} if executor else {}
     if SHUFFLE in settings:
         spec["sparkConf"] = {SHUFFLE: settings[SHUFFLE]}
     return {
@@ -166,17 +176,3 @@ def _patch(metadata: Mapping[str, str], settings: Mapping[str, str | None]) -> d
         "metadata": dict(metadata),
         "spec": spec,
     }
-
-
-def _row(operator: DecidedOperator) -> dict[str, Any]:
-    return {
-        "operator": operator.name,
-        "vertex": operator.vertex,
-        "parallelism_before": len(operator.before) or None,
-        "parallelism": len(operator.after) or None,
-        "nodes": _nodes(operator.after),
-    }
-
-
-def _nodes(replicas: Sequence[Replica]) -> list[dict[str, Any]]:
-    return [{"node": replica.node, "core": replica.core, "fraction": replica.fraction} for replica in replicas]

@@ -30,7 +30,7 @@ __all__ = [
 
 
 LEVEL = 0.9
-BATCHES = 32  # kept of a sample: four for each of the eight groups of `engine.plans.jackknife`
+BATCHES = 32  # kept of a sample: four for each of the eight groups of `engine.plans.ranking`
 _Z = 1.6448536269514722  # 95 % quantile of the normal distribution
 # 95 % quantiles of Student's t for 1 to 8 degrees of freedom; from there on the expansion below is within 0.1 %.
 _T = (6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595)

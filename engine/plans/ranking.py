@@ -13,12 +13,13 @@ from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
-from engine.document.elements import Constraints, Node, Operator, Replica
+from engine.document.elements import Batch, Constraints, Node, Operator, Replica
+from engine.document.topology import DataflowGraph
 from engine.estimation.estimate import estimate
+from engine.estimation.flow import Flow, flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace
 from engine.placement.greedy import place
-from engine.plans.jackknife import Z, jackknife, standard_error
 from engine.plans.rules import Dataflow, Operators
 from engine.plans.samples import EVENTS
 
@@ -29,8 +30,11 @@ __all__ = [
     "QueryPlan",
     "RankedPlan",
     "Ranking",
+    "Z",
     "difference_of",
+    "jackknife",
     "rank",
+    "standard_error",
 ]
 
 Progress = Callable[[float, str], None]
@@ -357,3 +361,60 @@ def _mace(result: Mace, query: str, statistic: str, weights: FloatArray, every: 
     series = result.mace_s[servers].max(axis=0)
     padded = np.concatenate([weights, np.zeros(-len(weights) % every)]).reshape(-1, every).sum(axis=1)
     return statistic_or_worst(series, padded, statistic), float(series.max())
+
+
+Z = 3.0  # standard errors from which on a difference is told apart
+_GROUPS = 8
+
+
+def jackknife(deployment: Deployment, *, slices: int = 1) -> tuple[Flow, ...]:
+    """Flow (by input) once per group of batches left out; empty where no input has two batches."""
+    graphs = (_without_group(deployment, g) for g in range(_groups(deployment)))
+    return tuple(flow(deployment, slices=slices, graph=graph, by_input=True) for graph in graphs)
+
+
+def standard_error(replicates: Sequence[float] | FloatArray) -> FloatArray:
+    """Jackknife standard error over the first axis of `replicates`, shape (G, ...)."""
+    values = np.asarray(replicates, dtype=np.float64)
+    count = len(values)
+    return np.asarray(np.sqrt((count - 1) / count * ((values - values.mean(axis=0)) ** 2).sum(axis=0)))
+
+
+def _groups(deployment: Deployment) -> int:
+    most = max((len(e.batches) for operator in deployment.operators for e in operator.inputs), default=0)
+    return min(most, _GROUPS) if most >= 2 else 0
+
+
+def _without_group(deployment: Deployment, group: int) -> DataflowGraph:
+    """The dataflow with every input's statistics as if group `group` of its batches had not been sampled.
+
+    The given selectivity and cost are scaled by the ratio of the sample's means, so that an interval belongs to the
+    numbers that were estimated with even where they are not exactly the sample's.
+    """
+    graph = deployment.graph
+    scale = np.ones((2, len(graph.in_stream)))
+    inputs = (entry for operator in deployment.operators for entry in operator.inputs)
+    for k, entry in enumerate(inputs):
+        if entry.is_sampled:
+            scale[:, k] = _ratios(entry.batches, group)
+    return replace(graph, output=graph.output * scale[0][:, None], cycles=graph.cycles * scale[1][:, None])
+
+
+def _ratios(batches: tuple[Batch, ...], group: int) -> tuple[float, float]:
+    """Selectivity and cost without one group over those of all batches; 1 where the sample is empty."""
+    groups = min(len(batches), _GROUPS)
+    if group >= groups:
+        return 1.0, 1.0
+    kept = [batch for i, batch in enumerate(batches) if i * groups // len(batches) != group]
+    share = _total(kept, "events") / (_total(batches, "events") or 1.0)
+    if share <= 0.0:
+        return 1.0, 1.0
+    outputs, cycles = _total(batches, "outputs"), _total(batches, "cycles")
+    return (
+        _total(kept, "outputs") / outputs / share if outputs > 0.0 else 1.0,
+        _total(kept, "cycles") / cycles / share if cycles > 0.0 else 1.0,
+    )
+
+
+def _total(batches: Sequence[Batch], name: str) -> float:
+    return float(sum(getattr(batch, name) for batch in batches))

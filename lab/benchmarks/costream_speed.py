@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.costream.batch import FORMS
+from engine.costream.batch import FORMS, prepare_placements
 from engine.costream.candidates import find_candidates
 from engine.costream.domain import TrainingDomain
 from engine.costream.network import CostNetwork, initial_parameters
-from engine.costream.placements import prepare_placements
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard, save_weights
 from engine.query_graph.graph import CostTrace, HostNode, OperatorNode, QueryGraph

@@ -24,7 +24,7 @@ from engine.errors import EngineError
 from engine.estimation.flow import flow
 from engine.estimation.loads import sink_events
 from engine.estimation.noise.realisation import realise
-from engine.plans.jackknife import Z, jackknife, standard_error
+from engine.plans.ranking import Z, jackknife, standard_error
 from lab.benchmarks.honesty_systems import (
     CLASSES,
     GRIDS,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray
-from engine.costream.accuracy import balanced_accuracy, coverage, q_quantiles
+from engine.costream.accuracy import balanced_accuracy, q_quantiles
 from engine.costream.network import CostNetwork
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, is_voted, shipped_ensemble, votes_of
 from engine.errors import EngineError
@@ -108,7 +108,7 @@ def cost_errors(
         entry: dict[str, Any] = _quantiles(true, centre)
         if scale is not None and ok.any():
             low, high = centre - scale[metric] * below, centre + scale[metric] * above
-            entry["coverage"] = round(coverage(true, low, high), 4)
+            entry["coverage"] = round(_coverage(true, low, high), 4)
             entry["interval_ratio"] = round(float(np.exp(min(np.median(high - low), _MAX_LN))), 4)
         anchor = traces.anchor[ok, i]
         hard = np.abs(true - anchor) > np.log(HARD_Q)
@@ -126,3 +126,8 @@ def _quantiles(true: FloatArray, predicted: FloatArray) -> dict[str, float | Non
     if len(true) < _MIN_TRACES:
         return {"q50": None, "q95": None}
     return {name: round(value, 4) for name, value in q_quantiles(np.exp(np.abs(true - predicted))).items()}
+
+
+def _coverage(true: FloatArray, low: FloatArray, high: FloatArray) -> float:
+    """Share of true values within their intervals, bounds included."""
+    return float(((low <= true) & (true <= high)).mean())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.costream.traces import host_document, operator_document
+from engine.costream.documents import host_document, operator_document
 from engine.query_graph.graph import TraceLabel
 from engine.simulation.cohort_traces import SimulatedTrace
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.costream.traces import operator_document
+from engine.costream.documents import operator_document
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, TraceLabel
 from engine.simulation.cohort_tables import CohortWorld, new_tables

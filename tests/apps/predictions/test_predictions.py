@@ -23,7 +23,7 @@ from apps.predictions.services import model_put_in_force, prediction_request
 from apps.queries.choices import QueryState
 from apps.queries.models import Placement, QueryVersion
 from apps.queries.statistics import statistics_update
-from engine.costream.record import PredictionRecord
+from engine.costream.accuracy import PredictionRecord
 from engine.costream.weights import WeightsError
 from tests.apps.predictions.samples import make_cluster, make_model, make_query, make_record
 from tests.apps.recordings import recorded

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.admission.answer import AdmissionDecision, own_effect
 from engine.admission.decision import decide
+from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import (
     FirstPlacement,
     PlacementPredictor,
@@ -13,7 +14,6 @@ from engine.costream.first_placement import (
     find_first_placement,
     pins_of,
 )
-from engine.costream.record import PredictionRecord
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from tests.engine.admission.stories import codes, effect

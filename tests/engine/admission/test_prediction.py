@@ -9,8 +9,8 @@ import pytest
 from engine.admission.answer import AdmissionDecision
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
+from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
-from engine.costream.record import PredictionRecord
 from engine.document.candidate import read_candidate
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble

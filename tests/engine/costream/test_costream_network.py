@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.costream.batch import FORMS, collate, encode
+from engine.costream.batch import FORMS, collate, encode, prepare_placements
 from engine.costream.candidates import find_candidates
 from engine.costream.network import OUTPUTS, CostNetwork, initial_parameters, parameter_shapes
-from engine.costream.placements import prepare_placements
 from engine.query_graph.flow import flow_features, nominal_flow
 from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 from tests.engine.costream.ensembles import make_trace

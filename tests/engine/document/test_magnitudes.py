@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engine.__main__ import COMMANDS, EngineCommand, main
+from engine.document.checks import MAX_BUSY, MAX_EVENTS
 from engine.document.deployment import Deployment
-from engine.document.magnitudes import MAX_BUSY, MAX_EVENTS
 from engine.errors import DocumentError
 from tests.engine.samples import deployment
 

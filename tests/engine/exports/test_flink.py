@@ -11,7 +11,8 @@ import yaml
 
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
-from engine.exports import FORMATS, DecidedJob, DecidedOperator, KubernetesTarget, export_text, flink_export
+from engine.exports.export import FORMATS, DecidedJob, DecidedOperator, KubernetesTarget, export_text
+from engine.exports.flink import flink_export
 
 SOURCE, JOIN, SINK = "bc764cd8ddf7a0cff126f51c16239658", "20ba6b65f97481d5570070de90e4e791", "0a" * 16
 PLACES = {name: Place(name, name, cores=2.0, slots=2, memory_bytes=2 * 2**30) for name in ("tm-1", "tm-2", "tm-3")}
@@ -83,7 +84,7 @@ def test_operator_that_stays_keeps_the_subtasks_that_share_its_server() -> None:
     export = flink_export(replace(JOB, parallelism_now={SOURCE: 4, JOIN: 1, SINK: 1}))
     assert export.apply.calls[0].body[SOURCE]["parallelism"]["upperBound"] == 4
     assert export.reverse.calls[0].body[SOURCE]["parallelism"]["upperBound"] == 4
-    assert [row["parallelism"] for row in export.operators] == [4, 2, 1]
+    assert [row.parallelism for row in export.operators] == [4, 2, 1]
 
 
 def test_more_slots_than_there_are_grow_a_task_manager_in_proportion() -> None:

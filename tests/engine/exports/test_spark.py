@@ -7,7 +7,8 @@ from dataclasses import replace
 import yaml
 
 from engine.document.elements import Replica
-from engine.exports import DecidedJob, DecidedOperator, KubernetesTarget, export_text, spark_export
+from engine.exports.export import DecidedJob, DecidedOperator, KubernetesTarget, export_text
+from engine.exports.spark import spark_export
 
 JOB = DecidedJob(
     id="90a7ee2c",

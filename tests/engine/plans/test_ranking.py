@@ -17,8 +17,7 @@ from engine.document.elements import Batch
 from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.mace import mace
 from engine.plans.comparison import compare
-from engine.plans.jackknife import standard_error
-from engine.plans.ranking import OneNode, QueryPlan, rank
+from engine.plans.ranking import OneNode, QueryPlan, rank, standard_error
 from engine.plans.samples import drift
 from lab.plans.samples import sample, with_sample
 
