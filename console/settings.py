@@ -97,6 +97,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "apps.pages.context.frame",
             ],
+            "builtins": ["django.templatetags.static", "apps.ui.templatetags.ui", "apps.ui.templatetags.layout"],
         },
     },
 ]

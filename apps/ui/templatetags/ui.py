@@ -126,7 +126,7 @@ def placeholder(
 
 
 @register.inclusion_tag("ui/errors.html")
-def errors(bound: Any) -> dict[str, Any]:
+def errors(bound: Any) -> dict[str, object]:
     """The faults of one field, where its parts are laid out by hand."""
     return {"errors": bound.errors}
 
@@ -139,16 +139,6 @@ def page_url(name: str, *args: Any, **kwargs: Any) -> str:
         return reverse(name, args=args or None, kwargs=kwargs or None)
     except NoReverseMatch:
         return ""
-
-
-@register.simple_tag
-def live(*topics: str) -> SafeString:
-    """`hx-trigger` for a part that shows these topics: `<div hx-get="…" {% live "jobs" %} hx-swap="outerHTML">`.
-
-    A topic given as an object or with placeholders is joined by the caller: `{% live topic %}`.
-    """
-    events = [f"changed:{topic} from:body" for topic in (*topics, "*")]
-    return format_html('hx-trigger="{}"', ", ".join(events))
 
 
 @register.filter
@@ -164,8 +154,12 @@ def with_query(context: template.Context, **changes: Any) -> str:
 
 
 @register.inclusion_tag("ui/rest.html", takes_context=True)
-def rest(context: template.Context, method: str, path: str, body: Any = None, extra: str = "") -> dict[str, Any]:
-    """The REST call behind the page, ready to copy. `body` is put in as JSON; `extra` is a further curl option."""
+def rest(context: template.Context, method: str, *parts: Any, body: Any = None, extra: str = "") -> dict[str, str]:
+    """The REST call behind the page, ready to copy: `{% rest "GET" "/api/v1/jobs/" job.pk %}`.
+
+    `body` is put in as JSON; `extra` is a further curl option.
+    """
+    path = "".join(str(part) for part in parts)
     request: HttpRequest | None = context.get("request")
     base = request.build_absolute_uri("/").rstrip("/") if request else ""
     lines = ["-s" if method == "GET" else f"-s -X {method}", '-H "Authorization: Bearer $SLUICE_TOKEN"']
@@ -186,7 +180,7 @@ def _quoted(text: str) -> str:
 
 # -- forms
 @register.inclusion_tag("ui/field.html")
-def field(bound: Any, unit: str = "", wide: bool = False, origin: str = "") -> dict[str, Any]:
+def field(bound: Any, unit: str = "", wide: bool = False, origin: str = "") -> dict[str, object]:
     """One field: label above, hint below, then what is wrong. `origin` is the evidence of what stands in it."""
     kind = getattr(bound.field.widget, "input_type", "")
     initial = bound.form.initial.get(bound.name)
@@ -202,7 +196,7 @@ def field(bound: Any, unit: str = "", wide: bool = False, origin: str = "") -> d
 
 
 @register.inclusion_tag("ui/faults.html")
-def form_faults(form: Any) -> dict[str, Any]:
+def form_faults(form: Any) -> dict[str, list[tuple[Any, str]]]:
     """Everything wrong with a form, on top of it, each entry leading to its field."""
     entries = [(None, message) for message in form.non_field_errors()]
     for bound in form:

@@ -42,7 +42,7 @@ def test_page_url_of_an_unknown_page_is_empty() -> None:
 
 def test_the_rest_block_can_be_pasted_into_a_shell() -> None:
     request = RequestFactory().get("/")
-    html = render('{% rest "POST" "/api/v1/clusters" body %}', request=request, body={"name": "Bob's <x>"})
+    html = render('{% rest "POST" "/api/v1/clusters" body=body %}', request=request, body={"name": "Bob's <x>"})
     assert "curl -s -X POST" in html
     assert "&quot;http://testserver/api/v1/clusters&quot;" in html
     assert "Bob&#x27;\\&#x27;&#x27;s &lt;x&gt;" in html
