@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
@@ -30,7 +30,7 @@ class Page(ScopeRequiredMixin, View):
 
     template_name = ""
 
-    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+    def page(self, context: Mapping[str, object], status: int = 200, template: str = "") -> HttpResponse:
         return render(self.request, template or self.template_name, context, status=status)
 
 
@@ -69,7 +69,7 @@ class ClusterPage(Page):
             raise Missing(f"Cluster {self.slug!r} has no {noun} {next(iter(key.values()))}.")
         return row
 
-    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+    def page(self, context: Mapping[str, object], status: int = 200, template: str = "") -> HttpResponse:
         return super().page({"cluster": self.cluster, **context}, status, template)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django import forms
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 
@@ -63,7 +64,7 @@ class BulkPage(ClusterPage):
     form_class: ClassVar[type[forms.BaseForm]] = forms.Form  #: of one row
     actions: ClassVar[tuple[BulkAction, ...]] = ()
 
-    def rows(self, names: Sequence[str]) -> Mapping[str, Any]:
+    def rows(self, names: Sequence[str]) -> Mapping[str, Model]:
         """{name: row} of those that exist."""
         raise NotImplementedError
 
@@ -120,7 +121,7 @@ class BulkPage(ClusterPage):
         context = {"outcomes": outcomes, "refused": refused, "changed": len(outcomes) - len(refused)}
         return self.page({**self.shared(action, len(outcomes)), **context}, 409, "pages/bulk/report.html")
 
-    def shared(self, action: BulkAction, count: int) -> dict[str, Any]:
+    def shared(self, action: BulkAction, count: int) -> dict[str, object]:
         return {
             "action": action,
             "what": counted(count, self.noun, self.nouns),

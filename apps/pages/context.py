@@ -285,6 +285,6 @@ class PageFrame:
         return self.request.GET.get("q", "") if match and match.url_name == "search" else ""
 
 
-def frame(request: HttpRequest) -> dict[str, Any]:
+def frame(request: HttpRequest) -> dict[str, PageFrame]:
     """Context processor."""
     return {"frame": PageFrame(request)}

@@ -102,7 +102,7 @@ class BaseCrud(Page):
             raise Missing(f"There is no {self.noun} {next(iter(key.values()))}.")
         return row
 
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> Mapping[str, object]:
         """Arguments of the service that creates, besides the form's values."""
         return {}
 
@@ -110,11 +110,11 @@ class BaseCrud(Page):
         """Arguments of the form, besides the row and the typed values."""
         return {}
 
-    def values(self, form: Any) -> dict[str, Any]:
+    def values(self, form: Any) -> Mapping[str, object]:
         """The values that services take from a valid form: its `values`, if it has any."""
         return form.values if hasattr(form, "values") else form.cleaned_data
 
-    def context(self, row: Any) -> dict[str, Any]:
+    def context(self, row: Any) -> Mapping[str, object]:
         """Context of the template, besides the form and the row."""
         return {}
 
@@ -198,7 +198,7 @@ class Crud(BaseCrud, ClusterPage):
     def row(self, **key: Any) -> Any:
         return self.find(self.rows(), self.noun, **key)
 
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> Mapping[str, object]:
         return {"cluster": self.cluster}
 
     def back_arguments(self, row: Any) -> list[Any]:

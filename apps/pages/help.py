@@ -9,7 +9,6 @@ from pathlib import Path
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import path
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -154,10 +153,3 @@ def _prepare(token: Token, text: Token) -> None:
     """Headings get the anchors that links between pages name."""
     if token.type == "heading_open":
         token.attrSet("id", re.sub(r"[^\w -]", "", text.content.lower()).replace(" ", "-"))
-
-
-urlpatterns = [
-    path("help/", HelpPage.as_view(), name="help"),
-    path("help/docs/<path:path>", GuidePage.as_view(), name="guide"),
-    path("help/api/", ApiPage.as_view(), name="api"),
-]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -178,7 +178,7 @@ def _facts(job: Job) -> list[tuple[str, Any]]:
     return [*facts, *((key.replace("_", " ").capitalize(), value) for key, value in _plain(job.result or {}))]
 
 
-def _plain(result: dict[str, Any]) -> list[tuple[str, Any]]:
+def _plain(result: Mapping[str, object]) -> list[tuple[str, Any]]:
     """The scalar facts of an outcome; what is nested is on its own page."""
     marks = {**STATES, **VERDICTS}
     return [
@@ -186,14 +186,3 @@ def _plain(result: dict[str, Any]) -> list[tuple[str, Any]]:
         for key, value in result.items()
         if isinstance(value, (str, int, float)) and value != ""
     ]
-
-
-_JOB = "jobs/<uuid:pk>/"
-
-urlpatterns = [
-    path("jobs/", JobsPage.as_view(), name="jobs"),
-    path("jobs/menu/", JobsMenu.as_view(), name="jobs-menu"),
-    path(_JOB, JobPage.as_view(), name="job"),
-    path(f"{_JOB}progress/", JobProgress.as_view(), name="job-progress"),
-    path(f"{_JOB}cancel/", JobCancelView.as_view(), name="job-cancel"),
-]

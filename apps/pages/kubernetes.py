@@ -6,7 +6,7 @@ from functools import partial
 
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
-from django.urls import path, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -135,8 +135,3 @@ class KubernetesReviewsPage(ClusterPage):
             )
         ]
         return self.page({"table": table, "rules": rules, "tabs": admission_tabs(slug, "kubernetes")})
-
-
-urlpatterns = [
-    path("c/<str:slug>/admission/kubernetes/", KubernetesReviewsPage.as_view(), name="kubernetes-reviews"),
-]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
 
@@ -123,10 +122,3 @@ def people_table(request: HttpRequest) -> Table:
         search_label="Name",
         file_name="people",
     )
-
-
-urlpatterns = [
-    path("settings/people/", PeoplePage.as_view(), name="people"),
-    path("settings/people/<int:pk>/password/", PersonPassword.as_view(), name="person-password"),
-    path("settings/people/<int:pk>/", PersonChange.as_view(), name="person-change"),
-]

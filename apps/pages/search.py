@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
 
 from apps.accounts.permissions import signed_in_user
 from apps.admission.models import AdmissionRequest
@@ -331,9 +330,3 @@ def _allowed(places: Iterable[_Place], scopes: Set[str]) -> list[_Place]:
 def _hits(kind: str, places: Iterable[_Place], slug: str) -> list[SearchHit]:
     addressed = [(place, url_of(place.page, *([slug] if place.of_cluster else []))) for place in places]
     return [SearchHit(kind, place.icon, "muted", place.label, "", url) for place, url in addressed]
-
-
-urlpatterns = [
-    path("c/<str:slug>/search/", SearchPage.as_view(), name="search"),
-    path("c/<str:slug>/search/suggestions/", SearchSuggestions.as_view(), name="search-suggestions"),
-]

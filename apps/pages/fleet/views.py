@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
@@ -62,7 +62,7 @@ class ClusterCrud(BaseCrud):
     def form_arguments(self, row: Cluster | None) -> dict[str, Any]:
         return {} if row is not None else {"initial": {"time_zone": signed_in_user(self.request).time_zone}}
 
-    def context(self, row: Cluster | None) -> dict[str, Any]:
+    def context(self, row: Cluster | None) -> Mapping[str, object]:
         return {"editing": True, "cluster": row} if row is not None else {"example": EXAMPLE}
 
     def saved(self, row: Cluster) -> HttpResponse:
@@ -216,7 +216,7 @@ class FleetImport(ClusterPage):
     template_name = "pages/fleet/import.html"
     scope = "operate"
 
-    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+    def page(self, context: Mapping[str, object], status: int = 200, template: str = "") -> HttpResponse:
         rest_form = f"-F cluster={self.slug} -F dry_run=true -F file=@nodes.csv"
         return super().page({"rest_form": rest_form, **context}, status, template)
 
@@ -229,7 +229,7 @@ class FleetImport(ClusterPage):
         if not form.is_valid():
             return self.page({"form": form}, 422)
         table, kind, is_stored = form.table, form.cleaned_data["kind"], "store" in request.POST
-        context: dict[str, Any] = {"form": ImportForm(initial={"kind": kind, "text": table})}
+        context = {"form": ImportForm(initial={"kind": kind, "text": table})}
         try:
             result = self.read(kind, table, dry_run=not is_stored)
         except SluiceError as error:
@@ -318,13 +318,13 @@ class NodeCrud(Crud):
     def row(self, **key: str) -> Node:
         return node_by_name(self.cluster, key["name"])
 
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> Mapping[str, object]:
         return {}  # the pool's cluster
 
     def form_arguments(self, row: Node | None) -> dict[str, Any]:
         return {"cluster": self.cluster}
 
-    def values(self, form: NodeForm) -> dict[str, Any]:
+    def values(self, form: NodeForm) -> Mapping[str, object]:
         """Empty capacity and cores mean the pool's; without memory of its own a node follows that of its pool."""
         pool = form.cleaned_data["pool"]
         is_new = form.instance.pk is None
@@ -351,7 +351,7 @@ class LinkCrud(Crud):
     def rows(self) -> QuerySet[Link]:
         return links_listed().filter(cluster=self.cluster)
 
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> Mapping[str, object]:
         return {}  # the cluster of its nodes
 
     def form_arguments(self, row: Link | None) -> dict[str, Any]:

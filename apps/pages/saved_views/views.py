@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -88,7 +89,7 @@ class SavedViewForm(forms.Form):
             del self.fields["is_team"], self.fields["is_team_default"]
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Mapping[str, object]:
         """Values of the services that save a view."""
         cleaned = self.cleaned_data
         shared = {name: cleaned[name] for name in ("is_team",) if name in cleaned}
@@ -194,12 +195,10 @@ class SavedViewCrud(BaseCrud):
         return _visible(self.request, str(key["pk"]))
 
     def form_arguments(self, row: SavedView | None) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"caller": caller_of(self.request)}
-        if row is None and self.request.method == "GET":
-            arguments["initial"] = self.request.GET.dict()
-        return arguments
+        typed = {"initial": self.request.GET.dict()} if row is None and self.request.method == "GET" else {}
+        return {"caller": caller_of(self.request), **typed}
 
-    def context(self, row: SavedView | None) -> dict[str, Any]:
+    def context(self, row: SavedView | None) -> Mapping[str, object]:
         text = self.request.POST.get("parameters") or self.request.GET.get("parameters", "")
         parameters = row.parameters if row is not None else QueryDict(text).dict()
         may_change = row is None or caller_of(self.request).may_change(row)
