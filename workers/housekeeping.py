@@ -12,13 +12,13 @@ from apps.estimates.refresh import estimate_refresh_all, estimates_of_telemetry_
 from apps.estimates.services import document_estimates_purge
 from apps.exports.notices import decision_notices_purge
 from apps.incidents.services import incidents_purge
+from apps.jobs.runs import runs_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.kubernetes.services import reviews_purge
 from apps.measurements.retention import statistics_purge
 from apps.measurements.stream_processor import stretches_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
-from apps.planning.runs import runs_purge
 from apps.predictions.executions import executions_purge
 from apps.queries.arrivals.uploads import uploads_purge
 from apps.queries.imports import imports_purge

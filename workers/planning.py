@@ -1,50 +1,35 @@
-"""Tasks of planning: placements, plans, what-ifs, resource plans, forecasts and backtests."""
+"""Tasks of runs of every kind, of what follows a placement, and of the schedule of planning."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from celery import shared_task
 
 from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
-from apps.planning.backtests import work as backtests_work
-from apps.planning.forecasts import work as forecasts_work
-from apps.planning.forecasts.services import forecast_renew_all
-from apps.planning.history import work as history_work
-from apps.planning.history.services import history_run_due
-from apps.planning.placements import work as placements_work
-from apps.planning.plans import work as plans_work
-from apps.planning.plans.review import plans_review
-from apps.planning.resource_plans import work as resource_plans_work
-from apps.planning.what_ifs import work as what_ifs_work
+from apps.jobs.runs import RUN_KINDS, RunKind
+from apps.planning import history_work, placement_moves
+from apps.planning.forecasts import forecast_renew_all
+from apps.planning.history_jobs import history_run_due
+from apps.planning.plan_review import plans_review
 
-__all__ = [
-    "answer_what_if",
-    "apply_moves",
-    "compare_plans",
-    "forecast_load",
-    "renew_forecasts",
-    "review_plans",
-    "run_backtest",
-    "run_due_history",
-    "run_history",
-    "search_placement",
-    "size_stage",
-]
+__all__ = ["apply_moves", "renew_forecasts", "review_plans", "run_due_history", "run_history"]
 
 
-@shared_task(name=JobKind.PLACEMENT.value)
-def search_placement(job_id: str) -> None:
-    run_job(job_id, placements_work.search_placement)
+def _make_task(kind: RunKind[Any]) -> None:
+    @shared_task(name=str(kind.job))
+    def answer_run(job_id: str) -> None:
+        run_job(job_id, kind.work)
+
+
+for _kind in RUN_KINDS.values():
+    _make_task(_kind)
 
 
 @shared_task(name=JobKind.MOVES.value)
 def apply_moves(job_id: str) -> None:
-    run_job(job_id, placements_work.apply_moves)
-
-
-@shared_task(name=JobKind.PLANS.value)
-def compare_plans(job_id: str) -> None:
-    run_job(job_id, plans_work.compare_plans)
+    run_job(job_id, placement_moves.apply_moves)
 
 
 @shared_task(name="workers.review_plans")
@@ -52,30 +37,10 @@ def review_plans() -> int:
     return plans_review()
 
 
-@shared_task(name=JobKind.WHAT_IF.value)
-def answer_what_if(job_id: str) -> None:
-    run_job(job_id, what_ifs_work.answer_what_if)
-
-
-@shared_task(name=JobKind.FORECAST.value)
-def forecast_load(job_id: str) -> None:
-    run_job(job_id, forecasts_work.forecast_cluster)
-
-
 @shared_task(name="workers.renew_forecasts")
 def renew_forecasts() -> int:
     """Renew forecasts that are a day old, or whose histories have changed."""
     return forecast_renew_all()
-
-
-@shared_task(name=JobKind.BACKTEST.value)
-def run_backtest(job_id: str) -> None:
-    run_job(job_id, backtests_work.run_backtest)
-
-
-@shared_task(name=JobKind.STAGE_PLAN.value)
-def size_stage(job_id: str) -> None:
-    run_job(job_id, resource_plans_work.size_stage_plan)
 
 
 @shared_task(name=JobKind.HISTORY.value)

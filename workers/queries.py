@@ -15,7 +15,6 @@ from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
 from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe
-from apps.predictions import fine_tunings
 from apps.predictions.executions import executions_observe_all
 from apps.queries import imports
 
@@ -23,7 +22,6 @@ __all__ = [
     "advance_trials",
     "estimate_cluster",
     "estimate_document",
-    "fine_tune_model",
     "import_deployment",
     "observe_accuracy",
     "observe_executions",
@@ -101,8 +99,3 @@ def observe_executions() -> int:
 @shared_task(name=JobKind.SIMULATION.value)
 def simulate_cluster(job_id: str) -> None:
     run_job(job_id, estimates_work.simulate_cluster)
-
-
-@shared_task(name=JobKind.FINE_TUNING.value)
-def fine_tune_model(job_id: str) -> None:
-    run_job(job_id, fine_tunings.fine_tune_model)

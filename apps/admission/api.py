@@ -42,9 +42,8 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Missing
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
-from apps.jobs.api import job_response
+from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
-from apps.jobs.serializers import JobSerializer
 from engine.admission.answer import OutcomeCurves
 from engine.records import Record, Words
 

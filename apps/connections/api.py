@@ -29,9 +29,8 @@ from apps.core.rest.api import ApiMixin, Router, StrictModelSerializer, StrictSe
 from apps.core.rest.serializers import field_type, read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.serializers import ClusterField, NumberField
-from apps.jobs.api import job_response
+from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
-from apps.jobs.serializers import JobSerializer
 
 __all__ = ["ConnectionViewSet", "ImportedJobViewSet"]
 

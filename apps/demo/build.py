@@ -36,10 +36,8 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, link_create, node_create, pool_create
 from apps.jobs.models import Job, JobKind
 from apps.planning.choices import PlacementObjective
-from apps.planning.models import PlacementRun
-from apps.planning.placements.work import search_placement
-from apps.planning.plans.services import comparison_create
-from apps.planning.plans.work import compare_plans
+from apps.planning.placement_search import PLACEMENT
+from apps.planning.plans import PLANS
 from apps.predictions.services import prediction_of_new
 from apps.queries.arrivals.services import arrivals_create_from_generator, arrivals_fields_update
 from apps.queries.definitions import query_create, query_version_create
@@ -320,26 +318,14 @@ def _compare(query: Query, user: User, later: DemoJobs) -> None:
     """Rank the plans of the query that has several."""
     if query.comparisons.exists():
         return
-    with transaction.atomic():
-        row = comparison_create(query=query, user=user)
-        params = {"comparison": str(row.pk)}
-        row.job = later.job(JobKind.PLANS, f"Compare plans of {query.name}", query.cluster, user, params)
-        row.save(update_fields=["job"])
-    later.finish(row.job, compare_plans)
+    later.run(PLANS, user, query=query)
 
 
 def _propose(cluster: Cluster, user: User, later: DemoJobs) -> None:
     """Leave a proposal that a visitor may apply."""
     if cluster.placement_runs.exists():
         return
-    with transaction.atomic():
-        run = PlacementRun.objects.create(
-            cluster=cluster, requested_by=user, objective=PlacementObjective.OBJECTIVES, budget_s=2.0
-        )
-        params = {"placement": str(run.pk)}
-        run.job = later.job(JobKind.PLACEMENT, f"Search a placement of {cluster.slug}", cluster, user, params)
-        run.save(update_fields=["job"])
-    later.finish(run.job, search_placement)
+    later.run(PLACEMENT, user, cluster=cluster, objective=PlacementObjective.OBJECTIVES, budget_s=2.0)
 
 
 def _is_overtaken(cluster: Cluster) -> bool:

@@ -12,20 +12,19 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
-from apps.jobs.models import FINISHED, Job, JobKind
+from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
+from apps.jobs.runs import RunKind, run_cluster
+from apps.jobs.selectors import job_under_way
 from apps.jobs.services import job_submit
-from apps.planning.backtests.services import backtest_create
-from apps.planning.backtests.work import run_backtest
+from apps.planning.backtests import BACKTEST
 from apps.planning.choices import PlanEngine, RequestTiming, ScenarioPlacement
-from apps.planning.forecasts.histories import history_create_from_generator
-from apps.planning.forecasts.services import histories_digest
-from apps.planning.forecasts.work import forecast_cluster
+from apps.planning.forecasts import FORECAST, histories_digest
+from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, LoadHistory
-from apps.planning.resource_plans.services import resource_plan_create
-from apps.planning.resource_plans.work import size_stage_plan
-from apps.planning.what_ifs.services import scenario_create, what_if_create
-from apps.planning.what_ifs.work import answer_what_if
+from apps.planning.resource_plans import RESOURCE_PLAN
+from apps.planning.scenarios import scenario_create
+from apps.planning.what_ifs import WHAT_IF
 from apps.reports.choices import ReportKind, ReportState
 from apps.reports.lifecycle import report_for
 from apps.reports.models import Report, ReportDefinition
@@ -61,6 +60,15 @@ class DemoJobs:
         if self.in_background:
             return job_submit(kind=kind, title=title, params=params, cluster=cluster, user=user)
         return Job.objects.create(kind=kind, title=title, params=dict(params), cluster=cluster, requested_by=user)
+
+    def run(self, kind: RunKind[Any], user: User, **asked: Any) -> None:
+        """Request a run and have it answered."""
+        with transaction.atomic():
+            run = kind.create(user=user, **asked)
+            params = {kind.name: str(run.pk)}
+            run.job = self.job(JobKind(kind.job), kind.title(run), run_cluster(run), user, params)
+            run.save(update_fields=["job"])
+        self.finish(run.job, kind.work)
 
     def finish(self, job: Job, work: Callable[[JobReporter], JobOutcome]) -> None:
         """Do a job here and now, unless workers have it.
@@ -112,12 +120,11 @@ def _spec(peak_rate_eps: float, growth: float, seed: int) -> dict[str, Any]:
 
 def forecast_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
     """A forecast of the present histories, unless there is one."""
-    asked = Job.objects.filter(cluster=cluster, kind=JobKind.FORECAST).exclude(state__in=FINISHED)
-    if asked.exists() or Forecast.objects.filter(cluster=cluster).exists():
+    if job_under_way(JobKind.FORECAST, cluster) or Forecast.objects.filter(cluster=cluster).exists():
         return
     mark = histories_digest(cluster)
     params = {"cluster": cluster.slug, "horizon_days": 28, "seed": 0, "histories": mark}
-    later.finish(later.job(JobKind.FORECAST, f"Forecast {cluster.slug}", cluster, user, params), forecast_cluster)
+    later.finish(later.job(JobKind.FORECAST, f"Forecast {cluster.slug}", cluster, user, params), FORECAST.work)
 
 
 _SCENARIOS: tuple[dict[str, Any], ...] = (
@@ -146,25 +153,14 @@ def scenarios_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
             scenario_create(cluster=cluster, user=user, place=str(ScenarioPlacement.SEARCH), **scenario)
             for scenario in _SCENARIOS
         ]
-        row, _ = what_if_create(
-            cluster=cluster, user=user, scenarios=[_NO_CHANGES, *(scenario.pk for scenario in saved)]
-        )
-        params = {"what_if": str(row.pk)}
-        row.job = later.job(JobKind.WHAT_IF, f"Compare scenarios, {cluster.slug}", cluster, user, params)
-        row.save(update_fields=["job"])
-    later.finish(row.job, answer_what_if)
+    later.run(WHAT_IF, user, cluster=cluster, scenarios=[_NO_CHANGES, *(scenario.pk for scenario in saved)])
 
 
 def backtest_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
     """Replay the week of the load histories, unless there is a backtest."""
     if cluster.backtests.exists():
         return
-    with transaction.atomic():
-        row = backtest_create(cluster=cluster, user=user, policy={"admission": "everything"}, ask=RequestTiming.START)
-        params = {"backtest": str(row.pk)}
-        row.job = later.job(JobKind.BACKTEST, f"Backtest of {cluster.slug}", cluster, user, params)
-        row.save(update_fields=["job"])
-    later.finish(row.job, run_backtest)
+    later.run(BACKTEST, user, cluster=cluster, policy={"admission": "everything"}, ask=RequestTiming.START)
 
 
 def resource_plans_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
@@ -172,24 +168,12 @@ def resource_plans_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
     if cluster.resource_plans.exists():
         return
     sessions, logs = (cluster.queries.get(name=name) for name in ("session-stitch", "log-anomalies"))
-    with transaction.atomic():
-        limits: dict[str, Any] = {"statistic": "q0.95", "headroom": 0.2, "stateful": True}
-        resource_plan_create(
-            cluster=cluster, user=user, engine=PlanEngine.MICROBATCH, query=sessions, constraint_s=5.0, **limits
-        )
-        row = resource_plan_create(
-            cluster=cluster,
-            user=user,
-            engine=PlanEngine.STAGE,
-            query=logs,
-            rate=60_000.0,
-            constraint_s=1.0,
-            headroom=0.2,
-        )
-        params = {"resource_plan": str(row.pk)}
-        row.job = later.job(JobKind.STAGE_PLAN, f"Resource plan, {cluster.slug}", cluster, user, params)
-        row.save(update_fields=["job"])
-    later.finish(row.job, size_stage_plan)
+    limits: dict[str, Any] = {"statistic": "q0.95", "headroom": 0.2, "stateful": True}
+    RESOURCE_PLAN.create(
+        cluster=cluster, user=user, engine=PlanEngine.MICROBATCH, query=sessions, constraint_s=5.0, **limits
+    )
+    stage: dict[str, Any] = {"engine": PlanEngine.STAGE, "query": logs, "rate": 60_000.0}
+    later.run(RESOURCE_PLAN, user, cluster=cluster, constraint_s=1.0, headroom=0.2, **stage)
 
 
 _WEEKLY = "Weekly provisioning"

@@ -59,9 +59,8 @@ from apps.estimates.summary import (
 )
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
-from apps.jobs.api import job_response
+from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
-from apps.jobs.serializers import JobSerializer
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name

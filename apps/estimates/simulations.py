@@ -30,7 +30,7 @@ from apps.estimates.intervals import scaled_result
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
 from apps.estimates.services import operators_of
 from apps.fleet.models import Cluster
-from apps.jobs.models import FINISHED, Job, JobKind
+from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -38,7 +38,7 @@ from apps.queries.models import Query
 if TYPE_CHECKING:
     from engine.simulation.comparison import SimulationComparison
 
-__all__ = ["SIMULATION_SEEDS", "simulation_request", "simulation_store", "simulation_under_way"]
+__all__ = ["SIMULATION_SEEDS", "simulation_request", "simulation_store"]
 
 SIMULATION_SEEDS = 5  #: simulations of a snapshot
 
@@ -64,12 +64,6 @@ def simulation_request(*, cluster: Cluster, user: User | None = None) -> Job:
         user=user,
         dedupe_key=f"simulate:{cluster.pk}",
     )
-
-
-def simulation_under_way(cluster: Cluster) -> Job | None:
-    """The newest request for simulations that is not finished."""
-    jobs = Job.objects.filter(cluster=cluster, kind=JobKind.SIMULATION).exclude(state__in=FINISHED)
-    return jobs.order_by("-created_at").first()
 
 
 @transaction.atomic

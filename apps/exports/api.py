@@ -16,7 +16,7 @@ from apps.admission.selectors import admissions_visible
 from apps.core.errors import Fault, Malformed, Missing
 from apps.core.rest.api import ApiMixin
 from apps.exports.services import PARTS, admission_export, export_part, placement_export
-from apps.planning.placements.selectors import placements_visible
+from apps.planning.placement_search import PLACEMENT
 from engine.exports.export import FORMATS, EngineExport, export_text
 
 __all__ = ["AdmissionExportView", "PlacementExportView"]
@@ -79,7 +79,7 @@ class PlacementExportView(_ExportView):
     )
     def get(self, request: Request, pk: str) -> HttpResponse:
         """Settings, patches and calls that apply the proposal to one query, with their reverse and notes."""
-        run = placements_visible().defer(None).filter(pk=pk).first()
+        run = PLACEMENT.visible().defer(None).filter(pk=pk).first()
         if run is None:
             raise Missing("There is no such placement run.")
         query = request.query_params.get("query", "")

@@ -1,4 +1,4 @@
-"""REST: jobs, and the answer to a request whose work a job does."""
+"""REST: jobs, how they are listed and shown, and the answer to a request whose work a job does."""
 
 from __future__ import annotations
 
@@ -8,26 +8,84 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import connection
-from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, viewsets
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.core.errors import Fault, Impossible
+from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.rest.api import ApiMixin, PromisedResponse, Router
-from apps.jobs.filters import JobFilter
-from apps.jobs.models import Job
+from apps.core.rest.problems import StoredProblemSerializer
+from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.selectors import jobs_visible
-from apps.jobs.serializers import JobSerializer
 from apps.jobs.services import job_cancel, job_name_result
 
-__all__ = ["MAX_WAIT_S", "JobViewSet", "job_response", "job_wait", "prefer_wait", "release_connection"]
+__all__ = [
+    "MAX_WAIT_S",
+    "JobFilter",
+    "JobSerializer",
+    "JobViewSet",
+    "job_response",
+    "job_wait",
+    "prefer_wait",
+    "release_connection",
+]
 
 
 MAX_WAIT_S = 30.0
 _POLL_S = (0.02, 0.05, 0.1, 0.2)  # the last one repeats
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*(\d{1,6})\s*(?=$|[,;])")
+
+
+class JobFilter(ListFilter):
+    """`?state=queued&state=running&kind=…&cluster=eu-1&mine=true`."""
+
+    state = ChoiceFilter(choices=JobState.choices)
+    kind = ChoiceFilter(choices=JobKind.choices)
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    mine = CallerFilter("requested_by", label="Whether you requested it")
+    created_at = TimeFilter()
+    finished_at = TimeFilter()
+    sorts = sort_paths("created_at", "started_at", "finished_at", "state", "kind", cluster="cluster__slug")
+
+
+class JobSerializer(serializers.ModelSerializer):
+    """State, progress (0 to 1), step in words, and where the result is."""
+
+    url = serializers.SerializerMethodField()
+    cluster: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    requested_by: Any = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    error = StoredProblemSerializer(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Job
+        fields = [
+            "id",
+            "url",
+            "kind",
+            "title",
+            "cluster",
+            "requested_by",
+            "state",
+            "progress",
+            "step",
+            "attempt",
+            "cancel_requested",
+            "result",
+            "result_url",
+            "result_api_url",
+            "error",
+            "created_at",
+            "started_at",
+            "finished_at",
+        ]
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField())
+    def get_url(self, job: Job) -> str:
+        return f"/api/v1/jobs/{job.pk}"
 
 
 def prefer_wait(request: Request) -> float:

@@ -1,16 +1,18 @@
-"""Background jobs: their kinds and states, and one row each."""
+"""Background jobs: their kinds and states, and one row each; and the base of the runs that they answer."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from apps.core.limits import MAX_NOTE, MAX_PAGE_URL
+from apps.core.limits import MAX_MESSAGE, MAX_NOTE, MAX_PAGE_URL
+from apps.core.models import PackedJSONField
 
-__all__ = ["FINISHED", "Job", "JobKind", "JobState"]
+__all__ = ["FINISHED", "Job", "JobKind", "JobState", "Run"]
 
 
 class JobState(models.TextChoices):
@@ -115,3 +117,26 @@ class Job(models.Model):
         """The queue its task waits in: what somebody asked for and takes seconds never waits for anything else."""
         is_awaited = self.kind in _QUICK and self.requested_by_id is not None
         return settings.INTERACTIVE_QUEUE if is_awaited else settings.BACKGROUND_QUEUE
+
+
+class Run(models.Model):
+    """Base of all runs: who asked, the job that answers, the state, and the answer."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    state = models.CharField(max_length=12, db_index=True)
+    message = models.CharField(
+        max_length=MAX_MESSAGE, blank=True, help_text="Why it ended as it did, where that needs words."
+    )
+    result: Any = PackedJSONField(null=True, help_text="The engine's answer.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    started_at = models.DateTimeField(null=True, blank=True, help_text="When a worker took its snapshot.")
+    finished_at = models.DateTimeField(null=True, blank=True, help_text="When nothing worked on it any more.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["-created_at"]

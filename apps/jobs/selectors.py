@@ -7,10 +7,11 @@ from datetime import timedelta
 from django.db.models import Q, QuerySet
 
 from apps.core.clock import shared_now
-from apps.jobs.models import Job, JobState
+from apps.fleet.models import Cluster
+from apps.jobs.models import FINISHED, Job, JobKind, JobState
 from apps.jobs.services import LOST_AFTER
 
-__all__ = ["jobs_lost", "jobs_visible"]
+__all__ = ["job_under_way", "jobs_lost", "jobs_visible"]
 
 # A queue may be long; only after this long is a message believed lost and sent again.
 _QUEUED_TOO_LONG = timedelta(seconds=60)
@@ -27,3 +28,9 @@ def jobs_lost() -> QuerySet[Job]:
 def jobs_visible() -> QuerySet[Job]:
     """Every job with its cluster and requester, newest first."""
     return Job.objects.select_related("cluster", "requested_by")
+
+
+def job_under_way(kind: JobKind, cluster: Cluster | None = None) -> Job | None:
+    """The newest job of a kind, of a cluster where one is given, that is not finished."""
+    rows = Job.objects.filter(kind=kind).exclude(state__in=FINISHED)
+    return (rows if cluster is None else rows.filter(cluster=cluster)).order_by("-created_at").first()

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.errors import Missing
-from apps.jobs.filters import JobFilter
+from apps.jobs.api import JobFilter
 from apps.jobs.models import Job, JobState
 from apps.jobs.selectors import jobs_visible
 from apps.jobs.services import job_cancel

@@ -5,13 +5,15 @@ from __future__ import annotations
 from django.urls import path
 
 from apps.core.rest.api import Router
-from apps.planning.backtests.api import BacktestViewSet
-from apps.planning.forecasts.api import ForecastViewSet, LoadHistoryViewSet
-from apps.planning.history.api import HistoryView
-from apps.planning.placements.api import PlacementViewSet
-from apps.planning.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
-from apps.planning.resource_plans.api import ResourcePlanViewSet
-from apps.planning.what_ifs.api import ScenarioViewSet, WhatIfViewSet
+from apps.planning.backtests import BacktestViewSet
+from apps.planning.forecasts import ForecastViewSet
+from apps.planning.history_jobs import HistoryView
+from apps.planning.load_histories import LoadHistoryViewSet
+from apps.planning.placements import PlacementViewSet
+from apps.planning.plans import PlanAdoptView, PlanComparisonViewSet, PlansView
+from apps.planning.resource_plans import ResourcePlanViewSet
+from apps.planning.scenarios import ScenarioViewSet
+from apps.planning.what_ifs import WhatIfViewSet
 
 router = Router()
 router.register("placements", PlacementViewSet, basename="placement")

@@ -7,10 +7,4 @@ class PlanningConfig(AppConfig):
     name = "apps.planning"
 
     def ready(self) -> None:
-        from apps.jobs.models import JobKind
-        from apps.jobs.services import on_unanswered
-        from apps.planning.placements.moves import moves_end
-        from apps.planning.runs import connect
-
-        connect()
-        on_unanswered(JobKind.MOVES, moves_end)
+        from apps.planning import api_urls  # noqa: F401 with them, every kind of run is registered

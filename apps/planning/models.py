@@ -4,7 +4,6 @@ backtests.
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +15,6 @@ from django.utils import timezone
 from apps.core.limits import (
     DIGEST_LENGTH,
     MAX_ELEMENT_NAME,
-    MAX_MESSAGE,
     MAX_NAME,
     MAX_NOTE,
     MAX_OPERATOR_PATH,
@@ -27,7 +25,7 @@ from apps.core.limits import (
 from apps.core.models import PackedJSONField
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Job, Run
 from apps.microbatch.models import SparkQuery
 from apps.planning.choices import (
     ANSWER_STATES,
@@ -56,38 +54,23 @@ __all__ = [
     "PlacementMove",
     "PlacementRun",
     "PlanComparison",
+    "PlanningRun",
     "ResourcePlan",
-    "Run",
     "Scenario",
     "WhatIf",
 ]
 
 
-class Run(models.Model):
-    """Base of all planning runs: who asked, the job that answers, the state, and the answer with its snapshot."""
+class PlanningRun(Run):
+    """Base of all planning runs: a run with the snapshot of the cluster that it was computed on."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
-    state = models.CharField(max_length=12, choices=RunState.choices, db_index=True)
-    message = models.CharField(
-        max_length=MAX_MESSAGE, blank=True, help_text="Why it ended as it did, where that needs words."
-    )
     snapshot = models.CharField(
         max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the cluster it was computed on."
     )
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
-    result: Any = PackedJSONField(null=True, help_text="The engine's answer.")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-    started_at = models.DateTimeField(null=True, blank=True, help_text="When a worker took its snapshot.")
-    finished_at = models.DateTimeField(null=True, blank=True, help_text="When nothing worked on it any more.")
-    updated_at = models.DateTimeField(auto_now=True)
 
-    class Meta:
+    class Meta(Run.Meta):
         abstract = True
-        ordering = ["-created_at"]
 
     @property
     def answered_at(self) -> datetime | None:
@@ -100,7 +83,7 @@ def _state_field(choices: list[tuple[str, str]]) -> Any:
     return models.CharField(max_length=12, choices=choices, default=choices[0][0], db_index=True)
 
 
-class PlacementRun(Run):
+class PlacementRun(PlanningRun):
     """Search for a better placement of a cluster's running queries: the request, the proposal, and how far it is
     applied.
     """
@@ -161,7 +144,7 @@ class PlacementMove(models.Model):
         return f"{self.number}. {self.operator}"
 
 
-class PlanComparison(Run):
+class PlanComparison(PlanningRun):
     """Comparison of a query's plans: versions and their rewritings, ranked on one snapshot of the cluster."""
 
     state = _state_field(COMPARISON_STATES)
@@ -223,7 +206,7 @@ class Scenario(models.Model):
         return self.name
 
 
-class WhatIf(Run):
+class WhatIf(PlanningRun):
     """A question about fleets, loads or objectives that are not there yet, and the engine's answer.
 
     The answer stays readable at any age, with the snapshot of the cluster it was computed on.
@@ -238,14 +221,14 @@ class WhatIf(Run):
     from_bench = models.BooleanField(default=False, help_text="Asked by moving the bench; kept for a day.")
     duration_s = models.FloatField(null=True)
 
-    class Meta(Run.Meta):
+    class Meta(PlanningRun.Meta):
         indexes = [models.Index(fields=["cluster", "fingerprint", "-created_at"], name="what_if_asked_before")]
 
     def __str__(self) -> str:
         return f"{self.get_find_display()} ({self.get_state_display()})"
 
 
-class ResourcePlan(Run):
+class ResourcePlan(PlanningRun):
     """Nodes or executors, parallelism and batch intervals that keep a latency constraint at a rate."""
 
     state = _state_field(ANSWER_STATES)
@@ -322,7 +305,7 @@ class LoadHistory(models.Model):
         return self.events / max(1, (self.buckets - self.missing) * self.bucket_s)
 
 
-class Forecast(Run):
+class Forecast(PlanningRun):
     """Forecast of the load of a cluster's sources, and of its effect on objectives."""
 
     id = models.BigAutoField(primary_key=True)
@@ -336,7 +319,7 @@ class Forecast(Run):
     series: Any = PackedJSONField(null=True, help_text="The curves.")
     duration_s = models.FloatField()
 
-    class Meta(Run.Meta):
+    class Meta(PlanningRun.Meta):
         ordering = ["-created_at", "-id"]
 
     def __str__(self) -> str:
@@ -356,7 +339,7 @@ class Forecast(Run):
         return self.starts_at + timedelta(seconds=self.bucket_s * index)
 
 
-class BacktestRun(Run):
+class BacktestRun(PlanningRun):
     """Replay of a cluster's records through another policy, beside the real decisions."""
 
     state = _state_field(ANSWER_STATES)

@@ -21,16 +21,14 @@ from apps.core.errors import Impossible
 from apps.core.rest.api import ApiMixin, Router
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
-from apps.jobs.api import job_response
-from apps.jobs.serializers import JobSerializer
+from apps.jobs.viewsets import RunViewSet, describe_create
 from apps.predictions.executions import ObservedCosts, execution_report
 from apps.predictions.filters import ExecutionFilter, FineTuningFilter, ModelFilter, PredictionFilter
-from apps.predictions.fine_tunings import fine_tuning_request
+from apps.predictions.fine_tunings import FINE_TUNING
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.predictions.selectors import (
     cluster_accuracy,
     executions_visible,
-    fine_tunings_visible,
     models_visible,
     predictions_visible,
     query_basis,
@@ -139,24 +137,15 @@ class ModelVersionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelM
         return Response(ModelDetailSerializer(models_visible().get(pk=version.pk)).data)
 
 
-class FineTuningViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+@describe_create("Fine-tune the model of a cluster. 202 with a job, or the answer with `Prefer: wait=N`.")
+class FineTuningViewSet(RunViewSet):
     """Fine-tunings, newest first. POST asks for one: 202 with a job, or the answer with `Prefer: wait=N`."""
 
+    kind = FINE_TUNING
     queryset = FineTuning.objects.none()
-    serializer_class = FineTuningSerializer
     filterset_class = FineTuningFilter
-    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
-
-    def get_queryset(self) -> Any:
-        return fine_tunings_visible()
-
-    @extend_schema(request=FineTuningCreateSerializer, responses={200: FineTuningSerializer, 202: JobSerializer})
-    def create(self, request: Request) -> Response:
-        """Fine-tune the model of a cluster. 202 with a job, or the answer with `Prefer: wait=N`."""
-        asked = read_body(FineTuningCreateSerializer, request)
-        run, job = fine_tuning_request(user=signed_in_user(request), **asked)
-        shown = lambda _: FineTuningSerializer(fine_tunings_visible().get(pk=run.pk)).data  # noqa: E731
-        return job_response(request, job, shown, address=f"/api/v1/fine-tunings/{run.pk}")
+    serializer_class = detail_class = FineTuningSerializer
+    question_class = FineTuningCreateSerializer
 
 
 _CLUSTER = OpenApiParameter("cluster", str, required=True, description="Slug of the cluster.")

@@ -7,6 +7,4 @@ class PredictionsConfig(AppConfig):
     verbose_name = "Predictions"
 
     def ready(self) -> None:
-        from apps.predictions.fine_tunings import connect
-
-        connect()
+        from apps.predictions import fine_tunings  # noqa: F401 with it, the kind of run is registered

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -15,7 +13,7 @@ from apps.core.errors import Conflict, Impossible
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter
-from apps.jobs.services import job_submit, on_unanswered
+from apps.jobs.runs import RunKind, register
 from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState
 from apps.predictions.ensembles import ensemble_of, model_in_force, next_number
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution
@@ -37,44 +35,13 @@ from engine.costream.weights import ModelCard, pack_weights
 from engine.errors import DocumentError
 from engine.words import counted
 
-__all__ = ["connect", "fine_tune_model", "fine_tuning_obstacle", "fine_tuning_request", "observations_of"]
+__all__ = ["FINE_TUNING", "fine_tuning_obstacle", "observations_of"]
 
 _log = logging.getLogger(__name__)
 
 _MAX_OBSERVED = 5000  # the newest executions
 _REPLAY = 600  # simulated traces mixed in, so that nothing is forgotten
 _JUDGED = 400  # of another seed, which no model has seen, for the guard
-
-
-@transaction.atomic
-def fine_tuning_request(*, cluster: Cluster, user: User | None, note: str = "") -> tuple[FineTuning, Job]:
-    """Train the model of a cluster further on its observed executions.
-
-    Raises
-    ------
-    Impossible
-        There are too few executions, of too few queries, or there is no model.
-    Conflict
-        A fine-tuning of the cluster is under way.
-    """
-    Cluster.objects.select_for_update().get(pk=cluster.pk)
-    if FineTuning.objects.filter(cluster=cluster, state=FineTuningState.RUNNING).exists():
-        raise Conflict(f"A fine-tuning of {cluster.slug} is under way; wait until it has ended.", code="under_way")
-    obstacle = fine_tuning_obstacle(cluster)
-    if obstacle:
-        raise Impossible(obstacle, [("cluster", obstacle)], code="too_few")
-    base = model_in_force(cluster).version
-    run = FineTuning.objects.create(cluster=cluster, requested_by=user, base=base, note=note)
-    run.job = job_submit(
-        kind=JobKind.FINE_TUNING,
-        title=f"Fine-tune the model of {cluster.slug}",
-        params={"fine_tuning": str(run.pk)},
-        cluster=cluster,
-        user=user,
-    )
-    run.save(update_fields=["job"])
-    predictions_announce(cluster)
-    return run, run.job
 
 
 def fine_tuning_obstacle(cluster: Cluster) -> str:
@@ -120,33 +87,6 @@ class _Tuned:
     def message(self) -> str:
         left_out = f" {counted(self.unreadable, 'execution')} could not be read." if self.unreadable else ""
         return self.judgement.reason + left_out
-
-
-def fine_tune_model(report: JobReporter) -> JobOutcome:
-    """Train and judge the model of the job's fine-tuning; it is in force at once if the guard accepts it."""
-    rows = FineTuning.objects.select_related("cluster", "base")
-    run = rows.get(pk=report.job.params["fine_tuning"])
-    assert run.base is not None
-    report(0.0, "Reading executions")
-    observations, unreadable = observations_of(run.cluster)
-    if len(observations) < MIN_OBSERVED:
-        message = (
-            f"{counted(unreadable, 'execution')} cannot be read; {len(observations)} are left, {MIN_OBSERVED} needed"
-        )
-        raise Impossible(f"{message}.", code="unreadable")
-    base = ensemble_of(ModelVersion.objects.get(pk=run.base_id))
-    report(0.1, "Simulating traces to mix in")
-    seed = base.card.seed or 0
-    replay, judged = _simulated(seed, _REPLAY), _simulated(seed + 1, _JUDGED)
-    report(0.5, "Training")
-    tuned = _tune(base, observations, replay, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
-    tuned = replace(tuned, unreadable=unreadable)
-    report(0.95, "Storing")
-
-    def store(job: Job) -> JobOutcome:
-        return _store(run, tuned)
-
-    return JobOutcome(store=store)
 
 
 def _simulated(seed: int, count: int) -> list[Observation]:
@@ -201,21 +141,72 @@ def _store(run: FineTuning, tuned: _Tuned) -> JobOutcome:
     run.observations, run.held_out = tuned.trained, tuned.held_out
     run.result = {"before": dict(judgement.before), "after": dict(judgement.after)}
     run.save()
-    predictions_announce(cluster)
-    facts: dict[str, Any] = {"state": run.state, "model": version.pk, "message": run.message}
-    return JobOutcome(facts, f"/c/{cluster.slug}/accuracy/model/", f"/api/v1/fine-tunings/{run.pk}")
+    FINE_TUNING.announce(run)
+    facts = {"state": run.state, "model": version.pk, "message": run.message}
+    return JobOutcome(facts, FINE_TUNING.page(run), FINE_TUNING.address(run))
 
 
-def connect() -> None:
-    """Called once, when the app is ready: a fine-tuning whose job ends without an answer fails with it."""
-    on_unanswered(JobKind.FINE_TUNING, _end_fine_tuning)
+class FineTuningKind(RunKind[FineTuning]):
+    """Training of a cluster's model on its observed executions; in force at once if the guard accepts it."""
+
+    model, job, name, path = FineTuning, JobKind.FINE_TUNING, "fine_tuning", "fine-tunings"
+    asked, failed, cancelled = FineTuningState.RUNNING, FineTuningState.FAILED, FineTuningState.FAILED
+    cancel_message = "The job was cancelled."
+    related = ("cluster", "base", "model", "job", "requested_by")
+    bulk = ("base__weights", "model__weights")
+
+    def title(self, run: FineTuning) -> str:
+        return f"Fine-tune the model of {run.cluster.slug}"
+
+    def page(self, run: FineTuning) -> str:
+        return f"/c/{run.cluster.slug}/accuracy/model/"
+
+    def announce(self, run: FineTuning) -> None:
+        predictions_announce(run.cluster)
+
+    def create(self, *, cluster: Cluster, user: User | None, note: str = "") -> FineTuning:
+        """Write a fine-tuning without a job.
+
+        Raises
+        ------
+        Impossible
+            There are too few executions, of too few queries, or there is no model.
+        Conflict
+            A fine-tuning of the cluster is under way.
+        """
+        Cluster.objects.select_for_update().get(pk=cluster.pk)
+        if FineTuning.objects.filter(cluster=cluster, state=FineTuningState.RUNNING).exists():
+            raise Conflict(f"A fine-tuning of {cluster.slug} is under way; wait until it has ended.", code="under_way")
+        obstacle = fine_tuning_obstacle(cluster)
+        if obstacle:
+            raise Impossible(obstacle, [("cluster", obstacle)], code="too_few")
+        base = model_in_force(cluster).version
+        return FineTuning.objects.create(cluster=cluster, requested_by=user, base=base, note=note)
+
+    def work(self, report: JobReporter) -> JobOutcome:
+        """Train and judge the model of the job's fine-tuning; it is in force at once if the guard accepts it."""
+        rows = FineTuning.objects.select_related("cluster", "base")
+        run = rows.get(pk=report.job.params["fine_tuning"])
+        assert run.base is not None
+        report(0.0, "Reading executions")
+        observations, unreadable = observations_of(run.cluster)
+        if len(observations) < MIN_OBSERVED:
+            left = f"{len(observations)} are left, {MIN_OBSERVED} needed"
+            message = f"{counted(unreadable, 'execution')} cannot be read; {left}"
+            raise Impossible(f"{message}.", code="unreadable")
+        base = ensemble_of(ModelVersion.objects.get(pk=run.base_id))
+        report(0.1, "Simulating traces to mix in")
+        seed = base.card.seed or 0
+        replay, judged = _simulated(seed, _REPLAY), _simulated(seed + 1, _JUDGED)
+        report(0.5, "Training")
+        tuned = _tune(base, observations, replay, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
+        tuned = replace(tuned, unreadable=unreadable)
+        report(0.95, "Storing")
+
+        def store(job: Job) -> JobOutcome:
+            return _store(run, tuned)
+
+        return JobOutcome(store=store)
 
 
-def _end_fine_tuning(job: Job) -> None:
-    run = FineTuning.objects.select_related("cluster").filter(pk=job.params["fine_tuning"]).first()
-    if run is None or run.state != FineTuningState.RUNNING:
-        return
-    run.state = FineTuningState.FAILED
-    run.message = str((job.error or {}).get("message", "The job was cancelled."))[:500]
-    run.save(update_fields=["state", "message"])
-    predictions_announce(run.cluster)
+FINE_TUNING = register(FineTuningKind())

@@ -15,7 +15,7 @@ from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.predictions.choices import ModelOrigin, TargetMetric
 from apps.predictions.ensembles import shipped_version, version_in_force
-from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
+from apps.predictions.models import ModelVersion, ObservedExecution, Prediction
 from apps.queries.models import OperatorInput, QueryVersion
 from engine.costream.accuracy import RECORDED_RUNS, PredictionRecord, balanced_accuracy, q_quantiles
 
@@ -24,7 +24,6 @@ __all__ = [
     "QueryBasis",
     "cluster_accuracy",
     "executions_visible",
-    "fine_tunings_visible",
     "model_by_id",
     "model_words",
     "models_of",
@@ -75,12 +74,6 @@ def model_by_id(pk: int) -> ModelVersion:
     if version is None:
         raise Missing(f"There is no model version {pk}.", [("model", f"{pk} does not exist")])
     return version
-
-
-def fine_tunings_visible() -> QuerySet[FineTuning]:
-    """Fine-tunings with their models, newest first."""
-    rows = FineTuning.objects.select_related("cluster", "base", "model", "job", "requested_by")
-    return rows.defer("base__weights", "model__weights")
 
 
 def model_words(cluster: Cluster) -> str:

@@ -27,8 +27,7 @@ from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
-from apps.jobs.api import job_response
-from apps.jobs.serializers import JobSerializer
+from apps.jobs.api import JobSerializer, job_response
 from apps.queries.arrivals.services import (
     arrivals_create_from_counts,
     arrivals_create_from_generator,

@@ -21,8 +21,7 @@ from apps.core.rest.api import ApiMixin, Router, StrictSerializer
 from apps.core.rest.problems import StoredProblemSerializer
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.serializers import ClusterField
-from apps.jobs.api import job_response
-from apps.jobs.serializers import JobSerializer
+from apps.jobs.api import JobSerializer, job_response
 from apps.reports import services
 from apps.reports.choices import FORMATS, ReportKind
 from apps.reports.deliveries import api_links, delivery_send_again, webhook_secret

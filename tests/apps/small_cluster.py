@@ -14,14 +14,9 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import run_job
-from apps.planning.backtests.work import run_backtest
-from apps.planning.forecasts.work import forecast_cluster
-from apps.planning.history.work import run_history
-from apps.planning.placements.work import apply_moves, search_placement
-from apps.planning.plans.work import compare_plans
-from apps.planning.resource_plans.work import size_stage_plan
-from apps.planning.what_ifs.work import answer_what_if
-from apps.predictions.fine_tunings import fine_tune_model
+from apps.jobs.runs import RUN_KINDS
+from apps.planning.history_work import run_history
+from apps.planning.placement_moves import apply_moves
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.definitions import query_create
 from apps.queries.imports import run_import
@@ -36,20 +31,13 @@ CAPACITY_CPS = 1000.0
 RATE_EPS = 100.0
 PASSWORD = "correct-horse-battery"
 
-_WORK = {
+_WORK = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
     JobKind.ESTIMATE: estimate_cluster,
     JobKind.ESTIMATE_DOCUMENT: estimate_document,
     JobKind.ADMISSION_PREVIEW: preview_admission,
-    JobKind.WHAT_IF: answer_what_if,
-    JobKind.STAGE_PLAN: size_stage_plan,
-    JobKind.PLACEMENT: search_placement,
     JobKind.MOVES: apply_moves,
-    JobKind.PLANS: compare_plans,
-    JobKind.FORECAST: forecast_cluster,
-    JobKind.BACKTEST: run_backtest,
     JobKind.REPLAY: replay_work,
     JobKind.IMPORT: run_import,
-    JobKind.FINE_TUNING: fine_tune_model,
     JobKind.CONNECTION_CHECK: check_connection,
     JobKind.CONNECTION_IMPORT: import_connection,
     JobKind.CONNECTION_REFRESH: refresh_connection,

@@ -15,8 +15,8 @@ from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role
 from apps.core.counters import TokenRateThrottle
-from apps.planning.placements.services import placement_request
-from apps.planning.what_ifs.services import scenario_create
+from apps.planning.placement_search import PLACEMENT
+from apps.planning.scenarios import scenario_create
 from apps.reports.schedules import schedule_set
 from apps.reports.services import definition_create, webhook_create
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query, user
@@ -35,7 +35,7 @@ def requests() -> list[tuple[str, str, dict[str, Any]]]:
     cluster = small_cluster(nodes=("a", "b", "c"))
     query = start_query(cluster, "first", 0.7, "a")
     start_query(cluster, "second", 0.6, "a")
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.2)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.2)
     run_jobs()
     hook = webhook_create(cluster=cluster, name="hook", url="https://example.org/x")
     definition = definition_create(cluster=cluster, kind="provisioning", name="Weekly")

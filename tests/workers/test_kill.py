@@ -161,15 +161,14 @@ def test_what_somebody_waits_for_has_a_worker_of_its_own(installation: Installat
 
 MOVES = """
 from apps.jobs.runner import run_job
-from apps.planning.placements.moves import placement_apply
-from apps.planning.placements.services import placement_request
-from apps.planning.placements.work import search_placement
+from apps.planning.placement_moves import placement_apply
+from apps.planning.placement_search import PLACEMENT
 from tests.apps.small_cluster import small_cluster, start_query
 cluster = small_cluster(nodes=("a", "b", "c"))
 for i in range(6):
     start_query(cluster, f"q{i}", 0.35, "a")
-run, job = placement_request(cluster=cluster, user=None, budget_s=0.5)
-run_job(job.pk, search_placement)
+run, job = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.5)
+run_job(job.pk, PLACEMENT.work)
 run.moves.update(duration_s=2.0)
 run.refresh_from_db()
 run, job = placement_apply(run=run, user=None, batch_size=1)

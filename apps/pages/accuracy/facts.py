@@ -15,7 +15,6 @@ from django.utils.safestring import SafeString
 from apps.estimates.calibration import INTERVAL
 from apps.estimates.choices import RunOrigin, TrustState, UnscoredReason
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
-from apps.estimates.simulations import simulation_under_way
 from apps.estimates.summary import (
     AccuracySummary,
     OriginAccuracy,
@@ -28,7 +27,8 @@ from apps.estimates.summary import (
 )
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind
+from apps.jobs.selectors import job_under_way
 from apps.pages.accuracy.calibration import (
     CalibrationLine,
     calibration_lines,
@@ -140,7 +140,7 @@ class AccuracyFacts:
 
     @cached_property
     def simulation_job(self) -> Job | None:
-        return simulation_under_way(self.cluster)
+        return job_under_way(JobKind.SIMULATION, self.cluster)
 
     @cached_property
     def _of_all_origins(self) -> QuerySet[AccuracyObservation]:

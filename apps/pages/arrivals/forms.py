@@ -10,7 +10,7 @@ from django.conf import settings
 from apps.core.limits import MAX_ELEMENT_NAME, MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.planning.choices import BUCKETS
-from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
+from apps.planning.load_buckets import GENERATOR_DEFAULTS
 from apps.queries.arrivals.count_kinds import COUNT_KINDS
 from apps.queries.arrivals.numerals import DECIMAL_MARKS
 from apps.queries.arrivals.tables import Inspection

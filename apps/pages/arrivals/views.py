@@ -30,9 +30,9 @@ from apps.pages.forecasts.facts import history_chart
 from apps.pages.forecasts.tables import histories_table
 from apps.pages.forecasts.views import InClusterZone
 from apps.pages.queries.features import FIELD_TYPES
+from apps.planning import load_histories
 from apps.planning.choices import HistoryOrigin
-from apps.planning.forecasts import histories
-from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
+from apps.planning.load_buckets import GENERATOR_DEFAULTS
 from apps.planning.models import LoadHistory
 from apps.queries.arrivals.services import (
     arrivals_create_from_generator,
@@ -139,7 +139,7 @@ class HistoryCrud(Crud):
     keyword = "history"
     back = "pages:histories"
     text_deleted = "The load history of {row} is deleted."
-    service_delete = staticmethod(histories.history_delete)
+    service_delete = staticmethod(load_histories.history_delete)
 
     def rows(self) -> QuerySet[LoadHistory]:
         return _histories(self.cluster)
@@ -214,7 +214,7 @@ class ArrivalsColumns(_NewArrivals, ColumnsStep):
         row = arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
         if form.history:
             origin = HistoryOrigin.ARRIVALS
-            histories.history_create_from_upload(cluster=self.cluster, origin=origin, **form.history)
+            load_histories.history_create_from_upload(cluster=self.cluster, origin=origin, **form.history)
         return row
 
     def preview(self, form: ColumnsForm) -> HttpResponse:
@@ -325,8 +325,8 @@ class HistoryColumns(_NewHistory, ColumnsStep):
 
     def store(self, form: HistoryColumnsForm) -> LoadHistory:
         if self.extends:
-            return histories.history_extend(history=self.extends, **form.reading)
-        return histories.history_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
+            return load_histories.history_extend(history=self.extends, **form.reading)
+        return load_histories.history_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
 
 
 class HistoryGenerator(_NewHistory):
@@ -342,7 +342,7 @@ class HistoryGenerator(_NewHistory):
         form = HistoryGeneratorForm(request.POST)
         if form.is_valid():
             try:
-                row = histories.history_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
+                row = load_histories.history_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
             except (Malformed, Conflict) as error:
                 show_faults(form, parameter_faults(error))
             else:

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.planning.backtests.selectors import RecordedReach, recorded_reaches
+from apps.planning.backtest_records import RecordedReach, recorded_reaches
 from apps.planning.models import BacktestRun
 from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import state_mark

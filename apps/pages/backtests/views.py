@@ -21,10 +21,8 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.context import url_of
 from apps.pages.crud import Crud
 from apps.pages.saved_views.bar import open_views
-from apps.planning.backtests.selectors import backtests_visible, policy_default
-from apps.planning.backtests.services import backtest_delete, backtest_request
+from apps.planning.backtests import BACKTEST, BacktestFilter, policy_default
 from apps.planning.choices import ANSWER_STATES, RequestTiming, RunState
-from apps.planning.filters import BacktestFilter
 from apps.planning.models import BacktestRun
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
@@ -64,7 +62,7 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
             *request_columns(),
         ],
-        backtests_visible().filter(cluster=cluster),
+        BACKTEST.visible().filter(cluster=cluster),
         caption="Backtests",
         default_sort="-created",
         filters=[Filter("state", states, all_label="Any state")],
@@ -233,7 +231,7 @@ class BacktestForm(forms.Form):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """Arguments of `backtest_request`."""
+        """Arguments of `BACKTEST.request`."""
         data = self.cleaned_data
         until = timezone.now()
         if data["period"] == "custom":
@@ -272,7 +270,7 @@ class BacktestNow(BacktestsPage):
         if form.is_valid():
             asked, is_done = try_service(
                 form,
-                lambda: backtest_request(cluster=self.cluster, user=signed_in_user(request), **form.asked),
+                lambda: BACKTEST.request(cluster=self.cluster, user=signed_in_user(request), **form.asked),
                 FAULTS_AT,
             )
             if is_done:
@@ -288,7 +286,7 @@ class BacktestPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         facts = BacktestFacts(
-            self.find(backtests_visible().filter(cluster=self.cluster), "backtest", pk=pk), request.GET
+            self.find(BACKTEST.visible().filter(cluster=self.cluster), "backtest", pk=pk), request.GET
         )
         table = requests_table(request, facts)
         if table.wants_csv:
@@ -300,10 +298,10 @@ class BacktestCrud(Crud):
     """Backtests are asked for and forgotten, never changed."""
 
     noun = "backtest"
-    keyword = "row"
+    keyword = "run"
     back = "pages:backtests"
     text_deleted = "The backtest is deleted."
-    service_delete = staticmethod(backtest_delete)
+    service_delete = staticmethod(BACKTEST.delete)
 
     def rows(self) -> QuerySet[BacktestRun]:
-        return backtests_visible().filter(cluster=self.cluster)
+        return BACKTEST.visible().filter(cluster=self.cluster)

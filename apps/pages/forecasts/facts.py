@@ -16,18 +16,18 @@ from apps.core.errors import SluiceError
 from apps.fleet.models import Cluster
 from apps.jobs.models import FINISHED, Job, JobKind
 from apps.pages.overview.findings import Stat
-from apps.planning.forecasts.histories import coarsen_buckets, history_values
-from apps.planning.forecasts.selectors import (
+from apps.planning.forecast_findings import (
     Shortage,
     forecast_answer,
     forecast_changes,
     forecast_latest,
     forecast_regret,
     forecast_series,
-    histories_visible,
     pools_basis,
     shortages,
 )
+from apps.planning.load_buckets import coarsen_buckets
+from apps.planning.load_histories import histories_visible, history_values
 from apps.planning.models import Forecast, LoadHistory
 from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.numbers import MISSING, Quantity, percent, rate, ratio, seconds

@@ -15,7 +15,8 @@ from apps.fleet.models import Cluster
 from apps.pages.forecasts.facts import ForecastFacts, moment
 from apps.pages.overview.tables import objective_text, state_and_name
 from apps.pages.saved_views.bar import open_views
-from apps.planning.forecasts.selectors import PoolFix, histories_visible
+from apps.planning.forecast_findings import PoolFix
+from apps.planning.load_histories import histories_visible
 from apps.planning.models import LoadHistory
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import evidence_mark

@@ -13,7 +13,7 @@ from apps.core.errors import Malformed
 from apps.pages.base import ClusterPage, done
 from apps.pages.forecasts.facts import ForecastFacts
 from apps.pages.forecasts.tables import outlook_table
-from apps.planning.forecasts.services import DEFAULT_DAYS, forecast_request
+from apps.planning.forecasts import DEFAULT_DAYS, forecast_request
 
 __all__ = ["ForecastNow", "ForecastPage", "InClusterZone"]
 

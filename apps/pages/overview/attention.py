@@ -25,8 +25,9 @@ from apps.incidents.selectors import incidents_open
 from apps.microbatch.selectors import spark_queries_drifting
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of
-from apps.planning.forecasts.selectors import forecasts_visible, shortages
-from apps.planning.plans.selectors import plans_recommended
+from apps.planning.forecast_findings import shortages
+from apps.planning.forecasts import FORECAST
+from apps.planning.plans import plans_recommended
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.memory import cluster_memory
 from apps.queries.models import OperatorInput, Query
@@ -210,7 +211,7 @@ _FORECASTS = {
 def _threatened(findings: Findings) -> list[AttentionItem]:
     """The first objective that the forecast sees violated, unless its query is over already."""
     cluster = findings.cluster
-    row = forecasts_visible().filter(cluster=cluster).first()
+    row = FORECAST.visible().filter(cluster=cluster).first()
     if row is None or row.is_over:
         return []
     breached = {estimate.query.name for estimate in findings.with_state(ObjectiveState.BREACHED)}

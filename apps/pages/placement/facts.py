@@ -21,9 +21,9 @@ from apps.pages.placement.nodes import NodesChanged
 from apps.pages.placement.tables import is_optimal, moves_table, queries_table, tightest_queries, value_words
 from apps.planning.choices import APPLYING_STATES, ENDED_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
-from apps.planning.placements.moves import BATCH_SIZE, batch_pause_s, plan_batches
-from apps.planning.placements.selectors import PlacementStanding, placement_standing
-from apps.planning.placements.services import live_topic
+from apps.planning.placement_moves import BATCH_SIZE, batch_pause_s, plan_batches
+from apps.planning.placement_search import live_topic
+from apps.planning.placements import PlacementStanding, placement_standing
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Table

@@ -10,8 +10,8 @@ from django.http import QueryDict
 
 from apps.fleet.models import Cluster
 from apps.planning.choices import PlacementAlgorithm, PlacementObjective
-from apps.planning.placements.moves import BATCH_SIZE, MAX_BATCH_SIZE, MAX_PACE
-from apps.planning.placements.parameters import MAX_BUDGET_S
+from apps.planning.placement_moves import BATCH_SIZE, MAX_BATCH_SIZE, MAX_PACE
+from apps.planning.placement_parameters import MAX_BUDGET_S
 from apps.queries.models import Operator
 from apps.queries.snapshots.elements import operator_id
 

@@ -15,9 +15,9 @@ from django.utils.safestring import SafeString
 from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import PLACEMENT_STATES, MoveState
-from apps.planning.filters import PlacementFilter
 from apps.planning.models import PlacementMove, PlacementRun
-from apps.planning.placements.selectors import placements_visible
+from apps.planning.placement_search import PLACEMENT
+from apps.planning.placements import PlacementFilter
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, state_icon, state_mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
@@ -104,7 +104,7 @@ def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Ta
             Column("finding", "Finding", _finding, csv=finding_words, full=True),
             Column("by", "Asked by", lambda run: run.requested_by or "a rule", sort="requested_by__username"),
         ],
-        placements_visible().filter(cluster=cluster),
+        PLACEMENT.visible().filter(cluster=cluster),
         caption="Placement runs",
         default_sort="-created",
         filters=[Filter("state", states, all_label="Any state", all_count=sum(counts.values()))],

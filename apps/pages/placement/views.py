@@ -17,15 +17,9 @@ from apps.pages.placement.nodes import NodesNow
 from apps.pages.placement.tables import finding_words, runs_table
 from apps.planning.choices import RunState
 from apps.planning.models import PlacementRun
-from apps.planning.placements.moves import placement_abort, placement_apply, placement_undo
-from apps.planning.placements.parameters import objective_default
-from apps.planning.placements.selectors import placements_visible
-from apps.planning.placements.services import (
-    placement_delete,
-    placement_request,
-    placement_request_again,
-    placement_stop,
-)
+from apps.planning.placement_moves import placement_abort, placement_apply, placement_undo
+from apps.planning.placement_parameters import objective_default
+from apps.planning.placement_search import PLACEMENT, placement_request_again, placement_stop
 from apps.queries.choices import QueryState
 from apps.queries.models import Operator
 from apps.queries.snapshots.elements import operator_id
@@ -71,12 +65,12 @@ class PlacementPage(ClusterPage):
         return self._shown(form, 422)
 
     def _ask(self, form: PlacementSearchForm) -> PlacementRun:
-        run, _ = placement_request(cluster=self.cluster, user=signed_in_user(self.request), **form.asked(self.cluster))
+        run, _ = PLACEMENT.request(cluster=self.cluster, user=signed_in_user(self.request), **form.asked(self.cluster))
         return run
 
     def _shown(self, form: PlacementSearchForm, status: int = 200) -> HttpResponse:
         now = NodesNow(self.request, self.cluster)
-        runs = placements_visible().filter(cluster=self.cluster)[:_LATEST]
+        runs = PLACEMENT.visible().filter(cluster=self.cluster)[:_LATEST]
         context = {
             "form": form,
             "now": now,
@@ -139,7 +133,7 @@ class PlacementRunBase(ClusterPage):
 
     def found(self, pk: UUID) -> PlacementRun:
         """The run, or Missing."""
-        return self.find(placements_visible().filter(cluster=self.cluster), "placement run", pk=pk)
+        return self.find(PLACEMENT.visible().filter(cluster=self.cluster), "placement run", pk=pk)
 
     def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
         """The run's page; with `refusal`, why what was just asked could not be done."""
@@ -264,7 +258,7 @@ class PlacementDelete(PlacementRunBase):
     def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         run = self.found(pk)
         try:
-            placement_delete(run=run)
+            PLACEMENT.delete(run=run)
         except Conflict as refusal:
             return self.shown(self.found(pk), refusal)
         return done(request, "The run is deleted; what it moved stays where it is.", "pages:placement", slug)

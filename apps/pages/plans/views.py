@@ -18,8 +18,7 @@ from apps.pages.plans.facts import ComparisonFacts, history_words
 from apps.pages.queries.views import QueryTab
 from apps.planning.choices import PlanPlacement, RunState
 from apps.planning.models import PlanComparison
-from apps.planning.plans.selectors import comparison_latest, comparison_under_way, comparisons_visible
-from apps.planning.plans.services import comparison_request, plan_adopt
+from apps.planning.plans import PLANS, comparison_latest, comparison_under_way, plan_adopt
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name
 from apps.ui.feedback import toast
@@ -74,7 +73,7 @@ class PlansTab(QueryTab):
         query = detail.query
         comparison = _comparison(query, self.request.GET.get("comparison", ""))
         notes = dict(query.versions.values_list("number", "note"))
-        history = list(comparisons_visible().filter(query=query)[:_HISTORY])
+        history = list(PLANS.visible().filter(query=query)[:_HISTORY])
         context = {
             "view": ComparisonFacts(comparison, notes) if comparison is not None else None,
             "versions": len(notes),
@@ -93,7 +92,7 @@ def _comparison(query: Query, comparison_id: str) -> PlanComparison | None:
     if not comparison_id:
         return comparison_latest(query)
     try:
-        comparison = comparisons_visible().filter(query=query, pk=UUID(comparison_id), state=RunState.DONE).first()
+        comparison = PLANS.visible().filter(query=query, pk=UUID(comparison_id), state=RunState.DONE).first()
     except ValueError:
         comparison = None
     if comparison is None:
@@ -123,7 +122,7 @@ class PlansCompare(PlansTab):
         if not form.is_valid():
             return self.shown(name, form=form, notice="The settings cannot be used; open them to see why.", status=422)
         try:
-            comparison_request(query=query, user=signed_in_user(request), **form.values)
+            PLANS.request(query=query, user=signed_in_user(request), **form.values)
         except (Malformed, Impossible) as error:
             return self.shown(name, notice=error.message, status=422)
         return done(request, f"The plans of {name} are being compared.", "pages:query-plans", slug, name)

@@ -17,9 +17,9 @@ from apps.pages.predictions.charts import ErrorChart
 from apps.pages.predictions.facts import VOTE_NAMES, q_text
 from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState, TargetMetric
 from apps.predictions.ensembles import version_in_force
-from apps.predictions.fine_tunings import fine_tuning_obstacle
+from apps.predictions.fine_tunings import FINE_TUNING, fine_tuning_obstacle
 from apps.predictions.models import FineTuning, ModelVersion
-from apps.predictions.selectors import MIN_EXECUTIONS, cluster_accuracy, fine_tunings_visible, models_of, q_errors_of
+from apps.predictions.selectors import MIN_EXECUTIONS, cluster_accuracy, models_of, q_errors_of
 from apps.ui.numbers import MISSING, Quantity, count, percent
 from apps.ui.sentences import sentence
 from apps.ui.times import short
@@ -237,7 +237,7 @@ class ModelFacts:
 
     @cached_property
     def tunings(self) -> list[TuningLine]:
-        rows = fine_tunings_visible().filter(cluster=self.cluster)[:_TUNINGS]
+        rows = FINE_TUNING.visible().filter(cluster=self.cluster)[:_TUNINGS]
         return [TuningLine(run) for run in rows]
 
     @property

@@ -19,7 +19,7 @@ from apps.pages.predictions.facts import COST_NAMES, VOTE_NAMES, q_text
 from apps.pages.predictions.model import ModelFacts
 from apps.predictions.choices import ExecutionOrigin
 from apps.predictions.filters import ExecutionFilter
-from apps.predictions.fine_tunings import fine_tuning_request
+from apps.predictions.fine_tunings import FINE_TUNING
 from apps.predictions.models import ObservedExecution
 from apps.predictions.selectors import executions_visible, models_of
 from apps.predictions.services import model_put_in_force
@@ -148,7 +148,7 @@ class ModelTune(ClusterPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        fine_tuning_request(cluster=self.cluster, user=signed_in_user(request))
+        FINE_TUNING.request(cluster=self.cluster, user=signed_in_user(request))
         return done(request, "The fine-tuning is on its way.", "pages:prediction-model", slug)
 
 

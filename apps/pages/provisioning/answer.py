@@ -15,7 +15,7 @@ from apps.fleet.models import Cluster, NodePool
 from apps.pages.overview.tables import objective_text
 from apps.pages.provisioning.charts import BenchChart, size_words
 from apps.pages.provisioning.forms import inputs_query
-from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, UNPROVEN, BenchQuestion, BenchSize, BenchSweep
+from apps.planning.sweeps import BREAKS, FRAGILE, UNPROVEN, BenchQuestion, BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.latency_state import UNKNOWN

@@ -17,11 +17,9 @@ from apps.pages.provisioning.answer import BenchAnswer
 from apps.pages.provisioning.forms import SOURCE_PREFIX, inputs_query, inputs_read, types_offered
 from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import WhatIf
-from apps.planning.what_ifs.answers import stored_answer
-from apps.planning.what_ifs.inputs import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
-from apps.planning.what_ifs.selectors import what_if_same, what_ifs_visible
-from apps.planning.what_ifs.services import question_fingerprint
-from apps.planning.what_ifs.sweeps import BenchQuestion, bench_question
+from apps.planning.sweeps import BenchQuestion, bench_question
+from apps.planning.what_if_options import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
+from apps.planning.what_ifs import WHAT_IF, question_fingerprint, stored_answer, what_if_same
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from apps.ui.numbers import rate
 from engine.provisioning.answers.scenarios import ComparedScenario
@@ -68,8 +66,7 @@ class BenchFacts:
             return bench_question(self.cluster, self.inputs, self.snapshot)
         except Malformed as error:
             self.faults += [f"{fault.message[:1].upper()}{fault.message[1:]}." for fault in error.faults]
-            kept = {name: value for name, value in self.inputs.options.items() if name in {"factor", "lose_one"}}
-            self.inputs = Inputs.of(kept)
+            self.inputs = Inputs(factor=self.inputs.factor, lose_one=self.inputs.lose_one)
             return bench_question(self.cluster, self.inputs, self.snapshot)
 
     # -- the answer
@@ -203,6 +200,6 @@ class BenchFacts:
         if not pk:
             return None
         try:
-            return what_ifs_visible().filter(cluster=self.cluster, pk=pk).first()
+            return WHAT_IF.visible().filter(cluster=self.cluster, pk=pk).first()
         except ValidationError:  # not the form of an identity
             return None

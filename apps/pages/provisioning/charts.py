@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from django.utils.safestring import SafeString
 
-from apps.planning.what_ifs.sweeps import BenchSize, BenchSweep
+from apps.planning.sweeps import BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, factor, money, percent, seconds, significant
 from apps.ui.svg.axes import grid_line, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up, spread

@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.fleet.models import Cluster
-from apps.planning.what_ifs.inputs import MAX_NODES, Inputs
+from apps.planning.what_if_options import MAX_NODES, Inputs
 from apps.ui.numbers import as_float
 
 __all__ = ["SOURCE_PREFIX", "inputs_query", "inputs_read", "types_offered", "types_read"]

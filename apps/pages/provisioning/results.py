@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from django.utils.safestring import SafeString
@@ -12,8 +13,9 @@ from apps.pages.provisioning.charts import FrontChart
 from apps.pages.provisioning.tables import outcome_mark, outcome_state
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
-from apps.planning.what_ifs.answers import SweepAnswer
-from apps.planning.what_ifs.sweeps import BenchSweep
+from apps.planning.sweeps import BenchSweep
+from apps.planning.what_if_options import read_options
+from apps.planning.what_ifs import SweepAnswer
 from apps.ui.numbers import MISSING, factor, money, percent, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.provisioning.answers.objectives import RealisedObjective
@@ -47,6 +49,11 @@ class WhatIfAnswer:
 
     def __init__(self, row: WhatIf, answer: Any) -> None:
         self.row, self.answer, self.currency = row, answer, row.cluster.currency
+
+    @cached_property
+    def options(self) -> Any:
+        """Options of the question, with their defaults."""
+        return read_options(self.row.find, self.row.options)
 
     def money(self, value: Any) -> str:
         return money(value, self.currency)
@@ -121,7 +128,7 @@ class PoolSizeAnswer(WhatIfAnswer):
 
     @property
     def lose_one(self) -> bool:
-        return bool(self.row.options.get("lose_one", True))
+        return bool(self.options.lose_one)
 
     @property
     def fewer(self) -> int:
@@ -192,7 +199,7 @@ class FrontAnswer(WhatIfAnswer):
 
     @property
     def chart(self) -> FrontChart:
-        return FrontChart(self.answer.points, self.currency, self.row.options.get("lose_one", True))
+        return FrontChart(self.answer.points, self.currency, self.options.lose_one)
 
     @property
     def ends(self) -> list[dict[str, Any]]:
@@ -352,7 +359,7 @@ class SizesAnswer(WhatIfAnswer):
 
     @property
     def sentence(self) -> SafeString:
-        sweep = BenchSweep(self.answer.now, self.answer.sizes, {}, self.row.options.get("lose_one", True))
+        sweep = BenchSweep(self.answer.now, self.answer.sizes, {}, self.options.lose_one)
         return sentence(
             "pages/provisioning/sentences/sweep.html",
             sweep=sweep,

@@ -15,13 +15,9 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import Find, RunState
-from apps.planning.filters import WhatIfFilter
 from apps.planning.models import Scenario, WhatIf
-from apps.planning.what_ifs.selectors import (
-    scenario_answers,
-    scenarios_visible,
-    what_ifs_visible,
-)
+from apps.planning.scenarios import scenarios_visible
+from apps.planning.what_ifs import WHAT_IF, WhatIfFilter, scenario_answers
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, as_float, factor, money, seconds
@@ -269,7 +265,7 @@ def what_ifs_table(request: HttpRequest, cluster: Cluster) -> Table:
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
             *request_columns(),
         ],
-        what_ifs_visible().filter(cluster=cluster, from_bench=False),
+        WHAT_IF.visible().filter(cluster=cluster, from_bench=False),
         caption="Answers",
         default_sort="-created",
         filters=[Filter("find", finds, all_label="Any question")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,15 +25,9 @@ from apps.pages.provisioning.results import RESULTS
 from apps.pages.provisioning.tables import change_words, option_words, scenario_row, scenarios_table, what_ifs_table
 from apps.planning.choices import Find, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
-from apps.planning.what_ifs.answers import stored_answer
-from apps.planning.what_ifs.inputs import Inputs, resized_pool
-from apps.planning.what_ifs.selectors import (
-    WhatIfStanding,
-    scenarios_visible,
-    what_if_standing,
-    what_ifs_visible,
-)
-from apps.planning.what_ifs.services import scenario_create, scenario_delete, what_if_request
+from apps.planning.scenarios import scenario_create, scenario_delete, scenarios_visible
+from apps.planning.what_if_options import Inputs, resized_pool
+from apps.planning.what_ifs import WHAT_IF, stored_answer, what_if_changes
 from apps.ui.feedback import toast
 from apps.ui.numbers import money
 from engine.words import listed
@@ -79,11 +74,11 @@ class BenchRefine(ClusterPage):
         if not bench.is_empty:
             if bench.question.is_quick:
                 if bench.answer is not None:
-                    what_if_request(
+                    WHAT_IF.request(
                         cluster=self.cluster, user=signed_in_user(request), from_bench=True, **bench.refined_question
                     )
             else:
-                what_if_request(
+                WHAT_IF.request(
                     cluster=self.cluster,
                     user=signed_in_user(request),
                     find=Find.SWEEP,
@@ -117,7 +112,7 @@ class ScenarioSave(ClusterPage):
             place=str(ScenarioPlacement.SEARCH),
             inputs=inputs,
         )
-        what_if_request(cluster=self.cluster, user=signed_in_user(request), scenarios=[scenario.pk])
+        WHAT_IF.request(cluster=self.cluster, user=signed_in_user(request), scenarios=[scenario.pk])
         toast(request, f"{scenario.name} is saved; its answer is on its way.")
         return redirect(reverse("pages:provisioning", args=[slug]) + inputs_query(bench.inputs, nodes=nodes))
 
@@ -140,9 +135,8 @@ class ScenarioOpen(ClusterPage):
         scenario = self.find(scenarios_visible(self.cluster), "scenario", pk=pk)
         bench_url = ""
         if scenario.inputs:
-            inputs = Inputs.of(scenario.inputs)
-            page = reverse("pages:provisioning", args=[slug])
-            bench_url = page + inputs_query(inputs, nodes=scenario.inputs.get("nodes"))
+            inputs = Inputs.parse(scenario.inputs)
+            bench_url = reverse("pages:provisioning", args=[slug]) + inputs_query(inputs, nodes=inputs.nodes)
         rest_path = f"/api/v1/scenarios/{scenario.pk}"
         row = scenario_row(scenario)
         return self.page({"scenario": scenario, "row": row, "bench_url": bench_url, "rest_path": rest_path})
@@ -168,7 +162,7 @@ class ScenariosCompare(ClusterPage):
         chosen = [int(pk) for pk in request.POST.getlist("row") if pk.isdigit()]
         if not chosen:
             raise Malformed("Choose at least one scenario to compare.", [("row", "no scenario is chosen")])
-        row, _ = what_if_request(cluster=self.cluster, user=signed_in_user(request), scenarios=[_NOW, *chosen])
+        row, _ = WHAT_IF.request(cluster=self.cluster, user=signed_in_user(request), scenarios=[_NOW, *chosen])
         return redirect("pages:what-if", slug, row.pk)
 
 
@@ -188,7 +182,7 @@ class WhatIfNow(ClusterPage):
             {"name": "As on the bench", "changes": changes, "place": str(ScenarioPlacement.SEARCH)} if changes else _NOW
         )
         options = self.options(find, inputs)
-        row, _ = what_if_request(
+        row, _ = WHAT_IF.request(
             cluster=self.cluster, user=signed_in_user(request), scenarios=[base], find=find, options=options
         )
         if request.headers.get("HX-Request"):
@@ -318,7 +312,7 @@ class WhatIfPage(ClusterPage):
     template_name = "pages/provisioning/what_if.html"
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        row = self.find(what_ifs_visible().filter(cluster=self.cluster), "what-if", pk=pk)
+        row = self.find(WHAT_IF.visible().filter(cluster=self.cluster), "what-if", pk=pk)
         return self.page({"facts": WhatIfFacts(row)})
 
 
@@ -347,13 +341,13 @@ class WhatIfFacts:
         return f"pages/provisioning/found_{self.row.find}.html"
 
     @cached_property
-    def standing(self) -> WhatIfStanding:
-        return what_if_standing(self.row)
+    def changes(self) -> Sequence[str] | None:
+        return what_if_changes(self.row)
 
     @property
     def moved(self) -> str:
         """Changes of the cluster since, in words."""
-        return listed(self.standing.changes, 7)
+        return listed(self.changes or (), 7)
 
     @property
     def question(self) -> list[tuple[str, list[str]]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from apps.planning.resource_plans.answers import PlanAnswer
+from apps.planning.resource_plans import PlanAnswer
 from apps.ui.numbers import rate, scaled, seconds, significant
 from apps.ui.svg.axes import grid_line
 from apps.ui.svg.scales import Scale, nice_ticks, spread

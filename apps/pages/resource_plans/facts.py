@@ -21,8 +21,8 @@ from apps.pages.resource_plans.charts import CurveChart, OperatingPoint
 from apps.pages.resource_plans.inputs import InputRow, input_rows
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.answers import MicroBatchAnswer, PlanAnswer, SizedPlan, answer_of
-from apps.planning.resource_plans.questions import MicroBatchPlanQuestion, StagePlanQuestion, question_of
+from apps.planning.resource_plan_questions import MicroBatchPlanQuestion, StagePlanQuestion, question_of
+from apps.planning.resource_plans import MicroBatchAnswer, PlanAnswer, SizedPlan, answer_of
 from apps.ui.numbers import Quantity, percent, rate, scaled, seconds, significant
 from apps.ui.pictures import load_bar
 from apps.ui.sentences import sentence

@@ -16,9 +16,8 @@ from apps.fleet.models import Cluster
 from apps.microbatch.selectors import spark_queries_visible
 from apps.pages.resource_plans.inputs import CONSTRAINT, INPUT_GROUPS, InputGroup, InputSpec, input_specs
 from apps.planning.choices import PlanEngine
-from apps.planning.resource_plans.profiles import PlanInput
-from apps.planning.resource_plans.questions import origin_of
-from apps.planning.resource_plans.selectors import PlanSource, SourceInputs, spark_query_by_number
+from apps.planning.resource_plan_questions import PlanInput, origin_of
+from apps.planning.resource_plan_sources import PlanSource, SourceInputs, spark_query_by_number
 from apps.queries.choices import QueryState
 from apps.queries.selectors import query_by_name
 from apps.ui.forms import choice_field

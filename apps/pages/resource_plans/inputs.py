@@ -9,7 +9,7 @@ from typing import Any
 from apps.fleet.choices import InputOrigin
 from apps.planning.choices import PlanEngine
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.questions import PLAN_QUESTIONS, question_of
+from apps.planning.resource_plan_questions import PLAN_QUESTIONS, question_of
 from apps.ui.numbers import significant
 from apps.ui.record_forms import field_at, shown_kind
 from engine.fields import Number

@@ -11,10 +11,9 @@ from apps.fleet.models import Cluster
 from apps.pages.resource_plans.facts import size_words, subject_words
 from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import ANSWER_STATES, PlanEngine, RunState
-from apps.planning.filters import ResourcePlanFilter
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.questions import question_of
-from apps.planning.resource_plans.selectors import resource_plans_visible
+from apps.planning.resource_plan_questions import question_of
+from apps.planning.resource_plans import RESOURCE_PLAN, ResourcePlanFilter
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, rate, seconds
@@ -55,7 +54,7 @@ def resource_plans_table(request: HttpRequest, cluster: Cluster) -> Table:
             Column("applied", "Applied", _applied, csv=lambda row: row.applied_choice),
             *request_columns(),
         ],
-        resource_plans_visible().filter(cluster=cluster),
+        RESOURCE_PLAN.visible().filter(cluster=cluster),
         caption="Resource plans",
         default_sort="-created",
         filters=[

@@ -21,12 +21,8 @@ from apps.pages.resource_plans.inputs import field_names
 from apps.pages.resource_plans.tables import resource_plans_table
 from apps.planning.choices import PlanChoice
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.selectors import PlanSource, resource_plans_visible
-from apps.planning.resource_plans.services import (
-    resource_plan_apply,
-    resource_plan_delete,
-    resource_plan_request,
-)
+from apps.planning.resource_plan_sources import PlanSource
+from apps.planning.resource_plans import RESOURCE_PLAN, resource_plan_apply
 
 __all__ = ["ResourcePlanApply", "ResourcePlanCrud", "ResourcePlanNew", "ResourcePlanPage", "ResourcePlansPage"]
 
@@ -67,7 +63,7 @@ class ResourcePlanNew(ClusterPage):
         return self.shown(form, source, status=422)
 
     def ask(self, source: PlanSource, form: ResourcePlanForm) -> Any:
-        return resource_plan_request(
+        return RESOURCE_PLAN.request(
             cluster=self.cluster,
             user=signed_in_user(self.request),
             engine=source.engine,
@@ -94,7 +90,7 @@ class ResourcePlanNew(ClusterPage):
             identity = UUID(self.request.GET.get("plan", ""))
         except ValueError:
             return None
-        return self.find(resource_plans_visible().filter(cluster=self.cluster), "resource plan", pk=identity)
+        return self.find(RESOURCE_PLAN.visible().filter(cluster=self.cluster), "resource plan", pk=identity)
 
     @cached_property
     def source_form(self) -> ProfileSourceForm:
@@ -120,7 +116,7 @@ class ResourcePlanPage(ClusterPage):
         return self.shown(self.row(pk), request.GET.get("choice", ""))
 
     def row(self, pk: UUID) -> ResourcePlan:
-        return self.find(resource_plans_visible().filter(cluster=self.cluster), "resource plan", pk=pk)
+        return self.find(RESOURCE_PLAN.visible().filter(cluster=self.cluster), "resource plan", pk=pk)
 
     def shown(self, row: ResourcePlan, choice: str, status: int = 200, refusal: str = "") -> HttpResponse:
         """The page, with what an action was refused for."""
@@ -150,10 +146,10 @@ class ResourcePlanCrud(Crud):
     """Resource plans are asked for and deleted, never changed."""
 
     noun = "resource plan"
-    keyword = "row"
+    keyword = "run"
     back = "pages:resource-plans"
     text_deleted = "The resource plan is deleted."
-    service_delete = staticmethod(resource_plan_delete)
+    service_delete = staticmethod(RESOURCE_PLAN.delete)
 
     def rows(self) -> QuerySet[ResourcePlan]:
-        return resource_plans_visible().filter(cluster=self.cluster)
+        return RESOURCE_PLAN.visible().filter(cluster=self.cluster)

@@ -14,8 +14,7 @@ from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, done
 from apps.pages.sources.facts import moment_of, source_tabs
 from apps.planning.choices import HistoryJob
-from apps.planning.history.selectors import HistoryJobStatus, history_status
-from apps.planning.history.services import history_request
+from apps.planning.history_jobs import HistoryJobStatus, history_request, history_status
 
 __all__ = ["HistoryPage", "HistoryRun"]
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.planning.forecasts.selectors import (
+from apps.planning.forecast_findings import (
     Shortage,
     forecast_answer,
     forecast_changes,

@@ -19,9 +19,8 @@ from apps.core.limits import MAX_NAMES_LISTED
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import NumberField
-from apps.jobs.api import job_response
+from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
-from apps.jobs.serializers import JobSerializer
 from apps.rollouts.schedule.replays import replay_of, replay_request
 from apps.rollouts.schedule.selectors import agent_facts, cluster_facts, schedules_of
 from apps.rollouts.schedule.services import schedule_preview, schedule_switch

@@ -13,8 +13,8 @@ from django.conf import settings
 from drf_spectacular.generators import SchemaGenerator
 
 from apps.jobs import api as jobs_api
+from apps.jobs.api import JobSerializer
 from apps.jobs.models import JobState
-from apps.jobs.serializers import JobSerializer
 from tests.apps import small_cluster
 from tests.apps.contracts.test_endpoints import address, client_of
 

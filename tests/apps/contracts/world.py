@@ -25,14 +25,15 @@ from apps.jobs.runner import run_job
 from apps.kubernetes.models import KubernetesReview
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
-from apps.planning.backtests.services import backtest_create
-from apps.planning.forecasts.histories import history_create_from_generator
-from apps.planning.forecasts.services import forecast_request
+from apps.planning.backtests import BACKTEST
+from apps.planning.forecasts import forecast_request
+from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast
-from apps.planning.placements.services import placement_request
-from apps.planning.plans.services import comparison_request
-from apps.planning.resource_plans.services import resource_plan_request
-from apps.planning.what_ifs.services import scenario_create, what_if_request
+from apps.planning.placement_search import PLACEMENT
+from apps.planning.plans import PLANS
+from apps.planning.resource_plans import RESOURCE_PLAN
+from apps.planning.scenarios import scenario_create
+from apps.planning.what_ifs import WHAT_IF
 from apps.predictions.choices import ExecutionOrigin, FineTuningState
 from apps.predictions.models import FineTuning, ObservedExecution
 from apps.predictions.services import prediction_request
@@ -123,7 +124,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["incident"] = Incident.objects.earliest("pk").pk
     world["objective"] = ObjectiveStatus.objects.earliest("pk").pk
     world["forecast"] = Forecast.objects.get().pk
-    world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
+    world["backtest"] = BACKTEST.create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
     return world
 
 
@@ -259,15 +260,15 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     )
     forecast_request(cluster=cluster, horizon_days=1, user=user)
     scenario = scenario_create(cluster=cluster, name="peak", user=user)
-    plan, _ = resource_plan_request(
+    plan, _ = RESOURCE_PLAN.request(
         cluster=cluster, user=user, engine="microbatch", rate=1e5, constraint_s=2.0, profile={"c_in_s": 1e-5}
     )
     return {
         "admission": admission_preview(cluster=cluster, user=user, query="draft")[0].pk,
-        "placement": placement_request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
-        "comparison": comparison_request(query=query, user=user)[0].pk,
+        "placement": PLACEMENT.request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
+        "comparison": PLANS.request(query=query, user=user)[0].pk,
         "scenario": scenario.pk,
-        "what_if": what_if_request(cluster=cluster, user=user, scenarios=[scenario.pk])[0].pk,
+        "what_if": WHAT_IF.request(cluster=cluster, user=user, scenarios=[scenario.pk])[0].pk,
         "history": history.pk,
         "resource_plan": plan.pk,
     }

@@ -11,7 +11,7 @@ from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import run_latest, run_staleness
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.planning.placements.selectors import placement_standing
+from apps.planning.placements import placement_standing
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from tests.apps.demo.command import seed

@@ -16,8 +16,9 @@ from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
-from apps.estimates.simulations import SIMULATION_SEEDS, simulation_request, simulation_under_way
-from apps.jobs.models import Job
+from apps.estimates.simulations import SIMULATION_SEEDS, simulation_request
+from apps.jobs.models import Job, JobKind
+from apps.jobs.selectors import job_under_way
 from apps.queries.models import Query
 from engine.measurement.calibration import scale_interval
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs
@@ -124,9 +125,9 @@ def test_bias_of_kinds_is_learned_of_each_origin(query: Query, api: APIClient) -
 
 def test_simulation_scores_the_estimate_once_for_every_seed(query: Query) -> None:
     job = simulation_request(cluster=query.cluster)
-    assert simulation_under_way(query.cluster) == job and simulation_request(cluster=query.cluster) == job
+    assert job_under_way(JobKind.SIMULATION, query.cluster) == job and simulation_request(cluster=query.cluster) == job
     run_jobs()
-    assert simulation_under_way(query.cluster) is None
+    assert job_under_way(JobKind.SIMULATION, query.cluster) is None
     rows = list(AccuracyObservation.objects.order_by("seed"))
     assert [row.seed for row in rows] == [1, 2, 3, 4, 5] and len(rows) == SIMULATION_SEEDS
     for row in rows:

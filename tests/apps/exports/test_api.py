@@ -12,7 +12,7 @@ from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
 from apps.connections.models import ImportedJob
 from apps.fleet.models import Cluster
-from apps.planning.placements.services import placement_request
+from apps.planning.placement_search import PLACEMENT
 from apps.queries.definitions import query_version_create
 from apps.queries.models import Query
 from tests.apps.exports.conftest import JOB, VERTEX, decided, import_job
@@ -106,7 +106,7 @@ def test_an_imported_query_is_exported_for_spark_if_its_connection_is(api: APICl
 
 def test_a_proposal_is_exported_for_each_imported_query(api: APIClient, cluster: Cluster) -> None:
     import_job(Query.objects.get(name="first"))
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.1)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.1)
     run_jobs()
     document: dict[str, Any] = api.get(f"/api/v1/placements/{run.pk}/export?format=json").json()
     assert document["job"] == {"id": JOB, "name": "first"}

@@ -11,9 +11,9 @@ from apps.accounts.choices import Role
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.planning.choices import MoveState, RunState
-from apps.planning.forecasts.histories import history_create_from_generator
+from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, PlacementRun, PlanComparison, WhatIf
-from apps.planning.placements.services import placement_request
+from apps.planning.placement_search import PLACEMENT
 from apps.reports.models import Report
 from apps.reports.services import definition_create
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query, user
@@ -69,7 +69,7 @@ def test_requests_that_need_a_worker_return_503_and_store_nothing(
 
 
 def test_proposal_stays_unapplied_without_a_broker(cluster: Cluster, api: APIClient, settings: Any) -> None:
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.2)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.2)
     run_jobs()
     jobs = without_redis(settings)
     assert refused(api.post(f"/api/v1/placements/{run.pk}/apply", {}, format="json"))

@@ -12,7 +12,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.services import admission_preview
 from apps.fleet.models import Cluster
 from apps.kubernetes.models import KubernetesReview
-from apps.planning.placements.services import placement_request
+from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from tests.apps.exports.conftest import import_job
 from tests.apps.pages.html import body
@@ -84,7 +84,7 @@ def test_a_decision_on_another_query_has_none(browser: Client, cluster: Cluster)
 
 def test_a_proposal_has_the_engines_of_the_imported_queries_that_it_moves(browser: Client, cluster: Cluster) -> None:
     import_job(Query.objects.get(name="late"))
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.1)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.1)
     run_jobs()
     moved = run.moves.filter(query="late").exists()
     text = body(browser.get(f"/c/{cluster.slug}/placement/{run.pk}/"))

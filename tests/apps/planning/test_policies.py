@@ -10,14 +10,13 @@ from rest_framework.test import APIClient
 
 from apps.fleet.models import Cluster
 from apps.planning.choices import Find
-from apps.planning.forecasts.histories import history_create_from_generator
-from apps.planning.forecasts.selectors import forecast_latest
-from apps.planning.forecasts.services import forecast_request
+from apps.planning.forecast_findings import forecast_latest
+from apps.planning.forecasts import forecast_request
+from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import WhatIf
-from apps.planning.placements.services import placement_request
-from apps.planning.plans.selectors import comparison_latest
-from apps.planning.plans.services import comparison_request
-from apps.planning.what_ifs.services import what_if_request
+from apps.planning.placement_search import PLACEMENT
+from apps.planning.plans import PLANS, comparison_latest
+from apps.planning.what_ifs import WHAT_IF
 from apps.queries.definitions import query_create
 from apps.queries.documents import document_export, document_import
 from apps.queries.lifecycle import query_start
@@ -26,7 +25,7 @@ from apps.queries.snapshots.contents import snapshot_changes
 from apps.telemetry.models import Agent
 from engine.document.deployment import Deployment
 from tests.apps import small_cluster
-from tests.apps.planning.plans.examples import plan
+from tests.apps.planning.plan_examples import plan
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +50,7 @@ def say(cluster: Cluster, policy: str) -> None:
 
 
 def answered(cluster: Cluster, find: Find, **asked: Any) -> WhatIf:
-    row, _ = what_if_request(cluster=cluster, user=None, find=find, **asked)
+    row, _ = WHAT_IF.request(cluster=cluster, user=None, find=find, **asked)
     jobs = small_cluster.run_jobs()
     assert not jobs or not jobs[-1].error, jobs[-1].error
     row.refresh_from_db()
@@ -147,7 +146,7 @@ def test_quick_sweep_is_unproven_under_klink_and_stricter_under_a_known_factor(
 
 def test_placement_search_says_what_its_states_lack(cluster: Cluster, client: Client, api: APIClient) -> None:
     say(cluster, "klink")
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.2)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.2)
     small_cluster.run_jobs()
     proposal = api.get(f"/api/v1/placements/{run.pk}").json()["proposal"]
     rows = {row["query"]: row for row in proposal["queries"]}
@@ -161,7 +160,7 @@ def test_plan_comparison_says_what_its_estimates_lack(cluster: Cluster, client: 
     query = query_create(cluster=cluster, name="q", body=plan(), objective={"statistic": "worst", "bound_s": 20.0})
     query_start(version=query.versions.get(), placement={"parse": "a", "hot": "a"})
     query.refresh_from_db()
-    comparison_request(query=query)
+    PLANS.request(query=query)
     small_cluster.run_jobs()
     comparison = comparison_latest(query)
     assert comparison is not None

@@ -13,7 +13,7 @@ from apps.fleet.models import Cluster
 from apps.predictions import fine_tunings
 from apps.predictions.choices import FineTuningState, ModelState, PredictionPurpose
 from apps.predictions.executions import ObservedCosts, execution_report, executions_observe_all, executions_purge
-from apps.predictions.fine_tunings import fine_tuning_request, observations_of
+from apps.predictions.fine_tunings import FINE_TUNING, observations_of
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.predictions.selectors import cluster_accuracy
 from apps.predictions.services import prediction_request
@@ -134,13 +134,13 @@ def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
     monkeypatch.setattr(fine_tunings, "FineTuningSettings", lambda: settings)
     before = ModelVersion.objects.get()
     with pytest.raises(Impossible, match="fine-tuning needs 30"):
-        fine_tuning_request(cluster=cluster, user=None)
+        FINE_TUNING.request(cluster=cluster, user=None)
     executed(cluster, 37)
     unreadable = ObservedExecution.objects.first()
     ObservedExecution.objects.filter(pk=unreadable.pk).update(trace={"query": 1})
-    run, _ = fine_tuning_request(cluster=cluster, user=user())
+    run, _ = FINE_TUNING.request(cluster=cluster, user=user())
     with pytest.raises(Conflict, match="under way"):
-        fine_tuning_request(cluster=cluster, user=None)
+        FINE_TUNING.request(cluster=cluster, user=None)
     run_jobs()
     run.refresh_from_db()
     assert run.state == FineTuningState.ACCEPTED, run.message
@@ -150,7 +150,7 @@ def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
     before.refresh_from_db()
     assert (before.state, run.model.state, run.model.parent) == (ModelState.AVAILABLE, ModelState.IN_FORCE, before)
     assert run.model.card["observed"] == run.observations and "simulated" in run.model.card
-    again, _ = fine_tuning_request(cluster=cluster, user=None)
+    again, _ = FINE_TUNING.request(cluster=cluster, user=None)
     monkeypatch.setattr(fine_tunings, "FineTuningSettings", lambda: FineTuningSettings(epochs=1, learning_rate=0.0))
     run_jobs()
     again.refresh_from_db()
@@ -160,7 +160,7 @@ def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
 
 def test_failed_job_fails_its_fine_tuning(cluster: Cluster) -> None:
     executed(cluster, 30)
-    run, _ = fine_tuning_request(cluster=cluster, user=None)
+    run, _ = FINE_TUNING.request(cluster=cluster, user=None)
     ObservedExecution.objects.update(trace={"query": 1})
     run_jobs()
     failed = FineTuning.objects.get(pk=run.pk)

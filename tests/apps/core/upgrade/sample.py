@@ -71,13 +71,14 @@ def _build_runs() -> None:
     from apps.accounts.choices import Role
     from apps.admission.services import admission_preview
     from apps.estimates.services import estimate_request
-    from apps.planning.backtests.services import backtest_request
-    from apps.planning.forecasts.histories import history_create_from_generator
-    from apps.planning.forecasts.services import forecast_request
-    from apps.planning.placements.moves import placement_apply
-    from apps.planning.placements.services import placement_request
-    from apps.planning.plans.services import comparison_request
-    from apps.planning.what_ifs.services import scenario_create, what_if_request
+    from apps.planning.backtests import BACKTEST
+    from apps.planning.forecasts import forecast_request
+    from apps.planning.load_histories import history_create_from_generator
+    from apps.planning.placement_moves import placement_apply
+    from apps.planning.placement_search import PLACEMENT
+    from apps.planning.plans import PLANS
+    from apps.planning.scenarios import scenario_create
+    from apps.planning.what_ifs import WHAT_IF
     from tests.apps import small_cluster as small
 
     user = small.user(Role.ADMITTER)
@@ -89,19 +90,19 @@ def _build_runs() -> None:
     spec = {"peak_rate_eps": 100, "weeks": 3}
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec, bucket_s=10_800)
     scenario_create(cluster=cluster, user=user, name="More", changes=[{"add_nodes": 1, "like": "a"}])
-    placement, _ = placement_request(cluster=cluster, user=user, budget_s=0.3)
+    placement, _ = PLACEMENT.request(cluster=cluster, user=user, budget_s=0.3)
     estimate_request(cluster=cluster, user=user)
-    comparison_request(query=first, user=user)
-    what_if_request(cluster=cluster, user=user)
+    PLANS.request(query=first, user=user)
+    WHAT_IF.request(cluster=cluster, user=user)
     forecast_request(cluster=cluster, user=user, horizon_days=7)
     admission_preview(cluster=cluster, user=user, query="draft")
-    backtest_request(cluster=cluster, user=user)
+    BACKTEST.request(cluster=cluster, user=user)
     small.run_jobs()
     placement.refresh_from_db()
     placement_apply(run=placement, user=user, pace=0)
     small.run_jobs()
-    placement_request(cluster=cluster, user=user)  # these two still wait for a worker
-    what_if_request(cluster=cluster, user=user, find="survival")
+    PLACEMENT.request(cluster=cluster, user=user)  # these two still wait for a worker
+    WHAT_IF.request(cluster=cluster, user=user, find="survival")
 
 
 def _fill(model: type[models.Model]) -> None:

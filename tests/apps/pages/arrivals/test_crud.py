@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.test import Client
 
-from apps.planning.forecasts.histories import history_create_from_generator
+from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import LoadHistory
 from apps.queries.arrivals.services import arrivals_create_from_generator
 from apps.queries.models import ArrivalSeries

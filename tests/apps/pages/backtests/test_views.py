@@ -14,11 +14,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.planning.backtests.services import backtest_request
+from apps.planning.backtests import BACKTEST
 from apps.planning.models import BacktestRun
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
-from tests.apps.planning.backtests.test_backtests import DAY, NOW, asked, history
+from tests.apps.planning.test_backtests import DAY, NOW, asked, history
 from tests.apps.recordings import recorded
 
 pytestmark = [pytest.mark.django_db, pytest.mark.moment]
@@ -51,7 +51,7 @@ def _told_cluster() -> Cluster:
 
 @pytest.fixture
 def answered(told: Cluster) -> BacktestRun:
-    row, _ = backtest_request(
+    row, _ = BACKTEST.request(
         cluster=told, user=None, since=NOW - DAY, until=NOW, policy={"admission": "everything", "headroom": 0.2}
     )
     small_cluster.run_jobs()
@@ -124,7 +124,7 @@ def test_requests_are_filtered_and_exported(browser: Client, answered: BacktestR
 
 
 def test_failed_backtest_shows_its_error(browser: Client, told: Cluster) -> None:
-    row, _ = backtest_request(cluster=told, user=None, since=NOW - DAY, until=NOW)
+    row, _ = BACKTEST.request(cluster=told, user=None, since=NOW - DAY, until=NOW)
     told.load_histories.all().delete()
     small_cluster.run_jobs()
     assert "the records of the period are gone" in body(browser.get(f"{ROOT}{row.pk}/"))

@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.planning.forecasts.histories import history_create_from_generator
-from apps.planning.forecasts.services import forecast_request
+from apps.planning.forecasts import forecast_request
+from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, LoadHistory
 from apps.reports.facts.forecast import forecast_facts
 from tests.apps import small_cluster

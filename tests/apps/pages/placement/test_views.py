@@ -16,7 +16,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, node_update
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of, search_curve
 from apps.planning.models import PlacementRun
-from apps.planning.placements.services import placement_live, placement_stop
+from apps.planning.placement_search import placement_live, placement_stop
 from apps.queries.definitions import query_create
 from apps.queries.lifecycle import query_start
 from tests.apps import small_cluster

@@ -9,15 +9,15 @@ from django.test import Client
 
 from apps.fleet.models import Cluster
 from apps.planning.models import PlanComparison
-from apps.planning.plans.review import plans_review
-from apps.planning.plans.services import comparison_request
+from apps.planning.plan_review import plans_review
+from apps.planning.plans import PLANS
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
 from apps.queries.statistics import statistics_update
 from tests.apps import small_cluster
 from tests.apps.pages import html
-from tests.apps.planning.plans.examples import batches, entry, plan
+from tests.apps.planning.plan_examples import batches, entry, plan
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +37,7 @@ def body(response: Any) -> str:
 
 
 def compared(query: Query, **asked: Any) -> PlanComparison:
-    row, _ = comparison_request(query=query, **asked)
+    row, _ = PLANS.request(query=query, **asked)
     small_cluster.run_jobs()
     return row
 
@@ -109,7 +109,7 @@ def test_drift_and_history_are_shown(browser: Client, query: Query) -> None:
 
 
 def test_a_failed_comparison_says_why(browser: Client, query: Query) -> None:
-    row, _ = comparison_request(query=query)
+    row, _ = PLANS.request(query=query)
     query.versions.all()[0].operators.filter(name="hot")[0].inputs.update(source_id="gone", upstream=None)
     small_cluster.run_jobs()
     row.refresh_from_db()

@@ -10,7 +10,7 @@ from apps.fleet.models import Cluster
 from apps.pages.provisioning.results import RESULTS
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
-from apps.planning.what_ifs.answers import stored_answer
+from apps.planning.what_ifs import stored_answer
 
 
 def text(find: Find, answer: dict[str, Any]) -> str:

@@ -18,12 +18,12 @@ from apps.pages.provisioning import bench
 from apps.pages.provisioning.charts import BenchChart
 from apps.pages.provisioning.results import RESULTS
 from apps.pages.provisioning.tables import option_words
+from apps.planning import sweeps
 from apps.planning.choices import Find
 from apps.planning.models import Scenario, WhatIf
-from apps.planning.what_ifs import sweeps
-from apps.planning.what_ifs.answers import stored_answer
-from apps.planning.what_ifs.services import scenario_create
-from apps.planning.what_ifs.sweeps import BenchSweep
+from apps.planning.scenarios import scenario_create
+from apps.planning.sweeps import BenchSweep
+from apps.planning.what_ifs import stored_answer
 from apps.queries.models import Query
 from engine.document.elements import Objective
 from engine.provisioning.answers.pools import PoolSize

@@ -17,11 +17,11 @@ from apps.fleet.models import Cluster
 from apps.microbatch.models import SparkQuery
 from apps.microbatch.progress import own_progress_ingest, progress_ingest
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.services import resource_plan_request
+from apps.planning.resource_plans import RESOURCE_PLAN
 from tests.apps import small_cluster
 from tests.apps.microbatch.spark_progress import progress_of_run
 from tests.apps.pages.html import body
-from tests.apps.planning.resource_plans.test_resource_plans import counted_clicks, watched
+from tests.apps.planning.test_resource_plans import counted_clicks, watched
 
 pytestmark = pytest.mark.django_db
 
@@ -37,13 +37,13 @@ def cluster() -> Cluster:
 
 def spark_plan(cluster: Cluster, **changes: Any) -> ResourcePlan:
     asked = {"rate": 1e6, "constraint_s": 2.0, "statistic": "q0.95", "profile": SPARK, "cores_per_executor": 4}
-    return resource_plan_request(cluster=cluster, user=None, engine="microbatch", **asked | changes)[0]
+    return RESOURCE_PLAN.request(cluster=cluster, user=None, engine="microbatch", **asked | changes)[0]
 
 
 def stage_plan(cluster: Cluster, **changes: Any) -> ResourcePlan:
     profile = {"c_map": 1.6e-5, "alpha": 8, "c_red": 2e-6, "c_hb": 5e-3}
     asked = {"rate": 1e6, "constraint_s": 1.0, "hardware": {"n": 4}, "profile": profile} | changes
-    return resource_plan_request(cluster=cluster, user=None, engine="stage", **asked)[0]
+    return RESOURCE_PLAN.request(cluster=cluster, user=None, engine="stage", **asked)[0]
 
 
 def said(html: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from apps.fleet.models import Cluster
 from apps.planning.models import PlacementRun
-from apps.planning.placements.services import placement_request
+from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from tests.apps import small_cluster
 from tests.apps.recordings import recorded
@@ -34,7 +34,7 @@ def proposed(cluster: Cluster) -> Callable[..., PlacementRun]:
     """`proposed(budget_s=0.2)`: a run whose search is done."""
 
     def make(**asked: Any) -> PlacementRun:
-        run, _ = placement_request(cluster=cluster, user=None, **{"budget_s": 0.3, **asked})
+        run, _ = PLACEMENT.request(cluster=cluster, user=None, **{"budget_s": 0.3, **asked})
         small_cluster.run_jobs()
         run.refresh_from_db()
         return run

@@ -94,20 +94,3 @@ def test_create_returns_400_with_every_fault(api: Any, cluster: Cluster) -> None
     assert paths == ["budget_s", "seed", "constraints.apart[0]"]
     assert ask(api, speed=1).json()["faults"][0]["path"] == "speed"
     assert ask(api, cluster="nowhere").status_code == 404
-
-
-def test_a_repeated_idempotency_key_starts_one_search(api: Any, cluster: Cluster) -> None:
-    first, second = (
-        api.post(URL, {"cluster": "little"}, format="json", headers={"Idempotency-Key": "once"}) for _ in range(2)
-    )
-    assert first.json() == second.json()
-    assert second.json()["result_api_url"] == first.json()["result_api_url"]
-    assert PlacementRun.objects.count() == 1
-
-
-def test_placements_are_filtered_by_cluster_and_state(api: Any, cluster: Cluster) -> None:
-    proposed(api)
-    ask(api)
-    assert len(api.get(f"{URL}?cluster=little").json()["results"]) == 2
-    assert [row["state"] for row in api.get(f"{URL}?state=proposed").json()["results"]] == ["proposed"]
-    assert api.get(f"{URL}?cluster=other").json()["results"] == []

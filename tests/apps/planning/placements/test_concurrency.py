@@ -17,9 +17,8 @@ from apps.jobs.models import JobState
 from apps.jobs.runner import run_job
 from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementRun
-from apps.planning.placements.moves import placement_apply
-from apps.planning.placements.services import placement_request
-from apps.planning.placements.work import apply_moves
+from apps.planning.placement_moves import apply_moves, placement_apply
+from apps.planning.placement_search import PLACEMENT
 from apps.queries.choices import QueryState
 from tests.apps.concurrency import run_concurrently
 from tests.apps.planning.placements.conftest import places
@@ -112,7 +111,7 @@ def crowded() -> Cluster:
 
 def proposed(cluster: Cluster) -> PlacementRun:
     """A run whose search is done, with what else was queued."""
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.2)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.2)
     run_jobs()
     run.refresh_from_db()
     assert run.state == RunState.PROPOSED

@@ -17,10 +17,10 @@ from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
 from apps.jobs.services import JobSuperseded, job_start
+from apps.planning import placement_moves as work
 from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementMove, PlacementRun
-from apps.planning.placements import work
-from apps.planning.placements.moves import (
+from apps.planning.placement_moves import (
     BatchDone,
     batch_apply,
     batch_pause_s,
@@ -29,8 +29,8 @@ from apps.planning.placements.moves import (
     placement_undo,
     plan_batches,
 )
-from apps.planning.placements.selectors import placement_standing
-from apps.planning.placements.services import placement_request
+from apps.planning.placement_search import PLACEMENT
+from apps.planning.placements import placement_standing
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
 
@@ -172,7 +172,7 @@ def test_abort_before_the_first_batch_moves_nothing(cluster: Cluster, proposed: 
 def test_applying_a_split_stores_replicas_with_their_fractions(cluster: Cluster) -> None:
     query = small_cluster.start_query(cluster, "heavy", 1.6, "c", bound_s=5.0)
     query.running_version.operators.update(stateless=True)
-    run, _ = placement_request(
+    run, _ = PLACEMENT.request(
         cluster=cluster, user=None, objective="worst", budget_s=1.0, constraints={"may_split": ["heavy/work"]}
     )
     small_cluster.run_jobs()

@@ -15,17 +15,11 @@ from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import JobReporter, run_job
 from apps.jobs.services import job_cancel, job_start
+from apps.planning import placement_search
 from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementRun
-from apps.planning.placements import work
-from apps.planning.placements.selectors import placement_standing
-from apps.planning.placements.services import (
-    placement_delete,
-    placement_request,
-    placement_request_again,
-    placement_stop,
-)
-from apps.planning.runs import PLACEMENT
+from apps.planning.placement_search import PLACEMENT, placement_request_again, placement_stop
+from apps.planning.placements import placement_standing
 from apps.queries.lifecycle import query_stop
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
@@ -68,7 +62,7 @@ def test_request_with_several_faults_names_each(cluster: Cluster) -> None:
     node_update(node=cluster.nodes.get(name="c"), state="draining")
     query = small_cluster.make_query(cluster, "idle", 0.1)
     with pytest.raises(Malformed) as refused:
-        placement_request(
+        PLACEMENT.request(
             cluster=cluster,
             user=None,
             algorithm="magic",
@@ -80,7 +74,7 @@ def test_request_with_several_faults_names_each(cluster: Cluster) -> None:
     assert {"algorithm", "budget_s", "seed", "constraints.speed"} <= paths
     pins = {"first/work": "zz", "second/work": "c", f"{query.name}/work": "a"}
     with pytest.raises(Malformed) as refused:
-        placement_request(cluster=cluster, user=None, constraints={"pin": pins, "max_moves": 1})
+        PLACEMENT.request(cluster=cluster, user=None, constraints={"pin": pins, "max_moves": 1})
     said = {fault.path: fault.message for fault in refused.value.faults}
     assert set(said) == {"constraints.pin.first/work", "constraints.pin.second/work", "constraints.pin.idle/work"}
     assert "draining" in said["constraints.pin.second/work"]
@@ -92,16 +86,16 @@ def test_a_cluster_without_nodes_or_queries_is_refused(cluster: Cluster) -> None
     for query in cluster.queries.all():
         query_stop(query=query)
     with pytest.raises(Impossible, match="Nothing runs"):
-        placement_request(cluster=cluster, user=None)
+        PLACEMENT.request(cluster=cluster, user=None)
     for node in cluster.nodes.all():
         node_update(node=node, state="offline")
     with pytest.raises(Impossible, match="no node"):
-        placement_request(cluster=cluster, user=None)
+        PLACEMENT.request(cluster=cluster, user=None)
 
 
 def test_infeasible_constraints_fail_the_run_with_every_reason(cluster: Cluster) -> None:
     forbid = {"first/work": ["a", "b", "c"], "second/work": ["a", "b", "c"]}
-    run, job = placement_request(cluster=cluster, user=None, constraints={"forbid": forbid})
+    run, job = PLACEMENT.request(cluster=cluster, user=None, constraints={"forbid": forbid})
     small_cluster.run_jobs()
     run.refresh_from_db()
     job.refresh_from_db()
@@ -111,7 +105,7 @@ def test_infeasible_constraints_fail_the_run_with_every_reason(cluster: Cluster)
 
 
 def test_stop_proposes_the_best_placement_so_far(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, job = placement_request(cluster=cluster, user=None, budget_s=60.0)
+    run, job = PLACEMENT.request(cluster=cluster, user=None, budget_s=60.0)
     looked: list[dict[str, Any]] = []
 
     def look(*, run: PlacementRun, best: dict[str, Any]) -> bool:
@@ -121,9 +115,9 @@ def test_stop_proposes_the_best_placement_so_far(cluster: Cluster, monkeypatch: 
             placement_stop(run=run)
         return stop or PlacementRun.objects.get(pk=run.pk).stop_requested
 
-    live = work.placement_live
-    monkeypatch.setattr(work, "placement_live", look)
-    run_job(job.pk, work.search_placement)
+    live = placement_search.placement_live
+    monkeypatch.setattr(placement_search, "placement_live", look)
+    run_job(job.pk, PLACEMENT.work)
     run.refresh_from_db()
     assert run.state == RunState.PROPOSED
     assert (run.result or {})["stopped"] in {"stopped", "optimal"}
@@ -134,23 +128,23 @@ def test_stop_proposes_the_best_placement_so_far(cluster: Cluster, monkeypatch: 
 
 
 def test_a_cancelled_search_stores_no_proposal(cluster: Cluster) -> None:
-    run, job = placement_request(cluster=cluster, user=None)
+    run, job = PLACEMENT.request(cluster=cluster, user=None)
     with pytest.raises(Conflict, match="stop it before"):
-        placement_delete(run=run)
+        PLACEMENT.delete(run=run)
     job_cancel(job)
     run.refresh_from_db()
     assert (run.state, run.result) == (RunState.ABORTED, None)
-    placement_delete(run=run)
+    PLACEMENT.delete(run=run)
     assert not PlacementRun.objects.exists()
 
 
 def test_a_search_of_a_lost_worker_is_repeated_and_stored_once(cluster: Cluster) -> None:
-    _, job = placement_request(cluster=cluster, user=None, budget_s=0.3)
+    _, job = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.3)
     lost = job_start(job.pk)
     assert lost is not None
-    outcome = work.search_placement(JobReporter(lost))  # and then it dies before it stores
+    outcome = PLACEMENT.work(JobReporter(lost))  # and then it dies before it stores
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
-    run_job(job.pk, work.search_placement)
+    run_job(job.pk, PLACEMENT.work)
     job.refresh_from_db()
     assert (job.state, job.attempt) == (JobState.SUCCEEDED, 2)
     assert PlacementRun.objects.get().moves.count() == 1
@@ -162,9 +156,9 @@ def test_a_change_during_the_search_makes_the_proposal_stale(cluster: Cluster, m
         begin(**arguments)
         node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
 
-    begin = work.placement_started
-    monkeypatch.setattr(work, "placement_started", started)
-    run, _ = placement_request(cluster=cluster, user=None, budget_s=0.3)
+    begin = placement_search.placement_started
+    monkeypatch.setattr(placement_search, "placement_started", started)
+    run, _ = PLACEMENT.request(cluster=cluster, user=None, budget_s=0.3)
     small_cluster.run_jobs()
     run.refresh_from_db()
     standing = placement_standing(run)
@@ -175,10 +169,3 @@ def test_a_change_during_the_search_makes_the_proposal_stale(cluster: Cluster, m
     small_cluster.run_jobs()
     again.refresh_from_db()
     assert (again.parent_id, placement_standing(again).can_apply) == (run.pk, True)
-
-
-def test_old_runs_are_purged(proposed: Proposed) -> None:
-    old, new = proposed(), proposed()
-    PlacementRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=91))
-    assert PLACEMENT.purge() == 1
-    assert PlacementRun.objects.get() == new

@@ -1,0 +1,206 @@
+"""Kinds of runs, and the life that all have: requested, answered by their job, failed or cancelled with it, deleted.
+
+A kind derives from `RunKind` in a module of its own and is registered there; `RunViewSet` (`apps.jobs.viewsets`)
+shows it to clients of the REST API, and `workers.runs` has its task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django.db import transaction
+from django.db.models import Model, Q, QuerySet
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.events import announce
+from apps.jobs.models import Job, JobState
+from apps.jobs.runner import JobOutcome, JobReporter
+from apps.jobs.services import job_submit, on_unanswered
+
+__all__ = ["RUN_KINDS", "RunKind", "register", "run_cluster", "runs_purge"]
+
+R = TypeVar("R", bound=Model)
+
+
+class RunKind(Generic[R]):
+    """A kind of run: its rows, its job, and what is done at each step of its life.
+
+    Attributes
+    ----------
+    model, job
+        Its rows, and the kind of job that answers one.
+    name
+        Parameter of the job that names the run.
+    path
+        Its collection in the REST API.
+    topics
+        What is announced of a run: its own topic, and that of the cluster's list.
+    asked, answered, failed, cancelled
+        Its states before its job has ended, and after each end.
+    columns, stamp, emptied
+        The columns of the answer, that with its time, and those that are emptied when a run ends without one.
+    related, bulk
+        Rows that lists show with it, and columns that they leave out.
+    retention, old
+        Age after which runs are deleted (None: they go with what they are of), and those that may be.
+    """
+
+    model: type[R]
+    job: str
+    name: str
+    path: str
+    topics: tuple[str, str]
+    asked: str = "asked"
+    answered: str = "answered"
+    failed: str = "failed"
+    cancelled: str = "cancelled"
+    cancel_message: str = ""
+    columns: Sequence[str] = ("result",)
+    stamp: str = "finished_at"
+    emptied: Sequence[str] = ()
+    related: Sequence[str] = ("cluster", "job", "requested_by")
+    bulk: Sequence[str] = ("snapshot_parts", "result")
+    retention: ClassVar[timedelta | None] = None
+    old: ClassVar[Q] = ~Q(state="asked")
+
+    # What a kind says of itself
+
+    def title(self, run: R) -> str:
+        """Title of the run's job."""
+        raise NotImplementedError
+
+    def page(self, run: R) -> str:
+        """Address of the run's page."""
+        raise NotImplementedError
+
+    def create(self, *, user: User | None, **asked: Any) -> R:
+        """Check a question and write its run without a job; it may be answered already, or be one of before."""
+        raise NotImplementedError
+
+    def answer(self, run: R, report: JobReporter) -> None:
+        """Ask the engine, and set the columns of the answer. Called in a worker, where alone the engine is loaded."""
+        raise NotImplementedError
+
+    def facts(self, run: R) -> Mapping[str, object]:
+        """Small facts of an answer for its job."""
+        return {self.name: str(run.pk)}
+
+    def follow(self, run: R, job: Job) -> None:
+        """Do what follows from a stored answer, in the transaction that stores it."""
+
+    # The life that all have
+
+    def visible(self) -> QuerySet[R]:
+        """Every run without its bulk, newest first."""
+        return self.model._default_manager.select_related(*self.related).defer(*self.bulk)
+
+    def address(self, run: R) -> str:
+        """Its address in the REST API."""
+        return f"/api/v1/{self.path}/{run.pk}"
+
+    def announce(self, run: R) -> None:
+        """Tell open pages that a run has changed."""
+        topic, list_topic = self.topics
+        announce(f"{topic}:{run.pk}")
+        announce(f"{list_topic}:{run_cluster(run).slug}")
+
+    @transaction.atomic
+    def request(self, *, user: User | None = None, **asked: Any) -> tuple[R, Job | None]:
+        """Request a run; arguments as of `create`. The job is None where a question was answered before or at once."""
+        run = self.create(user=user if user is not None and user.pk else None, **asked)
+        if run.state == self.asked and run.job_id is None:
+            self.submit(run, user)
+        return run, run.job
+
+    def submit(self, run: R, user: User | None) -> Job:
+        """Submit the job that answers a run. Called in the transaction that made the run."""
+        params = {self.name: str(run.pk)}
+        run.job = job_submit(kind=self.job, title=self.title(run), params=params, cluster=run_cluster(run), user=user)
+        self._save(run, "job")
+        self.announce(run)
+        return run.job
+
+    def run_of(self, job: Job) -> R | None:
+        """The job's run; None if it is deleted."""
+        return self.model._default_manager.filter(pk=job.params[self.name]).first()
+
+    def work(self, report: JobReporter) -> JobOutcome:
+        """The work of the run's job."""
+        run = self.model._default_manager.select_related(*self.related).get(pk=report.job.params[self.name])
+        self.answer(run, report)
+
+        def store(job: Job) -> JobOutcome:
+            self.store(run)
+            self.follow(run, job)
+            return JobOutcome(self.facts(run), self.page(run), self.address(run))
+
+        return JobOutcome(store=store)
+
+    def store(self, run: R) -> None:
+        """Store the columns of an answer. Of a job, it is called in the transaction that ends the job."""
+        run.state = self.answered
+        setattr(run, self.stamp, timezone.now())
+        self._save(run, "state", self.stamp, *self.columns)
+        self.announce(run)
+
+    def end(self, job: Job) -> None:
+        """Let a run fail or be cancelled with its job."""
+        run = self.run_of(job)
+        if run is None or run.state != self.asked:
+            return
+        run.state, run.finished_at, run.message = self.state_after(job), timezone.now(), self.message_after(job)
+        for name in self.emptied:
+            setattr(run, name, self.model._meta.get_field(name).get_default())
+        self._save(run, "state", "finished_at", "message", *self.emptied)
+        self.announce(run)
+
+    def _save(self, run: R, *columns: str) -> None:
+        """Save some columns; a kind may lack the common times."""
+        known = {field.name for field in self.model._meta.concrete_fields}
+        run.save(update_fields=[name for name in (*columns, "updated_at") if name in known])
+
+    def state_after(self, job: Job) -> str:
+        """State of a run whose job ended without an answer."""
+        return self.cancelled if job.state == JobState.CANCELLED else self.failed
+
+    def message_after(self, job: Job) -> str:
+        """Why a job failed, as far as a run keeps it."""
+        return str((job.error or {}).get("message", self.cancel_message))[:500]
+
+    @transaction.atomic
+    def delete(self, *, run: R) -> None:
+        """Delete a run; what was applied of it stays."""
+        self.announce(run)
+        run.delete()
+
+    def purge(self) -> int:
+        """Delete runs older than `retention`; returns the number."""
+        if self.retention is None:
+            return 0
+        rows = self.model._default_manager.filter(self.old, created_at__lt=timezone.now() - self.retention)
+        return int(rows.delete()[1].get(self.model._meta.label, 0))
+
+
+def run_cluster(run: Any) -> Any:
+    """The cluster of a run, or of the query that it is of."""
+    return run.cluster if hasattr(run, "cluster_id") else run.query.cluster
+
+
+#: Registered kinds by the kind of their job.
+RUN_KINDS: dict[str, RunKind[Any]] = {}
+K = TypeVar("K", bound=RunKind[Any])
+
+
+def register(kind: K) -> K:
+    """Give a kind its life: its task, its end with its job, its retention."""
+    RUN_KINDS[kind.job] = kind
+    on_unanswered(kind.job, kind.end)
+    return kind
+
+
+def runs_purge() -> int:
+    """Delete the old runs of every kind; returns the number."""
+    return sum(kind.purge() for kind in RUN_KINDS.values())
