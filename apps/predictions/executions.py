@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -21,6 +19,8 @@ from apps.queries.models import Placement, Query, QueryVersion
 from apps.queries.snapshots.elements import operator_id
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery
+from engine.costream.answer import CostFigures, PredictedCosts
+from engine.costream.first_placement import FirstPlacement
 
 __all__ = [
     "EXECUTION_KEEP",
@@ -69,11 +69,13 @@ def execution_store(
         Nothing was predicted that could be compared.
     """
     if prediction.state != PredictionState.PREDICTED or prediction.trace is None:
-        raise Impossible(f"Nothing was predicted of {prediction.version}: {prediction.answer['reason']}")
+        raise Impossible(
+            f"Nothing was predicted of {prediction.version}: {FirstPlacement.parse(prediction.answer).reason}"
+        )
     if ObservedExecution.objects.filter(query=prediction.query, ends_at=ends_at).exists():
         message = f"{prediction.query.name} has an observed execution that ended at {ends_at.isoformat()}"
         raise Conflict(f"{message}.", [("ends_at", message)], code="observed")
-    predicted = prediction.costs
+    predicted = PredictedCosts.parse(prediction.costs)
     row = ObservedExecution.objects.create(
         cluster=prediction.cluster,
         query=prediction.query,
@@ -83,23 +85,22 @@ def execution_store(
         origin=origin,
         starts_at=starts_at,
         ends_at=ends_at,
-        predicted=predicted,
+        predicted=prediction.costs,
         **costs.__dict__,
-        q_throughput=_q_error(predicted, "throughput_eps", costs.throughput_eps),
-        q_processing_latency=_q_error(predicted, "processing_latency_s", costs.processing_latency_s),
-        q_end_to_end_latency=_q_error(predicted, "end_to_end_latency_s", costs.end_to_end_latency_s),
+        q_throughput=_q_error(predicted.throughput_eps, costs.throughput_eps),
+        q_processing_latency=_q_error(predicted.processing_latency_s, costs.processing_latency_s),
+        q_end_to_end_latency=_q_error(predicted.end_to_end_latency_s, costs.end_to_end_latency_s),
         trace=prediction.trace,
     )
     predictions_announce(prediction.cluster)
     return row
 
 
-def _q_error(predicted: Mapping[str, Any], name: str, observed: float | None) -> float | None:
+def _q_error(predicted: CostFigures, observed: float | None) -> float | None:
     """The larger ratio of predicted and observed; None without both."""
-    mean = predicted.get(name, {}).get("mean")
-    if not mean or not observed:
+    if not predicted.mean or not observed:
         return None
-    return max(mean / observed, observed / mean)
+    return max(predicted.mean / observed, observed / predicted.mean)
 
 
 def execution_report(

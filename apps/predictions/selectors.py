@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from apps.predictions.ensembles import shipped_version, version_in_force
 from apps.predictions.models import ModelVersion, ObservedExecution, Prediction
 from apps.queries.models import OperatorInput, QueryVersion
 from engine.costream.accuracy import RECORDED_RUNS, PredictionRecord, balanced_accuracy, q_quantiles
+from engine.costream.answer import PredictedCosts
 
 __all__ = [
     "MIN_EXECUTIONS",
@@ -97,18 +98,16 @@ def prediction_record(cluster: Cluster, version: ModelVersion | None = None) -> 
     rows = ObservedExecution.objects.filter(cluster=cluster, model=version, end_to_end_latency_s__isnull=False)
     fields = ("query_id", "predicted", "end_to_end_latency_s", "backpressure", "success")
     newest = list(rows.order_by("-ends_at", "-pk").values_list(*fields)[:RECORDED_RUNS])
-    held = sum(_is_held(*row[1:]) for row in newest)
+    held = sum(_is_held(PredictedCosts.parse(row[1]), *row[2:]) for row in newest)
     return PredictionRecord(len(newest), held, len({row[0] for row in newest}))
 
 
-def _is_held(predicted: Mapping[str, Any], latency_s: float, backpressure: bool | None, success: bool | None) -> bool:
+def _is_held(predicted: PredictedCosts, latency_s: float, backpressure: bool | None, success: bool | None) -> bool:
     """Whether a run was as predicted: its latency within the interval, and the votes right where they were observed."""
-    interval = predicted.get("end_to_end_latency_s") or {}
-    low, high = interval.get("low"), interval.get("high")
-    if low is None or high is None or not low <= latency_s <= high:
+    if not predicted.end_to_end_latency_s.low <= latency_s <= predicted.end_to_end_latency_s.high:
         return False
-    votes = (("backpressure", backpressure), ("success", success))
-    return all(seen is None or (predicted.get(name) or {}).get("holds", seen) == seen for name, seen in votes)
+    votes = ((predicted.backpressure, backpressure), (predicted.success, success))
+    return all(seen is None or vote.holds == seen for vote, seen in votes)
 
 
 def _shipped() -> ModelVersion | None:
@@ -238,9 +237,9 @@ def _prequential(rows: Sequence[ObservedExecution]) -> dict[str, Any] | None:
             errors[str(metric)] = {"runs": len(known), **q_quantiles(np.array(known, dtype=np.float64))}
     for metric, name in (("RO", "backpressure"), ("S", "success")):
         pairs = [
-            (getattr(row, name), row.predicted[name]["holds"])
+            (getattr(row, name), getattr(PredictedCosts.parse(row.predicted), name).holds)
             for row in rows
-            if getattr(row, name) is not None and name in row.predicted
+            if getattr(row, name) is not None
         ]
         if pairs:
             observed, predicted = zip(*pairs, strict=True)

@@ -126,10 +126,10 @@ def prediction_store(
         target=prediction.target,
         state=PredictionState(answer.state),
         placement=dict(answer.placement),
-        costs=dict(answer.costs),
+        costs=answer.costs.to_dict() if answer.costs else {},
         answer=answer.to_dict(),
         trace=answer.trace,
-        candidates=answer.candidates.get("count", 0),
+        candidates=answer.candidates.count if answer.candidates else 0,
         elapsed_s=prediction.elapsed_s,
     )
     predictions_announce(row.cluster)

@@ -29,7 +29,6 @@ from engine.words import counted, listed, seconds_words, statistic_words
 __all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction"]
 
 _TOLD = (ObjectiveChange, OperatorMove)  # changes that a prediction can know of
-_LATENCY = "end_to_end_latency_s"
 _ROUNDING = 1e-5  # of a prediction's six digits
 _NEXT_TO_NOTHING = 1e-6  # cycles
 _BY_COSTS = frozenset({
@@ -160,13 +159,14 @@ def _without_unknown_costs(deployment: Deployment, query: str) -> Deployment:
 def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluation:
     """The evaluation with the predicted outcome in the place of Mace's for the candidate, where there is one."""
     prediction = question.prediction
-    if prediction is None or prediction.state != "predicted":
+    if prediction is None or prediction.costs is None:
         return after
     name = question.candidate.query
-    own, latency = after.outcomes[name], prediction.costs[_LATENCY]
+    own, latency = after.outcomes[name], prediction.costs.end_to_end_latency_s
     above_s = max(0.0, own.estimate_s - (own.mean_s or 0.0))
     estimate_s, low_s, high_s = (
-        _beyond_filling_s(prediction, latency[end]) + own.mean_wait_s + above_s for end in ("mean", "low", "high")
+        _beyond_filling_s(prediction, end_s) + own.mean_wait_s + above_s
+        for end_s in (latency.mean, latency.low, latency.high)
     )
     # What nominal costs say of the candidate's own standing, a prediction takes the place of.
     outcome = replace(own, estimate_s=estimate_s, low_s=low_s, high_s=high_s, is_predicted=True, standing=KNOWN)
@@ -200,7 +200,8 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
             finding = AdmissionFinding(f"{name} never ran and nothing predicts it", cause)
             yield _reason("never_ran", "watch", name, finding, review=True)
         return
-    line = prediction.model["line"].removesuffix(".")
+    assert prediction.model is not None
+    line = prediction.model.line.removesuffix(".")
     yield _reason(
         "never_ran", "info", name, AdmissionFinding(f"{name} never ran; it is predicted, not measured. {line}")
     )
@@ -236,16 +237,16 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
 def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reason]:
     """Findings about a candidate whose chosen placement passes the votes."""
     prediction, name = question.prediction, question.candidate.query
-    assert prediction is not None
+    assert prediction is not None and prediction.costs is not None
     yield from _outside(question)
     if not prediction.passes_votes:
-        failed = "no results" if not prediction.costs["success"]["holds"] else "that its sources have to wait"
+        failed = "no results" if not prediction.costs.success.holds else "that its sources have to wait"
         finding = AdmissionFinding(
             f"{name} would fail on {listed(list(dict.fromkeys(prediction.placement.values())))}",
             f"the majority predicts {failed}",
         )
         yield _reason("predicted_failure", "bad", name, finding)
-    latency = prediction.costs[_LATENCY]["mean"]
+    latency = prediction.costs.end_to_end_latency_s.mean
     least_s = prediction.fill_s + prediction.floor_s
     if prediction.fill_s > 0.0 and latency < least_s * (1.0 - _ROUNDING):
         texts = seconds_words(latency, least_s)
@@ -292,8 +293,8 @@ def _outside(question: CandidateQuestion) -> Iterator[Reason]:
 def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:
     """Parts of a predicted latency, where more than the model speaks in it."""
     prediction = question.prediction
-    assert prediction is not None
-    latency = prediction.costs[_LATENCY]["mean"]
+    assert prediction is not None and prediction.costs is not None
+    latency = prediction.costs.end_to_end_latency_s.mean
     above_s = own.estimate_s - own.mean_wait_s - _beyond_filling_s(prediction, latency)
     texts = seconds_words(latency, prediction.fill_s, above_s, own.mean_wait_s)
     parts = []

@@ -10,18 +10,29 @@ view.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
+from engine.costream.answer import (
+    EMPTY,
+    CandidatePlacements,
+    CostFigures,
+    HeuristicPlacement,
+    HostsLeft,
+    ModelName,
+    PlacementPoint,
+    PredictedCosts,
+    PredictedVote,
+)
 from engine.costream.candidates import MAX_OPERATORS, StateMemory, find_candidates
 from engine.costream.choice import PlacementChoice, choose, rank_survivors
 from engine.costream.documents import trace_document
 from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
-from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions, PredictionError
+from engine.costream.prediction import LEVEL, Ensemble, PlacementPredictions, PredictionError
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
 from engine.document.memory import memory_by_node, needs_of
@@ -29,6 +40,7 @@ from engine.document.translation import TranslatedQuery, input_series, translate
 from engine.errors import Fault, InfeasibleError
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import HostNode, QueryGraph
+from engine.records import Record, Unwritten
 from engine.words import counted, listed, size_words
 
 __all__ = [
@@ -137,7 +149,7 @@ class PlacementPredictor:
 
 
 @dataclass(frozen=True)
-class FirstPlacement:
+class FirstPlacement(Record):
     """Answer to a question for a first placement.
 
     Attributes
@@ -152,9 +164,6 @@ class FirstPlacement:
         Metric that was chosen by.
     placement
         Node of each operator in the chosen candidate; empty without one.
-    costs
-        Predicted costs of the chosen candidate by `COST_FIELDS`: mean, low and high of the 80 % interval; with
-        `success` and `backpressure`, the members that vote for each.
     fill_s
         Seconds that windows on the longest way take to fill; in both latencies.
     floor_s
@@ -166,16 +175,8 @@ class FirstPlacement:
         Sentences on what nobody stated and what stands in for it.
     faults
         What the query does not say or has too much of, or why the model has no answer.
-    model
-        Version of the weights, line of their card, and number of members.
-    hosts
-        What each host has left, and nodes that are full.
     memory
         Sentences on hosts that candidates leave out or leave room on, because state that is known does not fit theirs.
-    candidates
-        Number of candidates, whether they are all, how many pass; points for a plot, and which of them was chosen.
-    heuristics
-        Trivial placements beside the chosen one, by name.
     trace
         Query, hosts and chosen placement as a corpus has them.
     blocked
@@ -185,40 +186,31 @@ class FirstPlacement:
         Every candidate that passes the votes, the best first; None without any. It is not stored.
     """
 
+    TITLE: ClassVar[str] = "a first placement"
+
     state: str
     reason: str
     target: str
     placement: Mapping[str, str] = field(default_factory=dict)
-    costs: Mapping[str, Any] = field(default_factory=dict)
+    costs: Annotated[PredictedCosts | None, *EMPTY] = None
     fill_s: float = 0.0
     floor_s: float = 0.0
     outside: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
-    model: Mapping[str, Any] = field(default_factory=dict)
-    hosts: Mapping[str, Any] = field(default_factory=dict)
+    model: Annotated[ModelName | None, *EMPTY] = None
+    hosts: Annotated[HostsLeft | None, *EMPTY] = None
     memory: tuple[str, ...] = ()
-    candidates: Mapping[str, Any] = field(default_factory=dict)
-    heuristics: Mapping[str, Any] = field(default_factory=dict)
-    trace: Mapping[str, Any] | None = None
+    candidates: Annotated[CandidatePlacements | None, *EMPTY] = None
+    heuristics: Mapping[str, HeuristicPlacement] = field(default_factory=dict)
+    trace: Unwritten[Mapping[str, Any] | None] = None
     blocked: bool = False
-    options: PlacementOptions | None = field(default=None, compare=False, repr=False)
+    options: Unwritten[PlacementOptions | None] = field(default=None, compare=False, repr=False)
 
     @property
     def passes_votes(self) -> bool:
         """Whether the majority predicts results and no back-pressure for what was chosen."""
-        return bool(self.costs) and self.costs["success"]["holds"] and not self.costs["backpressure"]["holds"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, without the trace and the options."""
-        plain = {name: value for name, value in self.__dict__.items() if name not in ("trace", "options")}
-        faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
-        return plain | {
-            "outside": list(self.outside),
-            "assumptions": list(self.assumptions),
-            "faults": faults,
-            "memory": list(self.memory),
-        }
+        return self.costs is not None and self.costs.success.holds and not self.costs.backpressure.holds
 
 
 def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstPlacement:
@@ -447,19 +439,7 @@ class _Asked:
     ) -> FirstPlacement:
         points, rows = self._points(predictions, choice, heuristics)
         index = choice.index
-        chosen: dict[str, Any] = {}
-        if index is not None:
-            places = predictions.placements[index].tolist()
-            chosen = {
-                "floor_s": _plain(self._way_s(places) - self._way_s()),
-                "placement": self.placement(predictions, index),
-                "costs": self._costs(predictions, index),
-                "outside": predictions.reasons(index),
-                "trace": trace_document(self.query.graph, self.free.hosts, places),
-            }
-        elif predictions.outside.all():
-            chosen = {"outside": predictions.all_reasons}
-        return FirstPlacement(
+        answer = FirstPlacement(
             "infeasible" if index is None else "predicted",
             choice.reason,
             choice.target,
@@ -468,50 +448,62 @@ class _Asked:
             model=self._model(),
             hosts=self._hosts(),
             memory=self.memory_words(),
-            candidates={
-                "count": len(predictions.placements),
-                "exhaustive": exhaustive,
-                "survivors": choice.survivors,
-                "inside": choice.inside,
-                "backpressured": int(predictions.backpressure.sum()),
-                "failing": int((~predictions.success).sum()),
-                "points": points,
-                "chosen": None if index is None else rows.index(index),
-            },
+            candidates=CandidatePlacements(
+                len(predictions.placements),
+                exhaustive,
+                choice.survivors,
+                choice.inside,
+                int(predictions.backpressure.sum()),
+                int((~predictions.success).sum()),
+                points,
+                None if index is None else rows.index(index),
+            ),
             heuristics={
-                name: {
-                    "point": rows.index(comparison.index),
-                    "value": _plain(comparison.value),
-                    "feasible": comparison.feasible,
-                    "gain": None if comparison.gain is None else _plain(comparison.gain),
-                    "placement": self.placement(predictions, comparison.index),
-                }
+                name: HeuristicPlacement(
+                    rows.index(comparison.index),
+                    _plain(comparison.value),
+                    comparison.feasible,
+                    None if comparison.gain is None else _plain(comparison.gain),
+                    self.placement(predictions, comparison.index),
+                )
                 for name, comparison in choice.heuristics.items()
             },
-            **chosen,
+        )
+        if index is None:
+            return replace(answer, outside=predictions.all_reasons) if predictions.outside.all() else answer
+        places = predictions.placements[index].tolist()
+        return replace(
+            answer,
+            floor_s=_plain(self._way_s(places) - self._way_s()),
+            placement=self.placement(predictions, index),
+            costs=self._costs(predictions, index),
+            outside=predictions.reasons(index),
+            trace=trace_document(self.query.graph, self.free.hosts, places),
         )
 
     def _points(
         self, predictions: PlacementPredictions, choice: PlacementChoice, heuristics: Mapping[str, int]
-    ) -> tuple[list[dict[str, Any]], list[int]]:
+    ) -> tuple[tuple[PlacementPoint, ...], list[int]]:
         """Candidates for a plot, with the target's interval, spread evenly over its ranks, and their rows."""
         k, target = len(predictions.placements), predictions.costs[choice.target]
         ranks = np.argsort(target.mean, kind="stable")
         kept = {int(ranks[i]) for i in np.linspace(0, k - 1, min(k, _MAX_POINTS)).round().astype(int)}
         rows = sorted(kept | set(heuristics.values()) | ({choice.index} if choice.index is not None else set()))
         outside = predictions.outside
-        points = [
-            {
-                **{metric: _plain(predictions.costs[metric].mean[i]) for metric in COSTS},
-                "low": _plain(target.low[i]),
-                "high": _plain(target.high[i]),
-                "success": bool(predictions.success[i]),
-                "backpressure": bool(predictions.backpressure[i]),
-                "outside": bool(outside[i]),
-                "hosts": predictions.placements[i, : len(self.question.operators)].tolist(),
-            }
+        points = tuple(
+            PlacementPoint(
+                _plain(predictions.costs["T"].mean[i]),
+                _plain(predictions.costs["Lp"].mean[i]),
+                _plain(predictions.costs["Le"].mean[i]),
+                _plain(target.low[i]),
+                _plain(target.high[i]),
+                bool(predictions.success[i]),
+                bool(predictions.backpressure[i]),
+                bool(outside[i]),
+                tuple(predictions.placements[i, : len(self.question.operators)].tolist()),
+            )
             for i in rows
-        ]
+        )
         return points, rows
 
     def placement(self, predictions: PlacementPredictions, i: int) -> dict[str, str]:
@@ -519,28 +511,25 @@ class _Asked:
         hosts = predictions.placements[i].tolist()
         return {operator.id: self.free.names[hosts[n]] for n, operator in enumerate(self.question.operators)}
 
-    def _costs(self, predictions: PlacementPredictions, i: int) -> dict[str, Any]:
-        costs: dict[str, Any] = {
-            COST_FIELDS[metric]: {
-                "mean": _plain(interval.mean[i]),
-                "low": _plain(interval.low[i]),
-                "high": _plain(interval.high[i]),
-            }
-            for metric, interval in predictions.costs.items()
+    def _costs(self, predictions: PlacementPredictions, i: int) -> PredictedCosts:
+        intervals = {
+            COST_FIELDS[metric]: CostFigures(_plain(cost.mean[i]), _plain(cost.low[i]), _plain(cost.high[i]))
+            for metric, cost in predictions.costs.items()
         }
-        costs["success"] = {"votes": int(predictions.success_votes[i]), "holds": bool(predictions.success[i])}
-        costs["backpressure"] = {
-            "votes": int(predictions.backpressure_votes[i]),
-            "holds": bool(predictions.backpressure[i]),
-        }
-        return costs | {"members": predictions.members, "level": LEVEL}
+        return PredictedCosts(
+            **intervals,
+            success=PredictedVote(int(predictions.success_votes[i]), bool(predictions.success[i])),
+            backpressure=PredictedVote(int(predictions.backpressure_votes[i]), bool(predictions.backpressure[i])),
+            members=predictions.members,
+            level=LEVEL,
+        )
 
-    def _model(self) -> dict[str, Any]:
+    def _model(self) -> ModelName:
         card = self.ensemble.card
-        return {"version": card.version, "line": card.line, "members": card.members, "sha256": card.sha256}
+        return ModelName(card.version, card.line, card.members, card.sha256)
 
-    def _hosts(self) -> dict[str, Any]:
-        return {"free": [_host_document(host) for host in self.free.hosts], "full": list(self.free.full)}
+    def _hosts(self) -> HostsLeft:
+        return HostsLeft(tuple(_rounded(host) for host in self.free.hosts), tuple(self.free.full))
 
     def _way_s(self, placement: Sequence[int] | None = None) -> float:
         """Seconds of the longest way: until its windows are full, and with a placement those between its hosts."""
@@ -567,8 +556,14 @@ def _count_faults(graph: QueryGraph) -> list[Fault]:
     return [Fault("operators", message)]
 
 
-def _host_document(host: HostNode) -> dict[str, Any]:
-    return {name: _plain(value) if isinstance(value, float) else value for name, value in asdict(host).items()}
+def _rounded(host: HostNode) -> HostNode:
+    return replace(
+        host,
+        cpu_percent=_plain(host.cpu_percent),
+        ram_mb=_plain(host.ram_mb),
+        bandwidth_mbit_s=_plain(host.bandwidth_mbit_s),
+        latency_s=_plain(host.latency_s),
+    )
 
 
 def _plain(value: Any) -> float:

@@ -309,8 +309,10 @@ def _direction(
         spec["flinkConfiguration"] = dict(settings)
     if everything:
         spec["job"] = {"parallelism": max(everything.values())}
-    counted = {} if managers.replicas is None else {"replicas": managers.replicas}
-    if manager := counted | ({} if managers.resource is None else {"resource": managers.resource}):
+    manager: dict[str, JsonValue] = {} if managers.replicas is None else {"replicas": managers.replicas}
+    if managers.resource is not None:
+        manager["resource"] = managers.resource
+    if manager:
         spec["taskManager"] = manager
     patch: dict[str, JsonValue] = {
         "apiVersion": "flink.apache.org/v1beta1",

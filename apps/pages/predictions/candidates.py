@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ from apps.ui.numbers import Quantity, rate, seconds, seconds_range
 from apps.ui.svg.axes import grid_line
 from apps.ui.svg.scales import LogScale, Scale, log_ticks, nice_ticks
 from apps.ui.svg.shapes import Shape, circle, group, path, picture, rect, text, title
+from engine.costream.answer import PlacementPoint
 from engine.words import counted, listed
 
 __all__ = ["NARROW", "WIDE", "CandidateChart", "CandidatePoint", "PredictionFrame", "cost_range", "cost_text"]
@@ -91,7 +92,7 @@ class CandidatePoint:
     `facts` is a point of the engine's answer, `heuristics` are names and words of the trivial placements that it is.
     """
 
-    facts: Mapping[str, Any]
+    facts: PlacementPoint
     nodes: tuple[str, ...]
     is_chosen: bool = False
     heuristics: tuple[tuple[str, str], ...] = ()
@@ -102,22 +103,22 @@ class CandidatePoint:
 
     @property
     def passes(self) -> bool:
-        return bool(self.facts["success"] and not self.facts["backpressure"])
+        return self.facts.passes
 
     @property
     def kind(self) -> str:
         """Entry of the key that it belongs to."""
         if not self.passes:
             return "fails"
-        return "outside" if self.facts["outside"] else "passes"
+        return "outside" if self.facts.outside else "passes"
 
     @property
     def votes(self) -> str:
         """Outcome of the votes, in a word or two."""
-        failures = ["failure"] * (not self.facts["success"]) + ["back-pressure"] * bool(self.facts["backpressure"])
+        failures = ["failure"] * (not self.facts.success) + ["back-pressure"] * self.facts.backpressure
         if failures:
             return listed(failures)
-        return "passes, outside the domain" if self.facts["outside"] else "passes"
+        return "passes, outside the domain" if self.facts.outside else "passes"
 
     @property
     def where(self) -> str:
@@ -145,9 +146,9 @@ class CandidateChart:
     def __init__(self, candidates: Sequence[CandidatePoint], target: str, total: int) -> None:
         self.candidates, self.target, self.total = list(candidates), target, total
         upright = TargetMetric.END_TO_END_LATENCY if target == TargetMetric.THROUGHPUT else TargetMetric.THROUGHPUT
-        own = [candidate.facts[end] for candidate in self.marked for end in ("low", "high")]
-        self.x = _Axis.of(target, [*(candidate.facts[target] for candidate in self.candidates), *own])
-        self.y = _Axis.of(str(upright), [candidate.facts[str(upright)] for candidate in self.candidates])
+        own = [end for candidate in self.marked for end in (candidate.facts.low, candidate.facts.high)]
+        self.x = _Axis.of(target, [*(candidate.facts.mean(target) for candidate in self.candidates), *own])
+        self.y = _Axis.of(str(upright), [candidate.facts.mean(str(upright)) for candidate in self.candidates])
 
     @property
     def marked(self) -> list[CandidatePoint]:
@@ -173,10 +174,10 @@ class CandidateChart:
     def target_text(self, candidate: CandidatePoint) -> str:
         """4.2 s (3.1 to 5.6 s)."""
         facts = candidate.facts
-        return f"{cost_text(self.target, facts[self.target])} ({self.target_range(candidate)})"
+        return f"{cost_text(self.target, facts.mean(self.target))} ({self.target_range(candidate)})"
 
     def target_range(self, candidate: CandidatePoint) -> str:
-        return cost_range(self.target, candidate.facts["low"], candidate.facts["high"])
+        return cost_range(self.target, candidate.facts.low, candidate.facts.high)
 
     @property
     def key(self) -> list[tuple[str, str]]:
@@ -200,9 +201,9 @@ class CandidateChart:
         return [
             (
                 candidate,
-                str(cost_text(self.target, candidate.facts[self.target])),
+                str(cost_text(self.target, candidate.facts.mean(self.target))),
                 self.target_range(candidate),
-                str(cost_text(self.y.metric, candidate.facts[self.y.metric])),
+                str(cost_text(self.y.metric, candidate.facts.mean(self.y.metric))),
             )
             for candidate in [*sorted(self.marked, key=lambda c: not c.is_chosen), *best[:_TABLE_ROWS]]
         ]
@@ -213,7 +214,7 @@ class CandidateChart:
         return self.total - len(self.lines)
 
     def _cost(self, candidate: CandidatePoint) -> float:
-        value = float(candidate.facts[self.target])
+        value = candidate.facts.mean(self.target)
         return -value if self.target == TargetMetric.THROUGHPUT else value
 
     @property
@@ -251,17 +252,15 @@ class CandidateChart:
         y: _Scaled,
     ) -> Shape:
         """A candidate; where there is a pointer, with its interval and its numbers."""
-        at = x(candidate.facts[self.target]), y(candidate.facts[self.y.metric])
+        at = x(candidate.facts.mean(self.target)), y(candidate.facts.mean(self.y.metric))
         drawn = _DRAWINGS[candidate.kind](*at)
         if frame is NARROW:
             return drawn
-        interval = path(
-            "M", x(candidate.facts["low"]), at[1], "H", x(candidate.facts["high"]), css="iv", stroke="c-estimate"
-        )
+        interval = path("M", x(candidate.facts.low), at[1], "H", x(candidate.facts.high), css="iv", stroke="c-estimate")
         return group(title(self._words(candidate)), circle(*at, 7, css="hit"), interval, drawn, css="cand")
 
     def _words(self, candidate: CandidatePoint) -> str:
-        other = cost_text(self.y.metric, candidate.facts[self.y.metric])
+        other = cost_text(self.y.metric, candidate.facts.mean(self.y.metric))
         label = f"{candidate.label}: " if candidate.is_marked else ""
         return (
             f"{label}{self.target_name} {self.target_text(candidate)}, {self.other_name.lower()} {other}; "
@@ -270,10 +269,10 @@ class CandidateChart:
 
     def _mark(self, candidate: CandidatePoint, x: _Scaled, y: _Scaled) -> Shape:
         """The chosen candidate with its interval, a heuristic by its shape."""
-        at = x(candidate.facts[self.target]), y(candidate.facts[self.y.metric])
+        at = x(candidate.facts.mean(self.target)), y(candidate.facts.mean(self.y.metric))
         shapes: list[Shape] = [title(self._words(candidate))]
         if candidate.is_chosen:
-            low, high = x(candidate.facts["low"]), x(candidate.facts["high"])
+            low, high = x(candidate.facts.low), x(candidate.facts.high)
             shapes.append(rect(low, at[1] - 5, high - low, 10, rx=2, fill="c-band", css="chosen-iv"))
         shapes.append(_DRAWINGS[candidate.kind](*at))
         shapes += [_DRAWINGS[name](*at) for name, _ in candidate.heuristics]
@@ -289,9 +288,9 @@ class CandidateChart:
         taken: list[tuple[float, float, float]] = []  # left, right and base of a label
         for candidate in sorted(self.marked, key=lambda candidate: not candidate.is_chosen):
             half = 3.3 * len(candidate.label) + 4
-            at = x(candidate.facts[self.target])
+            at = x(candidate.facts.mean(self.target))
             across = min(max(at, frame.left + half), frame.right - half)
-            up = y(candidate.facts[self.y.metric]) - 14
+            up = y(candidate.facts.mean(self.y.metric)) - 14
             if all(across + half < left or across - half > right or abs(up - base) > 26 for left, right, base in taken):
                 shapes.append(text(across, up, candidate.label, "tb halo", "middle"))
             taken.append((across - half, across + half, up))

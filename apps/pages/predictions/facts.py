@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -17,7 +15,9 @@ from apps.predictions.models import ObservedExecution, Prediction
 from apps.predictions.selectors import QueryBasis, executions_visible
 from apps.ui.numbers import MISSING, Quantity, bytes_size, factor, percent, seconds, significant
 from apps.ui.sentences import sentence
-from engine.costream.first_placement import COST_FIELDS
+from engine.costream.answer import CandidatePlacements, CostFigures, PredictedCosts, PredictedVote
+from engine.costream.first_placement import COST_FIELDS, FirstPlacement
+from engine.query_graph.graph import HostNode
 
 __all__ = ["COST_NAMES", "VOTE_NAMES", "HandOver", "HeuristicFacts", "PredictionFacts"]
 
@@ -58,6 +58,42 @@ class HeuristicFacts:
         return str(factor(max(gain, 1.0 / gain)))
 
 
+@dataclass(frozen=True)
+class HostLine:
+    """A host as the model was told of it, and whether the chosen candidate uses it."""
+
+    host: HostNode
+    is_used: bool
+
+    @property
+    def cores(self) -> str:
+        return significant(self.host.cpu_percent / 100)
+
+    @property
+    def memory(self) -> Quantity:
+        return bytes_size(self.host.ram_mb * 1e6)
+
+    @property
+    def bandwidth(self) -> Quantity:
+        return Quantity(significant(self.host.bandwidth_mbit_s), "Mbit/s")
+
+    @property
+    def latency(self) -> Quantity:
+        return seconds(self.host.latency_s)
+
+
+@dataclass(frozen=True)
+class HandOverLine:
+    """A cost or vote as it was predicted and as it was observed last."""
+
+    name: str
+    predicted: Quantity | str
+    observed: Quantity | str
+    range: str = ""
+    error: str = ""
+    inside: bool | None = None
+
+
 class PredictionFacts:
     """A prediction; every property is computed when a template asks for it.
 
@@ -71,7 +107,9 @@ class PredictionFacts:
 
     def __init__(self, row: Prediction, *, is_running: bool = False) -> None:
         self.row = row
-        self.answer: Mapping[str, Any] = row.answer
+        self.answer = FirstPlacement.parse(row.answer)
+        assert self.answer.model is not None
+        self.model = self.answer.model
         self.evidence = "unmeasured" if is_running else "never_ran"
 
     @property
@@ -89,12 +127,12 @@ class PredictionFacts:
     @property
     def card_line(self) -> str:
         """Sentence on the training of its model."""
-        return str(self.answer["model"]["line"])
+        return self.model.line
 
     @property
     def model_name(self) -> str:
         """The version that predicted; its weights' name where the version is gone."""
-        return str(self.row.model) if self.row.model else str(self.answer["model"]["version"])
+        return str(self.row.model) if self.row.model else self.model.version
 
     @property
     def model_url(self) -> str:
@@ -119,62 +157,65 @@ class PredictionFacts:
     @property
     def reason(self) -> str:
         """Why nothing was chosen, to go on in a sentence."""
-        text = str(self.answer["reason"]).rpartition("feasible: ")[2]
+        text = self.answer.reason.rpartition("feasible: ")[2]
         return text.removeprefix("The query cannot be predicted: ").removesuffix(".")
 
-    def cost(self, field: str) -> Mapping[str, Any]:
-        return self.row.costs.get(field) or {}
+    @property
+    def _end_to_end(self) -> CostFigures | None:
+        return self.answer.costs.end_to_end_latency_s if self.answer.costs else None
 
     @property
     def latency(self) -> Quantity:
         """Predicted mean from end to end."""
-        return seconds(self.cost("end_to_end_latency_s").get("mean"))
+        return seconds(self._end_to_end.mean if self._end_to_end else None)
 
     @property
     def latency_range(self) -> str:
-        cost = self.cost("end_to_end_latency_s")
-        return cost_range(TargetMetric.END_TO_END_LATENCY, cost.get("low"), cost.get("high"))
+        return _range_words(TargetMetric.END_TO_END_LATENCY, self._end_to_end)
 
     @property
     def fill_s(self) -> float:
-        return float(self.answer.get("fill_s") or 0.0)
+        return self.answer.fill_s
 
     @cached_property
     def stats(self) -> list[Stat]:
         """Throughput, both latencies and both votes."""
-        return [*(self._cost(field) for field in COST_NAMES), self._vote("success"), self._vote("backpressure")]
+        costs = self.answer.costs
+        if costs is None:
+            return []
+        return [
+            *(self._cost(costs, field) for field in COST_NAMES),
+            self._vote("success", costs.success, costs.members),
+            self._vote("backpressure", costs.backpressure, costs.members),
+        ]
 
-    def _cost(self, field: str) -> Stat:
+    def _cost(self, costs: PredictedCosts, field: str) -> Stat:
         metric, name = COST_NAMES[field]
-        cost = self.cost(field)
-        level = percent(self.row.costs.get("level"))
-        note = f"{cost_range(metric, cost.get('low'), cost.get('high'))}, {level} interval"
-        return Stat(name, cost_text(metric, cost.get("mean")), note)
+        cost = costs.interval(field)
+        note = f"{_range_words(metric, cost)}, {percent(costs.level)} interval"
+        return Stat(name, cost_text(metric, cost.mean), note)
 
-    def _vote(self, field: str) -> Stat:
-        vote, members = self.cost(field), self.row.costs.get("members")
-        holds = bool(vote.get("holds"))
+    def _vote(self, field: str, vote: PredictedVote, members: int) -> Stat:
         word = {"success": "Puts out results", "backpressure": "Sources have to wait"}[field]
         otherwise = {"success": "Puts out nothing", "backpressure": "Sources need not wait"}[field]
-        tone = "bad" if holds != (field == "success") else ""
-        value = Quantity(f"{vote.get('votes', MISSING)}/{members}")
-        note = word if holds else otherwise
-        return Stat(f"Votes, {VOTE_NAMES[field].lower()}", value, note, tone)
+        tone = "bad" if vote.holds != (field == "success") else ""
+        note = word if vote.holds else otherwise
+        return Stat(f"Votes, {VOTE_NAMES[field].lower()}", Quantity(f"{vote.votes}/{members}"), note, tone)
 
     # -- what it rests on
 
     @property
-    def outside(self) -> list[str]:
-        return list(self.answer.get("outside") or [])
+    def outside(self) -> tuple[str, ...]:
+        return self.answer.outside
 
     @property
-    def assumptions(self) -> list[str]:
-        return list(self.answer.get("assumptions") or [])
+    def assumptions(self) -> tuple[str, ...]:
+        return self.answer.assumptions
 
     @property
     def gaps(self) -> list[str]:
         """Facts that the query does not state, each once."""
-        return list(dict.fromkeys(fault["message"] for fault in self.answer.get("faults") or []))
+        return list(dict.fromkeys(fault.message for fault in self.answer.faults))
 
     @property
     def placement(self) -> list[tuple[str, str]]:
@@ -188,70 +229,63 @@ class PredictionFacts:
         return list(dict.fromkeys(self.row.placement.values()))
 
     @property
-    def hosts(self) -> list[dict[str, Any]]:
+    def hosts(self) -> list[HostLine]:
         """Capacity that each node has left, as the model was told."""
         used = set(self.nodes)
-        return [
-            {
-                "name": host["name"],
-                "is_used": host["name"] in used,
-                "cores": f"{significant(host['cpu_percent'] / 100)}",
-                "memory": str(bytes_size(host["ram_mb"] * 1e6)),
-                "bandwidth": str(Quantity(significant(host["bandwidth_mbit_s"]), "Mbit/s")),
-                "latency": str(seconds(host["latency_s"])),
-            }
-            for host in (self.answer.get("hosts") or {}).get("free", [])
-        ]
+        return [HostLine(host, host.name in used) for host in (self.answer.hosts.free if self.answer.hosts else ())]
 
     @property
-    def memory(self) -> list[str]:
+    def memory(self) -> tuple[str, ...]:
         """Sentences on nodes that candidates leave out because state does not fit their memory."""
-        return list(self.answer.get("memory") or [])
+        return self.answer.memory
 
     @property
-    def full(self) -> list[str]:
+    def full(self) -> tuple[str, ...]:
         """Nodes that have nothing left."""
-        return list((self.answer.get("hosts") or {}).get("full", []))
+        return self.answer.hosts.full if self.answer.hosts else ()
 
     # -- candidates
 
     @property
-    def counts(self) -> Mapping[str, Any]:
+    def counts(self) -> CandidatePlacements | None:
         """Number of candidates, and how many pass and fail."""
-        return self.answer.get("candidates") or {}
+        return self.answer.candidates
 
     @cached_property
     def heuristics(self) -> list[HeuristicFacts]:
         """The trivial placements; one where both are the same."""
-        chosen, facts, seen = self.counts.get("chosen"), [], set()
-        for name, entry in (self.answer.get("heuristics") or {}).items():
-            if entry["point"] not in seen:
-                seen.add(entry["point"])
-                words = _heuristic_words(name, list(dict.fromkeys(entry["placement"].values())))
-                is_chosen = entry["point"] == chosen
-                facts.append(HeuristicFacts(name, words, entry["feasible"], is_chosen, entry["gain"]))
+        chosen, facts, seen = self.counts.chosen if self.counts else None, [], set()
+        for name, entry in self.answer.heuristics.items():
+            if entry.point not in seen:
+                seen.add(entry.point)
+                words = _heuristic_words(name, list(dict.fromkeys(entry.placement.values())))
+                facts.append(HeuristicFacts(name, words, entry.feasible, entry.point == chosen, entry.gain))
         return facts
 
     @cached_property
     def chart(self) -> CandidateChart | None:
         """The candidates as a picture; None without two to compare."""
-        points = self.counts.get("points")
-        if not points or self.counts["count"] < 2:
+        counts = self.counts
+        if counts is None or not counts.points or counts.count < 2 or self.answer.hosts is None:
             return None
-        names = [host["name"] for host in self.answer["hosts"]["free"]]
+        names = [host.name for host in self.answer.hosts.free]
         own: dict[int, list[tuple[str, str]]] = {}
         for facts in self.heuristics:
-            own.setdefault(self.answer["heuristics"][facts.name]["point"], []).append((facts.name, facts.words))
+            own.setdefault(self.answer.heuristics[facts.name].point, []).append((facts.name, facts.words))
         candidates = [
             CandidatePoint(
                 point,
-                tuple(dict.fromkeys(names[host] for host in point["hosts"])),
-                i == self.counts["chosen"],
+                tuple(dict.fromkeys(names[host] for host in point.hosts)),
+                i == counts.chosen,
                 tuple(own.get(i, ())),
             )
-            for i, point in enumerate(points)
+            for i, point in enumerate(counts.points)
         ]
-        return CandidateChart(candidates, self.row.target, self.counts["count"])
+        return CandidateChart(candidates, self.row.target, counts.count)
+
+
+def _range_words(metric: str, cost: CostFigures | None) -> str:
+    return cost_range(metric, cost.low if cost else None, cost.high if cost else None)
 
 
 def q_text(value: float | None) -> str:
@@ -287,40 +321,42 @@ class HandOver:
         return list(executions_visible().filter(version=self.prediction.row.version_id)[:20])
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Each cost as it was predicted and as it was observed last."""
-        newest = self.executions[0] if self.executions else None
-        predicted = newest.predicted if newest is not None else self.prediction.row.costs
-        lines = []
-        for field, (metric, name) in COST_NAMES.items():
-            cost = predicted.get(field) or {}
-            observed = getattr(newest, field, None)
-            error = getattr(newest, f"q_{field.removesuffix('_s').removesuffix('_eps')}", None)
-            inside = None if observed is None or not cost else cost["low"] <= observed <= cost["high"]
-            lines.append(
-                {
-                    "name": name,
-                    "predicted": cost_text(metric, cost.get("mean")),
-                    "range": cost_range(metric, cost.get("low"), cost.get("high")),
-                    "observed": cost_text(metric, observed),
-                    "error": q_text(error),
-                    "inside": inside,
-                }
-            )
-        return lines
+    def _newest(self) -> ObservedExecution | None:
+        return self.executions[0] if self.executions else None
+
+    @cached_property
+    def _predicted(self) -> PredictedCosts | None:
+        """Costs that the newest execution is held against; those of the prediction before there is one."""
+        return PredictedCosts.parse(self._newest.predicted) if self._newest else self.prediction.answer.costs
 
     @property
-    def votes(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[HandOverLine]:
+        """Each cost as it was predicted and as it was observed last."""
+        return [self._line(field, metric, name) for field, (metric, name) in COST_NAMES.items()]
+
+    def _line(self, field: str, metric: str, name: str) -> HandOverLine:
+        cost = self._predicted.interval(field) if self._predicted else None
+        observed = getattr(self._newest, field, None)
+        error = getattr(self._newest, f"q_{field.removesuffix('_s').removesuffix('_eps')}", None)
+        return HandOverLine(
+            name,
+            cost_text(metric, cost.mean if cost else None),
+            cost_text(metric, observed),
+            _range_words(metric, cost),
+            q_text(error),
+            None if observed is None or cost is None else cost.low <= observed <= cost.high,
+        )
+
+    @property
+    def votes(self) -> list[HandOverLine]:
         """Success and back-pressure: predicted and observed."""
-        newest = self.executions[0] if self.executions else None
-        predicted = newest.predicted if newest is not None else self.prediction.row.costs
         words = {True: "yes", False: "no", None: MISSING}
         return [
-            {
-                "name": name,
-                "predicted": words[(predicted.get(field) or {}).get("holds")],
-                "observed": words[getattr(newest, field, None)],
-            }
+            HandOverLine(
+                name,
+                words[getattr(self._predicted, field).holds if self._predicted else None],
+                words[getattr(self._newest, field, None)],
+            )
             for field, name in VOTE_NAMES.items()
         ]
 

@@ -15,6 +15,7 @@ from apps.predictions.models import ModelVersion, ObservedExecution
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from engine.costream.answer import CostFigures, PredictedCosts, PredictedVote
 from tests.engine.costream.anchors import anchor_archive
 
 __all__ = ["make_cluster", "make_model", "make_query", "make_record", "never_run_body"]
@@ -82,7 +83,10 @@ def make_record(model: ModelVersion, *, runs: int = 30, held: int = 30, queries:
     cluster = model.cluster
     assert cluster is not None
     versions = [make_query(cluster, f"scored-{k}").versions.get() for k in range(queries)]
-    predicted = {"end_to_end_latency_s": {"mean": 4.0, "low": 3.0, "high": 5.0}, "success": {"votes": 3, "holds": True}}
+    cost, vote = CostFigures(4.0, 3.0, 5.0), PredictedVote(3, holds=True)
+    costs = PredictedCosts(
+        cost, cost, cost, success=vote, backpressure=PredictedVote(0, holds=False), members=3, level=0.8
+    )
     now = timezone.now()
     ObservedExecution.objects.bulk_create(
         ObservedExecution(
@@ -93,7 +97,7 @@ def make_record(model: ModelVersion, *, runs: int = 30, held: int = 30, queries:
             origin=ExecutionOrigin.REPORTED,
             starts_at=now - timedelta(minutes=5 * (i + 1)),
             ends_at=now - timedelta(minutes=5 * i),
-            predicted=predicted,
+            predicted=costs.to_dict(),
             end_to_end_latency_s=4.0 if i < held else 8.0,
             success=True,
             trace={},

@@ -64,7 +64,7 @@ def nodes_of(decision: AdmissionDecision) -> set[str]:
 def test_option_that_would_overload_a_node_ranks_behind_those_that_would_not() -> None:
     answer = predicted(crowded(), candidate())
     assert answer.options is not None and set(answer.placement.values()) == {"weak"}
-    assert len(answer.options) == answer.candidates["survivors"]
+    assert len(answer.options) == answer.candidates.survivors
     assert answer.options.placements[0] == dict(answer.placement)
     assert "would overload a node" in answer.reason
 

@@ -139,12 +139,12 @@ def test_host_without_capacity_is_full_and_memory_nobody_states_is_an_assumption
 def test_answer_chooses_the_best_candidate_and_compares_it() -> None:
     answer = find_first_placement(question(), anchor_ensemble())
     assert answer.state == "predicted" and answer.placement == {"new/keep": "strong", "new/mean": "strong"}
-    assert answer.fill_s == 4.0 and answer.costs["end_to_end_latency_s"]["mean"] == pytest.approx(4.001)
-    assert answer.costs["throughput_eps"]["mean"] == pytest.approx(5.0)
-    assert answer.candidates["exhaustive"] and answer.candidates["count"] == 3  # weak-weak, weak-strong, strong-strong
-    assert answer.heuristics["strongest"]["gain"] == 1.0
-    point = answer.candidates["points"][answer.candidates["chosen"]]
-    assert point["hosts"] == [0, 0] and point["Le"] == pytest.approx(4.001)
+    assert answer.fill_s == 4.0 and answer.costs.end_to_end_latency_s.mean == pytest.approx(4.001)
+    assert answer.costs.throughput_eps.mean == pytest.approx(5.0)
+    assert answer.candidates.exhaustive and answer.candidates.count == 3  # weak-weak, weak-strong, strong-strong
+    assert answer.heuristics["strongest"].gain == 1.0
+    point = answer.candidates.points[answer.candidates.chosen]
+    assert point.hosts == (0, 0) and point.Le == pytest.approx(4.001)
     trace = read_trace({**(answer.trace or {}), "label": {"T": 5, "Lp": 1, "Le": 1, "R": 0, "RO": 0, "S": 1}})
     assert [op.kind for op in trace.graph.operators] == ["source", "filter", "agg", "sink"]
 
@@ -181,9 +181,9 @@ def test_cluster_that_takes_nothing_says_why() -> None:
 
 def test_no_feasible_candidate_is_an_answer_with_its_reason() -> None:
     answer = find_first_placement(question(), anchor_ensemble(failing=True))
-    assert (answer.state, answer.placement, answer.candidates["chosen"]) == ("infeasible", {}, None)
-    assert answer.candidates["failing"] == 3 and "failure" in answer.reason
-    assert len(answer.candidates["points"]) == 3
+    assert (answer.state, answer.placement, answer.candidates.chosen) == ("infeasible", {}, None)
+    assert answer.candidates.failing == 3 and "failure" in answer.reason
+    assert len(answer.candidates.points) == 3
 
 
 def test_candidates_that_all_fail_outside_the_domain_say_what_is_outside() -> None:
@@ -220,7 +220,7 @@ def test_query_of_too_many_operators_is_incomplete_with_their_number() -> None:
 def test_model_whose_numbers_are_not_finite_has_no_answer(predict: Any) -> None:
     where = {"new/keep": "strong", "new/mean": "strong"}
     answer = predict(question(pins=where), anchor_ensemble(extreme=True))
-    assert (answer.state, answer.costs, answer.candidates) == ("incomplete", {}, {})
+    assert (answer.state, answer.costs, answer.candidates) == ("incomplete", None, None)
     assert [fault.path for fault in answer.faults] == ["model"]
     assert "anchor-1 predicts numbers that are not finite for 1 of 1 placement" in answer.reason
 
@@ -229,7 +229,7 @@ def test_query_of_one_operator_is_placed() -> None:
     base = running()
     read = read_candidate(candidate(operators=candidate()["operators"][:1]), base)
     answer = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble())
-    assert answer.state == "predicted" and answer.candidates["count"] == 2
+    assert answer.state == "predicted" and answer.candidates.count == 2
 
 
 def test_placement_that_runs_is_predicted_as_it_is() -> None:
@@ -253,8 +253,8 @@ def places(document: dict[str, Any], **changes: Any) -> tuple[FirstPlacement, se
     asked = PlacementQuestion(base, read.operators, read.sources, pins=pins_of(read.operators), **changes)
     answer = find_first_placement(asked, anchor_ensemble())
     names = ("strong", "weak")
-    points = answer.candidates.get("points", ())
-    return answer, {tuple(names[host] for host in point["hosts"]) for point in points}
+    points = answer.candidates.points if answer.candidates else ()
+    return answer, {tuple(names[host] for host in point.hosts) for point in points}
 
 
 @pytest.mark.parametrize("count", [1000, 2])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from apps.pages.predictions.candidates import CandidateChart, CandidatePoint
 from apps.pages.predictions.charts import ErrorChart, interval_figure
+from engine.costream.answer import PlacementPoint
 
 
-def point(latency_s: float, throughput_eps: float = 10.0, **facts: Any) -> dict[str, Any]:
-    costs = {"T": throughput_eps, "Lp": latency_s, "Le": latency_s, "low": latency_s / 2, "high": latency_s * 2}
-    return costs | {"success": True, "backpressure": False, "outside": False} | facts
+def point(latency_s: float, *, backpressure: bool = False) -> PlacementPoint:
+    interval = latency_s / 2, latency_s * 2
+    return PlacementPoint(10.0, latency_s, latency_s, *interval, True, backpressure, outside=False, hosts=())
 
 
 def chart(*latencies_s: float, target: str = "Le") -> CandidateChart:
