@@ -5,8 +5,6 @@ class ReportsConfig(AppConfig):
     """Reports: defined once, written by schedule, kept and sent."""
 
     name = "apps.reports"
-    label = "reports"
-    verbose_name = "Reports"
 
     def ready(self) -> None:
         from apps.reports.lifecycle import connect

@@ -1,7 +1,0 @@
-from django.apps import AppConfig
-
-
-class KubernetesConfig(AppConfig):
-    name = "apps.kubernetes"
-    label = "kubernetes"
-    verbose_name = "Kubernetes"
