@@ -18,12 +18,12 @@ from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.measurements.operators import STREAM_NODE
-from apps.pages.live.services import live_query_describe
 from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
 from apps.results.choices import Comparison
 from apps.results.services import alert_rule_create
 from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
+from apps.telemetry.live.drafts import live_query_describe
 from apps.telemetry.live.services import live_start
 from apps.telemetry.live.sources import source_upsert, table_upsert
 from apps.telemetry.models import Agent

@@ -19,7 +19,6 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.live.facts import LiveView
 from apps.pages.live.forms import RuleForm, StartForm, TemplateForm
-from apps.pages.live.services import live_query_describe, made_of, operators_of
 from apps.pages.queries.facts import QueryDetail
 from apps.pages.queries.views import QueryTab
 from apps.pages.sources.forms import COLLECTORS
@@ -27,6 +26,7 @@ from apps.results.models import AlertRule
 from apps.results.notices import rule_secret
 from apps.results.selectors import alert_rules_listed, alerts_listed
 from apps.results.services import alert_acknowledge, alert_rule_create, alert_rule_delete, alert_rule_update
+from apps.telemetry.live.drafts import live_query_describe, made_of, operators_of
 from apps.telemetry.live.services import assignment_set, live_start, live_stop
 from apps.telemetry.models import LiveQuery, TelemetrySource
 from apps.telemetry.selectors import agent_named, agents_listed
