@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ _SIMULATING = ("apps/contracts", "engine/estimation", "engine/simulation", "engi
 _COMPILER, _IS_COMPILED = pytest.StashKey[subprocess.Popen[bytes]](), pytest.StashKey[bool]()
 
 
+@cache
 def needs_kernels(path: Path) -> bool:
     """Whether a test of this file may call a kernel, by its place."""
     if path == _TESTS or not path.is_relative_to(_TESTS):

@@ -20,10 +20,11 @@ PATIENCE_S = 120.0
 
 def wait_until(condition: Callable[[], object], timeout_s: float = PATIENCE_S, what: str = "the condition") -> None:
     """Poll `condition` until it is true; an AssertionError names `what` when it never becomes so."""
-    until = time.monotonic() + timeout_s
+    until, pause_s = time.monotonic() + timeout_s, 0.01
     while not condition():
         assert time.monotonic() < until, f"{what} did not come true within {timeout_s:g} s"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.1)  # a look may cost as much as what is waited for
 
 
 class RedisServer:

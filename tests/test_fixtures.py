@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from tests.environment import VAR_DIR
 from tests.servers import RedisServer
@@ -69,3 +70,7 @@ def test_group_of_a_test_reaches_the_processes(request: pytest.FixtureRequest) -
     if not request.config.getoption("loadgroup", False):
         pytest.skip("one process, or a choice of the caller's")
     assert request.node.nodeid.endswith("@test_fixtures")
+
+
+def test_hypothesis_parses_no_module_for_constants() -> None:
+    assert len(providers._get_local_constants()) == 0

@@ -98,19 +98,24 @@ def _names_lab(config: pytest.Config) -> bool:
 
 def group_of(item: pytest.Item) -> str:
     """The group of a test: its file, unless it shares something dear with the tests of other files."""
-    if not item.path.is_relative_to(_TESTS):
+    group = _group_of_file(item.path)
+    return "console" if group.startswith("e2e/") and "console" in getattr(item, "fixturenames", ()) else group
+
+
+@cache
+def _group_of_file(file: Path) -> str:
+    if not file.is_relative_to(_TESTS):
         return ""
-    path = item.path.relative_to(_TESTS).with_suffix("")
+    path = file.relative_to(_TESTS).with_suffix("")
     if group := _GROUPS.get(str(path)):
         return group
     for folder in _SHARED_FOLDERS:
         if path.is_relative_to(folder):
             return folder
-    if path.parts[0] == "e2e" and "console" in getattr(item, "fixturenames", ()):
-        return "console"
     return str(path)
 
 
+@cache
 def _rank(group: str) -> int:
     """Place of a group in the order of beginning."""
     for place, beginning in enumerate(_LONGEST):

@@ -88,9 +88,9 @@ class DjangoShell:
 class Installation:
     """A var directory, its database, and the processes that serve it."""
 
-    def __init__(self, var_dir: Path) -> None:
+    def __init__(self, var_dir: Path, redis: RedisServer | None = None, **settings: str) -> None:
         self.var_dir = var_dir
-        self.redis = RedisServer(var_dir / "redis")
+        self.redis = redis or RedisServer(var_dir / "redis")
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.env = os.environ | {
@@ -99,6 +99,7 @@ class Installation:
             "DATABASE_URL": "",
             "DJANGO_SETTINGS_MODULE": "console.settings",
             "E2E_PASSWORD": PASSWORD,
+            **settings,
         }
         self.token = ""
         self._shell = DjangoShell(self.env)
@@ -110,9 +111,14 @@ class Installation:
         copy_sqlite_template(self.var_dir / "sluice.sqlite3")
         self.token = self._set_up()
         self._serve()
-        self.run("worker", ["celery", "-A", "console", "worker", "-l", "INFO", "-c", "1", "--without-mingle"])
+        self.start_worker()
         self._wait_served()
         wait_until(lambda: " ready." in self.log("worker"), 300, "the worker")
+
+    def start_worker(self, *options: str, name: str = "worker") -> None:
+        """Start a worker; it is ready some seconds later."""
+        command = ["celery", "-A", "console", "worker", "-c", "1", "--without-gossip", "--without-mingle"]
+        self.run(name, [*command, *(options or ("-l", "INFO"))])
 
     def stop(self) -> None:
         for process in self._processes.values():
@@ -141,16 +147,21 @@ class Installation:
     def log(self, name: str) -> str:
         return (self.var_dir / f"{name}.log").read_text(errors="replace")
 
-    def run(self, name: str, module: list[str]) -> None:
+    def run(self, name: str, module: list[str]) -> subprocess.Popen[bytes]:
         """Start a process under this name; what it says goes to its log."""
         log: IO[bytes]
         with (self.var_dir / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-P", "-m", *module]
             self._processes[name] = spawn(command, env=self.env, cwd=ROOT, output=log, tied=True)
+        return self._processes[name]
 
     def end(self, name: str) -> None:
         """End the process of this name and its children."""
         end_family(self._processes.pop(name))
+
+    def kill(self, name: str) -> None:
+        """End a process and its children at once, as when a machine loses power."""
+        end_family(self._processes.pop(name), ())
 
     def script(self, text: str, *arguments: str) -> str:
         """Run Python text with this installation's settings; what it printed."""

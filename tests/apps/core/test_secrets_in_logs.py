@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import os
 import secrets
 import subprocess
 import sys
@@ -19,10 +18,10 @@ from urllib.parse import urlencode
 import pytest
 
 from engine.redaction import RedactingFormatter, note_secret, redact_text
-from tests.e2e.installation import DjangoShell
+from tests.databases import copy_sqlite_template
+from tests.e2e.installation import ROOT, Installation
 from tests.servers import RedisServer, wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
 _PREPARE = """
 import json
 import sys
@@ -57,33 +56,15 @@ class _Echo(BaseHTTPRequestHandler):
         """Not to the test's output."""
 
 
-class Console:
+class Console(Installation):
     """Web and worker of an installation, and all that they and their commands write."""
-
-    def __init__(self, var_dir: Path, redis: RedisServer) -> None:
-        from launcher.places import free_port
-        from tests.databases import copy_sqlite_template
-
-        self.var_dir, self.port = var_dir, free_port()
-        copy_sqlite_template(var_dir / "sluice.sqlite3")
-        settled = {"SLUICE_VAR_DIR": str(var_dir), "REDIS_URL": redis.url, "DATABASE_URL": ""}
-        debug = {"SLUICE_LOG_LEVEL": "DEBUG", "SLUICE_DEBUG": "1", "SLUICE_WEBHOOK_PRIVATE": "1"}
-        self.env = os.environ | settled | debug | {"DJANGO_SETTINGS_MODULE": "console.settings"}
-        self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         web = ["uvicorn", "console.asgi:application", "--lifespan", "off", "--no-proxy-headers"]
-        self.run("web", *web, "--log-level", "debug", "--port", str(self.port))
-        self.run("worker", "celery", "-A", "console", "worker", "-l", "DEBUG", "-c", "1", "--without-mingle")
+        self.run("web", [*web, "--log-level", "debug", "--port", str(self.port)])
+        self.start_worker("-l", "DEBUG")
         wait_until(lambda: self.status("GET", "/healthz") == 200, what="the console")
-        wait_until(lambda: " ready." in (self.var_dir / "worker.out").read_text(), 300, "the worker")
-
-    def run(self, name: str, *module: str) -> subprocess.Popen[bytes]:
-        with (self.var_dir / f"{name}.out").open("ab") as out:
-            command = [sys.executable, "-P", "-m", *module]
-            process = subprocess.Popen(command, cwd=ROOT, env=self.env, stdout=out, stderr=subprocess.STDOUT)
-        self.processes.append(process)
-        return process
+        wait_until(lambda: " ready." in self.log("worker"), 300, "the worker")
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -110,16 +91,11 @@ class Console:
             if path.is_file():
                 yield path, path.read_bytes()
 
-    def stop(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
 
 @pytest.fixture
 def console(tmp_path: Path, redis_server: RedisServer) -> Iterator[Console]:
-    running = Console(tmp_path, redis_server)
+    copy_sqlite_template(tmp_path / "sluice.sqlite3")
+    running = Console(tmp_path, redis_server, SLUICE_LOG_LEVEL="DEBUG", SLUICE_DEBUG="1", SLUICE_WEBHOOK_PRIVATE="1")
     yield running
     running.stop()
 
@@ -145,8 +121,7 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
     made_up = {name: f"{name}-{secrets.token_urlsafe(18)}" for name in (
         "password", "wrong", "changed", "query", "engine", "hook", "enrolment", "header", "cookie", "nothing", "cli",
     )}  # fmt: skip
-    shell = DjangoShell(console.env)
-    token, enrolment, agent, agent_id = json.loads(shell.run(_PREPARE, made_up["password"]))
+    token, enrolment, agent, agent_id = json.loads(console.script(_PREPARE, made_up["password"]))
     console.start()
     bearer = {"Authorization": f"Bearer {token}"}
     send = console.request
@@ -177,7 +152,7 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
         asked = {"csrfmiddlewaretoken": csrf, "username": "ada", "password": password}
         status, headers, _ = send("POST", "/login/", urlencode(asked), form)
     assert status == 302
-    shell.run(
+    console.script(
         "import sys\nfrom apps.accounts.models import User\nfrom apps.accounts.services import password_change\n"
         "password_change(user=User.objects.get(username='ada'), current=sys.argv[1], password=sys.argv[2])",
         made_up["password"],
@@ -210,7 +185,8 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
 
     # -- commands
     cli = ["agent", "enrol", "--url", f"http://user:{made_up['cli']}@127.0.0.1:{console.port}", "--name", "cli"]
-    assert console.run("cli", *cli, "--token", made_up["cli"], "--state-dir", str(console.var_dir / "cli")).wait(60)
+    command = [*cli, "--token", made_up["cli"], "--state-dir", str(console.var_dir / "cli")]
+    assert console.run("cli", command).wait(60)
     command = [sys.executable, "manage.py", "create_admin", "--username", "first", "--password-to"]
     first = console.var_dir / "first.password"
     done = subprocess.run([*command, str(first)], cwd=ROOT, env=console.env, capture_output=True, check=True)
@@ -218,11 +194,10 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
     assert first.read_bytes() not in done.stdout + done.stderr
     first.unlink()
 
-    shell.close()
     kept = {"hook": "sluice.sqlite3"}  # where a message is sent to has to be known again
     known = {**made_up, "token": token, "enrolment-token": enrolment, "agent": agent}
     files = dict(console.written())
-    assert b"POST /api/v1/webhooks" in files[console.var_dir / "web.out"], "it logs requests at all"
+    assert b"POST /api/v1/webhooks" in files[console.var_dir / "web.log"], "it logs requests at all"
     assert any(b"/webhooks/kubernetes/admission/lab/" in text for text in files.values())
     found = [
         f"{name} in {path.name}: {text[max(0, text.index(secret.encode()) - 200) :][:300]!r}"
