@@ -25,9 +25,8 @@ from apps.connections.uploads import upload_store
 from apps.core.addresses import host_of
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
-from apps.core.rest.api import ApiMixin, Router, StrictModelSerializer, StrictSerializer
+from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
 from apps.core.rest.serializers import field_type, read_body
-from apps.core.viewsets import ServiceViewSet
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job

@@ -15,9 +15,8 @@ from rest_framework.response import Response
 
 from apps.core.body_sizes import DOCUMENT
 from apps.core.bulk import BulkAnswerSerializer, bulk_response
-from apps.core.rest.api import Router
+from apps.core.rest.api import Router, ServiceViewSet
 from apps.core.rest.serializers import read_body
-from apps.core.viewsets import ServiceViewSet
 from apps.fleet import bulk, services
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import (

@@ -17,10 +17,9 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, ServiceViewSet
 from apps.core.rest.parsers import StrictJSONParser, check_shape
 from apps.core.rest.serializers import read_body
-from apps.core.viewsets import ServiceViewSet
 from apps.microbatch import services
 from apps.microbatch.filters import MicroBatchFilter, SparkQueryFilter
 from apps.microbatch.fits import fit_refit

@@ -16,7 +16,7 @@ from apps.core.errors import Conflict, Malformed, fault_count, field_faults, fro
 from apps.core.events import announce
 from apps.core.filters import ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME, MAX_REASON
-from apps.core.viewsets import ServiceViewSet
+from apps.core.rest.api import ServiceViewSet
 from apps.fleet.models import Cluster
 from apps.fleet.serializers import InClusterSerializer
 from apps.planning.choices import ScenarioPlacement

@@ -22,10 +22,9 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
-from apps.core.rest.api import ApiMixin, Router
+from apps.core.rest.api import ApiMixin, Router, ServiceViewSet
 from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.rest.serializers import read_body
-from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer, job_response
 from apps.queries.arrivals.services import (

@@ -17,9 +17,8 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NAME, MAX_TIME_ZONE, MAX_URL
-from apps.core.rest.api import ApiMixin, Router, StrictSerializer
+from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictSerializer
 from apps.core.rest.problems import StoredProblemSerializer
-from apps.core.viewsets import ServiceViewSet
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import JobSerializer, job_response
 from apps.reports import services

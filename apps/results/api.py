@@ -20,9 +20,8 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.limits import MAX_WINDOWS_LISTED
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, ServiceViewSet
 from apps.core.rest.lists import parse_whole_number
-from apps.core.viewsets import ServiceViewSet
 from apps.queries.models import Query
 from apps.results import services
 from apps.results.filters import AlertFilter, AlertRuleFilter, ResultFilter

@@ -11,8 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
-from apps.core.rest.api import Router, StrictSerializer
-from apps.core.viewsets import ServiceViewSet
+from apps.core.rest.api import Router, ServiceViewSet, StrictSerializer
 from apps.saved_views.choices import SavedList
 from apps.saved_views.filters import SavedViewFilter
 from apps.saved_views.models import SavedView

@@ -1,12 +1,15 @@
-"""Base of every REST view: ETags, answers of jobs, the router, and the other conventions to import from one place."""
+"""Bases of every REST view: ETags, idempotent POSTs, rows whose writes are services, and the router."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Model
 from django.utils.http import parse_etags
+from rest_framework import mixins, viewsets
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,23 +17,17 @@ from rest_framework.routers import SimpleRouter
 
 from apps.core.errors import PreconditionFailed
 from apps.core.rest.idempotency import IdempotentMixin, PromisedResponse
-from apps.core.rest.lists import CursorPagination
-from apps.core.rest.parsers import StrictJSONParser
-from apps.core.rest.problems import exception_handler
 from apps.core.rest.serializers import StrictModelSerializer, StrictSerializer
 
 __all__ = [
     "ApiMixin",
-    "CursorPagination",
     "EtagMixin",
-    "IdempotentMixin",
     "PromisedResponse",
     "Router",
-    "StrictJSONParser",
+    "ServiceViewSet",
     "StrictModelSerializer",
     "StrictSerializer",
     "etag_of",
-    "exception_handler",
 ]
 
 
@@ -95,6 +92,56 @@ class EtagMixin:
 
 class ApiMixin(IdempotentMixin, EtagMixin):
     """First base of every viewset: idempotent POSTs, ETags. `class NodeViewSet(ApiMixin, ModelViewSet)`."""
+
+
+class ServiceViewSet(
+    ApiMixin,
+    mixins.CreateModelMixin,
+    mixins.RetrieveModelMixin,
+    mixins.DestroyModelMixin,
+    mixins.ListModelMixin,
+    viewsets.GenericViewSet,
+):
+    """Create, read, change (PATCH) and delete by services; each answers with the resource as a GET shows it.
+
+    A viewset names `service_create`, `service_update` and `service_delete`, the keyword by which the latter two take
+    the row, and the one by which the first takes the person, where it does. PUT is not offered: a field left out of it
+    would have to mean its default.
+    """
+
+    row_keyword: str
+    creator_keyword = ""
+    service_create: Callable[..., Model]
+    service_update: Callable[..., Model]
+    service_delete: Callable[..., None]
+
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        serializer = self.get_serializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        row = self.create_row(**serializer.validated_data)
+        key = getattr(row, self.lookup_field)
+        location = f"{request.path.rstrip('/')}/{key}"
+        return Response(self._shown(row), status=201, headers={"Location": location})
+
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        row = self.get_object()
+        serializer = self.get_serializer(row, data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        type(self).service_update(**{self.row_keyword: row}, **serializer.validated_data)
+        return Response(self._shown(row))
+
+    def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        type(self).service_delete(**{self.row_keyword: self.get_object()})
+        return Response(status=204)
+
+    def create_row(self, **values: Any) -> Model:
+        """Call the service that creates the row."""
+        creator = {self.creator_keyword: self.request.user} if self.creator_keyword else {}
+        return type(self).service_create(**values, **creator)
+
+    def _shown(self, row: Model) -> Any:
+        """Read again: lists and single resources carry counts that a saved row does not."""
+        return self.get_serializer(self.get_queryset().get(pk=row.pk)).data
 
 
 class Router(SimpleRouter):

@@ -18,8 +18,7 @@ from apps.accounts.authentication import TokenAuthentication
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT, HEARTBEAT, SMALL
 from apps.core.limits import MAX_HOST_NAME, MAX_KIND, MAX_SHORT_NOTE, MAX_SLUG, MAX_VERSION_TEXT
-from apps.core.rest.api import ApiMixin, StrictSerializer
-from apps.core.viewsets import ServiceViewSet
+from apps.core.rest.api import ApiMixin, ServiceViewSet, StrictSerializer
 from apps.fleet.models import Node
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.telemetry.agents.directory import AgentAuthentication, AgentOrScope, AgentPermission
