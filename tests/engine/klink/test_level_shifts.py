@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.klink.level_shifts import find_level_shift, stalled_epochs
+from engine.klink.level_shifts import _is_significant, find_level_shift, stalled_epochs
 from engine.klink.watermarks import SweepHistory, SweepPrior
 
 PERIOD_MS = 1000.0
@@ -71,3 +71,10 @@ def test_stall_that_goes_on_is_no_part_of_the_level_yet() -> None:
 
 def test_short_history_has_no_shift() -> None:
     assert find_level_shift([*[1.0] * 10, *[1000.0] * 20]) is None
+
+
+@pytest.mark.parametrize(("delay", "is_significant"), [(13.0, False), (15.0, True)])
+def test_rank_sum_is_significant_from_four_and_a_half_deviations(delay: float, is_significant: bool) -> None:
+    """U = 366 and 367 of 400 pairs: z = (U / 400 - 1/2) sqrt(12 400 / 41) = 4.491 and 4.518."""
+    older = [2.0 * number for number in range(1, 21)]
+    assert _is_significant([*older, *[100.0] * 18, delay, 0.0], 20) is is_significant

@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
-from math import inf, isfinite
+from math import exp, inf, isfinite, log
 
 import numpy as np
 import pytest
@@ -137,6 +137,9 @@ def test_slack_of_an_overdue_watermark_uses_past_delays():
     assert stream_slack_ms(800.0, 100.0, forecast) == pytest.approx(1400)
 
 
+FIVE = [20.0, 30.0, 40.0, 50.0, 60.0]
+
+
 def long_tailed(draw):
     return 100 * draw.paretovariate(2)
 
@@ -163,6 +166,21 @@ def test_interval_of_what_is_overdue_is_exact_where_enough_came_later():
     forecast = forecast_of([float(delay * 147 % 400) for delay in range(400)])
     assert overdue_forecast(219.5, forecast, 0.9) == replace(forecast, least_ms=219.5, mean_ms=309.5, most_ms=382.0)
     assert overdue_forecast(forecast.mean_ms, forecast, 0.9) == forecast
+
+
+@pytest.mark.parametrize(
+    ("delays", "late_ms", "most_ms"),
+    [
+        ([10.0] * 25 + FIVE, 15.0, 15 * exp(log(20 * 30 * 40 * 50 * 60 / 15**5) * (0.05 ** (-1 / 5) - 1))),
+        ([10.0] * 25 + FIVE, 45.0, 45 * exp(log(2 * 3 * 4 * 5 * 6) * (0.05 ** (-1 / 10) - 1))),
+        ([0.0] * 25 + FIVE, 45.0, 45 + 200 * (0.05 ** (-1 / 10) - 1)),
+        ([10.0] * 29 + [9000.0], 45.0, 9000.0),
+    ],
+    ids=["five came later", "fewer, so the ten latest", "from nothing: no power law", "not before the latest"],
+)
+def test_interval_of_what_is_later_than_most_follows_the_tail(delays, late_ms, most_ms):
+    forecast = SweepForecast(1010.0, 5.0, 1000.0, 1020.0, 30, deadline_ms=1000.0, delays=tuple(delays))
+    assert overdue_forecast(1000.0 + late_ms, forecast, 0.95).most_ms == pytest.approx(1000.0 + most_ms)
 
 
 @pytest.mark.parametrize("z", [0.01, 1.0, 4.9, 5.1, 20.0])
