@@ -2,7 +2,7 @@
 
 Tests of the laboratory (`tests/lab`) run with `--lab`, or where they are named; no other run has them.
 The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those
-computed for more than 60 ms when `RECORD_SLOW_TESTS=1 ./sluice test --quick -n 1` last wrote the list.
+computed for more than 40 ms when `RECORD_SLOW_TESTS=1 ./sluice test --quick -n 1` last wrote the list.
 The folder of a test says what it needs; a test elsewhere that starts a process says so with the mark `process`, and
 fails without it. Tests of one group run in one process of the run: the tests of a file share its fixtures, all of
 Spark's tests one session, and the tests of a console one console.
@@ -28,7 +28,7 @@ _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "laun
 MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
 _NOT_QUICK = (*MARKS_WITH_PROCESSES, "slow")
-_SLOW_S, _LONG_S = 0.06, 0.5  # computed, and with all waiting
+_SLOW_S, _LONG_S = 0.04, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
 _LAB = _TESTS / "lab"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
