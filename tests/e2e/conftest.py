@@ -13,12 +13,21 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from tests.e2e.installation import PASSWORD, Api, Installation
+from tests.e2e.installation import Api, Installation
 from tests.servers import PATIENCE_S
 
 _WAIT_MS = PATIENCE_S * 1000
 expect.set_options(timeout=_WAIT_MS)
 
+_SIGN_IN = """
+import django
+django.setup()
+from django.test import Client
+from apps.accounts.models import User
+client = Client()
+client.force_login(User.objects.get(username="admin"))
+print(client.cookies["sessionid"].value)
+"""
 _BUILD_WORLD = """
 import django, json, time
 django.setup()
@@ -64,10 +73,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="session")
+def signed_in(console: Installation) -> dict[str, Any]:
+    """Options of a browser's context in which the administrator has signed in."""
+    cookie = {"name": "sessionid", "value": console.script(_SIGN_IN).split()[-1], "domain": "127.0.0.1", "path": "/"}
+    return {"base_url": console.url, "storage_state": {"cookies": [cookie], "origins": []}}
+
+
 @pytest.fixture
-def page(browser: Browser, console: Installation) -> Iterator[Page]:
+def page(browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
     """Signed in as the administrator. The test fails if the browser's console had anything to complain about."""
-    context = browser.new_context(base_url=console.url, viewport={"width": 1280, "height": 900})
+    context = browser.new_context(**signed_in, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(_WAIT_MS)
     page = context.new_page()
     complaints: list[str] = []
@@ -80,10 +96,6 @@ def page(browser: Browser, console: Installation) -> Iterator[Page]:
 
     page.on("console", heard)
     page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-    page.goto("/login/")
-    page.get_by_label("Name").fill("admin")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
     yield page
     context.close()
     assert complaints == []

@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.apps.contracts.pages import PAGES, page_address
-from tests.e2e.installation import PASSWORD, Installation
 from tests.servers import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -35,15 +34,10 @@ _PARTS = {
 
 
 @pytest.fixture(scope="module")
-def wide_page(browser: Browser, console: Installation) -> Iterator[Page]:
-    """Signed in as the administrator."""
-    context = browser.new_context(base_url=console.url)
-    page = context.new_page()
-    page.goto("/login/")
-    page.get_by_label("Name").fill("admin")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    yield page
+def wide_page(browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
+    """The administrator's, for all of them."""
+    context = browser.new_context(**signed_in)
+    yield context.new_page()
     context.close()
 
 

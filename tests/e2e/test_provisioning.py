@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.installation import PASSWORD, Api, Installation
+from tests.e2e.installation import Api
 from tests.servers import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
@@ -35,18 +35,13 @@ def cluster(api: Api) -> str:
 
 
 @pytest.fixture
-def page(browser: Any, console: Installation, cluster: str) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+def page(browser: Any, signed_in: dict[str, Any], cluster: str) -> Iterator[Any]:
+    context = browser.new_context(**signed_in, viewport={"width": 1280, "height": 900})
     tab = context.new_page()
     tab.set_default_timeout(PATIENCE_S * 1000)
     problems: list[str] = []
     tab.on("pageerror", lambda error: problems.append(str(error)))
-    tab.goto(f"{console.url}/login/")
-    tab.fill("[name=username]", "admin")
-    tab.fill("[name=password]", PASSWORD)
-    tab.press("[name=password]", "Enter")
-    tab.wait_for_load_state("networkidle")
-    tab.goto(f"{console.url}/c/{cluster}/provisioning/")
+    tab.goto(f"/c/{cluster}/provisioning/")
     tab.wait_for_selector("svg.wide a.hit", state="attached")
     yield tab
     context.close()
