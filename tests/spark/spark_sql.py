@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.dataflow.operators import (
-    AggregateSpec,
-    AggregateState,
     BucketsSpec,
     FilterSpec,
     JoinSpec,
@@ -21,11 +19,10 @@ from engine.dataflow.operators import (
     WindowSpec,
 )
 from engine.dataflow.pipeline import Pipeline, PipelineOperator
-from engine.dataflow.sketch import MULTIPLIER, OFFSET
 from engine.dataflow.types import AGENT, WINDOW_START, Columns, Type
 from tests.spark.spark_sql_expressions import column, converted, expression, finite, text
 
-__all__ = ["partial", "select", "side"]
+__all__ = ["select", "side"]
 
 #: What the JSON of a column's type is called by Spark, and read as.
 _HELD = {
@@ -47,7 +44,7 @@ def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] 
     Parameters
     ----------
     pipeline
-        Its operator `index` is no aggregate (`partial` is for those).
+        Its operator `index` is no aggregate: what merges partials is pyarrow alone.
     tables
         The view of each static table of the pipeline; a table that is missing is a view of its own name.
     other
@@ -73,20 +70,6 @@ def select(pipeline: Pipeline, index: int, view: str, tables: Mapping[str, str] 
             number = _bucket(f"CAST({column(name)} AS DOUBLE)", bounds, 0)
             return f"SELECT {_columns(operator, {into: number})} FROM {view}"
     raise ValueError(f"operator {operator.id!r} is an {operator.kind}; allowed: one that keeps no state")
-
-
-def partial(pipeline: Pipeline, view: str) -> str:
-    """Partial aggregates of the records of `view`, with the columns of `arrow.kernels.partial_schema`."""
-    assert pipeline.aggregate is not None, "the pipeline has no aggregate"
-    spec = pipeline.operators[pipeline.aggregate].spec
-    assert isinstance(spec, AggregateSpec)
-    view = _read(pipeline.operators[pipeline.aggregate], view)
-    keys = [column(name) for name in spec.keys]
-    sketched = [state for state in spec.states if state.kind == "sketch"]
-    if not sketched:
-        listed = ", ".join([*keys, *(f"{_state(state)} AS {column(state.name)}" for state in spec.states)])
-        return f"SELECT {listed} FROM {view} GROUP BY {', '.join(keys)}"
-    return _with_sketches(spec, keys, sketched, view)
 
 
 def side(pipeline: Pipeline, view: str) -> str:
@@ -198,52 +181,3 @@ def _from_json(spec: ParseSpec) -> tuple[dict[str, str], str]:
             given = finite(given)
         made[name] = converted(Type.STRING, kind, given) if kind == Type.TIMESTAMP else given
     return made, f"(schema_of_variant({line}) LIKE 'OBJECT<%')"
-
-
-def _state(state: AggregateState) -> str:
-    if state.argument is None:
-        return "count(*)"
-    return f"{state.kind}({expression(state.argument)})"
-
-
-def _with_sketches(spec: AggregateSpec, keys: Sequence[str], sketched: Sequence[AggregateState], view: str) -> str:
-    """Counts by bucket, then lists of them: a grouping set for each sketch, the first with the other states too."""
-    bare = [state for state in spec.states if state.kind != "sketch"]
-    numbers = range(len(sketched))
-    buckets = ", ".join(f"{_sketch_bucket(f'_argument_{i}')} AS _bucket_{i}" for i in numbers)
-    sets = ", ".join(f"({', '.join([*keys, f'_bucket_{i}'])})" for i in numbers)
-    inner = [
-        *keys,
-        *(f"_bucket_{i}" for i in numbers),
-        *(f"grouping(_bucket_{i}) AS _other_{i}" for i in numbers),
-        "count(*) AS _count",
-        *(f"{_state(state)} AS {column(state.name)}" for state in bare),
-    ]
-    arguments = ", ".join(f"{_as_float(state)} AS _argument_{i}" for i, state in zip(numbers, sketched, strict=True))
-    records = f"SELECT *, {buckets} FROM (SELECT *, {arguments} FROM {view})"
-    counted = f"SELECT {', '.join(inner)} FROM ({records}) GROUP BY GROUPING SETS ({sets})"
-    outer = [*keys]
-    number = dict(zip((state.name for state in sketched), numbers, strict=True))
-    for state in spec.states:
-        if state.kind == "sketch":
-            made = _listed(number[state.name])
-        else:
-            merge = state.kind if state.kind in ("min", "max") else "sum"
-            made = f"{merge}({column(state.name)}) FILTER (WHERE _other_0 = 0)"
-        outer.append(f"{made} AS {column(state.name)}")
-    return f"SELECT {', '.join(outer)} FROM ({counted}) GROUP BY {', '.join(keys)}"
-
-
-def _as_float(state: AggregateState) -> str:
-    assert state.argument is not None
-    return f"CAST({expression(state.argument)} AS DOUBLE)"
-
-
-def _sketch_bucket(value: str) -> str:
-    key = f"(ceil(ln(abs({value})) * {MULTIPLIER!r}D) + {OFFSET}L)"
-    return f"CAST(CASE WHEN {value} = 0 THEN 0L WHEN {value} > 0 THEN {key} WHEN {value} < 0 THEN - {key} END AS INT)"
-
-
-def _listed(number: int) -> str:
-    pair = f"named_struct('bucket', _bucket_{number}, 'count', _count)"
-    return f"array_sort(collect_list({pair}) FILTER (WHERE _other_{number} = 0 AND _bucket_{number} IS NOT NULL))"
