@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from engine import redaction
 from launcher.engines.flink_package import find_flink
 from tests.databases import (
     copy_sqlite_template,
@@ -67,7 +67,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(autouse=True)
 def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Secrets that other tests of this process signed in with would be taken out of this one's texts, too."""
-    monkeypatch.setattr(redaction, "_noted", OrderedDict())
+    if redaction := sys.modules.get("engine.redaction"):
+        monkeypatch.setattr(redaction, "_noted", OrderedDict())
 
 
 # -- Django
