@@ -41,7 +41,7 @@ class JobOutcome:
     """Outcome of a job. `store(job)` runs in the transaction that ends it, once; it may return a fuller Outcome
     (with the addresses of the rows it wrote)."""
 
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: Mapping[str, object] = field(default_factory=dict)
     url: str = ""
     api_url: str = ""
     store: Callable[[Job], JobOutcome | None] | None = None

@@ -76,7 +76,7 @@ class JobSuperseded(Exception):
 def job_submit(
     kind: str,
     title: str,
-    params: Mapping[str, Any],
+    params: Mapping[str, object],
     cluster: Any = None,
     user: User | None = None,
     dedupe_key: str | None = None,
@@ -171,7 +171,7 @@ def job_heartbeat(job: Job) -> None:
 @transaction.atomic
 def job_succeed(
     job: Job,
-    result: Mapping[str, Any] | None = None,
+    result: Mapping[str, object] | None = None,
     url: str = "",
     api_url: str = "",
     store: Callable[[Job], Any] | None = None,
@@ -203,7 +203,7 @@ def job_succeed(
 
 
 @transaction.atomic
-def job_fail(job: Job, error: SluiceError | Mapping[str, Any]) -> Job:
+def job_fail(job: Job, error: SluiceError | Mapping[str, object]) -> Job:
     """Store why this attempt failed. An attempt that is no longer the current one changes nothing."""
     current = Job.objects.select_for_update().get(pk=job.pk)
     if current.state == JobState.RUNNING and current.attempt == job.attempt:

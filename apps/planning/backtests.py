@@ -55,7 +55,7 @@ class BacktestKind(RunKind[BacktestRun]):
         user: User | None,
         since: datetime | None = None,
         until: datetime | None = None,
-        policy: Mapping[str, Any] | None = None,
+        policy: Mapping[str, object] | None = None,
         ask: str = RequestTiming.RECORDED,
     ) -> BacktestRun:
         """Write a backtest, not sent to a worker yet.

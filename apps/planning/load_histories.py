@@ -107,7 +107,7 @@ def history_create_from_generator(
     *,
     cluster: Cluster,
     source_id: str,
-    spec: Mapping[str, Any],
+    spec: Mapping[str, object],
     bucket_s: int = 3600,
     ends_at: datetime | None = None,
     description: str = "",
@@ -202,7 +202,7 @@ def _history_store(
     bucket_s: int,
     origin: str,
     evidence: str,
-    spec: Mapping[str, Any],
+    spec: Mapping[str, object],
     description: str,
 ) -> LoadHistory:
     is_known = np.isfinite(values)

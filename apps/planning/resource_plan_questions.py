@@ -114,12 +114,11 @@ def question_of(row: ResourcePlan) -> PlanQuestion:
 
 def base_inputs(engine: str) -> dict[str, PlanInput]:
     """Every input that has a default, by its path in the question."""
-    values: dict[str, Any]
     if engine == PlanEngine.MICROBATCH:
-        values = dict(MicroBatchQuestion(rate=1.0, constraint_s=1.0, max_executors=_DEFAULT_SIZE).to_dict())
+        values = MicroBatchQuestion(rate=1.0, constraint_s=1.0, max_executors=_DEFAULT_SIZE).to_dict()
         groups = {"profile": MicroBatchProfile(f0_s=_DEFAULT_F0_S, c_in_s=0.0).to_dict()}
     else:
-        values = dict(StageQuestion(rate=1.0, constraint_s=1.0, max_nodes=_DEFAULT_SIZE).to_dict())
+        values = StageQuestion(rate=1.0, constraint_s=1.0, max_nodes=_DEFAULT_SIZE).to_dict()
         groups = {
             "profile": {**StageProfile().to_dict(), **_OVERHEADS},
             "hardware": {**NodeHardware().to_dict(), "t_seek": _SEEK_S},
@@ -153,16 +152,17 @@ def read_question(engine: str, given: Mapping[str, object], base: Mapping[str, P
         With every fault, each with its path in the question.
     """
     kind = PlanEngine(engine)
-    values: dict[str, Any] = {path: entry.value for path, entry in base.items()}
+    values: dict[str, object] = {path: entry.value for path, entry in base.items()}
     origins = {path: str(entry.origin) for path, entry in base.items()}
     for path, value in _flat(given, _GROUPS[kind]).items():
         if path not in base or not _is_same(value, base[path].value):
             values[path], origins[path] = value, str(InputOrigin.ASSUMED)
-    document: dict[str, Any] = {group: {} for group in _GROUPS[kind]}
+    groups: dict[str, dict[str, object]] = {group: {} for group in _GROUPS[kind]}
+    document: dict[str, object] = {**groups}
     for path, value in values.items():
         group, _, name = path.partition(".")
-        if name and group in document:
-            document[group][name] = value
+        if name and group in groups:
+            groups[group][name] = value
         else:
             document[path] = value
     try:
@@ -173,16 +173,18 @@ def read_question(engine: str, given: Mapping[str, object], base: Mapping[str, P
     return ResourceQuestion(asked, _filled_in(document, asked), dict(sorted(origins.items())))
 
 
-def _flat(document: Mapping[str, object], groups: Iterable[str]) -> dict[str, Any]:
+def _flat(document: Mapping[str, object], groups: Iterable[str]) -> dict[str, object]:
     """Values by their paths, those of the groups one by one."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in document.items():
-        is_group = name in groups and isinstance(value, Mapping)
-        flat |= {f"{name}.{key}": item for key, item in value.items()} if is_group else {name: value}
+        if name in groups and isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": item for key, item in value.items()}
+        else:
+            flat[name] = value
     return flat
 
 
-def _filled_in(document: Mapping[str, Any], asked: Record) -> dict[str, object]:
+def _filled_in(document: Mapping[str, object], asked: Record) -> dict[str, object]:
     """A document with its values as they were read."""
     read = {name: getattr(asked, name) for name in document}
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 from apps.core.errors import Missing
 from apps.fleet.choices import ABSENT, InputOrigin
@@ -84,12 +84,21 @@ def node_kind(cluster: Cluster, pool: str = "") -> NodeKind | None:
     )
 
 
+class PlanBasis(TypedDict, total=False):
+    """Version, nodes and fit that the inputs of a plan were taken from, as far as there are any."""
+
+    version: int
+    pool: str
+    capacity_cps: float
+    fit: dict[str, object]
+
+
 @dataclass(frozen=True)
 class SourceInputs:
     """Inputs that a source gave at one moment, and the version, nodes and fit that they were taken from."""
 
     inputs: dict[str, PlanInput]
-    basis: dict[str, Any]
+    basis: PlanBasis
 
 
 @dataclass(frozen=True)
@@ -146,13 +155,13 @@ class PlanSource:
             inputs |= _spark_inputs(self.spark_query, self.fit)
         return inputs
 
-    def basis(self) -> dict[str, Any]:
+    def basis(self) -> PlanBasis:
         """Version, nodes and fit that the inputs were taken from, to be told with the answer."""
         if self.shown is not None:
             return self.shown.basis
         if self.former is not None:
-            return dict(self.former.basis)
-        basis: dict[str, Any] = {}
+            return PlanBasis(**self.former.basis)
+        basis: PlanBasis = {}
         if self.query is not None:
             basis["version"] = version_current(self.query).number
         if self.query is not None and self.kind is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -177,7 +177,7 @@ def read_options(find: str, document: Any) -> Any:
     return options
 
 
-def given_options(find: str, document: Mapping[str, Any]) -> dict[str, object]:
+def given_options(find: str, document: Any) -> dict[str, object]:
     """The options that are given, as they were read: defaults stay open for those who read the answer."""
     read = read_options(find, document).to_dict()
     given = {name: read[name] for name, value in document.items() if value is not None}

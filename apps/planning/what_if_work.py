@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from apps.planning.benches import MACE_EVERY, is_quick
@@ -153,18 +153,18 @@ _ANSWERS: dict[Find, Callable[[WhatIf, Snapshot, Progress], Any]] = {
 }
 
 
-def find_answer(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+def find_answer(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, object]:
     """The answer as it is stored: without the placement of a fleet, which nobody reads and a placement search betters,
     and of the loss of nodes what a matrix shows.
     """
-    answer: dict[str, Any] = _ANSWERS[Find(row.find)](row, snapshot, progress).to_dict()
+    answer = _ANSWERS[Find(row.find)](row, snapshot, progress).to_dict()
     answer.pop("placement", None)
     if row.find == Find.SURVIVAL:
         answer |= {"now": _brief_outcome(answer["now"]), "losses": [_brief_outcome(loss) for loss in answer["losses"]]}
     return answer
 
 
-def _brief_outcome(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
+def _brief_outcome(outcome: Any) -> Any:
     """An outcome with what a matrix shows of its queries."""
     kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
     queries = outcome.get("queries", {})

@@ -119,7 +119,7 @@ class WhatIfKind(RunKind[WhatIf]):
         user: User | None,
         scenarios: Sequence[object] = (),
         find: str = Find.COMPARE,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         from_bench: bool = False,
     ) -> WhatIf:
         """Create a what-if without a job; the same question on the same snapshot gives the one that is there.
