@@ -1,7 +1,7 @@
 """Kinds of runs, and the life that all have: requested, answered by their job, failed or cancelled with it, deleted.
 
 A kind derives from `RunKind` in a module of its own and is registered there; `RunViewSet` (`apps.jobs.viewsets`)
-shows it to clients of the REST API, and `workers.runs` has its task.
+shows it to clients of the REST API, and `workers.jobs` has its task.
 """
 
 from __future__ import annotations

@@ -7,44 +7,21 @@ from typing import Any
 from apps.accounts.choices import Role
 from apps.accounts.models import User
 from apps.accounts.services import user_create
-from apps.admission.previews import preview_admission
-from apps.connections.work import check_connection, import_connection, refresh_connection
-from apps.estimates.work import estimate_cluster, estimate_document, simulate_cluster
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
-from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
-from apps.jobs.runs import RUN_KINDS
-from apps.planning.history_work import run_history
-from apps.planning.placement_moves import apply_moves
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.definitions import query_create
-from apps.queries.imports import run_import
 from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
-from apps.reports.work import write_report
-from apps.rollouts.schedule.replays import replay_work
+from workers.jobs import JOB_WORK
 
 __all__ = ["CAPACITY_CPS", "body", "make_query", "run_jobs", "small_cluster", "start_query", "user"]
 
 CAPACITY_CPS = 1000.0
 RATE_EPS = 100.0
 PASSWORD = "correct-horse-battery"
-
-_WORK = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
-    JobKind.ESTIMATE: estimate_cluster,
-    JobKind.ESTIMATE_DOCUMENT: estimate_document,
-    JobKind.ADMISSION_PREVIEW: preview_admission,
-    JobKind.MOVES: apply_moves,
-    JobKind.REPLAY: replay_work,
-    JobKind.IMPORT: run_import,
-    JobKind.CONNECTION_CHECK: check_connection,
-    JobKind.CONNECTION_IMPORT: import_connection,
-    JobKind.CONNECTION_REFRESH: refresh_connection,
-    JobKind.REPORT: write_report,
-    JobKind.SIMULATION: simulate_cluster,
-    JobKind.HISTORY: run_history,
-}
 
 
 def small_cluster(slug: str = "little", nodes: tuple[str, ...] = ("a", "b"), **fields: Any) -> Cluster:
@@ -89,7 +66,7 @@ def run_jobs() -> list[Job]:
     """Do what waits in the queue, here and now, until nothing does."""
     done = []
     while job := Job.objects.filter(state=JobState.QUEUED).order_by("created_at").first():
-        run_job(job.pk, _WORK[JobKind(job.kind)])
+        run_job(job.pk, JOB_WORK[job.kind])
         job.refresh_from_db()
         done.append(job)
     return done

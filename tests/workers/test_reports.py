@@ -9,13 +9,16 @@ import pytest
 from django.utils import timezone
 
 from apps.jobs.models import Job, JobState
+from apps.jobs.runner import run_job
 from apps.jobs.selectors import jobs_lost
 from apps.reports.choices import ReportState
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery, Report
+from apps.reports.schedules import reports_run_due
 from apps.reports.services import definition_create
+from apps.reports.work import write_report
 from tests.apps.small_cluster import small_cluster, start_query
-from workers.reports import run_due_reports, run_report, send_deliveries
+from workers.schedule import send_deliveries
 
 pytestmark = pytest.mark.django_db
 
@@ -42,14 +45,14 @@ def test_a_report_of_a_killed_worker_is_written_again(monkeypatch: Any) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("apps.reports.work.report_store", killed)
         with pytest.raises(Killed):
-            run_report(job)
+            run_job(job, write_report)
     assert Report.objects.get().state == ReportState.WRITING
     assert not Delivery.objects.exists()
     silent = timezone.now() - timedelta(minutes=5)
     Job.objects.filter(pk=job).update(heartbeat_at=silent, sent_at=silent)
     assert [str(lost.pk) for lost in jobs_lost()] == [job]
-    run_report(job)
-    run_report(job)  # delivered twice by the broker
+    run_job(job, write_report)
+    run_job(job, write_report)  # delivered twice by the broker
     assert Job.objects.get(pk=job).state == JobState.SUCCEEDED
     assert Job.objects.get(pk=job).attempt == 2
     assert Report.objects.get().state == ReportState.READY
@@ -57,4 +60,4 @@ def test_a_report_of_a_killed_worker_is_written_again(monkeypatch: Any) -> None:
 
 
 def test_scheduled_report_tasks_do_nothing_without_due_reports() -> None:
-    assert (run_due_reports(), send_deliveries()) == (0, 0)
+    assert (reports_run_due(), send_deliveries()) == (0, 0)

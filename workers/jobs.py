@@ -1,0 +1,47 @@
+"""The task of every kind of job: it loads, asks the engine, and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from celery import shared_task
+
+from apps.admission.previews import preview_admission
+from apps.connections.work import check_connection, import_connection, refresh_connection
+from apps.estimates.work import estimate_cluster, estimate_document, simulate_cluster
+from apps.jobs.models import JobKind
+from apps.jobs.runner import JobOutcome, JobReporter, run_job
+from apps.jobs.runs import RUN_KINDS
+from apps.planning.history_work import run_history
+from apps.planning.placement_moves import apply_moves
+from apps.queries.imports import run_import
+from apps.reports.work import write_report
+from apps.rollouts.schedule.replays import replay_work
+
+__all__ = ["JOB_WORK"]
+
+#: What is done for a job, by its kind; kinds of runs say it themselves.
+JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
+    JobKind.ADMISSION_PREVIEW: preview_admission,
+    JobKind.CONNECTION_CHECK: check_connection,
+    JobKind.CONNECTION_IMPORT: import_connection,
+    JobKind.CONNECTION_REFRESH: refresh_connection,
+    JobKind.ESTIMATE: estimate_cluster,
+    JobKind.ESTIMATE_DOCUMENT: estimate_document,
+    JobKind.HISTORY: run_history,
+    JobKind.IMPORT: run_import,
+    JobKind.MOVES: apply_moves,
+    JobKind.REPLAY: replay_work,
+    JobKind.REPORT: write_report,
+    JobKind.SIMULATION: simulate_cluster,
+}
+
+
+def _make_task(kind: str, work: Callable[[JobReporter], JobOutcome]) -> None:
+    @shared_task(name=str(kind))
+    def do_job(job_id: str) -> None:
+        run_job(job_id, work)
+
+
+for _kind, _work in JOB_WORK.items():
+    _make_task(_kind, _work)
