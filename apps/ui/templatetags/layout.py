@@ -169,6 +169,25 @@ def copyable(anchor: str, text: Any, label: str = "") -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
+def key_stroke(context: template.Context, path: str, colour: str, words: Any, **attributes: str) -> SafeString:
+    """An entry of the key below a picture: a stroke in one of the colours of `tokens.css`, and what it means."""
+    return format_html(
+        '<span><svg viewBox="0 0 22 10" aria-hidden="true"><path d="{}" stroke="var(--{})"{} /></svg> {}</span>',
+        path,
+        colour,
+        _attributes(context, attributes),
+        _shown(context, words),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def named(context: template.Context, name: Any, url: str) -> SafeString:
+    """A name, as a link where there is something to lead to."""
+    text = _shown(context, name)
+    return format_html('<a class="name" href="{}">{}</a>', url, text) if url else text
+
+
+@register.simple_tag(takes_context=True)
 def fact(context: template.Context, name: Any, value: Any) -> SafeString:
     """One line of a `<dl>`."""
     return format_html("<dt>{}</dt>\n<dd>{}</dd>", _shown(context, name), _shown(context, value))
