@@ -98,3 +98,19 @@ def test_live_part_fetches_the_present_address_again() -> None:
     assert 'hx-get="/jobs/?state=failed"' in html
     assert 'hx-select="#jobs" hx-swap="outerHTML"' in html
     assert "changed:jobs from:body" in html
+
+
+def test_name_is_a_link_where_it_leads_somewhere() -> None:
+    assert render("{% named name url %}", name="<n1>", url="/n1/") == '<a class="name" href="/n1/">&lt;n1&gt;</a>'
+    assert render("{% named name url %}", name="n1", url="") == "n1"
+
+
+def test_link_leads_to_a_page_of_the_cluster() -> None:
+    html = render('{% link "Change" "pages:node-edit" "n1" css="btn quiet" %}', cluster=CLUSTER)
+    assert html == '<a class="btn quiet" href="/c/eu-1/fleet/nodes/n1/edit/">Change</a>'
+
+
+def test_key_of_a_picture_draws_its_stroke() -> None:
+    html = render('{% key_stroke "M1 5h20" "c-alt" "Bytes" stroke_width="2" %}')
+    assert '<path d="M1 5h20" stroke="var(--c-alt)" stroke-width="2" />' in html
+    assert html.endswith("</svg> Bytes</span>")
