@@ -150,7 +150,7 @@ class PlacementKind(RunKind[PlacementRun]):
 PLACEMENT = register(PlacementKind())
 
 
-def placement_request_again(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job]:
+def placement_request_again(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job | None]:
     """Repeat a search on the present cluster."""
     asked = {name: getattr(run, name) for name in ("algorithm", "objective", "budget_s", "seed", "constraints")}
     return PLACEMENT.request(cluster=run.cluster, user=user, parent=run, **asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -369,7 +369,11 @@ class ResourcePlanViewSet(RunDeletion, RunViewSet):
     at_once = 201
 
     def named(self, asked: Any) -> Any:
-        find = {"query": query_by_name, "spark_query": spark_query_by_number, "plan": _plan_by_id}
+        find: dict[str, Callable[[Cluster, Any], Any]] = {
+            "query": query_by_name,
+            "spark_query": spark_query_by_number,
+            "plan": _plan_by_id,
+        }
         cluster = asked["cluster"]
         return {name: find[name](cluster, value) if name in find else value for name, value in asked.items()}
 
