@@ -23,7 +23,7 @@ MAX_SEED = 2**53  # browsers read whole numbers exactly up to here
 
 
 def check_parameters(
-    *, cluster: Cluster, algorithm: str, objective: str, budget_s: float, seed: int, constraints: Mapping[str, Any]
+    *, cluster: Cluster, algorithm: str, objective: str, budget_s: float, seed: int, constraints: Mapping[str, object]
 ) -> dict[str, Any]:
     """The fields of a run.
 
@@ -75,7 +75,7 @@ def _check_choice(name: str, value: str, allowed: Iterable[str], faults: list[Fa
         faults.append(Fault(name, f"{name} is {value!r}; allowed: {', '.join(allowed)}"))
 
 
-def _read_constraints(cluster: Cluster, document: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+def _read_constraints(cluster: Cluster, document: Mapping[str, object], faults: list[Fault]) -> dict[str, Any]:
     """Constraints of a document without empty ones, checked by the rules of deployment documents."""
     own_faults: list[Fault] = []
     read = CONSTRAINTS.read(document, "", "constraints", own_faults)

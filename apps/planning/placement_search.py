@@ -76,7 +76,7 @@ class PlacementKind(RunKind[PlacementRun]):
         objective: str | None = None,
         budget_s: float = 5.0,
         seed: int = 0,
-        constraints: Mapping[str, Any] | None = None,
+        constraints: Mapping[str, object] | None = None,
         parent: PlacementRun | None = None,
     ) -> PlacementRun:
         """Write a search without a job.
@@ -177,7 +177,7 @@ def placement_started(*, run: PlacementRun, snapshot: Snapshot) -> None:
     PLACEMENT.announce(run)
 
 
-def placement_live(*, run: PlacementRun, best: Mapping[str, Any]) -> bool:
+def placement_live(*, run: PlacementRun, best: Mapping[str, object]) -> bool:
     """Store the best so far for the page; returns whether the search is to stop and keep it."""
     PlacementRun.objects.filter(pk=run.pk).update(live=dict(best))
     announce(live_topic(run))
