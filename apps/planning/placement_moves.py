@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Max, Min
@@ -228,7 +227,7 @@ def _next_batch(run: PlacementRun) -> list[PlacementMove]:
 
 def _apply_moves(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
     is_back = run.state == RunState.UNDOING
-    by_query: dict[str, dict[str, Any]] = {}
+    by_query: dict[str, dict[str, object]] = {}
     for move in moves:
         by_query.setdefault(move.query, {})[move.operator] = move.before if is_back else move.after
     queries = {query.name: query for query in Query.objects.filter(cluster=run.cluster, name__in=by_query)}

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from apps.planning.models import PlanComparison
 from apps.queries.arrivals.series import arrival_rows, load_arrays
@@ -26,7 +26,7 @@ from engine.document.elements import Operator as EngineOperator
 from engine.document.elements import Replica
 from engine.document.translation import source_rates, with_nominal_costs
 
-__all__ = ["PlanQuestion", "load_question", "version_digest", "version_key", "version_samples"]
+__all__ = ["InputSamples", "PlanQuestion", "load_question", "version_digest", "version_key", "version_samples"]
 
 
 def version_digest(version: QueryVersion) -> str:
@@ -40,7 +40,15 @@ def version_key(version: QueryVersion) -> str:
     return f"v{version.number}"
 
 
-def version_samples(version: QueryVersion) -> list[dict[str, Any]]:
+class InputSamples(TypedDict):
+    """The batches of one input of an operator."""
+
+    operator: str
+    input: str
+    batches: list[dict[str, float]]
+
+
+def version_samples(version: QueryVersion) -> list[InputSamples]:
     """The batches of every input of a version with fetched operators; a stream that is read twice is numbered."""
     return [
         {"operator": row.name, "input": name, "batches": entry.batches}

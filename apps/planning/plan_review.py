@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
@@ -15,7 +14,7 @@ from django.utils import timezone
 from apps.core.errors import SluiceError
 from apps.planning.choices import ComparisonReason, RunState
 from apps.planning.models import PlanComparison
-from apps.planning.plan_question import version_digest, version_samples
+from apps.planning.plan_question import InputSamples, version_digest, version_samples
 from apps.planning.plans import PLANS, comparisons_latest
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
@@ -27,18 +26,17 @@ from engine.plans.samples import drift
 
 __all__ = ["plans_review", "queries_with_alternatives", "samples_drift"]
 
-Samples = Sequence[Mapping[str, Any]]
 _log = logging.getLogger(__name__)
 _RETRY_AFTER = timedelta(hours=1)  # after a comparison that failed
 
 
-def samples_drift(old: Samples, new: Samples) -> dict[str, Any]:
+def samples_drift(old: Sequence[InputSamples], new: Sequence[InputSamples]) -> dict[str, object]:
     """Test the samples of a comparison against the present ones; the engine's answer as JSON."""
     drift_test = drift(_batches(old), _batches(new))
     return {"significant": drift_test.significant, **asdict(drift_test)}
 
 
-def _batches(samples: Samples) -> dict[tuple[str, str], list[Batch]]:
+def _batches(samples: Sequence[InputSamples]) -> dict[tuple[str, str], list[Batch]]:
     return {
         (sample["operator"], sample["input"]): [Batch(**batch) for batch in sample["batches"]] for sample in samples
     }
