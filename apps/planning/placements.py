@@ -170,7 +170,7 @@ class PlacementDetailSerializer(PlacementSerializer):
         fields = [*PlacementSerializer.Meta.fields, "snapshot", "live", "proposal", "moves", "moves_done", "standing"]
 
     @field_type(dict[str, Any] | None)
-    def get_proposal(self, run: PlacementRun) -> dict[str, Any] | None:
+    def get_proposal(self, run: PlacementRun) -> Any:
         """Without its moves, which stand beside it with what became of them."""
         answer = run.result
         return None if answer is None else {key: value for key, value in answer.items() if key != "moves"}
@@ -179,7 +179,7 @@ class PlacementDetailSerializer(PlacementSerializer):
         return sum(move.state == MoveState.DONE for move in run.moves.all())
 
     @field_type(dict[str, Any])
-    def get_standing(self, run: PlacementRun) -> dict[str, Any]:
+    def get_standing(self, run: PlacementRun) -> Any:
         standing = placement_standing(run)
         return {
             "stale": standing.is_stale,

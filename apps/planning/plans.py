@@ -371,7 +371,7 @@ class PlanComparisonSerializer(serializers.ModelSerializer):
         fields += ["created_at", "finished_at"]
 
     @field_type(dict[str, Any] | None)
-    def get_finding(self, row: PlanComparison) -> dict[str, Any] | None:
+    def get_finding(self, row: PlanComparison) -> Any:
         return (row.result or {}).get("finding")
 
     @field_type(int | None)
