@@ -76,7 +76,8 @@ def segment_latencies(
         latencies = _nonlinear_latencies(deployment.coarsened(mace_every), factors, walks)
     else:
         latencies = {
-            outlook.query: SegmentLatency(outlook.mean_s, outlook.upper_s, outlook.endless) for outlook in seen.outlooks
+            outlook.facts.query: SegmentLatency(outlook.mean_s, outlook.upper_s, outlook.endless)
+            for outlook in seen.outlooks
         }
     return {query: entry.later(added_s.get(query, 0.0)) for query, entry in latencies.items()}
 

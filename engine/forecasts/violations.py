@@ -24,6 +24,7 @@ from engine.estimation.query_flow import flow_queries
 from engine.forecasts.answer import ObjectiveViolation, QueryForecast
 from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
+from engine.placement.problem import BoolArray
 
 __all__ = ["WALKS", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
 
@@ -51,6 +52,8 @@ class QueryOutlook:
         Median and 90 % interval of the realised statistic at the expected loads.
     high_s : array
         Its median with every source at the upper end of its band.
+    endless : array
+        Buckets at the expected loads in which it never catches up.
     """
 
     facts: QueryForecast
@@ -58,6 +61,7 @@ class QueryOutlook:
     low_s: FloatArray
     upper_s: FloatArray
     high_s: FloatArray
+    endless: BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +187,7 @@ class _ViolationSearch:
             self._first(q, above, "estimate_s"),
         )
         estimate, low, upper = (getattr(self.latency, name)[:, q] for name in ("estimate_s", "low_s", "high_s"))
-        mean, high = estimate[:horizon], estimate[horizon:]
+        mean, high, endless = estimate[:horizon], estimate[horizon:], self.endless[:horizon, q]
         query = self.model.queries[q]
         facts = QueryForecast(
             query,
@@ -193,11 +197,11 @@ class _ViolationSearch:
             float(upper[:horizon].max(initial=0.0)),
             float(high.max(initial=0.0)),
             *first,
-            int(self.endless[:horizon, q].sum()),
+            int(endless.sum()),
             self.model.unknown.get(query, ""),
             *self._lacking(q),
         )
-        return QueryOutlook(facts, mean, low[:horizon], upper[:horizon], high)
+        return QueryOutlook(facts, mean, low[:horizon], upper[:horizon], high, endless)
 
     def _lacking(self, q: int) -> tuple[str, bool]:
         """Lack of the figures of a query under the policies in force, and whether nobody knows how much."""
