@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 __all__ = [
     "LEVELS",
     "FloatArray",
+    "FloatSeries",
     "IntArray",
     "event_mean",
     "event_quantile",
@@ -25,6 +28,14 @@ __all__ = [
 
 
 FloatArray = npt.NDArray[np.float64]
+
+#: Numbers over time in a record: an array, which is a list in JSON.
+FloatSeries = Annotated[
+    FloatArray,
+    BeforeValidator(lambda values: np.asarray(values, dtype=np.float64)),
+    PlainSerializer(lambda values: values.tolist()),
+    WithJsonSchema({"type": "array", "items": {"type": "number"}}),
+]
 
 IntArray = npt.NDArray[np.int64]
 

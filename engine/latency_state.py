@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, PlainSerializer, computed_field
 
@@ -28,6 +28,7 @@ __all__ = [
     "CatchUp",
     "KnownSeconds",
     "LatencyStanding",
+    "ObjectiveStanding",
     "bound_state",
     "lasting_load",
     "objective_state",
@@ -99,17 +100,25 @@ UNKNOWN = "unknown"
 NEVER_CATCHES_UP = "never_catches_up"
 
 
+class ObjectiveStanding(NamedTuple):
+    """State of an estimate against its objective, with its headroom; None without one, and where nobody knows it."""
+
+    state: str
+    headroom_s: float | None = None
+    headroom_share: float | None = None
+
+
 def objective_state(
     objective: Objective | None, estimate_s: float, high_s: float | None, standing: LatencyStanding
-) -> dict[str, Any]:
+) -> ObjectiveStanding:
     """State of an estimate against its objective (see `bound_state`), with its headroom where there is one."""
     if objective is None:
-        return {"state": "none", "headroom_s": None, "headroom_share": None}
+        return ObjectiveStanding("none")
     bound = objective.bound_s
     state = bound_state(bound, estimate_s, high_s, standing)
     if not standing.is_known and estimate_s <= bound:
-        return {"state": state, "headroom_s": None, "headroom_share": None}  # nobody knows, or there is none
-    return {"state": state, "headroom_s": bound - estimate_s, "headroom_share": (bound - estimate_s) / bound}
+        return ObjectiveStanding(state)
+    return ObjectiveStanding(state, bound - estimate_s, (bound - estimate_s) / bound)
 
 
 def bound_state(bound_s: float, estimate_s: float, high_s: float | None, standing: LatencyStanding) -> str:

@@ -34,6 +34,7 @@ from engine.words import counted
 __all__ = [
     "Flag",
     "ItemCount",
+    "Omitted",
     "Record",
     "RecordField",
     "Unbounded",
@@ -67,6 +68,8 @@ class _Unwritten:
 T = TypeVar("T")
 #: A field with a default that an answer has in this process alone: neither written nor described.
 Unwritten = Annotated[T, _Unwritten(), Field(exclude=True)]
+#: A field that is left out of what is written where it is None.
+Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,8 @@ class Record:
         if not isinstance(value, Mapping):
             _refuse([Fault("", f"{cls.TITLE} is {value_words(value)}; allowed: an object")], value)
         try:
-            return handler({name: item for name, item in value.items() if name not in _computed(cls)})
+            computed = _computed(cls)
+            return handler({name: item for name, item in value.items() if name not in computed} if computed else value)
         except ValidationError as error:
             raise ValidationError.from_exception_data("record", list(cls._named(error, value))) from None
 
@@ -287,14 +291,33 @@ def _across(value: Any, path: str) -> Iterator[Fault]:
     if isinstance(value, Record):
         for fault in value.find_faults():
             yield Fault(fault.path if not path else join_path(path, fault.path) if fault.path else path, fault.message)
-        for field in fields(value):
-            yield from _across(getattr(value, field.name), join_path(path, field.name))
+        for name in _checked(type(value)):
+            yield from _across(getattr(value, name), join_path(path, name))
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
             yield from _across(item, join_path(path, i))
     elif isinstance(value, Mapping):
         for name, item in value.items():
             yield from _across(item, join_path(path, str(name)))
+
+
+_CHECKED: dict[type, tuple[str, ...]] = {}
+
+
+def _checked(cls: type[Record]) -> tuple[str, ...]:
+    """Names of the fields of a record that may hold records with faults across theirs."""
+    if cls not in _CHECKED:
+        _CHECKED[cls] = ()  # while those within are looked at
+        hints = get_type_hints(cls, include_extras=True)
+        _CHECKED[cls] = tuple(item.name for item in fields(cls) if any(map(_is_checked, _types(hints[item.name]))))
+    return _CHECKED[cls]
+
+
+def _is_checked(kind: Any) -> bool:
+    if not isinstance(kind, type) or not issubclass(kind, Record):
+        return False
+    is_own = kind.find_faults is not Record.find_faults
+    return is_own or bool(_checked(kind)) or any(map(_is_checked, kind.__subclasses__()))
 
 
 _COMPUTED: dict[type, frozenset[str]] = {}

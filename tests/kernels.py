@@ -26,7 +26,7 @@ _COMPILING, _COLLECTING = RUN_DIR / "compiling.lock", RUN_DIR / "collecting.lock
 _COMPILE = """
 import os, sys
 from workers.lifecycle import warm_up
-from engine.simulation.cohort_traces import simulate_trace
+from engine.simulation.cohort import simulate_trace
 warm_up()
 simulate_trace(1)
 os.close(int(sys.argv[1]))

@@ -14,7 +14,7 @@ from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.runs import RUN_KINDS
 from apps.planning.history_work import run_history
 from apps.planning.placement_moves import apply_moves
-from apps.queries.imports import run_import
+from apps.queries.documents import run_import
 from apps.reports.work import write_report
 from apps.rollouts.schedule.replays import replay_work
 

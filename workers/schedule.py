@@ -31,20 +31,20 @@ from apps.jobs.runs import runs_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.kubernetes.services import reviews_purge
-from apps.measurements.retention import statistics_purge
 from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe, stretches_purge
+from apps.measurements.subintervals import statistics_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
 from apps.planning.forecasts import forecast_renew_all
 from apps.planning.history_jobs import history_run_due
 from apps.planning.plan_review import plans_review
 from apps.predictions.executions import executions_observe_all, executions_purge
 from apps.queries.arrivals.uploads import uploads_purge
-from apps.queries.imports import imports_purge
+from apps.queries.documents import imports_purge
 from apps.reports.deliveries import deliveries_send_due
 from apps.reports.schedules import reports_run_due
 from apps.results.notices import alert_deliveries_send_due
-from apps.results.retention import results_purge
+from apps.results.services import results_purge
 from apps.rollouts.configs.parts import parts_renew
 from apps.rollouts.configs.services import configs_purge
 from apps.rollouts.rollout.services import rollouts_advance

@@ -21,9 +21,8 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import link_create, node_create
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_update
-from apps.queries.lifecycle import placement_move, query_start
 from apps.queries.models import Placement, Query
+from apps.queries.services import placement_move, query_start, query_update
 from engine.admission.answer import AdmissionDecision
 from engine.admission.changes import Change, NewNode, ObjectiveChange, OperatorMove, rate_share_in, start_s_in
 

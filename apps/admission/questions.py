@@ -15,16 +15,16 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
-from apps.estimates.intervals import queries_untrusted, query_calibrations
+from apps.estimates.calibration import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.predictions.selectors import model_words, prediction_record
 from apps.queries.arrivals.series import unpack
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_create, query_version_create
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_never_ran
+from apps.queries.services import query_create, query_version_create
 from apps.queries.snapshots.cluster import (
     ClusterOutline,
     candidate_document,

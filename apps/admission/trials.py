@@ -17,7 +17,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
-from apps.measurements.operators import pipeline_operators
+from apps.measurements.selectors import pipeline_operators
 from apps.measurements.services import trial_learn
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query

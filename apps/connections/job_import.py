@@ -21,9 +21,15 @@ from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.backlogs import backlogs_measure
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_create, query_update, query_version_create
-from apps.queries.lifecycle import placement_move, query_start, query_stop
 from apps.queries.models import Placement, QueryVersion
+from apps.queries.services import (
+    placement_move,
+    query_create,
+    query_start,
+    query_stop,
+    query_update,
+    query_version_create,
+)
 from engine.connectors.document import ImportedQuery
 from engine.connectors.names import distinct_names
 from engine.connectors.picture import ArrivalCounts, EngineJob, JobSample

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from apps.fleet.choices import CycleUnit, Evidence
-from apps.queries.definitions import query_announce
 from apps.queries.models import Operator, OperatorInput, QueryVersion
+from apps.queries.services import query_announce
 from apps.queries.statistics import statistics_update
 from engine.document.elements import Batch
 from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs

@@ -40,9 +40,8 @@ from apps.planning.placement_search import PLACEMENT
 from apps.planning.plans import PLANS
 from apps.predictions.services import prediction_of_new
 from apps.queries.arrivals.services import arrivals_create_from_generator, arrivals_fields_update
-from apps.queries.definitions import query_create, query_version_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query, QueryVersion
+from apps.queries.services import query_create, query_start, query_version_create
 
 __all__ = ["CLUSTER", "LINKS", "PASSWORD", "POOLS", "SOURCES", "STAGING", "STAGING_POOLS", "demo_build"]
 

@@ -17,10 +17,10 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
-from apps.measurements.operators import STREAM_NODE
-from apps.queries.lifecycle import query_start
+from apps.measurements.selectors import STREAM_NODE
 from apps.queries.models import Query
-from apps.results.choices import Comparison
+from apps.queries.services import query_start
+from apps.results.models import Comparison
 from apps.results.services import alert_rule_create
 from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
 from apps.telemetry.live.drafts import live_query_describe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,8 @@ from django.utils import timezone
 
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, SluiceError, fault_count
 from apps.core.events import announce
-from apps.estimates.calibration import INTERVAL, calibrations_refresh, evidence_of, group_of, is_windowed
+from apps.estimates.answers import OperatorLoad, StoredEstimate
+from apps.estimates.calibration import INTERVAL, calibrations_refresh, group_of, is_windowed
 from apps.estimates.choices import RunOrigin, UnscoredReason
 from apps.estimates.models import AccuracyObservation, QueryEstimate, UnscoredInterval
 from apps.measurements.stream_processor import stream_disturbances
@@ -135,7 +137,7 @@ def accuracy_report(
         ends_at=until,
         origin=origin,
         windows=windows,
-        kinds=_kinds(estimate, work or {}),
+        kinds=work_by_kind(estimate.version, estimate.answer.operators, work or {}),
     )
     row.save()
     calibrations_refresh({group_of(row)}, now=present)
@@ -187,7 +189,7 @@ def _estimate_faults(estimate: QueryEstimate, statistic: str, work: Mapping[str,
     if statistic != estimate.statistic:
         message = f"statistic is {statistic!r}; allowed: {estimate.statistic!r}, which the estimate is of"
         faults.append(Fault("statistic", message))
-    known = sorted(estimate.result.get("operators", {}))
+    known = sorted(estimate.answer.operators)
     of_version = f"an operator of version {estimate.version.number}"
     faults += [
         Fault(f"work.{name}", f"{name} is not {of_version}; allowed: {listed(known)}")
@@ -235,7 +237,7 @@ def _observation(
             reason=_reason(windows, estimate, is_usable=bool(usable)),
             windows=len(windows),
         )
-    disturbed = _disturbed(kept)
+    measured = work_by_operator(query, starts_at, starts_at + INTERVAL)
     return _scored(
         estimate,
         _statistic([window.latency_s or 0.0 for window in kept], estimate.statistic),
@@ -244,8 +246,8 @@ def _observation(
         origin=RunOrigin.LIVE,
         windows=len(kept),
         left_out=len(windows) - len(kept),
-        disturbed=disturbed,
-        kinds=_kinds(estimate, work_by_operator(query, starts_at, starts_at + INTERVAL)),
+        disturbed=_disturbed(kept),
+        kinds=work_by_kind(estimate.version, estimate.answer.operators, measured),
     )
 
 
@@ -259,7 +261,7 @@ def _scored(estimate: QueryEstimate, observed_s: float, **fields: Any) -> Accura
     """An unsaved run of a stored estimate."""
     columns = {name: getattr(estimate, name) for name in ("statistic", "estimate_s", "low_s", "high_s")}
     return scored_run(
-        {**estimate.result, **columns},
+        replace(estimate.answer, **columns),
         estimate.version,
         observed_s,
         cluster_id=estimate.run.cluster_id,
@@ -271,30 +273,30 @@ def _scored(estimate: QueryEstimate, observed_s: float, **fields: Any) -> Accura
 
 
 def scored_run(
-    result: Mapping[str, Any], version: QueryVersion, observed_s: float, *, disturbed: str = "", **fields: Any
+    answer: StoredEstimate, version: QueryVersion, observed_s: float, *, disturbed: str = "", **fields: Any
 ) -> AccuracyObservation:
     """An unsaved run: an estimate's answer with its interval of runs, as stated and as scaled, beside what was
     measured.
     """
-    calibration = result.get("calibration") or {}
-    stated_low_s, stated_high_s = calibration.get("stated") or (result["low_s"], result["high_s"])
-    low_s, high_s = calibration.get("run") or (stated_low_s, stated_high_s)
+    applied = answer.calibration
+    stated_low_s, stated_high_s = (applied and applied.stated) or (answer.low_s, answer.high_s)
+    low_s, high_s = (applied and applied.run) or (stated_low_s, stated_high_s)
     return AccuracyObservation(
         version=version.number,
-        statistic=result["statistic"],
-        evidence=evidence_of(result),
-        expected_s=result["estimate_s"],
+        statistic=answer.statistic,
+        evidence=answer.evidence,
+        expected_s=answer.estimate_s,
         low_s=low_s,
         high_s=high_s,
         stated_low_s=stated_low_s,
         stated_high_s=stated_high_s,
-        lower_factor=calibration.get("lower", 1.0),
-        upper_factor=calibration.get("upper", 1.0),
+        lower_factor=applied.lower if applied else 1.0,
+        upper_factor=applied.upper if applied else 1.0,
         windowed=is_windowed(version),
         observed_s=observed_s,
         disturbed=disturbed,
         covered=None if low_s is None or high_s is None or disturbed else low_s <= observed_s <= high_s,
-        parts=_parts(result),
+        parts=answer.live and {name: s for name, s in answer.live.to_dict().items() if name.endswith("_s")},
         **fields,
     )
 
@@ -333,11 +335,6 @@ def _disturbed(windows: list[ResultWindow]) -> str:
     return ""
 
 
-def _parts(result: Mapping[str, Any]) -> dict[str, float] | None:
-    live = result.get("live")
-    return live and {name: value for name, value in live.items() if name.endswith("_s")}
-
-
 def _statistic(values: list[float], statistic: str) -> float:
     """The objective's statistic of the windows of an interval; quantiles by nearest rank."""
     if statistic == "mean":
@@ -346,12 +343,8 @@ def _statistic(values: list[float], statistic: str) -> float:
     return sorted(values)[max(1, math.ceil(level * len(values) - 1e-9)) - 1]
 
 
-def _kinds(estimate: QueryEstimate, measured: Mapping[str, float]) -> dict[str, list[float]]:
-    return work_by_kind(estimate.version, estimate.result.get("operators", {}), measured)
-
-
 def work_by_kind(
-    version: QueryVersion, expected: Mapping[str, Mapping[str, float]], measured: Mapping[str, float]
+    version: QueryVersion, expected: Mapping[str, OperatorLoad], measured: Mapping[str, float]
 ) -> dict[str, list[float]]:
     """Work by operator kind, in cycles per second, of operators of which both are known: as estimated, as measured."""
     kinds = dict(version.operators.values_list("name", "kind")) if measured else {}
@@ -359,6 +352,6 @@ def work_by_kind(
     for name, cps in measured.items():
         if name in expected and name in kinds:
             sums = totals.setdefault(kinds[name], [0.0, 0.0])
-            sums[0] += expected[name]["load_mean_cps"]
+            sums[0] += expected[name].load_mean_cps
             sums[1] += cps
     return {kind: [round(value, 3) for value in sums] for kind, sums in totals.items()}

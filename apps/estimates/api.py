@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import Count, Q
 from django.shortcuts import get_object_or_404
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -20,16 +21,10 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin, Router, StrictSerializer
+from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body
 from apps.estimates.accuracy import accuracy_report
 from apps.estimates.choices import DecidedBy, RunOrigin
-from apps.estimates.filters import (
-    AccuracyFilter,
-    CalibrationFilter,
-    EstimateRunFilter,
-    ObjectiveStatusFilter,
-    UnscoredFilter,
-)
 from apps.estimates.models import (
     AccuracyObservation,
     DocumentEstimate,
@@ -38,7 +33,16 @@ from apps.estimates.models import (
     ObjectiveStatus,
     UnscoredInterval,
 )
-from apps.estimates.selectors import objective_statuses, query_estimate_latest, run_staleness
+from apps.estimates.selectors import (
+    AccuracyFilter,
+    CalibrationFilter,
+    EstimateRunFilter,
+    ObjectiveStatusFilter,
+    UnscoredFilter,
+    objective_statuses,
+    query_estimate_latest,
+    run_staleness,
+)
 from apps.estimates.serializers import (
     DocumentEstimateSerializer,
     EstimateCreateSerializer,
@@ -48,8 +52,10 @@ from apps.estimates.serializers import (
     QueryLatestSerializer,
 )
 from apps.estimates.services import document_estimate_request, estimate_request
-from apps.estimates.simulations import simulation_request
+from apps.estimates.simulations import SimulationOutcome, simulation_request
 from apps.estimates.summary import (
+    KindAccuracy,
+    OriginAccuracy,
     accuracy_listed,
     accuracy_origins,
     accuracy_summary,
@@ -64,6 +70,7 @@ from apps.jobs.models import Job
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name
+from engine.measurement.trust import JudgedPrediction
 
 __all__ = [
     "AccuracyViewSet",
@@ -211,15 +218,6 @@ class AccuracyCreateSerializer(StrictSerializer):
     )
 
 
-class _CoverageSerializer(serializers.Serializer):
-    """Coverage of the 90 % intervals shown, and errors as ratios of sums."""
-
-    outcomes = serializers.IntegerField()
-    coverage = serializers.FloatField(allow_null=True)
-    bias = serializers.FloatField(allow_null=True, help_text="Share by which estimates were too high.")
-    median_error = serializers.FloatField(allow_null=True)
-
-
 class CalibrationSerializer(serializers.ModelSerializer):
     """Factors of the intervals of a group of scored runs: a query's, those of a kind, or of an origin."""
 
@@ -238,50 +236,8 @@ class CalibrationSerializer(serializers.ModelSerializer):
 class _QueryAccuracySerializer(serializers.Serializer):
     query = serializers.CharField(source="query.name")
     origin = serializers.ChoiceField(RunOrigin.choices)
-    judged = _CoverageSerializer()
+    judged = StoredRecordField(JudgedPrediction)
     calibration = CalibrationSerializer(allow_null=True, help_text="Factors of its next interval, and its trust.")
-
-
-class _WorkBiasSerializer(serializers.Serializer):
-    """Measured over estimated work with its 95 % interval, null where too few instants were measured."""
-
-    ratio = serializers.FloatField(allow_null=True)
-    low = serializers.FloatField(allow_null=True)
-    high = serializers.FloatField(allow_null=True)
-    runs = serializers.IntegerField()
-    instants = serializers.IntegerField()
-    is_proven = serializers.BooleanField(help_text="Whether the interval lies more than 5 % to one side of 1.")
-
-
-class _KindAccuracySerializer(serializers.Serializer):
-    kind = serializers.CharField()
-    expected_cps = serializers.FloatField()
-    measured_cps = serializers.FloatField()
-    bias = serializers.FloatField(allow_null=True)
-    learned = _WorkBiasSerializer(help_text="Measured over estimated; it moves no estimate.")
-
-
-class _IntervalFiguresSerializer(serializers.Serializer):
-    """Intervals as stated (before) and as shown (after); widths are medians, as a share of the estimate."""
-
-    runs = serializers.IntegerField()
-    coverage_before = serializers.FloatField(allow_null=True)
-    coverage_after = serializers.FloatField(allow_null=True)
-    width_before = serializers.FloatField(allow_null=True)
-    width_after = serializers.FloatField(allow_null=True)
-    bias = serializers.FloatField(allow_null=True, help_text="Median of measured over estimated.")
-
-
-class _OriginAccuracySerializer(serializers.Serializer):
-    """Figures of the runs of one origin."""
-
-    origin = serializers.ChoiceField(RunOrigin.choices)
-    judged = _CoverageSerializer()
-    intervals = _IntervalFiguresSerializer()
-    instants = serializers.IntegerField(help_text="Moments with runs that have an interval.")
-    instants_needed = serializers.IntegerField(help_text="From so many on intervals are scaled.")
-    queries = serializers.IntegerField()
-    last_at = serializers.DateTimeField()
 
 
 class AccuracySummarySerializer(serializers.Serializer):
@@ -290,8 +246,8 @@ class AccuracySummarySerializer(serializers.Serializer):
     Simulated runs count in `origins` alone, unless `origin=simulated` was asked for.
     """
 
-    origins = serializers.SerializerMethodField(help_text="Every origin apart.")
-    judged = _CoverageSerializer()
+    origins = serializers.ListField(child=StoredRecordField(OriginAccuracy), help_text="Every origin apart.")
+    judged = StoredRecordField(JudgedPrediction)
     more = serializers.IntegerField()
     disturbed = serializers.DictField(
         child=serializers.IntegerField(),
@@ -299,21 +255,11 @@ class AccuracySummarySerializer(serializers.Serializer):
     )
     without_interval = serializers.IntegerField(help_text="Observations that count for bias and error, not coverage.")
     windows_left_out = serializers.IntegerField(help_text="Windows of scored intervals that do not count.")
-    queries = serializers.SerializerMethodField()
-    kinds = serializers.SerializerMethodField(help_text="Work by kind of operator, cycles per second.")
+    queries = _QueryAccuracySerializer(many=True)
+    kinds = serializers.ListField(
+        child=StoredRecordField(KindAccuracy), help_text="Work by kind of operator, cycles per second."
+    )
     calibrations = CalibrationSerializer(many=True, help_text="In force, of kinds and origins.")
-
-    @extend_schema_field(_OriginAccuracySerializer(many=True))
-    def get_origins(self, summary: Any) -> Any:
-        return _OriginAccuracySerializer(self.context["origins"], many=True).data
-
-    @extend_schema_field(_QueryAccuracySerializer(many=True))
-    def get_queries(self, summary: Any) -> Any:
-        return _QueryAccuracySerializer(summary.queries, many=True).data
-
-    @extend_schema_field(_KindAccuracySerializer(many=True))
-    def get_kinds(self, summary: Any) -> Any:
-        return _KindAccuracySerializer(summary.kinds, many=True).data
 
 
 class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
@@ -347,8 +293,8 @@ class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         """Coverage, bias and calibrations: of each origin, together, by query, by kind of operator."""
         rows = self.filter_queryset(self.get_queryset())
         chosen = rows if "origin" in request.query_params else measured_alone(rows)
-        context = {"origins": accuracy_origins(rows)}
-        return Response(AccuracySummarySerializer(accuracy_summary(chosen), context=context).data)
+        summary = replace(accuracy_summary(chosen), origins=accuracy_origins(rows))
+        return Response(AccuracySummarySerializer(summary).data)
 
 
 class SimulationCreateSerializer(StrictSerializer):
@@ -357,25 +303,12 @@ class SimulationCreateSerializer(StrictSerializer):
     cluster = ClusterField()
 
 
-class SimulationSerializer(serializers.Serializer):
-    """Outcome of simulations of a cluster's snapshot; its runs are listed at `accuracy?origin=simulated`."""
-
-    runs = serializers.IntegerField(help_text="Scored runs, one for each query and seed.")
-    coverage = serializers.FloatField(allow_null=True, help_text="Share of them that the interval held.")
-    horizon_s = serializers.FloatField(help_text="Stretch that was simulated and estimated.")
-    cut = serializers.BooleanField(help_text="Whether it is the beginning of a horizon with too many events.")
-    left_out = serializers.ListField(
-        child=serializers.CharField(), help_text="Queries with a window that does not close twice within it."
-    )
-    cost_cv = serializers.FloatField(help_text="Coefficient of variation of the costs that were drawn.")
-
-
 class SimulationView(ApiMixin, APIView):
     """Simulations of what runs in a cluster, to score its estimate as runs of the origin `simulated`."""
 
     scopes = {"POST": Scope.OPERATE}
 
-    @extend_schema(request=SimulationCreateSerializer, responses={200: SimulationSerializer, 202: JobSerializer})
+    @extend_schema(request=SimulationCreateSerializer, responses={200: SimulationOutcome, 202: JobSerializer})
     def post(self, request: Request) -> Response:
         """Simulate a cluster over several seeds. 202 with a job, or the result with `Prefer: wait=N`."""
         asked = read_body(SimulationCreateSerializer, request)
@@ -384,7 +317,7 @@ class SimulationView(ApiMixin, APIView):
 
 
 def _simulated(job: Job) -> Any:
-    return SimulationSerializer(job.result).data
+    return job.result
 
 
 class UnscoredSerializer(serializers.ModelSerializer):

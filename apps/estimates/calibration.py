@@ -1,4 +1,4 @@
-"""Calibration of intervals: factors by group of scored runs, made anew with every run, and those in force for a query.
+"""Calibration of intervals: factors by group of scored runs, made anew with every run, and the scaling by them.
 
 Groups are nested: a query's runs of one statistic and evidence; those of its kind (statistic, with windows or without)
 in the cluster; those of its origin. A group with too few runs takes the factors of the next wider one.
@@ -10,20 +10,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from apps.estimates.choices import CalibrationScope
-from apps.estimates.models import AccuracyObservation, IntervalCalibration
-from apps.fleet.choices import Evidence
+from apps.estimates.answers import AppliedCalibration, StoredEstimate
+from apps.estimates.choices import CalibrationScope, RunOrigin, TrustState
+from apps.estimates.models import AccuracyObservation, IntervalCalibration, QueryEstimate
+from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
 from apps.queries.choices import OperatorKind
-from apps.queries.models import QueryVersion
+from apps.queries.models import Query, QueryVersion
 from engine.arrays import FloatArray
+from engine.document.elements import Objective
+from engine.document.policies import high_under_policies
+from engine.estimation.noise.summary import RealisedStatistic
+from engine.latency_state import objective_state
 from engine.measurement.calibration import (
     AS_STATED,
     HALF_LIFE,
@@ -32,20 +36,26 @@ from engine.measurement.calibration import (
     ScoredRuns,
     interval_factors,
     interval_figures,
+    scale_interval,
 )
 from engine.measurement.trust import UNJUDGED, EstimateTrust, QueryCalibration, judge_trust
 
 __all__ = [
     "INTERVAL",
-    "RUN_FIELDS",
     "CalibrationGroup",
+    "calibrated",
     "calibrations_in_force",
     "calibrations_purge",
     "calibrations_refresh",
-    "evidence_of",
+    "group_applied",
     "group_of",
+    "group_of_estimate",
     "in_force",
     "is_windowed",
+    "queries_untrusted",
+    "query_calibrations",
+    "run_figures",
+    "scaled_estimate",
     "scored_runs",
 ]
 
@@ -110,13 +120,6 @@ def group_of(row: AccuracyObservation) -> CalibrationGroup:
     return CalibrationGroup(row.cluster_id, row.origin, row.evidence, row.statistic, row.windowed, row.query_id)
 
 
-def evidence_of(result: Mapping[str, Any]) -> str:
-    """Origin of an estimate: measured where no input lacks a sample and, of a live query, batches were timed."""
-    live = result.get("live") or {}
-    is_assumed = result.get("uncovered") or live.get("evidence") == Evidence.ASSUMED
-    return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
-
-
 def is_windowed(version: QueryVersion) -> bool:
     """Whether a version has an operator with a window."""
     return any(row.kind == OperatorKind.WINDOW or row.extra.get("window") for row in version.operators.all())
@@ -167,9 +170,9 @@ def _trust(row: IntervalCalibration) -> EstimateTrust:
 @transaction.atomic
 def _refresh(group: CalibrationGroup, wider: IntervalCalibration | None, now: datetime) -> IntervalCalibration:
     weighing = _weighing(group)
-    counting = [row for row in weighing if _counts(row)][::-1]
+    counting = [row for row in weighing if row.counts][::-1]
     runs = scored_runs(counting)
-    trust = judge_trust(row["covered"] for row in counting) if group.scope == CalibrationScope.QUERY else None
+    trust = judge_trust(bool(row.covered) for row in counting) if group.scope == CalibrationScope.QUERY else None
     factors = interval_factors(
         runs,
         now_s=now.timestamp(),
@@ -179,41 +182,49 @@ def _refresh(group: CalibrationGroup, wider: IntervalCalibration | None, now: da
     scope = str(group.scope)
     if not factors.is_concluded and wider is not None:
         factors, scope = _factors(wider), wider.scope
-    return _store(group, now=now, **_of_factors(factors, scope), **_of_runs(runs, weighing), **_of_trust(trust))
+    figures, held = interval_figures(runs), {}
+    if trust is not None:
+        held = {"held": trust.held, "judged": trust.judged, "trust": trust.state}
+    row = IntervalCalibration(
+        **{name: getattr(group, name) for name in _GROUP},
+        **{name: value for name, value in asdict(figures).items() if name != "runs"},
+        **held,
+        lower=factors.lower,
+        upper=factors.upper,
+        runs=factors.runs,
+        scope=scope if factors.is_concluded else "",
+        own_runs=figures.runs,
+        left_out=len(weighing) - len(runs),
+        first_at=weighing[-1].starts_at,
+        last_at=weighing[0].starts_at,
+        since=now,
+        updated_at=now,
+    )
+    return _store(group, row)
 
 
-def _of_factors(factors: IntervalFactors, scope: str) -> dict[str, Any]:
-    return {
-        "lower": factors.lower,
-        "upper": factors.upper,
-        "runs": factors.runs,
-        "scope": scope if factors.is_concluded else "",
-    }
+def run_figures(rows: QuerySet[AccuracyObservation]) -> QuerySet[AccuracyObservation]:
+    """Runs with what `scored_runs` and judgements read alone."""
+    return rows.select_related(None).only(
+        "starts_at",
+        "query_id",
+        "expected_s",
+        "stated_low_s",
+        "stated_high_s",
+        "low_s",
+        "high_s",
+        "observed_s",
+        "covered",
+        "disturbed",
+    )
 
 
-def _of_runs(runs: ScoredRuns, weighing: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    figures = asdict(interval_figures(runs))
-    return figures | {
-        "own_runs": figures.pop("runs"),
-        "left_out": len(weighing) - len(runs),
-        "first_at": weighing[-1]["starts_at"],
-        "last_at": weighing[0]["starts_at"],
-    }
-
-
-def _of_trust(trust: EstimateTrust | None) -> dict[str, Any]:
-    return {"held": trust.held, "judged": trust.judged, "trust": trust.state} if trust else {}
-
-
-RUN_FIELDS = ("starts_at", "query_id", "expected_s", "stated_low_s", "stated_high_s", "low_s", "high_s", "observed_s")
-
-
-def _weighing(group: CalibrationGroup) -> list[dict[str, Any]]:
+def _weighing(group: CalibrationGroup) -> list[AccuracyObservation]:
     """Runs that weigh in a group's factors, newest first; of a wide group a sample that takes from every instant."""
-    rows = group.observations().values(*RUN_FIELDS, "covered", "disturbed")
+    rows = run_figures(group.observations())
     if group.scope == CalibrationScope.QUERY:
         return list(rows[:MAX_AGE])
-    newest = rows[0]["starts_at"]
+    newest = rows[0].starts_at
     recent = rows.filter(starts_at__gt=newest - MAX_AGE * INTERVAL)
     count = recent.count()
     if count <= _MAX_POOLED:
@@ -222,19 +233,15 @@ def _weighing(group: CalibrationGroup) -> list[dict[str, Any]]:
     return list(sampled[:_MAX_POOLED])
 
 
-def _counts(row: Mapping[str, Any]) -> bool:
-    return not row["disturbed"] and row["stated_low_s"] is not None and row["stated_high_s"] is not None
-
-
-def scored_runs(rows: Sequence[Mapping[str, Any]]) -> ScoredRuns:
-    """Values of `RUN_FIELDS`, oldest first where order counts, as the engine takes them."""
+def scored_runs(rows: Sequence[AccuracyObservation]) -> ScoredRuns:
+    """Runs, oldest first where order counts, as the engine takes them."""
 
     def column(name: str) -> FloatArray:
-        return np.array([row[name] for row in rows], dtype=np.float64)
+        return np.array([getattr(row, name) for row in rows], dtype=np.float64)
 
     return ScoredRuns(
-        at_s=np.array([row["starts_at"].timestamp() for row in rows], dtype=np.float64),
-        query=np.array([row["query_id"] for row in rows], dtype=np.int64),
+        at_s=np.array([row.starts_at.timestamp() for row in rows], dtype=np.float64),
+        query=np.array([row.query_id for row in rows], dtype=np.int64),
         estimate_s=column("expected_s"),
         low_s=column("stated_low_s"),
         high_s=column("stated_high_s"),
@@ -244,16 +251,15 @@ def scored_runs(rows: Sequence[Mapping[str, Any]]) -> ScoredRuns:
     )
 
 
-def _store(group: CalibrationGroup, *, now: datetime, **values: Any) -> IntervalCalibration:
+def _store(group: CalibrationGroup, row: IntervalCalibration) -> IntervalCalibration:
     """Keep a row of the history where something moved, else bring the one in force up to date."""
     names = {name: getattr(group, name) for name in _GROUP}
     standing = IntervalCalibration.objects.select_for_update().filter(until__isnull=True, **names)
-    row = IntervalCalibration(**names, **values, since=now, updated_at=now)
     before = standing.order_by("-pk").first()
     if before is not None and not _has_moved(before, row):
         row.pk, row.since = before.pk, before.since
     row.save()
-    standing.exclude(pk=row.pk).update(until=now)
+    standing.exclude(pk=row.pk).update(until=row.updated_at)
     return row
 
 
@@ -264,3 +270,132 @@ def _has_moved(before: IntervalCalibration, row: IntervalCalibration) -> bool:
         or (before.scope, before.trust) != (row.scope, row.trust)
         or row.since - before.since >= _EVERY
     )
+
+
+def calibrated(queries: Mapping[str, StoredEstimate], *, cluster: Cluster) -> dict[str, StoredEstimate]:
+    """Estimates with the intervals of live queries scaled, and of those whose runs another engine reported."""
+    calibrations = calibrations_in_force(cluster)
+    origins = _reported_origins(calibrations)
+    running = Query.objects.filter(cluster=cluster, running_version__isnull=False)
+    running = running.select_related("running_version").prefetch_related("running_version__operators")
+    scaled = dict(queries)
+    for query in running:
+        answer = scaled.get(query.name)
+        origin = RunOrigin.LIVE if answer and answer.live else origins.get(query.pk)
+        if answer is not None and origin is not None:
+            scaled[query.name] = scaled_estimate(answer, group_of_estimate(answer, query, origin), calibrations)
+    return scaled
+
+
+def group_of_estimate(answer: StoredEstimate, query: Query, origin: str) -> CalibrationGroup:
+    """The narrowest group of the runs of an estimate of what runs of a query."""
+    return CalibrationGroup(
+        cluster_id=query.cluster_id,
+        origin=origin,
+        evidence=answer.evidence,
+        statistic=answer.statistic,
+        windowed=is_windowed(query.running_version),
+        query_id=query.pk,
+    )
+
+
+def _reported_origins(calibrations: Mapping[CalibrationGroup, IntervalCalibration]) -> dict[int | None, str]:
+    """By query the origin of what another engine reported, of the newest run; simulated runs scale nothing."""
+    reported = [
+        (row.last_at, group)
+        for group, row in calibrations.items()
+        if group.origin not in (RunOrigin.LIVE, RunOrigin.SIMULATED)
+    ]
+    return {group.query_id: group.origin for _, group in sorted(reported, key=lambda entry: entry[0])}
+
+
+def scaled_estimate(
+    answer: StoredEstimate, group: CalibrationGroup, rows: Mapping[CalibrationGroup, IntervalCalibration]
+) -> StoredEstimate:
+    """A query's estimate with its intervals scaled, and `calibration`, which says how.
+
+    A run is a short part of the horizon. So there are two intervals: `low_s` to `high_s`, of the horizon, whose upper
+    side runs may widen (of a mean they scale both); and `calibration.run`, of what a run shows, which they scale. The
+    trust is what the runs give. Each realised statistic has factors of its own. "Under" is never lowered.
+    """
+    own = in_force(group, rows)
+    realised = {
+        name: _scaled(figures, in_force(replace(group, statistic=name), rows).factors.over_horizon(name))
+        for name, figures in (answer.realised or {}).items()
+    }
+    low_s, high_s = answer.low_s, answer.high_s
+    stated: tuple[float, float] | None = None
+    run: tuple[float, float] | None = None
+    if low_s is not None and high_s is not None:
+        figures = RealisedStatistic(answer.estimate_s, low_s, high_s)
+        shown, of_run = _scaled(figures, own.factors.over_horizon(answer.statistic)), _scaled(figures, own.factors)
+        stated, run = (low_s, high_s), (of_run.low_s, of_run.high_s)
+        low_s, high_s = shown.low_s, shown.high_s
+    bound_s, under_s = answer.bound_s, answer.under_s
+    objective = Objective("", answer.statistic, bound_s) if bound_s is not None else None
+    if realised and under_s is not None:
+        under_s = max(under_s, realised["worst"].high_s)
+    high_by_policy_s = high_under_policies(high_s, answer.scheduling)
+    return replace(
+        answer,
+        low_s=low_s,
+        high_s=high_s,
+        **objective_state(objective, answer.estimate_s, high_by_policy_s, answer.standing)._asdict(),
+        realised=realised,
+        under_s=under_s,
+        calibration=AppliedCalibration(
+            origin=group.origin,
+            evidence=group.evidence,
+            windowed=bool(group.windowed),
+            lower=own.factors.lower,
+            upper=own.factors.upper,
+            runs=own.factors.runs,
+            scope=own.scope,
+            stated=stated,
+            run=run,
+            trust=own.trust,
+        ),
+    )
+
+
+def group_applied(row: QueryEstimate) -> CalibrationGroup | None:
+    """The group of runs that calibrated an estimate; None where none did."""
+    applied = row.answer.calibration
+    return None if applied is None else _applied_group(row.run.cluster_id, row.query_id, row.statistic, applied)
+
+
+def _applied_group(cluster_id: int, query_id: int, statistic: str, applied: AppliedCalibration) -> CalibrationGroup:
+    return CalibrationGroup(
+        cluster_id, applied.origin, applied.evidence, statistic=statistic, windowed=applied.windowed, query_id=query_id
+    )
+
+
+def query_calibrations(cluster: Cluster) -> dict[str, QueryCalibration]:
+    """Calibrations of the estimates of a cluster's running queries as they are by now, by the name of the query."""
+    run = run_latest(cluster)
+    if run is None:
+        return {}
+    calibrations = calibrations_in_force(cluster)
+    rows = run.queries.filter(result__has_key="calibration").order_by("query__name")
+    applied = rows.values("query__name", "query_id", "statistic", "result__calibration")
+    return {
+        row["query__name"]: in_force(
+            _applied_group(
+                cluster.pk, row["query_id"], row["statistic"], AppliedCalibration.parse(row["result__calibration"])
+            ),
+            calibrations,
+        )
+        for row in applied
+    }
+
+
+def queries_untrusted(cluster: Cluster) -> list[str]:
+    """Names of the running queries whose estimates have lost their trust."""
+    if not IntervalCalibration.objects.filter(cluster=cluster, until__isnull=True, trust=TrustState.LOST).exists():
+        return []
+    return [name for name, known in query_calibrations(cluster).items() if known.trust.state == TrustState.LOST]
+
+
+def _scaled(figures: RealisedStatistic, factors: IntervalFactors) -> RealisedStatistic:
+    low_s, high_s = scale_interval(figures.estimate_s, figures.low_s, figures.high_s, factors)
+    return replace(figures, low_s=low_s, high_s=high_s)

@@ -7,13 +7,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from apps.estimates.answers import StoredEstimate
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.ingest.epochs import RecordedEpochs, recorded_epochs
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import SILENT_S, idle_collectors, stream_state
-from engine.estimation.waits.summary import WaitTerm, main_wait
+from engine.estimation.answer import Bottleneck
+from engine.estimation.waits.summary import main_wait
 from engine.measurement.causes import (
     MAIN_WAIT,
     AgentReport,
@@ -119,15 +121,15 @@ class ChainReports:
 
 
 def measured_causes(
-    chain: ChainReports, query: Query, latency_s: float, result: Mapping[str, Any]
+    chain: ChainReports, query: Query, latency_s: float, bottleneck: Bottleneck | None
 ) -> list[LatenessCause]:
     """Causes of a latency that was measured: of a live query by what its stages report.
 
     Of one that another engine runs nothing is reported but its latency; the estimate's busiest server is left.
     """
-    live = chain.lives.get(query.pk)
+    live, server = chain.lives.get(query.pk), _server(bottleneck)
     if live is None:
-        return lateness_causes(latency_s, StreamReport("unknown"), [], server=_server(result.get("bottleneck")))
+        return lateness_causes(latency_s, StreamReport("unknown"), [], server=server)
     behind_s, waiting_for = chain.watermark(live)
     return lateness_causes(
         latency_s,
@@ -135,32 +137,30 @@ def measured_causes(
         chain.agents_of(live),
         watermark_behind_s=behind_s,
         waiting_for=waiting_for,
-        server=_server(result.get("bottleneck")),
+        server=server,
     )
 
 
-def estimate_causes(result: Mapping[str, Any], estimate_s: float, statistic: str) -> list[LatenessCause]:
+def estimate_causes(answer: StoredEstimate, estimate_s: float, statistic: str) -> list[LatenessCause]:
     """Causes of an estimate: the wait that makes most of it, else its busiest server; empty where neither does."""
-    term = main_wait([WaitTerm(**term) for term in result.get("waits") or ()], estimate_s, statistic)
+    term = main_wait(answer.waits, estimate_s, statistic)
     if term is not None:
         return [LatenessCause(MAIN_WAIT, term.words, seconds=term.part_s(statistic))]
-    server = _server(result.get("bottleneck"))
+    server = _server(answer.bottleneck)
     cause = busy_server_cause(server) if server is not None else None
     return [cause] if cause is not None else []
 
 
-def is_busy(bottleneck: Mapping[str, Any]) -> bool:
+def is_busy(bottleneck: Bottleneck | None) -> bool:
     """Whether the busiest server of an estimate is busy enough to make anything late."""
     server = _server(bottleneck)
     return server is not None and busy_server_cause(server) is not None
 
 
-def _server(bottleneck: Mapping[str, Any] | None) -> BusyServer | None:
-    if not bottleneck:
+def _server(bottleneck: Bottleneck | None) -> BusyServer | None:
+    if bottleneck is None:
         return None
-    return BusyServer(
-        str(bottleneck["server"]), float(bottleneck.get("load_peak") or 0.0), float(bottleneck.get("excess_s") or 0.0)
-    )
+    return BusyServer(bottleneck.server, bottleneck.load_peak, bottleneck.excess_s)
 
 
 def _number(value: Any) -> float | None:

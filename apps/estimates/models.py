@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
+from apps.core.models import unpack_json
+from apps.estimates.answers import StoredEstimate
 from apps.estimates.choices import (
     CalibrationScope,
     Certainty,
@@ -24,6 +28,8 @@ from apps.jobs.models import Job
 from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
+from engine.estimation.answer import EstimateAnswer
+from engine.measurement.causes import LatenessCause
 
 __all__ = [
     "AccuracyObservation",
@@ -91,6 +97,11 @@ class AccuracyObservation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.query_id} at {self.starts_at:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts in the factors of intervals: it had one, and nothing disturbed it."""
+        return not self.disturbed and self.stated_low_s is not None and self.stated_high_s is not None
 
     @property
     def error_s(self) -> float:
@@ -190,6 +201,11 @@ class EstimateRun(models.Model):
     def __str__(self) -> str:
         return f"{self.cluster_id} at {self.created_at:%Y-%m-%d %H:%M:%S}"
 
+    @cached_property
+    def facts(self) -> EstimateAnswer:
+        """The stored facts of the cluster as a whole."""
+        return EstimateAnswer.parse(self.result)
+
     @property
     def horizon_s(self) -> float:
         """Length of what was estimated, which is taken to begin with the run."""
@@ -218,6 +234,11 @@ class QueryEstimate(models.Model):
     class Meta:
         ordering = ["headroom_share", "query__name"]
         constraints = [models.UniqueConstraint(fields=["run", "query"], name="one_estimate_per_query_and_run")]
+
+    @cached_property
+    def answer(self) -> StoredEstimate:
+        """The stored answer."""
+        return StoredEstimate.parse(self.result)
 
     @property
     def standing(self) -> ObjectiveStatus | None:
@@ -287,6 +308,11 @@ class ObjectiveStatus(models.Model):
     def __str__(self) -> str:
         return f"{self.query_id}: {self.state}"
 
+    @property
+    def lateness(self) -> list[LatenessCause]:
+        """The stored causes, the one to name first."""
+        return [LatenessCause.parse(cause) for cause in self.causes]
+
 
 class NodeEstimate(models.Model):
     """One server's load and excess in a run."""
@@ -317,3 +343,8 @@ class DocumentEstimate(models.Model):
 
     class Meta:
         ordering = ["-created_at"]
+
+    @property
+    def answer(self) -> Any:
+        """The engine's answer, as its command line prints it; None while it is computed."""
+        return None if self.result is None else unpack_json(self.result)

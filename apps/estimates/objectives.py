@@ -1,13 +1,11 @@
-"""States of objectives: judged when estimates or measurements arrive, and stored for lists to filter by."""
+"""States of objectives, judged by estimates and by latencies measured, and stored for lists to filter by."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
@@ -15,18 +13,34 @@ from django.dispatch import Signal
 from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.estimates.causes import ChainReports, estimate_causes, measured_causes
-from apps.estimates.choices import DecidedBy
-from apps.estimates.latencies import STATISTIC, latencies_measured
-from apps.estimates.models import ObjectiveStatus, QueryEstimate
+from apps.estimates.choices import DecidedBy, RunOrigin
+from apps.estimates.models import AccuracyObservation, ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
+from apps.measurements.models import StreamStretch
+from apps.measurements.stream_processor import stream_disturbances
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
+from apps.results.models import ResultWindow
+from apps.telemetry.models import LiveQuery
 from engine.latency_state import KNOWN, LatencyStanding
 from engine.measurement.causes import LatenessCause
-from engine.measurement.objectives import JudgedObjective, MeasuredLatency, judge_objective
+from engine.measurement.objectives import (
+    MAX_PERIOD_S,
+    LatencyResult,
+    MeasuredLatency,
+    judge_objective,
+    measure_latency,
+)
 
-__all__ = ["objectives_judged", "objectives_refresh", "objectives_refresh_all"]
+__all__ = [
+    "STATISTIC",
+    "latencies_measured",
+    "latency_results",
+    "objectives_judged",
+    "objectives_refresh",
+    "objectives_refresh_all",
+]
 
 #: Sent with `cluster` and `now` after the objectives of a cluster were judged and stored.
 objectives_judged = Signal()
@@ -96,8 +110,17 @@ def _status(
         statistic=query.objective_statistic or STATISTIC,
         bound_s=bound_s,
         updated_at=now,
-        **_judged_fields(judged, bound_s),
-        **_measured_fields(measured),
+        state=judged.state,
+        decided_by=judged.decided_by,
+        value_s=judged.value_s,
+        headroom_share=judged.headroom_share(bound_s),
+        measured_s=measured.value_s,
+        measured_at=None if measured.newest_at_s is None else datetime.fromtimestamp(measured.newest_at_s, UTC),
+        results=measured.results,
+        results_needed=measured.needed,
+        span_s=measured.span_s if measured.results else 0.0,
+        left_out=measured.left_out,
+        lacking=measured.lacking,
     )
 
 
@@ -108,47 +131,22 @@ def _high_s(estimate: QueryEstimate, bound_s: float | None) -> float | None:
     return math.inf if lacks else estimate.high_s
 
 
-def _judged_fields(judged: JudgedObjective, bound_s: float | None) -> dict[str, Any]:
-    return {
-        "state": judged.state,
-        "decided_by": judged.decided_by,
-        "value_s": judged.value_s,
-        "headroom_share": judged.headroom_share(bound_s),
-    }
-
-
-def _measured_fields(measured: MeasuredLatency) -> dict[str, Any]:
-    return {
-        "measured_s": measured.value_s,
-        "measured_at": None if measured.newest_at_s is None else datetime.fromtimestamp(measured.newest_at_s, UTC),
-        "results": measured.results,
-        "results_needed": measured.needed,
-        "span_s": measured.span_s if measured.results else 0.0,
-        "left_out": measured.left_out,
-        "lacking": measured.lacking,
-    }
-
-
 def _add_causes(cluster: Cluster, rows: list[ObjectiveStatus], now: datetime) -> None:
     """The causes of those that are late, or may be."""
     late = [row for row in rows if row.state in _LATE]
     if not late:
         return
-    estimates = QueryEstimate.objects.filter(pk__in=[row.estimate_id for row in late if row.estimate_id])
-    results = dict(estimates.values_list("pk", "result"))
+    estimates = QueryEstimate.objects.defer("series").in_bulk([row.estimate_id for row in late if row.estimate_id])
     chain = ChainReports(cluster, now)
     for row in late:
-        result = results.get(row.estimate_id) or {}
-        causes = (
-            measured_causes(chain, row.query, row.measured_s or 0.0, result)
-            if row.decided_by == DecidedBy.MEASUREMENT
-            else estimate_causes(result, row.value_s or 0.0, row.statistic)
-        )
-        row.causes = [_cause_document(cause) for cause in causes]
-
-
-def _cause_document(cause: LatenessCause) -> dict[str, Any]:
-    return {name: value for name, value in asdict(cause).items() if value not in (None, "")}
+        estimate = estimates.get(row.estimate_id or 0)
+        causes: list[LatenessCause] = []
+        if row.decided_by == DecidedBy.MEASUREMENT:
+            bottleneck = estimate.answer.bottleneck if estimate else None
+            causes = measured_causes(chain, row.query, row.measured_s or 0.0, bottleneck)
+        elif estimate is not None:
+            causes = estimate_causes(estimate.answer, row.value_s or 0.0, row.statistic)
+        row.causes = [cause.to_dict() for cause in causes]
 
 
 def _store(rows: list[ObjectiveStatus], before: Mapping[int, ObjectiveStatus]) -> None:
@@ -183,4 +181,70 @@ def _has_moved(row: ObjectiveStatus, before: ObjectiveStatus | None) -> bool:
 
 
 def _kinds(row: ObjectiveStatus) -> list[tuple[str, str]]:
-    return [(cause["kind"], cause.get("subject", "")) for cause in row.causes]
+    return [(cause.kind, cause.subject) for cause in row.lateness]
+
+
+STATISTIC = "worst"  #: of a query without an objective
+_MAX_WINDOWS = 4000  # of a query that are looked at: an hour of windows of a second
+
+
+def latencies_measured(queries: Iterable[Query], now: datetime) -> dict[int, MeasuredLatency]:
+    """The latency of each query over the recent past, by the statistic of its objective.
+
+    Of a live query from its windows in their first revision, of one that another engine runs from what that reported.
+    """
+    named = {query.pk: query for query in queries}
+    live = set(LiveQuery.objects.filter(query__in=named).values_list("query_id", flat=True))
+    stretches = stream_disturbances(now - timedelta(seconds=2.0 * MAX_PERIOD_S), now) if live else []
+    reports = _reports([pk for pk in named if pk not in live], now)
+    measured = {}
+    for pk, query in named.items():
+        statistic = query.objective_statistic or STATISTIC
+        results = _windows(pk, stretches) if pk in live else reports.get((pk, statistic), [])
+        measured[pk] = measure_latency(results, statistic, now.timestamp())
+    return measured
+
+
+def _windows(query_id: int, stretches: Sequence[StreamStretch]) -> list[LatencyResult]:
+    rows = ResultWindow.objects.filter(query_id=query_id, revision=0, latency_s__gte=0.0).order_by("-window_us")
+    return [
+        LatencyResult(at.timestamp(), latency_s, disturbed=_is_disturbed(at, latency_s, stretches))
+        for at, latency_s in rows.values_list("emitted_at", "latency_s")[:_MAX_WINDOWS]
+    ]
+
+
+def _is_disturbed(emitted_at: datetime, latency_s: float, stretches: Sequence[StreamStretch]) -> bool:
+    begun_at = emitted_at - timedelta(seconds=latency_s)
+    return any(row.begins_at < emitted_at and row.ends_at > begun_at for row in stretches)
+
+
+def _reports(query_ids: list[int], now: datetime) -> dict[tuple[int, str], list[LatencyResult]]:
+    """Reports of other engines by query and statistic. A quantile is reported as such: several are one by their mean,
+    since the quantile of all results is not known.
+    """
+    rows = AccuracyObservation.objects.filter(
+        query__in=query_ids, ends_at__gt=now - timedelta(seconds=MAX_PERIOD_S), ends_at__lte=now
+    ).exclude(origin=RunOrigin.LIVE)
+    reports: dict[tuple[int, str], list[LatencyResult]] = {}
+    for query_id, statistic, ends_at, observed_s, windows in rows.values_list(
+        "query_id", "statistic", "ends_at", "observed_s", "windows"
+    ):
+        reports.setdefault((query_id, statistic), []).append(LatencyResult(ends_at.timestamp(), observed_s, windows))
+    for (_, statistic), results in reports.items():
+        if statistic.startswith("q"):
+            total = sum(result.results for result in results)
+            mean_s = sum(result.latency_s * result.results for result in results) / total
+            results[:] = [result._replace(latency_s=mean_s) for result in results]
+    return reports
+
+
+def latency_results(query: Query, since: datetime, now: datetime) -> list[LatencyResult]:
+    """Every latency measured of a query in a stretch of time, oldest first, at most the newest 4,000."""
+    if LiveQuery.objects.filter(query=query).exists():
+        results = _windows(query.pk, stream_disturbances(since, now))
+    else:
+        rows = AccuracyObservation.objects.filter(query=query, ends_at__gte=since).exclude(origin=RunOrigin.LIVE)
+        rows = rows.filter(statistic=query.objective_statistic or STATISTIC).order_by("-ends_at")
+        columns = rows.values_list("ends_at", "observed_s", "windows")[:_MAX_WINDOWS]
+        results = [LatencyResult(ends_at.timestamp(), observed_s, windows) for ends_at, observed_s, windows in columns]
+    return sorted(result for result in results if since.timestamp() <= result.at_s <= now.timestamp())

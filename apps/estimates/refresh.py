@@ -15,8 +15,7 @@ from django.utils import timezone
 
 from apps.core.clock import shared_now
 from apps.core.errors import SluiceError
-from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, in_force
-from apps.estimates.intervals import group_applied
+from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, group_applied, in_force
 from apps.estimates.models import EstimateRun, IntervalCalibration, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
@@ -194,9 +193,9 @@ def telemetry_pace(cluster: Cluster) -> Pace:
         return Pace()
     rows = run.queries.filter(bound_s__isnull=False).only("run", "result", "estimate_s", "high_s", "bound_s")
     standings = [
-        LastEstimate(live["processing_s"], row.estimate_s, row.high_s, row.bound_s)
+        LastEstimate(row.answer.live.processing_s, row.estimate_s, row.high_s, row.bound_s)
         for row in rows
-        if "processing_s" in (live := row.result.get("live") or {})
+        if row.answer.live is not None
     ]
     return Pace(_age_s(run), standings)
 
@@ -206,23 +205,23 @@ def _age_s(run: EstimateRun) -> float:
 
 
 def _has_moved(row: QueryEstimate, timing: StageTiming) -> bool:
-    said = row.result.get("live")
-    if said is None or (said.get("evidence") == Evidence.ASSUMED and not timing.is_assumed):
+    live = row.answer.live
+    if live is None or (live.evidence == Evidence.ASSUMED and not timing.is_assumed):
         return True  # estimated before it was live, or before a batch was timed
-    before = said["epoch_s"] + said["interval_s"] + said["overhead_s"]
-    usual_s = max(0.0, timing.batch_s - said["mean_work_s"])
+    before = live.epoch_s + live.interval_s + live.overhead_s
+    usual_s = max(0.0, timing.batch_s - live.mean_work_s)
     return abs(timing.epoch_s + timing.interval_s + usual_s - before) > _MOVED * before
 
 
 def _is_recalibrated(row: QueryEstimate, calibrations: Mapping[CalibrationGroup, IntervalCalibration]) -> bool:
     """Whether its interval would be scaled otherwise by now, or trust in it has changed."""
-    applied, group = row.result.get("calibration"), group_applied(row)
+    applied, group = row.answer.calibration, group_applied(row)
     if applied is None or group is None:
         return True
     now = in_force(group, calibrations)
-    if now.trust.state != applied["trust"]["state"]:
+    if now.trust.state != applied.trust.state:
         return True
-    sides = ((now.factors.lower, applied["lower"]), (now.factors.upper, applied["upper"]))
+    sides = ((now.factors.lower, applied.lower), (now.factors.upper, applied.upper))
     return _age_s(row.run) >= MIN_PACE_S and any(abs(value - before) > _MOVED * before for value, before in sides)
 
 

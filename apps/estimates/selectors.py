@@ -1,4 +1,4 @@
-"""Reading estimates: runs, staleness, history, and the load of each node's cores as one server."""
+"""Reading estimates: runs, staleness, history, load of each node's cores as one server, and filters of lists."""
 
 from __future__ import annotations
 
@@ -10,20 +10,36 @@ from django.core.cache import cache
 from django.db.models import BooleanField, Case, ExpressionWrapper, FloatField, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
-from apps.estimates.choices import Certainty
+from apps.core.filters import (
+    BooleanFilter,
+    ChoiceFilter,
+    ListFilter,
+    NumberFilter,
+    TextFilter,
+    TimeFilter,
+    sort_paths,
+)
+from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack, RunOrigin, TrustState, UnscoredReason
 from apps.estimates.models import EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
+from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import FINISHED, Job, JobKind
+from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
-from engine.estimation.node_load import CoreLoad, combine_cores
+from engine.estimation.answer import CoreLoad, combine_cores
 
 __all__ = [
     "UNKNOWN_RANK",
+    "AccuracyFilter",
+    "CalibrationFilter",
+    "EstimateRunFilter",
     "HistoryPoint",
+    "ObjectiveStatusFilter",
     "ServerLoad",
     "Staleness",
+    "UnscoredFilter",
     "estimate_under_way",
     "node_estimates",
     "objective_statuses",
@@ -41,7 +57,7 @@ UNKNOWN_RANK = -1e-9
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """A node or link in an estimate; a node by the rule of `engine.estimation.node_load`."""
+    """A node or link in an estimate; a node by the rule of `engine.estimation.answer`."""
 
     name: str
     node_name: str
@@ -169,3 +185,75 @@ def query_history(query: Query, *, limit: int = 200) -> list[HistoryPoint]:
     rows = QueryEstimate.objects.filter(query=query).order_by("-run__created_at", "-run_id")
     fields = ("run__created_at", "run_id", "estimate_s", "worst_s", "low_s", "high_s", "bound_s", "state")
     return [HistoryPoint(*row) for row in reversed(list(rows.values_list(*fields)[:limit]))]
+
+
+class EstimateRunFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&since=…&until=…`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("queries__query__name", distinct=True, label="Name of a query that is part of it")
+    created_at = TimeFilter()
+    since = TimeFilter("created_at", operator="gte", label="Not older than")
+    until = TimeFilter("created_at", operator="lt", label="Older than")
+    sorts = sort_paths("created_at", "duration_s", cluster="cluster__slug")
+
+
+class AccuracyFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&origin=flink&evidence=measured&since=…&until=…`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    origin = ChoiceFilter(choices=RunOrigin.choices, label="Origin of the runs")
+    evidence = ChoiceFilter(choices=Evidence.choices, label="What the estimate rested on")
+    covered = BooleanFilter(label="Whether the 90 % interval held")
+    disturbed = ChoiceFilter(choices=StreamWork.choices, label="What the stream processor did instead of its work")
+    starts_at = TimeFilter()
+    since = TimeFilter("starts_at", operator="gte", label="Not older than")
+    until = TimeFilter("starts_at", operator="lt", label="Older than")
+    observed_s = NumberFilter(label="Latency that was measured")
+    sorts = sort_paths("starts_at", "observed_s", "expected_s", query="query__name", cluster="cluster__slug")
+
+
+class UnscoredFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&reason=incomplete&since=…`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    reason = ChoiceFilter(choices=UnscoredReason.choices, label="Why it was not scored")
+    starts_at = TimeFilter()
+    since = TimeFilter("starts_at", operator="gte", label="Not older than")
+    until = TimeFilter("starts_at", operator="lt", label="Older than")
+    sorts = sort_paths("starts_at", "windows", "reason", query="query__name", cluster="cluster__slug")
+
+
+class CalibrationFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&origin=live&trust=lost&in_force=true`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    origin = ChoiceFilter(choices=RunOrigin.choices, label="Origin of the runs")
+    evidence = ChoiceFilter(choices=Evidence.choices, label="What the estimates rested on")
+    trust = ChoiceFilter(choices=TrustState.choices, label="State of trust")
+    in_force = BooleanFilter("until", method="kept_in_force", label="Those in force")
+    sorts = sort_paths("since", query="query__name", cluster="cluster__slug")
+
+    def kept_in_force(self, queryset: QuerySet, value: bool) -> QuerySet:
+        """Calibrations in force, or those that were."""
+        return queryset.filter(until__isnull=value)
+
+
+class ObjectiveStatusFilter(ListFilter):
+    """`?cluster=eu-1&state=breached&decided_by=measurement&sort=headroom_share`."""
+
+    cluster = TextFilter("query__cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    team = TextFilter("query__team", label="Team of the query")
+    state = ChoiceFilter(choices=ObjectiveState.choices)
+    decided_by = ChoiceFilter(choices=DecidedBy.choices, label="Evidence that decided")
+    lacking = ChoiceFilter(choices=MeasurementLack.choices, label="Why the measurement does not count")
+    headroom_share = NumberFilter(label="Share of the objective that is left")
+    measured_s = NumberFilter(label="Latency that was measured lately")
+    since = TimeFilter(label="Since when the state is what it is")
+    sorts = sort_paths(
+        "headroom_share", "measured_s", "since", "state", query="query__name", cluster="query__cluster__slug"
+    )

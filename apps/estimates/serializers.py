@@ -8,13 +8,15 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type
+from apps.estimates.answers import StoredEstimate, curves_unpack
 from apps.estimates.choices import MeasurementLack
-from apps.estimates.curves import curves_unpack
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom
-from apps.estimates.services import document_estimate_result
 from apps.estimates.words import cause_sentence, evidence_words
+from engine.estimation.answer import EstimateAnswer
+from engine.measurement.causes import LatenessCause
 
 __all__ = [
     "DocumentEstimateSerializer",
@@ -57,7 +59,7 @@ class CauseSerializer(serializers.Serializer):
     seconds = serializers.FloatField(default=None, allow_null=True, help_text="That it explains, or lasts.")
     words = serializers.SerializerMethodField()
 
-    def get_words(self, cause: dict[str, Any]) -> str:
+    def get_words(self, cause: LatenessCause) -> str:
         return cause_sentence(cause)
 
 
@@ -74,7 +76,7 @@ class ObjectiveStatusSerializer(serializers.ModelSerializer):
         MeasurementLack.choices, help_text="Why the measurement does not count; empty: it does."
     )
     evidence = serializers.SerializerMethodField(help_text="What the state rests on, in words.")
-    causes = CauseSerializer(many=True, help_text="What makes it late, the cause to name first.")
+    causes = CauseSerializer(source="lateness", many=True, help_text="What makes it late, the cause to name first.")
 
     class Meta:
         model = ObjectiveStatus
@@ -92,7 +94,7 @@ class QueryEstimateSerializer(serializers.ModelSerializer):
     query = serializers.CharField(source="query.name")
     query_id = serializers.IntegerField()
     version = serializers.IntegerField(source="version.number")
-    result = serializers.JSONField()
+    result = StoredRecordField(StoredEstimate)
 
     class Meta:
         model = QueryEstimate
@@ -128,7 +130,7 @@ class EstimateRunSerializer(serializers.ModelSerializer):
     """A run in a list: when, on what, and the facts of the whole cluster."""
 
     cluster = serializers.CharField(source="cluster.slug")
-    result = serializers.JSONField()
+    result = StoredRecordField(EstimateAnswer)
 
     class Meta:
         model = EstimateRun
@@ -194,12 +196,8 @@ class QueryLatestSerializer(QueryEstimateSerializer):
 class DocumentEstimateSerializer(serializers.ModelSerializer):
     """The estimate of a document: the engine's answer whole, null while it is computed."""
 
-    result = serializers.SerializerMethodField()
+    result = StoredRecordField(EstimateAnswer, source="answer", allow_null=True)
 
     class Meta:
         model = DocumentEstimate
         fields = ["id", "job", "digest", "flow_slices", "result", "created_at"]
-
-    @field_type(dict[str, Any] | None)
-    def get_result(self, row: DocumentEstimate) -> dict[str, Any] | None:
-        return document_estimate_result(row)

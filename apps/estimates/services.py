@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +12,16 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
-from apps.core.models import pack_json, unpack_json
-from apps.estimates.curves import STRIP_PARTS, curves_pack
-from apps.estimates.intervals import with_calibration
+from apps.core.models import pack_json
+from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimate
+from apps.estimates.calibration import calibrated
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
-from apps.measurements.operators import STREAM_NODE
+from apps.measurements.selectors import STREAM_NODE
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -28,131 +29,26 @@ from apps.queries.snapshots.cluster import Snapshot
 from apps.telemetry.configs import live_served
 from engine.arrays import finite_max, step_maxima
 from engine.document.deployment import Deployment
-from engine.document.elements import scheduling_document
+from engine.document.policies import scheduling_bound
 from engine.errors import EngineError
-from engine.latency_state import LatencyStanding
 from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, live_waits
 from engine.words import counted
 
 if TYPE_CHECKING:
+    from engine.estimation.answer import EstimateAnswer, ServerAnswer
     from engine.estimation.estimate import Estimate
     from engine.estimation.reports import QueryReport
 
 __all__ = [
     "KEEP_RUNS",
     "KEEP_SERIES",
-    "document_estimate_document",
     "document_estimate_request",
-    "document_estimate_result",
     "document_estimate_store",
     "document_estimates_purge",
     "estimate_request",
     "estimate_store",
-    "node_rows",
-    "operators_of",
-    "query_rows",
-    "run_facts",
     "series_purge",
 ]
-
-
-_PER_SUBINTERVAL = 200  # a list this long is a series, not a fact
-
-
-def run_facts(answer: dict[str, Any]) -> dict[str, Any]:
-    """Facts of the cluster as a whole; series and the parts that get rows of their own are left out."""
-    parts = {"operators", "servers", "queries"}
-    return {
-        key: value
-        for key, value in answer.items()
-        if key not in parts and not (isinstance(value, list) and _is_series(value, answer))
-    }
-
-
-def query_rows(run: EstimateRun, answer: dict[str, Any]) -> list[QueryEstimate]:
-    """One unsaved row for each query of the answer."""
-    running = {
-        query.name: query
-        for query in Query.objects.filter(cluster=run.cluster, state=QueryState.RUNNING).select_related(
-            "running_version"
-        )
-    }
-    return [
-        _query_row(run, running[name], result | _waiting(name, answer), operators_of(name, answer, run.subinterval_s))
-        for name, result in answer["queries"].items()
-        if name in running  # stopped while it was estimated: nobody asks for it any more
-    ]
-
-
-def node_rows(run: EstimateRun, answer: dict[str, Any]) -> list[NodeEstimate]:
-    """One unsaved row for each server: the cores of nodes, and links with a bandwidth."""
-    return [
-        NodeEstimate(
-            run=run,
-            server=name,
-            node_name=(result.get("node") or "") if result["kind"] == "node" else "",
-            mean_load=result["load_mean"],
-            peak_load=result["load_peak"],
-            excess_s=result["mace_wc"],
-            excess=[round(value, 6) for value in step_maxima(result["mace"], STRIP_PARTS).tolist()],
-        )
-        for name, result in answer["servers"].items()
-    ]
-
-
-def _is_series(value: list[Any], answer: dict[str, Any]) -> bool:
-    return len(value) == answer.get("subintervals") or len(value) >= _PER_SUBINTERVAL
-
-
-def _query_row(
-    run: EstimateRun, query: Query, result: dict[str, Any], operators: dict[str, dict[str, float]]
-) -> QueryEstimate:
-    facts = {key: value for key, value in result.items() if key != "series"}
-    return QueryEstimate(
-        run=run,
-        query=query,
-        version=query.running_version,
-        statistic=result["statistic"],
-        bound_s=result["bound_s"],
-        estimate_s=result["estimate_s"],
-        low_s=result["low_s"],
-        high_s=result["high_s"],
-        worst_s=result["worst_s"],
-        headroom_share=result["headroom_share"],
-        mace_s=result["mace_s"],
-        state=result["state"],
-        certainty=LatencyStanding.parse(result["standing"]).kind,
-        result={**facts, "operators": operators},
-        series=curves_pack(result["series"], run.subinterval_s),
-    )
-
-
-def operators_of(query: str, answer: dict[str, Any], subinterval_s: float) -> dict[str, dict[str, float]]:
-    """Load and output of each of the query's operators, by their names within the query."""
-    prefix = f"{query}/"
-    return {
-        name.removeprefix(prefix): _operator_facts(result, subinterval_s)
-        for name, result in answer["operators"].items()
-        if name.startswith(prefix)
-    }
-
-
-def _waiting(query: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Backlogs of the query's inputs where the horizon begins; empty where nothing waits."""
-    backlogs = [found for found in answer.get("backlogs", ()) if found["query"] == query]
-    return {"backlogs": backlogs} if backlogs else {}
-
-
-def _operator_facts(result: dict[str, Any], subinterval_s: float) -> dict[str, float]:
-    load, output = result["load"], result["output"]
-    count = max(1, len(load))
-    return {
-        "load_mean_cps": sum(load) / count / subinterval_s,
-        "load_peak_cps": max(load, default=0.0) / subinterval_s,
-        "output_mean_eps": sum(output) / count / subinterval_s,
-        "output_peak_eps": max(output, default=0.0) / subinterval_s,
-    }
-
 
 KEEP_DOCUMENTS = timedelta(days=7)
 KEEP_SERIES = 200  # runs of a cluster that keep their curves
@@ -188,8 +84,9 @@ def estimate_store(
     *, job: Job | None, cluster: Cluster, snapshot: Snapshot, estimate: Estimate, duration_s: float
 ) -> EstimateRun:
     """Keep a run, one row per query and one per server. Called inside the job's transaction."""
-    answer = _with_live_parts(estimate.to_dict(), cluster=cluster, estimate=estimate)
-    answer = with_calibration(answer, cluster=cluster)
+    answer = estimate.answer()
+    stored = {name: stored_estimate(name, report, answer) for name, report in (answer.queries or {}).items()}
+    stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=estimate), cluster=cluster)
     with transaction.atomic():
         run = EstimateRun.objects.create(
             cluster=cluster,
@@ -199,16 +96,51 @@ def estimate_store(
             subinterval_s=cluster.subinterval_s,
             slice_s=cluster.slice_s,
             slices=snapshot.deployment.subintervals,
-            result=run_facts(answer),
+            result=answer.facts.to_dict(),
             duration_s=duration_s,
             by_telemetry=job is not None and job.params.get("by_telemetry", False),
         )
-        run.queries.bulk_create(query_rows(run, answer))
-        run.nodes.bulk_create(node_rows(run, answer))
+        rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).select_related("running_version")
+        running = {query.name: query for query in rows}
+        run.queries.bulk_create(
+            _query_row(run, running[name], report)
+            for name, report in stored.items()
+            if name in running  # stopped while it was estimated: nobody asks for it any more
+        )
+        run.nodes.bulk_create(_node_row(run, name, server) for name, server in (answer.servers or {}).items())
         objectives_refresh(cluster)
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
     return run
+
+
+def _query_row(run: EstimateRun, query: Query, answer: StoredEstimate) -> QueryEstimate:
+    """Row of a query, whose curve is kept apart."""
+    return QueryEstimate(
+        run=run,
+        query=query,
+        version=query.running_version,
+        **{name: getattr(answer, name) for name in ("statistic", "bound_s", "estimate_s", "low_s", "high_s")},
+        **{name: getattr(answer, name) for name in ("worst_s", "headroom_share", "mace_s", "state")},
+        certainty=answer.standing.kind,
+        result=replace(answer, series=None).to_dict(),
+        series=curves_pack((answer.series or {})["flow"], run.subinterval_s),
+    )
+
+
+def _node_row(run: EstimateRun, name: str, server: ServerAnswer) -> NodeEstimate:
+    """Row of a core of a node, or of a link with a bandwidth."""
+    return NodeEstimate(
+        run=run,
+        server=name,
+        node_name=(server.node or "") if server.kind == "node" else "",
+        mean_load=server.load_mean,
+        peak_load=server.load_peak,
+        excess_s=server.mace_wc,
+        excess=[round(value, 6) for value in step_maxima(server.mace, STRIP_PARTS).tolist()]
+        if server.mace is not None
+        else [],
+    )
 
 
 def series_purge(*, cluster: Cluster) -> None:
@@ -259,19 +191,9 @@ def _check_size(deployment: Deployment, flow_slices: int) -> None:
         raise Impossible("The document is too large for one estimate.", [fault], code="impossible")
 
 
-def document_estimate_store(*, row: DocumentEstimate, answer: dict[str, Any]) -> None:
+def document_estimate_store(*, row: DocumentEstimate, answer: EstimateAnswer) -> None:
     """Keep the engine's whole answer for a document. Called inside the job's transaction."""
-    DocumentEstimate.objects.filter(pk=row.pk).update(result=pack_json(answer))
-
-
-def document_estimate_document(row: DocumentEstimate) -> dict[str, Any]:
-    """The document as it was posted."""
-    return unpack_json(row.document)
-
-
-def document_estimate_result(row: DocumentEstimate) -> dict[str, Any] | None:
-    """The engine's answer for a document, as its command line prints it; None while it is computed."""
-    return None if row.result is None else unpack_json(row.result)
+    DocumentEstimate.objects.filter(pk=row.pk).update(result=pack_json(answer.to_dict()))
 
 
 def document_estimates_purge() -> int:
@@ -279,29 +201,29 @@ def document_estimates_purge() -> int:
     return DocumentEstimate.objects.filter(created_at__lt=timezone.now() - KEEP_DOCUMENTS).delete()[0]
 
 
-def _with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estimate) -> dict[str, Any]:
-    """The engine's answer with the waits of live queries.
-
-    Each gets `live`: its parts in seconds, and their evidence, assumed until a batch was timed.
-    """
+def _with_live_parts(
+    stored: dict[str, StoredEstimate], *, cluster: Cluster, estimate: Estimate
+) -> dict[str, StoredEstimate]:
+    """Estimates with the waits of live queries, each with its parts, assumed until a batch was timed."""
     names = set(live_served().filter(query__cluster=cluster).values_list("query__name", flat=True))
-    if not names:
-        return answer
+    if not names & stored.keys():
+        return stored
     timing = timing_now()
     servers = [i for i, server in enumerate(estimate.coarse.servers) if _is_stream(estimate, server.node)]
-    answer_with_waits = {
-        name: _whole(report, estimate, timing, servers) if name in names else answer["queries"][name]
-        for name, report in estimate.queries.items()
+    return {
+        name: _with_waits(answer, estimate.queries[name], estimate, timing, servers) if name in names else answer
+        for name, answer in stored.items()
     }
-    return {**answer, "queries": answer_with_waits}
 
 
 def _is_stream(estimate: Estimate, node: int | None) -> bool:
     return node is not None and estimate.coarse.nodes[node].id == STREAM_NODE
 
 
-def _whole(report: QueryReport, estimate: Estimate, timing: StageTiming, servers: list[int]) -> dict[str, Any]:
-    """A report with the waits that belong to each of its numbers."""
+def _with_waits(
+    stored: StoredEstimate, report: QueryReport, estimate: Estimate, timing: StageTiming, servers: list[int]
+) -> StoredEstimate:
+    """An estimate with the waits that belong to each of its numbers."""
     work = batch_work_s(estimate.mace, servers, timing.interval_s)
     margin_s = live_latency(0.0, work, timing, statistic=report.statistic).margin_s
     late = report.delayed_by(live_waits(work, timing), margin_s)
@@ -309,14 +231,17 @@ def _whole(report: QueryReport, estimate: Estimate, timing: StageTiming, servers
     live = live_latency(report.estimate_s, work, timing, statistic=report.statistic, added_s=added_s)
     uneven_s = estimate.coarse.subinterval_s  # a burst may begin inside a subinterval
     upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s)) + uneven_s
-    parts = live.to_dict() | {
-        "interval_s": timing.interval_s,
-        "mean_work_s": float(work.mean()),
-        "upper_s": finite_max(upper + timing.epoch_s + live.overhead_s),
-        "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
-    }
-    latency = late.to_dict() | {"live": parts}
-    if "scheduling" in latency:
-        bound = scheduling_document(latency["scheduling"]["nodes"], parts["upper_s"])
-        latency["scheduling"] = {**latency["scheduling"], **bound}
-    return latency
+    parts = LiveParts(
+        **vars(live),
+        interval_s=timing.interval_s,
+        mean_work_s=float(work.mean()),
+        upper_s=finite_max(upper + timing.epoch_s + live.overhead_s),
+        evidence=Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED,
+    )
+    answer = late.answer()
+    scheduling = answer.scheduling
+    if scheduling is not None:
+        bound = scheduling_bound(scheduling.nodes, parts.upper_s)
+        scheduling = replace(scheduling, words=bound.words, upper_s=bound.upper_s)
+    figures = {item.name: getattr(answer, item.name) for item in fields(answer)}
+    return replace(stored, **figures | {"scheduling": scheduling}, live=parts)

@@ -6,9 +6,9 @@ origin's figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from django.db import transaction
 from django.db.models import Max
@@ -17,30 +17,41 @@ from apps.accounts.models import User
 from apps.core.errors import Impossible
 from apps.core.events import announce
 from apps.estimates.accuracy import scored_run, work_by_kind
+from apps.estimates.answers import stored_estimate
 from apps.estimates.calibration import (
-    CalibrationGroup,
     calibrations_in_force,
     calibrations_refresh,
-    evidence_of,
     group_of,
-    is_windowed,
+    group_of_estimate,
+    scaled_estimate,
 )
 from apps.estimates.choices import RunOrigin
-from apps.estimates.intervals import scaled_result
-from apps.estimates.models import AccuracyObservation, IntervalCalibration
-from apps.estimates.services import operators_of
+from apps.estimates.models import AccuracyObservation
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
+from engine.records import Flag, Record, Words
 
 if TYPE_CHECKING:
     from engine.simulation.comparison import SimulationComparison
 
-__all__ = ["SIMULATION_SEEDS", "simulation_request", "simulation_store"]
+__all__ = ["SIMULATION_SEEDS", "SimulationOutcome", "simulation_request", "simulation_store"]
 
 SIMULATION_SEEDS = 5  #: simulations of a snapshot
+
+
+@dataclass(frozen=True)
+class SimulationOutcome(Record):
+    """Outcome of simulations of a cluster's snapshot; its runs are listed at `accuracy?origin=simulated`."""
+
+    runs: Annotated[int, Words("Scored runs, one for each query and seed.")]
+    coverage: Annotated[float | None, Words("Share of them that the interval held.")]
+    horizon_s: Annotated[float, Words("Stretch that was simulated and estimated.")]
+    cut: Annotated[Flag, Words("Whether it is the beginning of a horizon with too many events.")]
+    left_out: Annotated[tuple[str, ...], Words("Queries with a window that does not close twice within it.")]
+    cost_cv: Annotated[float, Words("Coefficient of variation of the costs that were drawn.")]
 
 
 def simulation_request(*, cluster: Cluster, user: User | None = None) -> Job:
@@ -75,14 +86,13 @@ def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: 
     running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).select_related("running_version")
     queries = {query.name: query for query in running.prefetch_related("running_version__operators")}
     calibrations = calibrations_in_force(cluster)
-    scored = {
-        name: _scaled(comparison.answer["queries"][name], query, calibrations)
-        for name, query in queries.items()
-        if name in comparison.answer["queries"]
-    }
-    expected = {
-        name: operators_of(name, dict(comparison.answer), comparison.answer["subinterval_s"]) for name in scored
-    }
+    answer = comparison.estimate.answer()
+    scored = {}
+    for name, report in (answer.queries or {}).items():
+        if name in queries:
+            stored = stored_estimate(name, report, answer)
+            group = group_of_estimate(stored, queries[name], RunOrigin.SIMULATED)
+            scored[name] = scaled_estimate(stored, group, calibrations)
     rows = [
         scored_run(
             scored[run.query],
@@ -98,7 +108,7 @@ def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: 
             windows=run.results,
             kinds=work_by_kind(
                 queries[run.query].running_version,
-                expected[run.query],
+                scored[run.query].operators,
                 {name.removeprefix(f"{run.query}/"): cps for name, cps in run.work.items()},
             ),
         )
@@ -109,18 +119,3 @@ def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: 
     calibrations_refresh({group_of(row) for row in rows}, now=at)
     announce(f"accuracy:{cluster.slug}")
     return rows
-
-
-def _scaled(
-    result: Mapping[str, Any], query: Query, calibrations: Mapping[CalibrationGroup, IntervalCalibration]
-) -> dict[str, Any]:
-    """An answer with its interval scaled by the simulated runs before."""
-    group = CalibrationGroup(
-        cluster_id=query.cluster_id,
-        origin=RunOrigin.SIMULATED,
-        evidence=evidence_of(result),
-        statistic=result["statistic"],
-        windowed=is_windowed(query.running_version),
-        query_id=query.pk,
-    )
-    return scaled_result(result, group, calibrations)

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from django.db.models import QuerySet
+from pydantic import WithJsonSchema, computed_field
 
-from apps.estimates.calibration import RUN_FIELDS, scored_runs
+from apps.estimates.calibration import run_figures, scored_runs
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, IntervalCalibration, UnscoredInterval
 from apps.measurements.models import StreamWork
@@ -17,6 +19,7 @@ from apps.queries.models import Query
 from engine.measurement.calibration import MIN_INSTANTS, IntervalFigures, interval_figures
 from engine.measurement.trust import EstimateTrust, JudgedPrediction, PredictionOutcome, judge_predictions
 from engine.measurement.work_bias import NO_BIAS, WorkBias, work_bias
+from engine.records import Record
 
 __all__ = [
     "MAX_ROWS",
@@ -52,7 +55,7 @@ class QueryAccuracy:
 
 
 @dataclass(frozen=True)
-class KindAccuracy:
+class KindAccuracy(Record):
     """Work of all operators of a kind, in cycles per second: estimated and measured. Sums, so large ones count more.
 
     `learned` is the same as a ratio, with its uncertainty and what it proves; it moves no estimate.
@@ -63,6 +66,7 @@ class KindAccuracy:
     measured_cps: float
     learned: WorkBias = NO_BIAS
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def bias(self) -> float | None:
         """Share by which the estimate was too high."""
@@ -70,21 +74,20 @@ class KindAccuracy:
 
 
 @dataclass(frozen=True)
-class OriginAccuracy:
+class OriginAccuracy(Record):
     """Figures of the runs of one origin, and of their intervals as stated (before) and as shown (after).
 
     `instants` are moments with runs that have an interval, of the newest `MAX_ROWS`; factors exist from
     `instants_needed` on. Widths are medians, as a share of the estimate.
     """
 
-    origin: RunOrigin
+    origin: Annotated[RunOrigin, WithJsonSchema({"type": "string", "enum": RunOrigin.values})]
     judged: JudgedPrediction
     intervals: IntervalFigures
     instants: int
+    instants_needed: int
     queries: int
     last_at: datetime
-
-    instants_needed = int(MIN_INSTANTS) + 1
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class AccuracySummary:
     queries: Sequence[QueryAccuracy]
     kinds: Sequence[KindAccuracy]
     calibrations: Sequence[IntervalCalibration]
+    origins: Sequence[OriginAccuracy] = ()
 
 
 def accuracy_listed() -> QuerySet[AccuracyObservation]:
@@ -135,17 +139,16 @@ def accuracy_origins(rows: QuerySet[AccuracyObservation]) -> list[OriginAccuracy
 
 
 def _of_origin(origin: RunOrigin, rows: QuerySet[AccuracyObservation]) -> OriginAccuracy:
-    newest = list(rows.order_by("-starts_at", "-pk").values(*RUN_FIELDS, "covered", "disturbed")[:MAX_ROWS])
-    counting = [row for row in newest if not row["disturbed"]]
-    stated = [row for row in counting if row["stated_low_s"] is not None and row["stated_high_s"] is not None]
-    outcomes = [PredictionOutcome(row["expected_s"], row["observed_s"], row["covered"]) for row in counting]
+    newest = list(run_figures(rows.order_by("-starts_at", "-pk"))[:MAX_ROWS])
+    stated = [row for row in newest if row.counts]
     return OriginAccuracy(
         origin=origin,
-        judged=judge_predictions(outcomes),
+        judged=judge_predictions(_outcomes(row for row in newest if not row.disturbed)),
         intervals=interval_figures(scored_runs(stated)),
-        instants=len({row["starts_at"] for row in stated}),
-        queries=len({row["query_id"] for row in newest}),
-        last_at=newest[0]["starts_at"],
+        instants=len({row.starts_at for row in stated}),
+        instants_needed=int(MIN_INSTANTS) + 1,
+        queries=len({row.query_id for row in newest}),
+        last_at=newest[0].starts_at,
     )
 
 

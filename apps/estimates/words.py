@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from django.utils import timezone
 
 from apps.estimates.choices import Certainty, MeasurementLack
 from apps.estimates.models import ObjectiveStatus
 from apps.ui.numbers import count, ratio, seconds, seconds_range, significant
 from engine.measurement import causes
+from engine.measurement.causes import LatenessCause
 from engine.words import counted, duration_words, server_words
 
 __all__ = ["cause_sentence", "cause_title", "evidence_words", "lacking_words", "measured_words"]
@@ -71,11 +69,11 @@ _STREAM = {
 }
 
 
-def cause_title(cause: Mapping[str, Any]) -> str:
+def cause_title(cause: LatenessCause) -> str:
     """A cause in a few words: the title of an incident."""
-    subject = cause.get("subject", "")
+    subject = cause.subject
     return {
-        causes.STREAM_AWAY: f"The stream processor {_STREAM.get(cause.get('state', ''), 'is away')}",
+        causes.STREAM_AWAY: f"The stream processor {_STREAM.get(cause.state, 'is away')}",
         causes.STREAM_BEHIND: "The stream processor is behind",
         causes.AGENT_SILENT: f"{subject} does not report",
         causes.FRAMES_WAITING: f"Frames wait at {subject}",
@@ -84,42 +82,42 @@ def cause_title(cause: Mapping[str, Any]) -> str:
         causes.WATERMARK_HELD: f"The watermark waits for {subject}",
         causes.NODE_BUSY: f"{server_words(subject, begins=True)} is busy",
         causes.MAIN_WAIT: f"Events wait for {subject}",
-        causes.ENGINE_AWAY: f"{subject} {'cannot be read' if cause.get('state') == 'refused' else 'does not answer'}",
+        causes.ENGINE_AWAY: f"{subject} {'cannot be read' if cause.state == 'refused' else 'does not answer'}",
         causes.UNEXPLAINED: "No report explains it",
-    }[cause["kind"]]
+    }[cause.kind]
 
 
-def cause_sentence(cause: Mapping[str, Any]) -> str:
+def cause_sentence(cause: LatenessCause) -> str:
     """A cause with its figures."""
-    subject, kind = cause.get("subject", ""), cause["kind"]
+    subject, kind, lasts_s = cause.subject, cause.kind, cause.seconds or 0.0
     if kind == causes.STREAM_BEHIND:
-        return f"The stream processor is {seconds(cause['seconds'])} behind: {_frames(cause)} for it."
+        return f"The stream processor is {seconds(lasts_s)} behind: {_frames(cause)} for it."
     if kind == causes.AGENT_SILENT:
-        return f"{subject} has not reported for {duration_words(cause['seconds'])}."
-    if kind == causes.FRAMES_WAITING and "seconds" in cause:
-        return f"Frames of {cause.get('state', 'agent')} {subject} took {seconds(cause['seconds'])} to be taken."
+        return f"{subject} has not reported for {duration_words(lasts_s)}."
+    if kind == causes.FRAMES_WAITING and cause.seconds is not None:
+        return f"Frames of {cause.state or 'agent'} {subject} took {seconds(lasts_s)} to be taken."
     if kind == causes.FRAMES_WAITING:
-        return f"The spool of {cause.get('state', 'agent')} {subject} fills: {_frames(cause)} there."
+        return f"The spool of {cause.state or 'agent'} {subject} fills: {_frames(cause)} there."
     if kind == causes.AGENT_STARVED:
-        used, budget = significant(cause.get("amount", 0.0)), significant(cause.get("limit", 0.0))
+        used, budget = significant(cause.amount or 0.0), significant(cause.limit or 0.0)
         return f"{subject} uses {used} of the {budget} cores it may: its budget is used up."
     if kind == causes.SOURCE_SILENT:
-        return f"Nothing is collected of source {subject}: {cause.get('state', '')}."
+        return f"Nothing is collected of source {subject}: {cause.state}."
     if kind == causes.WATERMARK_HELD:
-        return f"{subject} holds the watermark back: it is {seconds(cause['seconds'])} behind."
+        return f"{subject} holds the watermark back: it is {seconds(lasts_s)} behind."
     if kind == causes.NODE_BUSY:
-        return f"{server_words(subject, begins=True)} runs at {ratio(cause.get('amount'))} of capacity at its peak."
+        return f"{server_words(subject, begins=True)} runs at {ratio(cause.amount)} of capacity at its peak."
     if kind == causes.MAIN_WAIT:
-        return f"Events wait for {subject}, up to {seconds(cause['seconds'])}."
+        return f"Events wait for {subject}, up to {seconds(lasts_s)}."
     if kind == causes.ENGINE_AWAY:
-        what = "with nothing that can be read" if cause.get("state") == "refused" else "nothing"
-        queries = counted(int(cause.get("amount", 0)), "query", "queries")
-        return f"{subject} has answered {what} for {duration_words(cause['seconds'])}: statistics of {queries} age."
+        what = "with nothing that can be read" if cause.state == "refused" else "nothing"
+        queries = counted(int(cause.amount or 0), "query", "queries")
+        return f"{subject} has answered {what} for {duration_words(lasts_s)}: statistics of {queries} age."
     if kind == causes.UNEXPLAINED:
         return "No stage reports a delay that explains it, and no node is busy enough."
     return f"{cause_title(cause)}."
 
 
-def _frames(cause: Mapping[str, Any]) -> str:
-    number = int(cause.get("amount", 0))
+def _frames(cause: LatenessCause) -> str:
+    number = int(cause.amount or 0)
     return "1 frame waits" if number == 1 else f"{count(number)} frames wait"

@@ -7,10 +7,11 @@ from collections import Counter
 
 from django.utils import timezone
 
+from apps.core.models import unpack_json
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import DocumentEstimate, EstimateRun
-from apps.estimates.services import document_estimate_document, document_estimate_store, estimate_store
-from apps.estimates.simulations import SIMULATION_SEEDS, simulation_store
+from apps.estimates.services import document_estimate_store, estimate_store
+from apps.estimates.simulations import SIMULATION_SEEDS, SimulationOutcome, simulation_store
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.queries.snapshots.cluster import cluster_snapshot
@@ -43,14 +44,14 @@ def estimate_document(report: JobReporter) -> JobOutcome:
     """Estimate the document that the job's row holds."""
     row = DocumentEstimate.objects.get(pk=report.job.params["document_estimate"])
     report(0.0, "Reading the document")
-    deployment = Deployment.parse(document_estimate_document(row))
-    answer = estimate(deployment, flow_slices=row.flow_slices, progress=report).to_dict()
+    deployment = Deployment.parse(unpack_json(row.document))
+    answer = estimate(deployment, flow_slices=row.flow_slices, progress=report).answer()
 
     def store(job: Job) -> JobOutcome:
         document_estimate_store(row=row, answer=answer)
         facts = {
             "digest": deployment.digest,
-            **{key: answer[key] for key in ("mace_wc", "flow_wc", "flow_by_input_wc")},
+            **{name: getattr(answer, name) for name in ("mace_wc", "flow_wc", "flow_by_input_wc")},
         }
         return JobOutcome(facts, "", f"/api/v1/estimates/documents/{row.pk}")
 
@@ -74,17 +75,19 @@ def simulate_cluster(report: JobReporter) -> JobOutcome:
     def store(job: Job) -> JobOutcome:
         rows = simulation_store(cluster=cluster, comparison=comparison, at=at)
         held = [row.covered for row in rows if row.covered is not None]
-        result = {
-            "runs": len(rows),
-            "coverage": sum(held) / len(held) if held else None,
-            "horizon_s": comparison.horizon_s,
-            "cut": comparison.is_cut,
-            "left_out": list(comparison.left_out),
-            "cost_cv": round(comparison.cost_cv, 4),
-        }
+        outcome = SimulationOutcome(
+            runs=len(rows),
+            coverage=sum(held) / len(held) if held else None,
+            horizon_s=comparison.horizon_s,
+            cut=comparison.is_cut,
+            left_out=tuple(comparison.left_out),
+            cost_cv=round(comparison.cost_cv, 4),
+        )
         query = f"origin={RunOrigin.SIMULATED}"
         return JobOutcome(
-            result, f"/c/{cluster.slug}/accuracy/?{query}", f"/api/v1/accuracy?cluster={cluster.slug}&{query}"
+            outcome.to_dict(),
+            f"/c/{cluster.slug}/accuracy/?{query}",
+            f"/api/v1/accuracy?cluster={cluster.slug}&{query}",
         )
 
     return JobOutcome(store=store)

@@ -12,8 +12,8 @@ from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
 from apps.core.errors import Impossible, Malformed, Missing
 from apps.planning.models import PlacementRun
-from apps.queries.memory import cluster_memory, row_need_bytes
 from apps.queries.models import Query, QueryVersion
+from apps.queries.selectors import cluster_memory, row_need_bytes
 from engine.admission.changes import rate_share_in, start_s_in
 from engine.connectors.answers import number_of
 from engine.connectors.picture import Place

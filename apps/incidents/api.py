@@ -55,7 +55,7 @@ class IncidentSerializer(serializers.ModelSerializer):
 
     cluster = serializers.CharField(source="cluster.slug")
     title = serializers.SerializerMethodField()
-    cause = CauseSerializer()
+    cause = CauseSerializer(source="lateness")
     acknowledged_by = serializers.CharField(source="acknowledged_by.username", default=None, allow_null=True)
     query_count = serializers.IntegerField()
     late_count = serializers.IntegerField(help_text="Queries that are late still.")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
 from apps.connections.selectors import connections_away
 from apps.fleet.models import Cluster
 from apps.queries.choices import QueryState
-from engine.measurement.causes import ENGINE_AWAY
+from engine.measurement.causes import ENGINE_AWAY, LatenessCause
 
 __all__ = ["AWAY_POLLS", "engine_cause", "engines_back", "engines_lost"]
 
@@ -37,12 +36,12 @@ def engines_back(cluster: Cluster, names: list[str]) -> Mapping[str, str]:
     return {name: reason for name, reason in reasons.items() if states.get(name) not in _NOT_BACK}
 
 
-def engine_cause(connection: Connection, now: datetime) -> dict[str, Any]:
+def engine_cause(connection: Connection, now: datetime) -> LatenessCause:
     """Cause of an incident: since when the engine is away, and how many running queries go on with old statistics."""
-    return {
-        "kind": ENGINE_AWAY,
-        "subject": connection.name,
-        "state": connection.state,
-        "seconds": (now - connection.state_since).total_seconds(),
-        "amount": connection.jobs.filter(query__state=QueryState.RUNNING).count(),
-    }
+    return LatenessCause(
+        ENGINE_AWAY,
+        connection.name,
+        seconds=(now - connection.state_since).total_seconds(),
+        amount=connection.jobs.filter(query__state=QueryState.RUNNING).count(),
+        state=connection.state,
+    )

@@ -16,6 +16,7 @@ from apps.incidents.choices import IncidentCause, IncidentEventKind, IncidentSev
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.models import Webhook
+from engine.measurement.causes import LatenessCause
 
 __all__ = [
     "KEEP_DAYS",
@@ -97,6 +98,11 @@ class Incident(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_cause_kind_display()} {self.cause_subject}".strip()
+
+    @property
+    def lateness(self) -> LatenessCause:
+        """The stored cause."""
+        return LatenessCause.parse(self.cause)
 
     @property
     def is_open(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ def incident_title(incident: Incident) -> str:
     """The cause in a few words; of what is not explained the query."""
     if incident.cause_kind == IncidentCause.UNEXPLAINED:
         return f"{incident.cause_subject} is late, not explained"
-    return cause_title({**incident.cause, "kind": incident.cause_kind, "subject": incident.cause_subject})
+    return cause_title(replace(incident.lateness, kind=incident.cause_kind, subject=incident.cause_subject))
 
 
 def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) -> bool:
@@ -65,7 +66,7 @@ def _facts(incident: Incident) -> dict[str, Any]:
     return {
         "id": incident.pk,
         "title": incident_title(incident),
-        "cause": {**incident.cause, "words": cause_sentence(incident.cause)},
+        "cause": {**incident.cause, "words": cause_sentence(incident.lateness)},
         "severity": str(incident.severity),
         "state": str(incident.state),
         "opened_at": incident.opened_at.isoformat(),

@@ -27,7 +27,7 @@ from apps.incidents.engines import engine_cause, engines_back, engines_lost
 from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
 from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
-from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED
+from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
 
 __all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "connect", "incidents_refresh", "late_statuses"]
 
@@ -52,9 +52,8 @@ def _judged(sender: Any, *, cluster: Cluster, now: datetime, **_: Any) -> None:
 
 def cause_key(status: ObjectiveStatus) -> _Key:
     """Kind and subject that a late query is grouped by; what is not explained is each query's own."""
-    cause = status.causes[0] if status.causes else {}
-    kind = cause.get("kind", UNEXPLAINED)
-    return kind, str(status.query.name if kind == UNEXPLAINED else cause.get("subject", ""))
+    cause = _cause(status)
+    return cause.kind, status.query.name if cause.kind == UNEXPLAINED else cause.subject
 
 
 def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
@@ -128,15 +127,15 @@ class _Refresh:
     def _incident_of(self, status: ObjectiveStatus) -> Incident:
         return self._with_cause(cause_key(status), _cause(status), _severity(status.state))
 
-    def _with_cause(self, key: _Key, cause: dict[str, Any], severity: IncidentSeverity) -> Incident:
+    def _with_cause(self, key: _Key, cause: LatenessCause, severity: IncidentSeverity) -> Incident:
         return self.incidents.get(key) or self._reopened(key, cause) or self._opened(key, cause, severity)
 
-    def _opened(self, key: _Key, cause: dict[str, Any], severity: IncidentSeverity) -> Incident:
+    def _opened(self, key: _Key, cause: LatenessCause, severity: IncidentSeverity) -> Incident:
         incident = Incident.objects.create(
             cluster=self.cluster,
             cause_kind=key[0],
             cause_subject=key[1],
-            cause=cause,
+            cause=cause.to_dict(),
             severity=severity,
             opened_at=self.now,
             last_late_at=self.now,
@@ -145,14 +144,14 @@ class _Refresh:
         self._event(incident, IncidentEventKind.OPENED, text=cause_sentence(cause))
         return incident
 
-    def _reopened(self, key: _Key, cause: dict[str, Any]) -> Incident | None:
+    def _reopened(self, key: _Key, cause: LatenessCause) -> Incident | None:
         since = self.now - timedelta(seconds=REOPEN_S)
         rows = Incident.objects.filter(cluster=self.cluster, cause_kind=key[0], cause_subject=key[1])
         incident = rows.filter(state=IncidentState.RESOLVED, resolved_at__gt=since).order_by("-resolved_at").first()
         if incident is None:
             return None
         incident.state, incident.resolved_at, incident.last_late_at = IncidentState.OPEN, None, self.now
-        incident.cause = cause
+        incident.cause = cause.to_dict()
         incident.save()
         self._put(key, incident)
         self._event(incident, IncidentEventKind.REOPENED, text=cause_sentence(cause))
@@ -200,7 +199,7 @@ class _Refresh:
     # -- causes
     def _note_cause(self, incident: Incident, status: ObjectiveStatus) -> None:
         """The newest figures of a cause that has stayed the same."""
-        incident.cause = _cause(status)
+        incident.cause = _cause(status).to_dict()
 
     def _move(self, member: IncidentQuery, status: ObjectiveStatus) -> IncidentQuery:
         """Another cause is named of a query: believe it once it was named for long enough."""
@@ -226,7 +225,7 @@ class _Refresh:
     def _rename(self, incident: Incident, key: _Key, status: ObjectiveStatus) -> None:
         """The incident of one query has become that of another cause."""
         del self.incidents[self._key(incident)]
-        incident.cause_kind, incident.cause_subject, incident.cause = *key, _cause(status)
+        incident.cause_kind, incident.cause_subject, incident.cause = *key, _cause(status).to_dict()
         incident.save()
         self._put(key, incident)
         self._event(incident, IncidentEventKind.CAUSE, text=cause_sentence(_cause(status)))
@@ -261,7 +260,7 @@ class _Refresh:
     def _lose(self, connection: Connection) -> None:
         cause = engine_cause(connection, self.now)
         incident = self._with_cause((ENGINE_AWAY, connection.name), cause, IncidentSeverity.WARNING)
-        incident.cause = cause
+        incident.cause = cause.to_dict()
 
     def _regain(self, incidents: Sequence[Incident]) -> None:
         """End the incidents of engines that are back, and tell readers of the others."""
@@ -315,8 +314,8 @@ def _fill(member: IncidentQuery, fields: Mapping[str, Any]) -> None:
         setattr(member, name, value)
 
 
-def _cause(status: ObjectiveStatus) -> dict[str, Any]:
-    return dict(status.causes[0]) if status.causes else {"kind": UNEXPLAINED}
+def _cause(status: ObjectiveStatus) -> LatenessCause:
+    return next(iter(status.lateness), LatenessCause(UNEXPLAINED))
 
 
 def _severity(state: str) -> IncidentSeverity:

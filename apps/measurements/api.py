@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,7 +17,9 @@ from apps.measurements.models import OperatorStatistic
 from apps.measurements.selectors import evidence_of_operators
 from apps.queries.models import Query
 
-__all__ = ["QueryMeasurementsView"]
+__all__ = [
+    "QueryMeasurementsView",
+]
 
 
 class _StatisticSerializer(serializers.ModelSerializer):
@@ -64,3 +67,8 @@ class QueryMeasurementsView(APIView):
         query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
         evidence: Any = evidence_of_operators(query)
         return Response(MeasuredOperatorSerializer(evidence, many=True).data)
+
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("queries/<int:pk>/measurements", QueryMeasurementsView.as_view(), name="query-measurements"),
+]

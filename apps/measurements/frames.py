@@ -16,7 +16,7 @@ from agent.wire.sums import SUM_NAMES
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
 from apps.measurements.models import StatisticsWindow
-from apps.measurements.retention import kept_from
+from apps.measurements.subintervals import kept_from
 from apps.queries.models import Query
 from apps.telemetry.ingest.frames import receiver
 

@@ -18,10 +18,10 @@ from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.arrivals import arrivals_news, arrivals_store
 from apps.measurements.models import OperatorStatistic
-from apps.measurements.operators import Places, PlanOperator, places_of, plan_operators
+from apps.measurements.selectors import Places, PlanOperator, places_of, plan_operators
 from apps.measurements.statistics import statistic_records, statistics_learn
-from apps.queries.lifecycle import placement_move
 from apps.queries.models import OperatorInput, Placement, Query, QueryVersion
+from apps.queries.services import placement_move
 from apps.queries.statistics import statistics_update
 from apps.telemetry.configs import live_served
 from apps.telemetry.models import LiveQuery

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from apps.fleet.choices import Evidence
 from apps.measurements.models import OperatorStatistic
-from apps.measurements.operators import Places, PlanOperator, pipeline_operators, plan_operators
+from apps.measurements.selectors import Places, PlanOperator, pipeline_operators, plan_operators
 from apps.measurements.stream_processor import stream_disturbances
 from apps.measurements.subintervals import MAX_LOOKBACK, OperatorWindows, lookback_s, operator_windows, recent_windows
 from apps.queries.models import OperatorInput, Query, QueryVersion

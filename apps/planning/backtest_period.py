@@ -40,7 +40,6 @@ _LEFT_OUT = (
     AdmissionState.WITHDRAWN,
     AdmissionState.SUPERSEDED,
 )
-_WAITS = ("epoch_s", "trigger_s", "overhead_s", "work_s")
 
 
 def load_period(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
@@ -199,8 +198,7 @@ def _waits_by_query(cluster: Cluster) -> dict[str, float]:
     """By live query, the part of its latency that Flow does not estimate: epoch, trigger, overhead and work."""
     latest = run_latest(cluster)
     rows = QueryEstimate.objects.filter(run=latest).select_related("query").only("query__name", "result")
-    found = {row.query.name: (row.result or {}).get("live") for row in rows}
-    return {name: sum(float(live.get(part) or 0.0) for part in _WAITS) for name, live in found.items() if live}
+    return {row.query.name: row.answer.live.added_s for row in rows if row.answer.live is not None}
 
 
 def _measured_latencies(cluster: Cluster, grid: SegmentGrid) -> dict[str, FloatArray]:

@@ -11,7 +11,7 @@ from django.db.models import Max, Min, Q
 
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsHour, StatisticsWindow
-from apps.measurements.operators import plan_operators
+from apps.measurements.selectors import plan_operators
 from apps.measurements.subintervals import arrivals_by_subinterval
 from apps.planning.load_histories import history_values
 from apps.planning.models import LoadHistory

@@ -21,8 +21,8 @@ from apps.jobs.services import job_cancel, job_heartbeat, job_submit, on_unanswe
 from apps.planning.choices import APPLYING_STATES, UNDOABLE_STATES, MoveState, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placement_search import PLACEMENT
-from apps.queries.lifecycle import placement_move
 from apps.queries.models import Query
+from apps.queries.services import placement_move
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 from engine.words import counted, listed
 

@@ -18,8 +18,8 @@ from apps.planning.plan_question import InputSamples, version_digest, version_sa
 from apps.planning.plans import PLANS, comparisons_latest
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_announce
 from apps.queries.models import Operator, Query, QueryVersion
+from apps.queries.services import query_announce
 from engine.document.elements import Batch
 from engine.errors import EngineError
 from engine.plans.samples import drift

@@ -33,8 +33,8 @@ from apps.planning.models import PlanComparison
 from apps.planning.plan_question import load_question, version_digest, version_key, version_samples
 from apps.queries.bodies import version_body, with_operators
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_announce, query_version_create
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
+from apps.queries.services import query_announce, query_version_create
 
 __all__ = [
     "MAX_COMPARISONS",

@@ -91,7 +91,7 @@ class _Tuned:
 
 def _simulated(seed: int, count: int) -> list[Observation]:
     """Traces of a corpus of this seed, as the shipped model was trained on; always the same."""
-    from engine.simulation.cohort_traces import simulate_trace, trace_seed  # numba with it: only this job pays for it
+    from engine.simulation.cohort import simulate_trace, trace_seed  # numba with it: only this job pays for it
 
     return [observation_of(simulate_trace(trace_seed(seed, i)).trace) for i in range(count)]
 

@@ -27,6 +27,7 @@ from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer, job_response
+from apps.queries.arrivals.inspection import InspectedUpload
 from apps.queries.arrivals.services import (
     arrivals_create_from_counts,
     arrivals_create_from_generator,
@@ -38,14 +39,12 @@ from apps.queries.arrivals.services import (
 )
 from apps.queries.arrivals.uploads import UploadedTrace
 from apps.queries.backlogs import backlogs_of, backlogs_update
-from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
-from apps.queries.documents import document_export, document_import
-from apps.queries.filters import ArrivalFilter, QueryFilter, VersionFilter
-from apps.queries.imports import import_request
-from apps.queries.imports import import_result as import_result
-from apps.queries.lifecycle import query_stop
+from apps.queries.documents import DocumentImport, document_export, document_import, import_request, import_result
 from apps.queries.models import ArrivalSeries, Query, QueryVersion
 from apps.queries.selectors import (
+    ArrivalFilter,
+    QueryFilter,
+    VersionFilter,
     arrivals_chart,
     arrivals_listed,
     queries_listed,
@@ -57,9 +56,7 @@ from apps.queries.serializers import (
     ArrivalCreateSerializer,
     ArrivalSerializer,
     BacklogsSerializer,
-    DocumentImportSerializer,
     DocumentSerializer,
-    InspectionSerializer,
     InspectSerializer,
     QueryBulkSerializer,
     QueryDetailSerializer,
@@ -67,6 +64,7 @@ from apps.queries.serializers import (
     StatisticsSerializer,
     VersionSerializer,
 )
+from apps.queries.services import query_create, query_delete, query_stop, query_update, query_version_create
 from apps.queries.statistics import statistics_of, statistics_update
 
 __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
@@ -232,14 +230,14 @@ class ArrivalViewSet(
     def perform_destroy(self, instance: ArrivalSeries) -> None:
         arrivals_delete(arrivals=instance)
 
-    @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectionSerializer)
+    @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectedUpload)
     @action(detail=False, methods=["post"])
     def inspect(self, request: Request) -> Response:
         """Look at a file before storing anything of it: columns, a proposal, lines that cannot be read."""
         serializer = InspectSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         key, inspection = arrivals_inspect(**serializer.validated_data)
-        return Response({"key": key, **inspection.as_dict()})
+        return Response(InspectedUpload(key=key, **vars(inspection)).to_dict())
 
     @extend_schema(parameters=[_POINTS], responses=OpenApiTypes.OBJECT)
     @action(detail=True, methods=["get"])
@@ -259,7 +257,7 @@ class ClusterDocumentView(ApiMixin, APIView):
         """Running queries of the cluster, at the width of a slice."""
         return Response(document_export(cluster_by_slug(slug)))
 
-    @extend_schema(request=DocumentSerializer, responses={200: DocumentImportSerializer, 202: JobSerializer})
+    @extend_schema(request=DocumentSerializer, responses={200: DocumentImport, 202: JobSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Import nodes, links, arrivals and queries (as drafts) from a document; all of it or, with any fault, none.
 
@@ -278,7 +276,7 @@ class ClusterDocumentView(ApiMixin, APIView):
             run = import_request(cluster=cluster, user=signed_in_user(request), **asked)
             return job_response(request, run.job, import_result)
         done = document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
-        return Response(done.as_dict())
+        return Response(done.to_dict())
 
 
 def _operator_count(document: Any) -> int:

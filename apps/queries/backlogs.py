@@ -68,7 +68,7 @@ def backlogs_update(*, query: Query, backlogs: Any, now: datetime | None = None)
     Malformed
         With every fault; nothing is changed then.
     """
-    from apps.queries.definitions import query_announce  # definitions store backlogs of bodies
+    from apps.queries.services import query_announce  # definitions store backlogs of bodies
 
     if not isinstance(backlogs, Sequence) or isinstance(backlogs, (str, bytes)):
         raise Malformed("backlogs: allowed is a list of objects.", [("backlogs", "allowed: a list of objects")])

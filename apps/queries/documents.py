@@ -4,44 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
+from apps.core.models import pack_json, unpack_json
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_locked, link_create, link_update, node_create, node_update, pool_create
+from apps.jobs.models import Job, JobKind
+from apps.jobs.runner import JobOutcome, JobReporter
+from apps.jobs.services import job_submit
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
-from apps.queries.definitions import query_create, query_version_create
-from apps.queries.lifecycle import query_start
+from apps.queries.models import ImportRun
+from apps.queries.services import query_create, query_start, query_version_create
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.document.elements import STIMULUS_TIME, Input, InputModel, Node, Operator, Source
 from engine.document.export import backlog_document, operator_document
 from engine.errors import DocumentError
+from engine.records import Flag, Record
 
-__all__ = ["DocumentImport", "document_export", "document_import"]
+__all__ = [
+    "DocumentImport",
+    "document_export",
+    "document_import",
+    "import_document",
+    "import_request",
+    "import_result",
+    "imports_purge",
+    "run_import",
+]
 
 DEFAULT_POOL = "imported"
 
 
-@dataclass
-class DocumentImport:
-    """Effects of an import, or with `dry_run` those it would have: `node n1`, `source clicks`, `query checkout` and
-    so on.
-    """
+@dataclass(frozen=True)
+class DocumentImport(Record):
+    """Effects of an import, or with `dry_run` those it would have: `node n1`, `source clicks`, `query checkout`."""
 
-    dry_run: bool
+    dry_run: Flag
     created: list[str] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """As REST shows it."""
-        return {name: getattr(self, name) for name in ("dry_run", "created", "updated", "unchanged", "notes")}
 
 
 _SCHEDULED = "a cluster's nodes are scheduled as their agents say; allowed: none"
@@ -169,11 +179,11 @@ class _Import:
         for i, node in enumerate(self.deployment.nodes):
             self._attempt(f"nodes[{i}]", lambda node=node: self._node(node))
         self._refuse()
-        self.done.notes += [
+        self.done.notes.extend(
             f"node {node.id}: the document has {node.scheduling}; here its agents say which policy it runs"
             for node in self.deployment.nodes
             if node.scheduling not in (None, STIMULUS_TIME)
-        ]
+        )
         for i in range(len(self.deployment.links)):
             self._attempt(f"links[{i}]", lambda i=i: self._link(i))
         for i, source in enumerate(self.deployment.sources):
@@ -321,3 +331,85 @@ def _restate_for_document(entry: Input, factor: float) -> Input:
         return entry
     output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
     return replace(entry, model=InputModel(output, cycles))
+
+
+KEEP = timedelta(days=7)
+
+
+def import_request(
+    *,
+    cluster: Cluster,
+    document: Any,
+    dry_run: bool = True,
+    fill: str = "",
+    query: str = "",
+    start: bool = False,
+    user: User | None = None,
+    path: str = "document",
+) -> ImportRun:
+    """Have a worker import a document; options as in `document_import`. `run.job` is the job.
+
+    Raises
+    ------
+    Malformed
+        With every fault of the document itself. What does not fit the cluster is found by the job.
+    """
+    try:
+        read = Deployment.parse(document, placed=start)
+    except DocumentError as error:
+        refusal = from_engine(error, path)
+        first = f"first: {refusal.faults[0].path}: {refusal.faults[0].message}" if refusal.faults else refusal.message
+        raise Malformed(f"The document has {fault_count(refusal.faults)}; {first}", refusal.faults) from None
+    counts = {"nodes": len(read.nodes), "queries": len(read.queries), "operators": len(read.operators)}
+    with transaction.atomic():
+        run = ImportRun.objects.create(
+            cluster=cluster,
+            requested_by=user if user is not None and user.pk else None,
+            document=pack_json(document),
+            options={"dry_run": dry_run, "fill": fill, "query": query, "start": start},
+            counts=counts,
+        )
+        run.job = job_submit(
+            kind=JobKind.IMPORT,
+            title=f"{'Check' if dry_run else 'Import'} a document of {counts['operators']} operators",
+            params={"import": str(run.pk)},
+            cluster=cluster,
+            user=user,
+        )
+        run.save(update_fields=["job"])
+    return run
+
+
+def run_import(report: JobReporter) -> JobOutcome:
+    """The work of an import's job. What it stores and that it has stored it are one transaction: done again, it is not
+    done twice."""
+    pk = report.job.params["import"]
+    report(0.1, "Reading the document")
+    document = import_document(ImportRun.objects.get(pk=pk))
+    report(0.2, "Checking and storing nodes, arrivals and queries")
+    with transaction.atomic():
+        run = ImportRun.objects.select_for_update(of=("self",)).select_related("cluster", "requested_by").get(pk=pk)
+        if run.result is None:
+            done = document_import(cluster=run.cluster, document=document, user=run.requested_by, **run.options)
+            run.result = done.to_dict()
+            run.save(update_fields=["result"])
+    return JobOutcome(
+        {name: len(run.result[name]) for name in ("created", "updated", "unchanged")},
+        f"/c/{run.cluster.slug}/import/{run.pk}/",
+        f"/api/v1/jobs/{report.job.pk}",
+    )
+
+
+def import_document(run: ImportRun) -> Any:
+    """The document as it was given."""
+    return unpack_json(run.document)
+
+
+def imports_purge() -> int:
+    """Forget imports older than a week; what they stored stays. Returns how many."""
+    return ImportRun.objects.filter(created_at__lt=timezone.now() - KEEP).delete()[0]
+
+
+def import_result(job: Job) -> dict[str, Any]:
+    """Effects of a finished import's job in REST."""
+    return ImportRun.objects.get(job=job).result or {}

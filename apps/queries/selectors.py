@@ -1,27 +1,37 @@
-"""Reading queries, versions and arrivals."""
+"""Reading queries, arrivals and the memory of nodes, and filters of lists."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Count, Exists, Max, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from apps.core.errors import Missing
+from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
+from apps.fleet.choices import ABSENT, Evidence
 from apps.fleet.models import Cluster
 from apps.queries.arrivals import series
 from apps.queries.bodies import latest_version, with_operators
-from apps.queries.choices import QueryState
-from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
+from apps.queries.choices import ArrivalOrigin, ObjectiveState, QueryState
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
+from engine.document.elements import Operator as EngineOperator
+from engine.document.memory import NodeMemory, state_need_bytes
 
 __all__ = [
+    "ArrivalFilter",
+    "QueryFilter",
+    "VersionFilter",
     "arrivals_chart",
     "arrivals_listed",
+    "cluster_memory",
     "queries_listed",
     "queries_never_run",
     "queries_reading",
     "query_by_name",
     "readers_by_source",
+    "row_need_bytes",
     "version_current",
     "version_never_ran",
     "version_numbered",
@@ -117,4 +127,89 @@ def arrivals_chart(arrivals: ArrivalSeries, points: int) -> dict[str, Any]:
         "t_s": (first * arrivals.slice_s).tolist(),
         "mean_eps": (mean / arrivals.slice_s).tolist(),
         "max_eps": (largest / arrivals.slice_s).tolist(),
+    }
+
+
+class QueryFilter(ListFilter):
+    """`?cluster=eu-1&state=running&objective_state=breached&name__contains=check&sort=-updated_at`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=QueryState.choices)
+    objective_state = ChoiceFilter("objective_status__state", choices=ObjectiveState.choices, label="Of its objective")
+    team = TextFilter(label="Its team")
+    name = TextFilter(label="Its name")
+    priority = NumberFilter(whole=True)
+    created_at = TimeFilter()
+    updated_at = TimeFilter()
+    sorts = sort_paths(
+        "name",
+        "team",
+        "state",
+        "priority",
+        "created_at",
+        "updated_at",
+        cluster="cluster__slug",
+        objective_state="objective_status__state",
+        headroom_share="objective_status__headroom_share",
+    )
+
+
+class VersionFilter(ListFilter):
+    """`?number__gte=3`."""
+
+    number = NumberFilter(whole=True)
+    created_at = TimeFilter()
+    sorts = sort_paths("number", "created_at")
+
+
+class ArrivalFilter(ListFilter):
+    """`?cluster=eu-1&source_id__contains=click&evidence=measured`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    source_id = TextFilter(label="The source's id")
+    origin = ChoiceFilter(choices=ArrivalOrigin.choices)
+    evidence = ChoiceFilter(choices=Evidence.choices)
+    peak_eps = NumberFilter()
+    sorts = sort_paths("source_id", "events", "peak_eps", "created_at", "updated_at", cluster="cluster__slug")
+
+
+_FIELDS = (
+    "node_id",
+    "fraction",
+    "operator__name",
+    "operator__version__query__name",
+    "operator__kind",
+    "operator__stateless",
+    "operator__extra",
+)
+
+
+def row_need_bytes(kind: str, stateless: bool | None, extra: Mapping[str, Any]) -> float | None:
+    """Bytes of memory that a stored operator's state takes; None where nobody knows."""
+    state = {key: extra.get(key) for key in ("state_bytes", "state_on_disk")}
+    return state_need_bytes(EngineOperator("", (), (), kind=kind, stateless=stateless, **state))
+
+
+def cluster_memory(cluster: Cluster, *, without: Query | None = None) -> dict[str, NodeMemory]:
+    """Memory of every node that takes operators, by its name; the operators of one query can be left out."""
+    nodes = {node.pk: node for node in cluster.nodes.exclude(state__in=ABSENT).select_related("pool")}
+    held = dict.fromkeys(nodes, 0.0)
+    unknown: dict[int, dict[str, None]] = {pk: {} for pk in nodes}
+    placements = Placement.objects.filter(node__in=nodes)
+    if without is not None:
+        placements = placements.exclude(operator__version__query=without)
+    for pk, fraction, name, query, kind, stateless, extra in placements.values_list(*_FIELDS):
+        need = row_need_bytes(kind, stateless, extra)
+        if need is None:
+            unknown[pk][f"{query}/{name}"] = None
+        else:
+            held[pk] += need * fraction
+    return {
+        node.name: NodeMemory(
+            node.name,
+            None if node.memory_for_state is None else float(node.memory_for_state),
+            held[pk],
+            tuple(unknown[pk]),
+        )
+        for pk, node in nodes.items()
     }

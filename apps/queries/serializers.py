@@ -11,8 +11,7 @@ from apps.core.errors import Malformed
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
-from apps.queries.arrivals.count_kinds import COUNT_KINDS
-from apps.queries.arrivals.numerals import DECIMAL_MARKS
+from apps.queries.arrivals.numerals import COUNT_KINDS, DECIMAL_MARKS
 from apps.queries.arrivals.times import TIME_FORMATS
 from apps.queries.bodies import version_body
 from apps.queries.choices import ArrivalOrigin, ObjectiveState, QueryState
@@ -26,10 +25,8 @@ __all__ = [
     "ArrivalCreateSerializer",
     "ArrivalSerializer",
     "BacklogsSerializer",
-    "DocumentImportSerializer",
     "DocumentSerializer",
     "InspectSerializer",
-    "InspectionSerializer",
     "QueryBulkSerializer",
     "QueryDetailSerializer",
     "QuerySerializer",
@@ -262,46 +259,6 @@ class InspectSerializer(StrictSerializer):
     time_zone = serializers.CharField(default="UTC")
 
 
-class ColumnSerializer(serializers.Serializer):
-    name = serializers.CharField()
-    kind = serializers.ChoiceField(["time", "number", "text"])
-    time_format = serializers.CharField(allow_null=True)
-
-
-class ProblemSerializer(serializers.Serializer):
-    line = serializers.IntegerField()
-    column = serializers.CharField()
-    value = serializers.CharField()
-    message = serializers.CharField()
-
-
-class InspectionSerializer(serializers.Serializer):
-    """Guessed content of an uploaded file, and the key to store it by within a day."""
-
-    key = serializers.CharField()
-    columns = ColumnSerializer(many=True)
-    preview = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
-    delimiter = serializers.CharField()
-    has_header = serializers.BooleanField()
-    time_column = serializers.CharField(allow_null=True)
-    time_format = serializers.CharField(allow_null=True)
-    count_column = serializers.CharField(allow_null=True)
-    count_kind = serializers.CharField(allow_null=True)
-    rows = serializers.IntegerField()
-    starts_at = serializers.CharField(allow_null=True)
-    ends_at = serializers.CharField(allow_null=True)
-    span_s = serializers.FloatField(allow_null=True)
-    step_s = serializers.FloatField(allow_null=True)
-    events = serializers.FloatField(allow_null=True)
-    problems = ProblemSerializer(many=True)
-    problems_total = serializers.IntegerField()
-    warnings = serializers.ListField(
-        child=serializers.CharField(),
-        help_text="Columns that may be meant and are not proposed: overlooked, loads would be far too small.",
-    )
-    notes = serializers.ListField(child=serializers.CharField())
-
-
 class DocumentSerializer(StrictSerializer):
     """A deployment document to import into a cluster."""
 
@@ -310,13 +267,3 @@ class DocumentSerializer(StrictSerializer):
     fill = serializers.ChoiceField(["", "zero", "repeat"], default="", help_text="After the document's arrivals end.")
     query = serializers.CharField(default="", allow_blank=True, help_text="Of operators that name no query.")
     start = serializers.BooleanField(default=False, help_text="Run the queries where the document places them.")
-
-
-class DocumentImportSerializer(serializers.Serializer):
-    """Effects of an import, or with `dry_run` those it would have."""
-
-    dry_run = serializers.BooleanField()
-    created = serializers.ListField(child=serializers.CharField())
-    updated = serializers.ListField(child=serializers.CharField())
-    unchanged = serializers.ListField(child=serializers.CharField())
-    notes = serializers.ListField(child=serializers.CharField())

@@ -14,8 +14,8 @@ from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.limits import MAX_SAMPLE_EVENTS
 from apps.fleet.choices import Evidence
 from apps.queries.bodies import COST_NOISE_NAMES
-from apps.queries.definitions import query_announce
 from apps.queries.models import OperatorInput, Query, QueryVersion
+from apps.queries.services import query_announce
 from engine.document.checks import check_cost_noise
 from engine.document.cycles import CYCLE_UNITS, cycle_unit_words, is_of_clock
 from engine.document.tables import BATCH, COST_CV2, COST_NOISE, ID, NOT_NEGATIVE

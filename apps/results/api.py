@@ -8,6 +8,7 @@ from django.db.models import Model
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import mixins, viewsets
@@ -20,14 +21,22 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.limits import MAX_WINDOWS_LISTED
-from apps.core.rest.api import ApiMixin, ServiceViewSet
+from apps.core.rest.api import ApiMixin, Router, ServiceViewSet
 from apps.core.rest.lists import parse_whole_number
 from apps.queries.models import Query
 from apps.results import services
-from apps.results.filters import AlertFilter, AlertRuleFilter, ResultFilter
 from apps.results.models import Alert, AlertRule, ResultWindow
 from apps.results.notices import rule_secret
-from apps.results.selectors import alert_rules_listed, alerts_listed, alerts_with_notices, result_latest, results_listed
+from apps.results.selectors import (
+    AlertFilter,
+    AlertRuleFilter,
+    ResultFilter,
+    alert_rules_listed,
+    alerts_listed,
+    alerts_with_notices,
+    result_latest,
+    results_listed,
+)
 from apps.results.serializers import (
     AcknowledgeSerializer,
     AlertRuleSerializer,
@@ -38,7 +47,12 @@ from apps.results.serializers import (
 )
 from apps.results.windows import ARROW, results_arrow, results_csv
 
-__all__ = ["AlertRuleViewSet", "AlertViewSet", "ResultFileView", "ResultViewSet"]
+__all__ = [
+    "AlertRuleViewSet",
+    "AlertViewSet",
+    "ResultFileView",
+    "ResultViewSet",
+]
 
 _WINDOWS = OpenApiParameter("windows", int, description=f"How many of the newest windows, 1 to {MAX_WINDOWS_LISTED}.")
 _FILES = {
@@ -148,3 +162,23 @@ class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
 
 def _query(pk: Any) -> Query:
     return get_object_or_404(Query.objects.select_related("cluster"), pk=int(pk))
+
+
+router = Router()
+router.register("alert-rules", AlertRuleViewSet, basename="alert-rule")
+router.register("alerts", AlertViewSet, basename="alert")
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("queries/<int:query_pk>/results", ResultViewSet.as_view({"get": "list"}), name="query-results"),
+    re_path(
+        r"^queries/(?P<query_pk>[0-9]{1,18})/results\.(?P<form>csv|arrow)$",
+        ResultFileView.as_view(),
+        name="query-results-file",
+    ),
+    re_path(
+        r"^queries/(?P<query_pk>[0-9]{1,18})/results/(?P<window_us>[0-9]{1,18}|latest)$",
+        ResultViewSet.as_view({"get": "retrieve"}),
+        name="query-result",
+    ),
+    *router.urls,
+]

@@ -8,6 +8,6 @@ class ResultsConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.results import windows  # noqa: F401 - registers itself for RESULT frames
-        from apps.results.signals import connect
+        from apps.results.services import connect
 
         connect()

@@ -15,8 +15,7 @@ from django.utils import timezone
 from apps.core.errors import Fault, Malformed, SluiceError
 from apps.core.events import announce
 from apps.queries.models import Query
-from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy
-from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.models import Alert, AlertEvent, AlertRule, AlertState, Comparison, ResolvedBy, ResultWindow
 from apps.results.notices import alerts_notify
 from apps.results.rows import WINDOW, as_json, group_columns, is_number, table_in
 from engine.dataflow import Pipeline

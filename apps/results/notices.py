@@ -16,8 +16,7 @@ from apps.core.errors import Fault
 from apps.core.events import announce
 from apps.core.limits import MAX_RULE_WEBHOOKS
 from apps.core.messages import address_faults, email_faults, post_signed, send_mail
-from apps.results.choices import AlertEvent
-from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
+from apps.results.models import Alert, AlertDelivery, AlertEvent, AlertNotice, AlertRule
 
 __all__ = [
     "alert_deliveries_send_due",

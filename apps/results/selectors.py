@@ -1,4 +1,4 @@
-"""Reading results, rules and alerts."""
+"""Reading results, rules and alerts, and filters of their lists."""
 
 from __future__ import annotations
 
@@ -8,16 +8,28 @@ from typing import Any
 import pyarrow as pa
 from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
 
+from apps.core.filters import (
+    BooleanFilter,
+    ChoiceFilter,
+    ListFilter,
+    NumberFilter,
+    PresenceFilter,
+    TextFilter,
+    TimeFilter,
+    sort_paths,
+)
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
-from apps.results.choices import AlertState, Severity
-from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.models import Alert, AlertRule, AlertState, ResultWindow, Severity
 from apps.results.rows import table_in
 from apps.telemetry.models import KnownPlan, LiveQuery
 from engine.dataflow import Pipeline
 from engine.errors import EngineError
 
 __all__ = [
+    "AlertFilter",
+    "AlertRuleFilter",
+    "ResultFilter",
     "alert_rules_listed",
     "alerts_firing",
     "alerts_listed",
@@ -90,3 +102,39 @@ def alerts_firing(cluster: Cluster) -> QuerySet[Alert]:
     rows = alerts_listed().filter(rule__query__cluster=cluster, state=AlertState.FIRING)
     seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())
     return rows.order_by(seen, _BY_SEVERITY, "-opened_at")
+
+
+class ResultFilter(ListFilter):
+    """`?complete=true&plan=3f…`."""
+
+    complete = BooleanFilter(label="Whether every agent had reported")
+    plan = TextFilter(label="Digest of the pipeline")
+    window_us = NumberFilter(whole=True, label="Start of the window")
+    emitted_at = TimeFilter()
+    latency_s = NumberFilter()
+    sorts = sort_paths("window_us", "emitted_at", "received_at", "latency_s", "records")
+
+
+class AlertRuleFilter(ListFilter):
+    """`?cluster=eu-1&query=3&enabled=true`."""
+
+    cluster = TextFilter("query__cluster__slug", label="Slug of the cluster")
+    query = NumberFilter("query_id", whole=True, label="Number of the query")
+    name = TextFilter(label="Its name")
+    severity = ChoiceFilter(choices=Severity.choices)
+    enabled = BooleanFilter(label="Whether it is evaluated")
+    sorts = sort_paths("name", "severity", "created_at", "evaluated_at", cluster="query__cluster__slug")
+
+
+class AlertFilter(ListFilter):
+    """`?cluster=eu-1&query=3&rule=7&state=firing&severity=critical&acknowledged=false`."""
+
+    cluster = TextFilter("rule__query__cluster__slug", label="Slug of the cluster")
+    query = NumberFilter("rule__query_id", whole=True, label="Number of the query")
+    rule = NumberFilter("rule_id", whole=True, label="Number of the rule")
+    state = ChoiceFilter(choices=AlertState.choices)
+    severity = ChoiceFilter("rule__severity", choices=Severity.choices)
+    acknowledged = PresenceFilter("acknowledged_at", label="Whether somebody has seen it")
+    opened_at = TimeFilter()
+    resolved_at = TimeFilter()
+    sorts = sort_paths("opened_at", "resolved_at", "acknowledged_at", "state", severity="rule__severity")

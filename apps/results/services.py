@@ -1,32 +1,54 @@
-"""Changes to alert rules and alerts."""
+"""Changes to alert rules and alerts, and retention of results and alerts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models.functions import Length
+from django.db.models.signals import post_save
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
 from apps.queries.models import Query
-from apps.results.choices import AlertEvent, AlertState, Comparison, ResolvedBy, Severity
 from apps.results.evaluation import alerts_announce, condition_check
-from apps.results.models import MAX_WINDOWS_IN_A_ROW, Alert, AlertRule
+from apps.results.models import (
+    MAX_WINDOWS_IN_A_ROW,
+    Alert,
+    AlertEvent,
+    AlertNotice,
+    AlertRule,
+    AlertState,
+    Comparison,
+    ResolvedBy,
+    ResultWindow,
+    Severity,
+)
 from apps.results.notices import alerts_notify, recipient_faults
 from apps.results.rows import is_number
 from apps.results.selectors import result_schema
+from apps.telemetry.choices import LiveState
+from apps.telemetry.models import LiveQuery
 
 __all__ = [
+    "ALERTS_KEPT",
+    "MAX_BYTES",
+    "MAX_WINDOWS",
+    "RESULTS_KEPT",
     "alert_acknowledge",
     "alert_rule_create",
     "alert_rule_delete",
     "alert_rule_update",
     "alerts_settle",
+    "connect",
+    "results_purge",
 ]
 
 #: A change of these makes what fires now an alert of another rule.
@@ -161,3 +183,49 @@ def _column_faults(row: AlertRule) -> list[Fault]:
     except Malformed as error:
         faults += error.faults
     return faults
+
+
+def connect() -> None:
+    """Called once, when Django is ready."""
+    post_save.connect(_live_saved, sender=LiveQuery, dispatch_uid="results.live_saved")
+
+
+def _live_saved(sender: type, instance: LiveQuery, **_: Any) -> None:
+    if instance.state == LiveState.STOPPED:
+        alerts_settle(query=instance.query)
+
+
+RESULTS_KEPT = timedelta(days=7)
+MAX_WINDOWS = 60_480  # of a query: a week of ten-second windows
+MAX_BYTES = 256 * 2**20  # of a query's rows, as they are stored
+ALERTS_KEPT = timedelta(days=90)
+_AT_ONCE = 500
+
+
+def results_purge() -> int:
+    """Purge old windows and alerts resolved long ago; returns how many rows."""
+    now = timezone.now()
+    old = ResultWindow.objects.filter(received_at__lt=now - RESULTS_KEPT)
+    gone = _delete(list(old.values_list("pk", flat=True)))
+    held = ResultWindow.objects.values("query").order_by().annotate(n=Count("pk"), held=Sum(Length("body")))
+    for query_id in held.filter(Q(n__gt=MAX_WINDOWS) | Q(held__gt=MAX_BYTES)).values_list("query", flat=True):
+        gone += _delete(_beyond(query_id))
+    resolved = Alert.objects.filter(state=AlertState.RESOLVED, resolved_at__lt=now - ALERTS_KEPT)
+    notices = AlertNotice.objects.filter(created_at__lt=now - ALERTS_KEPT)
+    return gone + resolved.delete()[0] + notices.delete()[0]
+
+
+def _beyond(query_id: int) -> list[int]:
+    """The windows of a query for which there is no room, the oldest; the newest always has."""
+    rows = ResultWindow.objects.filter(query_id=query_id).order_by("-window_us", "-pk")
+    sizes = list(rows.annotate(size=Length("body")).values_list("pk", "size"))
+    sums = accumulate(size for _, size in sizes)
+    fits = sum(total <= MAX_BYTES for total in sums)
+    return [pk for pk, _ in sizes[max(1, min(fits, MAX_WINDOWS)) :]]
+
+
+def _delete(keys: list[int]) -> int:
+    """Delete in short transactions, so that results can be stored in between."""
+    for first in range(0, len(keys), _AT_ONCE):
+        ResultWindow.objects.filter(pk__in=keys[first : first + _AT_ONCE]).delete()
+    return len(keys)

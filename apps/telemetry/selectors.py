@@ -12,7 +12,7 @@ from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 from apps.core.clock import shared_now
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
-from apps.queries.snapshots.schedules import AgentPolicy, policy_reader
+from apps.queries.snapshots.contents import AgentPolicy, policy_reader
 from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.configs import live_served
 from apps.telemetry.ingest.streams import stream_state, stream_trigger_s

@@ -15,6 +15,7 @@ from pydantic import Field, computed_field
 from engine.admission.changes import Change
 from engine.admission.policy import AdmissionPolicy
 from engine.document.elements import Replica
+from engine.document.policies import SchedulingGap
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding
 from engine.placement.separation import ApartOperator
 from engine.records import Record, Words
@@ -33,7 +34,6 @@ __all__ = [
     "Reason",
     "ReasonSubject",
     "Robustness",
-    "SchedulingGap",
     "WeakestAssumption",
     "Widening",
     "own_effect",
@@ -121,17 +121,6 @@ class Widening(Record):
     factor: float
     runs: int
     stated_high_s: float
-
-
-@dataclass(frozen=True)
-class SchedulingGap(Record):
-    """Gap of an estimate where nodes run other policies than stimulus time (`engine.document.policies`)."""
-
-    nodes: Mapping[str, str]
-    factor: float | None
-    factor_source: str | None
-    high_s: float | None
-    lacking: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from engine.admission.answer import NodeEffect, QueryEffect, SchedulingGap, Widening
+from engine.admission.answer import NodeEffect, QueryEffect, Widening
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
 from engine.arrays import FloatArray, IntArray, step_maxima
 from engine.document.deployment import Constraints, Deployment, Source
 from engine.document.policies import PolicyGap
-from engine.estimation.estimate import Alarm, Estimate, estimate
+from engine.estimation.answer import Alarm, Bottleneck, CoreLoad, combine_cores
+from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace, mace
-from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.noise.dispersion import MEASURED_FINELY
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
-from engine.estimation.reports import Bottleneck, QueryReport
+from engine.estimation.reports import QueryReport
 from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
@@ -394,7 +394,7 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> tup
 
 
 def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: Sequence[str], width_s: float) -> QueryEffect:
-    gap = SchedulingGap(nodes=now.gap.nodes, **now.gap.to_dict(now.policy_high_s)) if now.gap else None
+    gap = now.gap.answer(now.policy_high_s) if now.gap else None
     return QueryEffect(
         query=now.query,
         statistic=now.statistic,

@@ -11,8 +11,8 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
-from engine.estimation.reports import Bottleneck
-from engine.estimation.waits.windows import sources_above
+from engine.estimation.answer import Bottleneck
+from engine.estimation.waits.clocks import sources_above
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust

@@ -16,8 +16,8 @@ from engine.backtest.period import RecordedPeriod, RecordedRequest, RecordedStop
 from engine.backtest.policy import ReplayPolicy
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, InfeasibleError
+from engine.estimation.answer import CoreLoad, combine_cores
 from engine.estimation.mace import mace
-from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.query_flow import flow_queries
 from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.violations import scaled_deployment, violations

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
+
+from pydantic import Field, computed_field
 
 from engine.document.elements import MAX_BACKLOG_AGE_S, Backlog, DeploymentContent, Input, Operator, Source
 from engine.document.translation import source_rates, stream_rates
+from engine.records import Record, Unwritten
 from engine.words import duration_words
 
 __all__ = [
@@ -32,50 +35,47 @@ LEFT_OUT = "It does not begin with the events that wait now: it speaks of a time
 USED, STALE, UNKNOWN_EVENTS, UNKNOWN_AGE = "used", "stale", "unknown_events", "unknown_age"
 
 
-@dataclass(frozen=True, slots=True)
-class InputBacklog:
-    """Backlog of one input: its number among those of all operators, its names, and what it amounts to.
+@dataclass(frozen=True)
+class InputBacklog(Record):
+    """Backlog of one input: its names, and what it amounts to as stated or by the known rate; None: unknown.
 
-    Attributes
-    ----------
-    events, behind_s : float or None
-        Events that wait and the age of the oldest, as stated or by the known rate; None: unknown.
-    standing : str
-        ``used``; ``stale``: read too long ago, not used; ``unknown_events``: nobody knows how many wait, not used;
-        ``unknown_age``: used as if they had come just before the horizon.
+    `behind_s` is the age of the oldest event. `standing` is ``used``; ``stale``: read too long ago, not used;
+    ``unknown_events``: nobody knows how many wait, not used; ``unknown_age``: used as if they had come just before the
+    horizon. `number` is that of the input among those of all operators.
     """
 
-    number: int
     operator: str
     query: str | None
-    source: str
-    backlog: Backlog
+    source: Annotated[str, Field(alias="from")]
     events: float | None
     behind_s: float | None
+    age_s: float | None
+    origin: str
     standing: str
+    number: Unwritten[int] = 0
 
     @property
     def is_used(self) -> bool:
         """Whether the horizon begins with it."""
         return self.standing in (USED, UNKNOWN_AGE)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def words(self) -> str:
         """Sentence about it.
 
         Examples
         --------
-        >>> waiting = Backlog(behind_s=1200.0, age_s=20.0, origin="measured")
-        >>> InputBacklog(0, "parse", "q", "clicks", waiting, 6e5, 1200.0, "used").words.replace("\u00a0", " ")
+        >>> waiting = InputBacklog("parse", "q", "clicks", 6e5, 1200.0, 20.0, "measured", "used")
+        >>> waiting.words.replace("\u00a0", " ")
         '600,000 events of clicks wait at parse, the oldest for 20 min (measured 20 s ago).'
         """
-        backlog = self.backlog
-        read = backlog.origin if backlog.age_s is None else f"{backlog.origin} {duration_words(backlog.age_s)} ago"
+        read = self.origin if self.age_s is None else f"{self.origin} {duration_words(self.age_s)} ago"
         if self.standing == STALE:
             limit = duration_words(MAX_BACKLOG_AGE_S)
             return f"The backlog of {self.source} at {self.operator} was {read}: older than {limit}, it is not used."
         if self.standing == UNKNOWN_EVENTS:
-            behind = duration_words(backlog.behind_s or 0.0)
+            behind = duration_words(self.behind_s or 0.0)
             return (
                 f"{self.operator} is {behind} behind on {self.source} ({read}), of which no event comes in the "
                 "horizon: how many wait is unknown, and none is counted."
@@ -84,20 +84,6 @@ class InputBacklog:
         if self.standing == UNKNOWN_AGE:
             return f"{count} ({read}), nobody knows since when: their latency is counted from the horizon's beginning."
         return f"{count}, the oldest for {duration_words(self.behind_s or 0.0)} ({read})."
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "operator": self.operator,
-            "query": self.query,
-            "from": self.source,
-            "events": self.events,
-            "behind_s": self.behind_s,
-            "age_s": self.backlog.age_s,
-            "origin": self.backlog.origin,
-            "standing": self.standing,
-            "words": self.words,
-        }
 
 
 def has_backlogs(content: DeploymentContent) -> bool:
@@ -132,7 +118,15 @@ def _input_backlog(number: int, operator: Operator, entry: Input, backlog: Backl
     elif backlog.behind_s is None:
         standing = UNKNOWN_AGE
     return InputBacklog(
-        number, operator.id, operator.query, entry.source, backlog, backlog.events, backlog.behind_s, standing
+        operator.id,
+        operator.query,
+        entry.source,
+        backlog.events,
+        backlog.behind_s,
+        backlog.age_s,
+        backlog.origin,
+        standing,
+        number,
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from engine.arrays import FloatArray, frozen_array
 from engine.document.cycles import NOMINAL
-from engine.words import listed
 
 __all__ = [
     "EVENT",
@@ -49,9 +48,6 @@ __all__ = [
     "Window",
     "coarsen_node",
     "coarsen_operator",
-    "policy_words",
-    "scheduling_document",
-    "scheduling_words",
     "sum_groups",
 ]
 
@@ -398,33 +394,3 @@ def _coarsen_input(entry: Input, factor: int) -> Input:
         return entry
     output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
     return replace(entry, model=InputModel(output, cycles))
-
-
-def scheduling_words(policies: Mapping[str, str]) -> str:
-    """Words for the policies that nodes run; of many nodes the first two are named.
-
-    Examples
-    --------
-    >>> scheduling_words({"n1": "klink", "n2": "klink", "n3": "fcfs"})
-    'n1 and n2 run klink, n3 runs fcfs'
-    """
-    by_policy: dict[str, list[str]] = {}
-    for node, policy in policies.items():
-        by_policy.setdefault(policy, []).append(node)
-    return ", ".join(
-        f"{nodes[0]} runs {policy}" if len(nodes) == 1 else f"{listed(nodes)} run {policy}"
-        for policy, nodes in by_policy.items()
-    )
-
-
-def policy_words(policies: Mapping[str, str], upper_s: float | None) -> str:
-    """Sentence about the upper bound where these nodes run other policies; None: there is none."""
-    bound = "no upper bound is proven"
-    if upper_s is not None:
-        bound = "the upper bound counts a wait for every visit of a server, and holds for mean costs"
-    return f"{scheduling_words(policies)}, not stimulus time: {bound}."
-
-
-def scheduling_document(policies: Mapping[str, str], upper_s: float | None) -> dict[str, Any]:
-    """The field `scheduling` of an estimate's result."""
-    return {"nodes": dict(policies), "words": policy_words(policies, upper_s), "upper_s": upper_s}

@@ -8,22 +8,24 @@ state its bytes, or a node its memory, nothing is assumed: what is known still h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+from pydantic import computed_field
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator
+from engine.records import Record
 from engine.words import listed, size_words
 
 __all__ = [
     "MEMORY_SLACK",
+    "FleetMemory",
     "NodeMemory",
+    "fleet_memory",
     "is_memory_known",
     "memory_by_node",
-    "memory_document",
     "memory_findings",
     "needs_of",
     "rooms_of",
@@ -60,7 +62,7 @@ def rooms_of(nodes: Iterable[Node]) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class NodeMemory:
+class NodeMemory(Record):
     """Memory of one node.
 
     `held_bytes` is the known state of the operators on it, by their fractions; `unknown` are the operators on it that
@@ -72,6 +74,13 @@ class NodeMemory:
     held_bytes: float
     unknown: tuple[str, ...] = ()
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def free_bytes(self) -> float | None:
+        """Bytes that the known state leaves; None where the memory is unknown."""
+        return None if self.memory_bytes is None else max(0.0, self.memory_bytes - self.held_bytes)
+
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def over_bytes(self) -> float:
         """Bytes by which the known state is above the memory; 0 where it is not, or the memory is unknown."""
@@ -79,11 +88,7 @@ class NodeMemory:
             return 0.0
         return self.held_bytes - self.memory_bytes
 
-    @property
-    def free_bytes(self) -> float | None:
-        """Bytes that the known state leaves; None where the memory is unknown."""
-        return None if self.memory_bytes is None else max(0.0, self.memory_bytes - self.held_bytes)
-
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def state(self) -> str:
         """over, unknown, or fits."""
@@ -98,13 +103,13 @@ class NodeMemory:
         memory = "not known" if self.memory_bytes is None else size_words(self.memory_bytes)
         return f"{self.node} holds {size_words(self.held_bytes)} of state, its memory is {memory}"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {
-            "unknown": list(self.unknown),
-            "free_bytes": self.free_bytes,
-            "over_bytes": self.over_bytes,
-            "state": self.state,
-        }
+
+@dataclass(frozen=True)
+class FleetMemory(Record):
+    """Memory of every node, and findings in sentences."""
+
+    nodes: tuple[NodeMemory, ...]
+    findings: tuple[str, ...]
 
 
 def memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
@@ -131,10 +136,9 @@ def memory_findings(deployment: Deployment) -> list[str]:
     return [*sentences, *([f"Whether state fits the memory of the nodes is not known: {unknown}."] if unknown else [])]
 
 
-def memory_document(deployment: Deployment) -> dict[str, Any]:
-    """Memory of every node as JSON, and findings in sentences."""
-    nodes = [entry.to_dict() for entry in memory_by_node(deployment).values()]
-    return {"nodes": nodes, "findings": memory_findings(deployment)}
+def fleet_memory(deployment: Deployment) -> FleetMemory:
+    """Memory of every node, and what there is to say of it."""
+    return FleetMemory(tuple(memory_by_node(deployment).values()), tuple(memory_findings(deployment)))
 
 
 def is_memory_known(deployment: Deployment) -> bool:

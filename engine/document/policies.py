@@ -14,22 +14,28 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
-from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from engine.document.cycles import CPU_NS
 from engine.document.elements import STIMULUS_TIME, Node, Operator
+from engine.records import Record
 from engine.words import listed, seconds_words
 
 __all__ = [
     "FACTOR_SOURCE",
     "POLICY_FACTORS",
     "PolicyGap",
+    "SchedulingBound",
+    "SchedulingGap",
     "any_placement_gap",
     "high_under_policies",
     "loosest_policy",
     "other_policies",
     "policy_gap",
     "schedule_nodes",
+    "scheduling_bound",
+    "scheduling_words",
 ]
 
 FACTOR_SOURCE = "simulations of 30 systems on one node and 24 on several, medians"
@@ -96,23 +102,61 @@ class PolicyGap:
         upper = "" if high_s is None else f", which makes {seconds_words(high_s)[0]}"
         return f"the estimate is of stimulus time and {run}: {factor}{upper}"
 
-    def to_dict(self, high_s: float | None) -> dict[str, Any]:
-        """As JSON, beside the fields of `scheduling` of an estimate."""
+    def answer(self, high_s: float | None) -> SchedulingGap:
+        """The gap as it is written, with the upper end that follows."""
         source = FACTOR_SOURCE if self.factor is not None else None
-        return {"factor": self.factor, "factor_source": source, "high_s": high_s, "lacking": self.words(high_s)}
+        return SchedulingGap(self.nodes, self.factor, source, high_s, self.words(high_s))
 
 
-def high_under_policies(high_s: float | None, scheduling: Mapping[str, Any] | None) -> float | None:
-    """Upper end that a state goes by, given `scheduling` of a query's result; infinite where nobody knows one.
+@dataclass(frozen=True)
+class SchedulingGap(Record):
+    """Gap of an estimate where nodes run other policies than stimulus time, in seconds and in words."""
+
+    nodes: Mapping[str, str]
+    factor: float | None
+    factor_source: str | None
+    high_s: float | None
+    lacking: str
+
+
+@dataclass(frozen=True)
+class SchedulingBound(Record):
+    """Nodes that run other policies than stimulus time, and the upper bound that counts there; None: none is proven.
+
+    The last four fields are those of the gap of a query's estimate, and are written where it has one.
+    """
+
+    nodes: Mapping[str, str]
+    words: str
+    upper_s: float | None
+    factor: float | None = None
+    factor_source: str | None = None
+    high_s: float | None = None
+    lacking: str = ""
+
+    @model_serializer(mode="wrap")
+    def _without_gap(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]  # keeps its schema
+        document = write(self)
+        return document if self.lacking else {name: document[name] for name in ("nodes", "words", "upper_s")}
+
+    def with_gap(self, gap: SchedulingGap | None) -> SchedulingBound:
+        """The same with the gap of an estimate."""
+        return self if gap is None else replace(self, **(vars(gap) | {"nodes": self.nodes}))
+
+
+def high_under_policies(high_s: float | None, scheduling: SchedulingBound | None) -> float | None:
+    """Upper end that a state goes by, given `scheduling` of a query's answer; infinite where nobody knows one.
 
     Examples
     --------
-    >>> high_under_policies(2.0, None), high_under_policies(2.0, {"lacking": "n1 runs fcfs", "high_s": 3.0})
-    (2.0, 3.0)
+    >>> high_under_policies(2.0, None)
+    2.0
+    >>> high_under_policies(2.0, SchedulingBound({"n1": "fcfs"}, "", None, high_s=3.0, lacking="n1 runs fcfs"))
+    3.0
     """
-    if not scheduling or "lacking" not in scheduling:
+    if scheduling is None or not scheduling.lacking:
         return high_s
-    return inf if scheduling["high_s"] is None else max(scheduling["high_s"], high_s or 0.0)
+    return inf if scheduling.high_s is None else max(scheduling.high_s, high_s or 0.0)
 
 
 def any_placement_gap(nodes: Sequence[Node], default: str | None, statistics: Collection[str]) -> PolicyGap | None:
@@ -226,3 +270,29 @@ def _factor(policy: str, statistic: str, is_spread: bool) -> float | None:
         return _MEAN_FACTORS.get(policy)
     worst = POLICY_FACTORS.get(policy)
     return None if worst is None else worst[int(is_spread)]
+
+
+def scheduling_words(policies: Mapping[str, str]) -> str:
+    """Words for the policies that nodes run; of many nodes the first two are named.
+
+    Examples
+    --------
+    >>> scheduling_words({"n1": "klink", "n2": "klink", "n3": "fcfs"})
+    'n1 and n2 run klink, n3 runs fcfs'
+    """
+    by_policy: dict[str, list[str]] = {}
+    for node, policy in policies.items():
+        by_policy.setdefault(policy, []).append(node)
+    return ", ".join(
+        f"{nodes[0]} runs {policy}" if len(nodes) == 1 else f"{listed(nodes)} run {policy}"
+        for policy, nodes in by_policy.items()
+    )
+
+
+def scheduling_bound(policies: Mapping[str, str], upper_s: float | None) -> SchedulingBound:
+    """The upper bound where these nodes run other policies; None: there is none."""
+    bound = "no upper bound is proven"
+    if upper_s is not None:
+        bound = "the upper bound counts a wait for every visit of a server, and holds for mean costs"
+    words = f"{scheduling_words(policies)}, not stimulus time: {bound}."
+    return SchedulingBound(dict(policies), words, upper_s)

@@ -16,22 +16,22 @@ Theorems 2 and 3 themselves hold under stimulus time for one source or one serve
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.elements import STIMULUS_TIME
+from engine.estimation.answer import Bounds
 from engine.estimation.mace import Mace, drain_times
 from engine.words import listed
 
-__all__ = ["bounds_document", "visit_bounds"]
+__all__ = ["describe_bounds", "visit_bounds"]
 
 _FIRST_COME = "fcfs"
 
 
-def bounds_document(mace: Mace, proven_s: float | None) -> dict[str, Any]:
-    """The field `bounds` of an estimate's result: whether the upper ends of the theorems hold, and what is proven."""
+def describe_bounds(mace: Mace, proven_s: float | None) -> Bounds:
+    """Whether the upper ends of the theorems hold, and what is proven."""
     limits = mace.theorem_limits
     proven = "no upper bound is proven"
     if proven_s is not None:
@@ -41,7 +41,7 @@ def bounds_document(mace: Mace, proven_s: float | None) -> dict[str, Any]:
     words = f"The upper ends of theorems 2 and 3 hold for mean costs and even arrivals; {proven}."
     if limits:
         words = f"Theorems 2 and 3 do not prove their upper ends here: {listed(limits)}; {proven}."
-    return {"theorems_hold": not limits, "proven_s": proven_s, "words": words}
+    return Bounds(not limits, proven_s, words)
 
 
 def visit_bounds(mace: Mace) -> FloatArray:

@@ -11,9 +11,10 @@ import numpy as np
 
 from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, finite_max, nearest_rank
 from engine.document.deployment import Deployment
-from engine.document.elements import scheduling_document
-from engine.document.memory import memory_document
-from engine.estimation.bounds import bounds_document, visit_bounds
+from engine.document.memory import fleet_memory
+from engine.document.policies import scheduling_bound
+from engine.estimation.answer import Alarm, EstimateAnswer, OperatorAnswer, ServerAnswer
+from engine.estimation.bounds import describe_bounds, visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.mace import Mace, mace
 from engine.estimation.noise.realisation import realise
@@ -21,19 +22,10 @@ from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.estimation.waits.estimate import query_waits
 
-__all__ = ["Alarm", "Estimate", "command", "estimate"]
+__all__ = ["Estimate", "command", "estimate"]
 
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
 Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """Whether the bounds of theorems 2 and 3 are not to be trusted for this deployment."""
-
-    untrusted: bool
-    flow_over_mace: float | None
-    message: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +50,7 @@ class Estimate:
 
     def realised(self) -> Estimate:
         """The same with random costs and arrivals: of all that was computed, only the walk is added."""
-        noise = realise(self.probed.deployment, self.flow, counted_from=self.counted_from).queries
+        noise = realise(self.probed.deployment, self.flow, counted_from=self.counted_from)
         queries = {
             query: report.realised(report.waiting(noise[query])) if query in noise else report
             for query, report in self.queries.items()
@@ -76,74 +68,64 @@ class Estimate:
         padded = np.concatenate([latency_s, np.zeros(-len(latency_s) % factor)])
         return np.asarray(padded.reshape(-1, factor).max(axis=1))
 
-    def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
-        """As JSON. Without `detail` the series of operators, servers and queries are left out."""
-        document = (
-            self._totals()
-            | self._scheduling()
-            | {
-                "bounds": bounds_document(self.mace, self._bound_s),
-                "basis": self.basis,
-                "resolution_s": self.resolution_s,
-                "alarm": {
-                    "untrusted": self.alarm.untrusted,
-                    "flow_over_mace": self.alarm.flow_over_mace,
-                    "message": self.alarm.message,
-                },
-                "memory": memory_document(self.mace.deployment),
-                "servers": self._servers(detail),
-                "queries": {query: report.to_dict(detail=detail) for query, report in self.queries.items()},
-            }
-        )
-        if self.deployment.backlogs:
-            document["backlogs"] = [found.to_dict() for found in self.deployment.backlogs]
-        if detail:
-            document["operators"] = self._operators()
-        return document
-
-    def _totals(self) -> dict[str, Any]:
-        m = self.mace
+    def answer(self, *, detail: bool = True) -> EstimateAnswer:
+        """The estimate as it is written. Without `detail` the series of operators, servers and queries are left out."""
+        m, others = self.mace, self.coarse.other_policies
         bottleneck = m.bottleneck
+        series = self._series()
+        largest = {name: None if values is None else float(values.max()) for name, values in series.items()}
+        if self.flow.lead is not None:  # what waits where the horizon begins came before any subinterval
+            largest |= {"mace": m.worst, "flow": self.plain_flow.wc, "flow_by_input": self.flow.wc}
+        largest_by_name: Any = {f"{name}_wc": value for name, value in largest.items()}
+        series_by_name: Any = series
+        events = m.loads.outputs(self.coarse.graph.sink.astype(np.float64)[None, :])[0]
+        event_mean_s = event_mean(m.total_s, events)
+        return EstimateAnswer(
+            subintervals=self.coarse.subintervals,
+            subinterval_s=self.coarse.subinterval_s,
+            **series_by_name,
+            **largest_by_name,
+            epsilon=m.epsilon_s,
+            loose_epsilon=m.loose_epsilon_s,
+            bottleneck=None if bottleneck is None else self.coarse.servers[bottleneck[0]].name,
+            bottleneck_p=None if bottleneck is None else bottleneck[1] + 1,
+            mean=float(m.total_s.mean()),
+            quantiles={str(level): nearest_rank(m.total_s, level) for level in LEVELS},
+            sink_events=events,
+            event_mean=event_mean_s,
+            event_quantiles=None
+            if event_mean_s is None
+            else {str(level): event_quantile(m.total_s, events, level) for level in LEVELS},
+            scheduling=scheduling_bound(others, self._bound_s) if others else None,
+            bounds=describe_bounds(m, self._bound_s),
+            basis=self.basis,
+            resolution_s=self.resolution_s,
+            alarm=self.alarm,
+            memory=fleet_memory(m.deployment),
+            servers=self._servers(detail),
+            queries={query: report.answer(detail=detail) for query, report in self.queries.items()},
+            backlogs=self.deployment.backlogs or None,
+            operators=self._operators() if detail else None,
+        )
+
+    def _series(self) -> dict[str, FloatArray | None]:
+        """Latencies by subinterval; an upper end that is not proven is None."""
+        m = self.mace
         low, high = m.delayed_s
-        upper: FloatArray | None
-        delayed_upper: FloatArray | None
-        loose_upper = m.loose_upper_s + self._waited_s
+        upper: FloatArray | None = m.upper_s + self._waited_s
+        delayed_upper: FloatArray | None = high + self._waited_s
         if self.coarse.other_policies:
-            bound_s = self._bound_s
-            upper = delayed_upper = None if bound_s is None else np.full(len(m.total_s), bound_s)
-        else:
-            upper, delayed_upper = m.upper_s + self._waited_s, high + self._waited_s
-        series = {
+            upper = delayed_upper = None if self._bound_s is None else np.full(len(m.total_s), self._bound_s)
+        return {
             "mace": m.total_s,
             "lower": m.total_s,
             "upper": upper,
-            "loose_upper": loose_upper,
+            "loose_upper": m.loose_upper_s + self._waited_s,
             "pd_lower": low,
             "pd_upper": delayed_upper,
             "flow": self._reported(self.plain_flow.latency_s),
             "flow_by_input": self._reported(self.flow.latency_s),
         }
-        largest = {name: None if values is None else float(values.max()) for name, values in series.items()}
-        if self.flow.lead is not None:  # what waits where the horizon begins came before any subinterval
-            largest |= {"mace": m.worst, "flow": self.plain_flow.wc, "flow_by_input": self.flow.wc}
-        return {
-            "subintervals": self.coarse.subintervals,
-            "subinterval_s": self.coarse.subinterval_s,
-            **{name: None if values is None else values.tolist() for name, values in series.items()},
-            **{f"{name}_wc": value for name, value in largest.items()},
-            "epsilon": m.epsilon_s,
-            "loose_epsilon": m.loose_epsilon_s.tolist(),
-            "bottleneck": None if bottleneck is None else self.coarse.servers[bottleneck[0]].name,
-            "bottleneck_p": None if bottleneck is None else bottleneck[1] + 1,
-            "mean": float(m.total_s.mean()),
-            "quantiles": {str(level): nearest_rank(m.total_s, level) for level in LEVELS},
-            **self._by_events(),
-        }
-
-    def _scheduling(self) -> dict[str, Any]:
-        """Nodes whose policy asks for another upper bound, in words too; empty where there is none."""
-        others = self.coarse.other_policies
-        return {"scheduling": scheduling_document(others, self._bound_s)} if others else {}
 
     @cached_property
     def _bound_s(self) -> float | None:
@@ -156,42 +138,31 @@ class Estimate:
         """Longest that an event of any query waits beside servers, which bounds of queues know nothing of."""
         return max((report.waits.longest_s for report in self.queries.values()), default=0.0)
 
-    def _by_events(self) -> dict[str, Any]:
-        total = self.mace.total_s
-        events = self.mace.loads.outputs(self.coarse.graph.sink.astype(np.float64)[None, :])[0]
-        weighted = {str(level): event_quantile(total, events, level) for level in LEVELS}
-        mean = event_mean(total, events)
-        return {
-            "sink_events": events.tolist(),
-            "event_mean": mean,
-            "event_quantiles": None if mean is None else weighted,
-        }
-
-    def _servers(self, detail: bool) -> dict[str, Any]:
+    def _servers(self, detail: bool) -> dict[str, ServerAnswer]:
         m = self.mace
         shortest, longest = m.delays_s
         shares = m.load_share
-        servers = {}
-        for i, server in enumerate(self.coarse.servers):
-            servers[server.name] = {
-                "kind": server.kind,
-                "node": None if server.node is None else self.coarse.nodes[server.node].id,
-                "load_mean": float(shares[i].mean()),
-                "load_peak": float(shares[i].max()),
-                "mace_wc": float(m.worst_s[i]),
-                "lambda": float(m.lambda_s[i]),
-                "p_min": float(shortest[i]),
-                "p_max": float(longest[i]),
-            }
-            if detail:
-                series = {"load": m.load[i], "ce": m.ce[i], "mace": m.mace_s[i]}
-                servers[server.name] |= {name: values.tolist() for name, values in series.items()}
-        return servers
+        return {
+            server.name: ServerAnswer(
+                kind=server.kind,
+                node=None if server.node is None else self.coarse.nodes[server.node].id,
+                load_mean=float(shares[i].mean()),
+                load_peak=float(shares[i].max()),
+                mace_wc=float(m.worst_s[i]),
+                lambda_s=float(m.lambda_s[i]),
+                p_min=float(shortest[i]),
+                p_max=float(longest[i]),
+                load=m.load[i] if detail else None,
+                ce=m.ce[i] if detail else None,
+                mace=m.mace_s[i] if detail else None,
+            )
+            for i, server in enumerate(self.coarse.servers)
+        }
 
-    def _operators(self) -> dict[str, Any]:
+    def _operators(self) -> dict[str, OperatorAnswer]:
         series = self.mace.series or self.mace.loads.operators()
         return {
-            operator.id: {"load": series.load[j].tolist(), "output": series.output[j].tolist()}
+            operator.id: OperatorAnswer(series.load[j], series.output[j])
             for j, operator in enumerate(self.coarse.operators)
         }
 
@@ -304,4 +275,4 @@ def _alarm(deployment: Deployment, coarse_mace: Mace, flowed: Flow) -> Alarm:
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """``estimate`` of the command line: a deployment document, options `flow_slices`, `mace_every`, `intervals`."""
-    return estimate(Deployment.parse(document), **options).to_dict()
+    return estimate(Deployment.parse(document), **options).answer().to_dict()

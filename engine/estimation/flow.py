@@ -14,21 +14,13 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.document.topology import DataflowGraph, PlacementLayout
+from engine.estimation.answer import Hop
 from engine.estimation.backlog import Lead, LeadWork, lead_of, lead_work
 from engine.estimation.flow_kernel import FlowLead, FlowMemory, FlowPlan, run_flow
 from engine.estimation.free_capacity import CapacityRates
 from engine.estimation.loads import loads_of
 
-__all__ = ["Flow", "Hop", "flow"]
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One step of a slice's critical path, with the seconds spent there, waiting included."""
-
-    operator: str
-    server: str
-    wait_s: float
+__all__ = ["Flow", "flow"]
 
 
 @dataclass(frozen=True, eq=False)

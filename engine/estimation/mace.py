@@ -12,7 +12,7 @@ from engine.compiler import compiled
 from engine.document.deployment import Deployment
 from engine.estimation.backlog import Lead, lead_of, lead_work
 from engine.estimation.loads import Loads, OperatorSeries, loads_of
-from engine.estimation.waits.windows import sources_above
+from engine.estimation.waits.clocks import sources_above
 
 __all__ = ["Mace", "drain_times", "mace", "path_delays"]
 

@@ -3,112 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, finite_max, statistic_or_worst
-from engine.document.elements import THESE, Objective, scheduling_document
-from engine.document.policies import PolicyGap, policy_gap
+from engine.document.elements import THESE, Objective
+from engine.document.policies import PolicyGap, SchedulingBound, SchedulingGap, policy_gap, scheduling_bound
 from engine.document.topology import servers_above
+from engine.estimation.answer import Bottleneck, OperatorShare, QueryAnswer, QueryFigures, UncoveredInput
 from engine.estimation.bounds import visit_bounds
-from engine.estimation.catch_up import catch_up_of
-from engine.estimation.flow import Flow, Hop
+from engine.estimation.flow import Flow
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
 from engine.estimation.noise.summary import LEVEL, LatencySample, RealisedQuery
-from engine.estimation.overload import LastingOverload, lasting_overloads, standing_within
+from engine.estimation.overload import LastingOverload, catch_up_of, lasting_overloads, standing_within
 from engine.estimation.probes import ProbedDeployment
 from engine.estimation.waits.summary import NO_WAITS, QueryWaits
-from engine.latency_state import KNOWN, UNKNOWN, CatchUp, LatencyStanding, objective_state
+from engine.latency_state import KNOWN, UNKNOWN, CatchUp, LatencyStanding, ObjectiveStanding, objective_state
 from engine.words import listed
 
-__all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]
+__all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "QueryReport", "QueryReporter"]
 
 REALISED, MEAN_PATH, BY_MACE = "realised", "mean_path", "mace"
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
 
-@dataclass(frozen=True)
-class Bottleneck:
-    """The server that holds a query up, and the subintervals (counted from 1) in which its excess builds up."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class QueryReport(QueryFigures):
+    """Figures of a query beside what they were made of.
 
-    server: str
-    node: str | None
-    load_peak: float
-    load_mean: float
-    excess_s: float
-    from_p: int
-    to_p: int
-    at_p: int
-    operators: tuple[dict[str, Any], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class QueryReport:
-    """Latency of one query, in seconds.
-
-    Attributes
-    ----------
-    basis : str
-        What the numbers are. ``realised``: medians with random costs and arrivals, the interval that of the realised
-        value. ``mean_path``: Flow, which knows mean costs alone, without an interval. ``mace``: Mace over time, for
-        searches.
-    estimate_s, low_s, high_s : float
-        The statistic of the objective (the worst case without one), and its interval.
-    worst_s, mean_s, quantiles
-        On the same basis. A mean or quantile of the mean path below the resolution is None: nothing is known of it.
-    flow_s : float or None
-        The same statistic of the mean path; None by Mace.
-    under_s : float or None
-        Latencies stay under this (95 %); nothing else is said to be "under" something. None on another basis.
-    resolution_s : float
-        Width of the slices, or of the counts where these are coarser.
-    series : mapping
-        ``flow``: the mean path, largest of each reported subinterval.
-    noise : RealisedQuery or None
-        All realised statistics, and what they assume.
-    waits : QueryWaits
-        What its events wait for beside servers: windows, watermarks, triggers, buffers. It is part of every number but
-        `flow_s`.
-    path : MeanPath or None
-        Flow's latencies slice by slice, which the waits were added to.
-    standing : LatencyStanding
-        Whether the figures are known: not where nothing comes out, nor where a server never catches up.
-    catch_up : CatchUp or None
-        When it has caught up with what waits where the horizon begins; None where nothing that waits holds it up.
+    `series` has ``flow``: the mean path, largest of each reported subinterval. `noise` has all realised statistics, and
+    what they assume. `waits` is what its events wait for beside servers: windows, watermarks, triggers, buffers; it is
+    part of every number but `flow_s`. `path` has Flow's latencies slice by slice, which the waits were added to.
+    `standing` says whether the figures are known: not where nothing comes out, nor where a server never catches up.
+    `catch_up` says when it has caught up with what waits where the horizon begins; None where nothing holds it up.
+    `gap` is what it lacks where servers run other policies than stimulus time.
     """
 
-    statistic: str
-    bound_s: float | None
-    basis: str
-    estimate_s: float
-    low_s: float | None
-    high_s: float | None
-    level: float
-    worst_s: float
-    mean_s: float | None
-    quantiles: dict[str, float | None]
-    flow_s: float | None
-    under_s: float | None
-    resolution_s: float
-    mace_s: float
-    worst_p: int
-    bottleneck: Bottleneck | None
-    hops: tuple[Hop, ...]
-    uncovered: tuple[dict[str, Any], ...]
-    scheduling: dict[str, Any] | None
+    scheduling: SchedulingBound | None
     series: dict[str, FloatArray]
     noise: RealisedQuery | None = None
     waits: QueryWaits = NO_WAITS
     path: MeanPath | None = None
     standing: LatencyStanding = KNOWN
     catch_up: CatchUp | None = None
-    gap: PolicyGap | None = None  #: what it lacks where servers run other policies than stimulus time
+    gap: PolicyGap | None = None
 
     @property
     def policy_high_s(self) -> float | None:
@@ -118,11 +61,9 @@ class QueryReport:
         return self.gap.high_s(self.estimate_s if self.high_s is None else self.high_s, self.wait_s)
 
     @property
-    def gap_document(self) -> dict[str, Any] | None:
-        """Lack of the estimate under the policies in force, as JSON; None where it lacks nothing."""
-        if self.gap is None:
-            return None
-        return {"nodes": dict(self.gap.nodes), **self.gap.to_dict(self.policy_high_s)}
+    def gap_answer(self) -> SchedulingGap | None:
+        """Lack of the estimate under the policies in force; None where it lacks nothing."""
+        return None if self.gap is None else self.gap.answer(self.policy_high_s)
 
     @property
     def wait_s(self) -> float:
@@ -140,16 +81,15 @@ class QueryReport:
     @property
     def state(self) -> str:
         """State against the objective: none, holds, at_risk (only the upper end is over), breached or unknown."""
-        return str(self._state["state"])
+        return self._state.state
 
     @property
     def headroom_s(self) -> float | None:
         """Bound of the objective less the estimate; None without one, and where the latency is not known."""
-        headroom_s: float | None = self._state["headroom_s"]
-        return headroom_s
+        return self._state.headroom_s
 
     @property
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> ObjectiveStanding:
         objective = None if self.bound_s is None else Objective("", self.statistic, self.bound_s)
         return objective_state(objective, self.estimate_s, self._state_high_s, self.standing)
 
@@ -246,30 +186,21 @@ class QueryReport:
 
         return replace(self.delayed(added_s, margin_s), waits=waits)
 
-    def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
-        """As JSON; without `detail` the series are left out."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)} | self._state
-        plain["standing"] = self.standing.to_dict()
-        if self.bottleneck:
-            plain["bottleneck"] = asdict(self.bottleneck) | {"operators": list(self.bottleneck.operators)}
-        plain["hops"] = [asdict(hop) for hop in self.hops]
-        plain["uncovered"] = list(self.uncovered)
-        if self.scheduling is None:
-            del plain["scheduling"]
-        elif self.gap is not None:
-            plain["scheduling"] = {**self.scheduling, **self.gap.to_dict(self.policy_high_s)}
-        if self.catch_up is None:
-            del plain["catch_up"]
-        else:
-            plain["catch_up"] = self.catch_up.to_dict()
-        series, noise = plain.pop("series"), plain.pop("noise")
-        del plain["path"], plain["gap"]
-        plain["waits"] = [term.to_dict() for term in self.waits.terms]
-        if noise is not None:
-            plain |= noise.to_dict()
-        if detail:
-            plain["series"] = {name: values.tolist() for name, values in series.items()}
-        return plain
+    def answer(self, *, detail: bool = True) -> QueryAnswer:
+        """The report as it is written; without `detail` the series are left out."""
+        noise = self.noise
+        return QueryAnswer(
+            **{field.name: getattr(self, field.name) for field in fields(QueryFigures)},
+            scheduling=self.scheduling and self.scheduling.with_gap(self.gap_answer),
+            waits=self.waits.terms,
+            standing=self.standing,
+            catch_up=self.catch_up,
+            **self._state._asdict(),
+            realised=None if noise is None else noise.statistics,
+            assumed=None if noise is None else noise.assumed,
+            not_modelled=None if noise is None else noise.not_modelled,
+            series=self.series if detail else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -489,16 +420,16 @@ class QueryReporter:
         servers = servers_above(self._deployment.layout, replicas)
         return self._gap(self._scheduling(servers, replicas, waits_bound_s), servers, statistic)
 
-    def _scheduling(self, servers: IntArray, replicas: IntArray, waits_bound_s: float) -> dict[str, Any] | None:
+    def _scheduling(self, servers: IntArray, replicas: IntArray, waits_bound_s: float) -> SchedulingBound | None:
         """Upper bound of a query, where a node of it runs another policy than stimulus time."""
         others = self._deployment.other_policies
         names = [
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
         ]
         own = {name: others[name] for name in names if name in others}
-        return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits_bound_s)) if own else None
+        return scheduling_bound(own, finite_max(self._visit_bounds[replicas] + waits_bound_s)) if own else None
 
-    def _gap(self, scheduling: dict[str, Any] | None, servers: IntArray, statistic: str) -> PolicyGap | None:
+    def _gap(self, scheduling: SchedulingBound | None, servers: IntArray, statistic: str) -> PolicyGap | None:
         """Gap of the estimate where another policy chooses between operators of a server."""
         if scheduling is None:
             return None
@@ -512,12 +443,11 @@ class QueryReporter:
             here = set(layout.rep_operator[layout.rep_server == i].tolist())
             queries = {self._deployment.operators[j].query for j in here}
             # Klink chooses between queries, and runs the operators of one as a pipeline.
-            if len(queries if scheduling["nodes"].get(node) == "klink" else here) > 1:
+            if len(queries if scheduling.nodes.get(node) == "klink" else here) > 1:
                 shared.add(node)
-        return policy_gap(scheduling["nodes"], shared, statistic, len(nodes) > 1, scheduling["upper_s"])
+        return policy_gap(scheduling.nodes, shared, statistic, len(nodes) > 1, scheduling.upper_s)
 
-    def _uncovered(self, replicas: IntArray) -> tuple[dict[str, Any], ...]:
-        """Inputs whose means may be off by an error that the interval leaves out, for lack of batches."""
+    def _uncovered(self, replicas: IntArray) -> tuple[UncoveredInput, ...]:
         if self._deployment.statistics_of == THESE:
             return ()
         missing = []
@@ -525,9 +455,7 @@ class QueryReporter:
             operator = self._deployment.operators[j]
             evidence = operator.evidence.kind if operator.evidence else None
             missing += [
-                {"operator": operator.id, "input": entry.source, "evidence": evidence}
-                for entry in operator.inputs
-                if not entry.is_sampled
+                UncoveredInput(operator.id, entry.source, evidence) for entry in operator.inputs if not entry.is_sampled
             ]
         return tuple(missing)
 
@@ -565,7 +493,7 @@ class QueryReporter:
         end = int(idle[idle > at].min(initial=len(ce)))
         return first, first + int(ce[first:end].argmax())
 
-    def _contributors(self, server: int, first: int, last: int) -> Iterator[dict[str, Any]]:
+    def _contributors(self, server: int, first: int, last: int) -> Iterator[OperatorShare]:
         """Operators by their share of what reached `server` in the subintervals from `first` to `last`."""
         layout = self._deployment.layout
         replicas = np.flatnonzero(layout.rep_server == server)
@@ -579,7 +507,7 @@ class QueryReporter:
         total = shares.sum()
         for j in np.argsort(-shares, kind="stable"):
             if shares[j] > 0.0:
-                yield {"operator": self._deployment.operators[j].id, "share": float(shares[j] / total)}
+                yield OperatorShare(self._deployment.operators[j].id, float(shares[j] / total))
 
 
 def _group_maxima(latency: FloatArray, group: int) -> FloatArray:

@@ -277,8 +277,8 @@ def _bottlenecks(
                 bottleneck.node,
                 bottleneck.load_peak,
                 bottleneck.load_mean,
-                top["operator"] if top else None,
-                top["share"] if top else None,
+                top.operator if top else None,
+                top.share if top else None,
             )
     return bottlenecks
 

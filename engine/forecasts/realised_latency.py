@@ -71,7 +71,7 @@ def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tu
     flowed = flow_queries(deployment)
     deployment, run = flowed.deployment, flowed.flow
     asked = list(zip(queries, statistics, strict=True))
-    queues = realise(deployment, run).queries
+    queues = realise(deployment, run)
     waits = query_waits(deployment)
     realised = with_waits(waits, queues)
     figures = [realised[query].statistics[statistic] for query, statistic in asked]
@@ -101,7 +101,7 @@ def _spread(estimate_s: FloatArray, high_s: FloatArray) -> FloatArray:
 
 
 def _spread_of(deployment: Deployment, run: Flow, asked: list[tuple[str, str]]) -> FloatArray:
-    realised = realise(deployment, run, paths=_PATHS).queries
+    realised = realise(deployment, run, paths=_PATHS)
     figures = [realised[query].statistics[statistic] for query, statistic in asked]
     return _spread(np.array([entry.estimate_s for entry in figures]), np.array([entry.high_s for entry in figures]))
 

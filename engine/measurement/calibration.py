@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
+from engine.records import Record
 
 __all__ = [
     "AS_STATED",
@@ -122,7 +123,7 @@ AS_STATED = IntervalFactors()
 
 
 @dataclass(frozen=True, slots=True)
-class IntervalFigures:
+class IntervalFigures(Record):
     """Figures of intervals as the model stated them (before) and as they were shown (after); None without runs.
 
     Widths are medians of width over estimate; `bias` is the median of realised over estimated, 1 where they agree.

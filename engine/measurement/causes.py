@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from engine.records import Omitted, Record
 
 __all__ = [
     "AGENT_SILENT",
@@ -93,18 +98,20 @@ class BusyServer:
 
 
 @dataclass(frozen=True, slots=True)
-class LatenessCause:
+class LatenessCause(Record):
     """A cause: its kind, whom it is about, the seconds it explains where they are known, and a figure or a state.
 
     `amount` is frames that wait, cores used or load; `limit` the cores of a budget; `state` a report's own word.
     """
 
+    TITLE: ClassVar[str] = "a cause of lateness"
+
     kind: str
-    subject: str = ""
-    seconds: float | None = None
-    amount: float | None = None
-    limit: float | None = None
-    state: str = ""
+    subject: Annotated[str, Field(exclude_if=lambda name: not name)] = ""
+    seconds: Omitted[float] = None
+    amount: Omitted[float] = None
+    limit: Omitted[float] = None
+    state: Annotated[str, Field(exclude_if=lambda word: not word)] = ""
 
 
 def lateness_causes(

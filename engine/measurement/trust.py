@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from pydantic import computed_field
 
 from engine.measurement.calibration import AS_STATED, HALF_LIFE, LEVEL, IntervalFactors
+from engine.records import Record, Unwritten
 
 __all__ = [
     "FALLING",
@@ -35,7 +37,7 @@ _FASTER = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class EstimateTrust:
+class EstimateTrust(Record):
     """Trust in a query's estimates: how many of the last intervals shown held, and the state that follows.
 
     A state is left only once 85 % hold again.
@@ -50,6 +52,7 @@ class EstimateTrust:
         """Share that held; None where none was judged."""
         return self.held / self.judged if self.judged else None
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def score(self) -> float | None:
         """Trust from 0 to 1, which is as much as is claimed; None before `RECENT` intervals were judged."""
@@ -59,10 +62,6 @@ class EstimateTrust:
     def half_life(self) -> float:
         """Instants after which a run counts half: a quarter as many where trust has fallen, to widen sooner."""
         return HALF_LIFE if self.state == HOLDING else HALF_LIFE / _FASTER
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self) | {"score": self.score}
 
 
 UNJUDGED = EstimateTrust()
@@ -121,15 +120,15 @@ class PredictionOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedPrediction:
+class JudgedPrediction(Record):
     """Figures of many outcomes. Ratios are of sums; None where there is nothing to divide by."""
 
     outcomes: int
     coverage: float | None
     bias: float | None  # sum of errors by sum observed
     median_error: float | None  # of |error| / observed
-    expected_s: float
-    observed_s: float
+    expected_s: Unwritten[float]
+    observed_s: Unwritten[float]
 
 
 def judge_predictions(outcomes: Sequence[PredictionOutcome]) -> JudgedPrediction:

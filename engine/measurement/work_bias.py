@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import computed_field
+
+from engine.records import Record
 
 __all__ = ["MIN_INSTANTS", "NO_BIAS", "WorkBias", "work_bias"]
 
@@ -21,7 +24,7 @@ _SMALL = 0.05  # a smaller bias is within what the same work takes from one day 
 
 
 @dataclass(frozen=True, slots=True)
-class WorkBias:
+class WorkBias(Record):
     """Measured over estimated work of operators of a kind, 1 where they agree, and its 95 % interval.
 
     `ratio` is None where nothing was estimated, `low` and `high` below `MIN_INSTANTS` instants.
@@ -33,6 +36,7 @@ class WorkBias:
     runs: int = 0
     instants: int = 0
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def is_proven(self) -> bool:
         """Whether the interval lies more than 5 % to one side of 1."""

@@ -148,7 +148,7 @@ def query_rows(
                 "low_s": new.low_s if new else None,
                 "high_s": new.high_s if new else None,
                 "after_state": new.state if new else "none",
-                "scheduling": new.gap_document if new else None,
+                "scheduling": new.gap_answer.to_dict() if new and new.gap_answer else None,
                 "resolution_s": new.resolution_s if new else None,
                 "mace_before_s": was_s.get(query),
                 "mace_after_s": now_s.get(query),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.document.deployment import Deployment
-from engine.document.memory import memory_by_node, memory_document, memory_findings
+from engine.document.memory import fleet_memory, memory_by_node, memory_findings
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace
@@ -237,7 +237,7 @@ def _proposal(
         "moves": moves,
         "apart": [entry.to_dict() for entry in search.apart(best.candidate)],
         "alone": search.alone,
-        "memory": memory_document(deployment.with_placement(placement)),
+        "memory": fleet_memory(deployment.with_placement(placement)).to_dict(),
         "messages": _messages(search, best, moves) + _lacking_words(after),
         "trace": search.trace,
         "constraints": search.limits.to_dict(),
@@ -306,7 +306,7 @@ def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, 
         "moves": [],
         "apart": [],
         "alone": [],
-        "memory": memory_document(deployment),
+        "memory": fleet_memory(deployment).to_dict(),
         "messages": ["There is no operator to place."],
         "trace": [],
         "constraints": constraints,

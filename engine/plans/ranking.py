@@ -337,7 +337,7 @@ def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: st
         assumed=plan.assumed,
         placement={op.id: _replicas(op) for op in own},
         state=report.state,
-        scheduling=report.gap_document,
+        scheduling=report.gap_answer.to_dict() if report.gap_answer else None,
         replicates=replicates if sampled else np.zeros(0),
     )
 

@@ -28,7 +28,7 @@ def realised_objectives(
 ) -> dict[str, RealisedObjective]:
     """Realised figures of every query with an objective, or of those among `queries`."""
     deployment = flowed.deployment
-    queues = realise(deployment, flowed.flow, queries=queries).queries
+    queues = realise(deployment, flowed.flow, queries=queries)
     waits = query_waits(deployment)
     known = with_waits(waits, queues)
 

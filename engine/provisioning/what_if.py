@@ -13,11 +13,11 @@ from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node, memory_findings
 from engine.document.topology import servers_above
 from engine.errors import EngineError, InfeasibleError
+from engine.estimation.answer import CoreLoad, combine_cores
 from engine.estimation.estimate import Progress, estimate
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads
 from engine.estimation.mace import Mace, mace
-from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
 from engine.latency_state import UNKNOWN
@@ -109,7 +109,7 @@ class ScenarioOutcome:
             "worst_s": max((report.worst_s for report in self.queries.values()), default=self.mace.worst),
             "alarm": self.alarm,
             "queries": {
-                query: report.to_dict(detail=False) | {"probability": _probability(report)}
+                query: report.answer(detail=False).to_dict() | {"probability": _probability(report)}
                 for query, report in self.queries.items()
             },
             "nodes": tuple(_nodes(self.mace)) if self.node_rows is None else self.node_rows,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.estimation.estimate import estimate
+from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.noise.dispersion import input_costs
+from engine.estimation.reports import QueryReport
 from engine.simulation.layout import work_of
 from engine.simulation.results import Simulation, nearest_rank
 from engine.simulation.run import SimulationSettings, simulate
@@ -41,12 +41,12 @@ class SimulatedRun:
 class SimulationComparison:
     """Simulations of a deployment beside its estimate.
 
-    `answer` is the estimate's document, of the first `horizon_s` alone where the whole has too many events (`is_cut`);
+    `estimate` is of the first `horizon_s` alone where the whole has too many events (`is_cut`);
     `left_out` are queries with a window that does not close twice within it, so that no full one would be seen;
     `cost_cv` is the coefficient of variation that the costs of all events were drawn with.
     """
 
-    answer: Mapping[str, Any]
+    estimate: Estimate
     runs: Sequence[SimulatedRun]
     horizon_s: float
     is_cut: bool
@@ -97,21 +97,21 @@ def compare_with_simulations(
     deployment = _cut(deployment, max_events / max(1, len(seeds)), mace_every)
     cost_cv = _cost_cv(deployment)
     report(0.0, "Estimating")
-    answer = estimate(deployment, mace_every=mace_every).to_dict()
+    estimated = estimate(deployment, mace_every=mace_every)
     every = {source.id: np.zeros(1, np.int32) for source in deployment.sources}  # one group: all events
     horizon_s = deployment.subintervals * deployment.subinterval_s
-    left_out = [query for query in answer["queries"] if _longest_period_s(deployment, query) > horizon_s / 2.0]
-    compared = {query: report for query, report in answer["queries"].items() if query not in left_out}
+    left_out = [query for query in estimated.queries if _longest_period_s(deployment, query) > horizon_s / 2.0]
+    compared = {query: report for query, report in estimated.queries.items() if query not in left_out}
     runs: list[SimulatedRun] = []
     for i, seed in enumerate(seeds):
         report((i + 1) / (len(seeds) + 1), f"Simulating, {i + 1} of {len(seeds)}")
         phase_s = float(np.random.default_rng([seed, 1]).uniform(0.0, _DAY_S))
         settings = SimulationSettings(seed=seed, cost_cv=cost_cv, phase_s=phase_s)
         runs += _latencies(simulate(deployment, settings, groups=every), compared, seed)
-    return SimulationComparison(answer, runs, horizon_s, deployment.subintervals < whole, left_out, cost_cv)
+    return SimulationComparison(estimated, runs, horizon_s, deployment.subintervals < whole, left_out, cost_cv)
 
 
-def _latencies(simulation: Simulation, queries: Mapping[str, Mapping[str, Any]], seed: int) -> Iterable[SimulatedRun]:
+def _latencies(simulation: Simulation, queries: Mapping[str, QueryReport], seed: int) -> Iterable[SimulatedRun]:
     work = _work(simulation) if simulation.source_events else {}
     operators = simulation.deployment.operators
     for query, report in queries.items():
@@ -119,7 +119,7 @@ def _latencies(simulation: Simulation, queries: Mapping[str, Mapping[str, Any]],
         if len(latency_s):
             names = {operators[i].id for i in simulation.deployment.operators_of(query)}
             own = {name: work[name] for name in names}
-            yield SimulatedRun(query, seed, _statistic(latency_s, report["statistic"]), len(latency_s), own)
+            yield SimulatedRun(query, seed, _statistic(latency_s, report.statistic), len(latency_s), own)
 
 
 def _longest_period_s(deployment: Deployment, query: str) -> float:

@@ -3,29 +3,67 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainSerializer, WithJsonSchema
 
-from engine.arrays import FloatArray
+from engine.arrays import FloatArray, FloatSeries
 from engine.document.deployment import Deployment
+from engine.records import Record
 from engine.simulation.rows import Rows
 
-__all__ = ["QuerySeries", "Simulation", "nearest_rank", "summarise"]
+__all__ = ["QuerySeries", "SimulatedFigures", "Simulation", "SimulationAnswer", "nearest_rank", "summarise"]
 
 HIGH_QUANTILE = 0.99
 
 
-@dataclass(frozen=True, slots=True)
-class QuerySeries:
+#: Seconds over time, NaN where nothing came out, which is null in JSON.
+_Seconds = Annotated[
+    FloatArray,
+    PlainSerializer(lambda values: [None if math.isnan(value) else value for value in values.tolist()]),
+    WithJsonSchema({"type": "array", "items": {"type": ["number", "null"]}}),
+]
+
+
+@dataclass(frozen=True, eq=False)
+class QuerySeries(Record):
     """One query's latencies by the subinterval of the stimulus; NaN where nothing came out."""
 
-    maximum_s: FloatArray
-    mean_s: FloatArray
-    q99_s: FloatArray
-    events: NDArray[np.int64]
+    maximum_s: _Seconds
+    mean_s: _Seconds
+    q99_s: _Seconds
+    events: FloatSeries
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedFigures(Record):
+    """Latency of the events of some sinks in all runs together; None without any. `events` are those of a run."""
+
+    events: float
+    worst_s: float | None
+    mean_s: float | None
+    q99_s: float | None
+    worst_by_run_s: tuple[float, ...]
+    series: QuerySeries
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationAnswer(Record):
+    """Runs of one deployment in all: largest latency, means and pooled quantiles over all of them."""
+
+    policy: str
+    runs: int
+    subinterval_s: float
+    subintervals: int
+    source_events: float
+    services: float
+    overall: SimulatedFigures
+    queries: Mapping[str, SimulatedFigures]
+    utilisation: Mapping[str, FloatSeries]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,8 +117,8 @@ class Simulation:
         return {name: np.mean(rows, axis=0) for name, rows in by_server.items()}
 
 
-def summarise(runs: list[Simulation]) -> dict[str, Any]:
-    """The runs of one deployment as one document: largest latency, means and pooled quantiles over all of them."""
+def summarise(runs: list[Simulation]) -> SimulationAnswer:
+    """The runs of one deployment in all."""
     deployment = runs[0].deployment
     latency_s = np.concatenate([run.latency_s for run in runs])
     p = np.concatenate([run.records["p"] for run in runs])
@@ -90,17 +128,17 @@ def summarise(runs: list[Simulation]) -> dict[str, Any]:
         worst = [float(run.latency_s[run.chosen(query)].max(initial=0.0)) for run in runs]
         queries[query] = _summary(latency_s[own], p[own], deployment.subintervals, worst)
     shares = [run.utilisation() for run in runs]
-    return {
-        "policy": runs[0].policy,
-        "runs": len(runs),
-        "subinterval_s": deployment.subinterval_s,
-        "subintervals": deployment.subintervals,
-        "source_events": sum(run.source_events for run in runs) / len(runs),
-        "services": sum(run.services for run in runs) / len(runs),
-        "overall": _summary(latency_s, p, deployment.subintervals, [run.worst_s for run in runs]),
-        "queries": queries,
-        "utilisation": {name: np.mean([share[name] for share in shares], axis=0).tolist() for name in shares[0]},
-    }
+    return SimulationAnswer(
+        policy=runs[0].policy,
+        runs=len(runs),
+        subinterval_s=deployment.subinterval_s,
+        subintervals=deployment.subintervals,
+        source_events=sum(run.source_events for run in runs) / len(runs),
+        services=sum(run.services for run in runs) / len(runs),
+        overall=_summary(latency_s, p, deployment.subintervals, [run.worst_s for run in runs]),
+        queries=queries,
+        utilisation={name: np.mean([share[name] for share in shares], axis=0) for name in shares[0]},
+    )
 
 
 def nearest_rank(ordered: FloatArray, q: float) -> float:
@@ -108,23 +146,18 @@ def nearest_rank(ordered: FloatArray, q: float) -> float:
     return float(ordered[max(0, math.ceil(q * len(ordered) - 1e-9) - 1)])
 
 
-def _summary(latency_s: FloatArray, p: Rows, subintervals: int, worst_s: list[float]) -> dict[str, Any]:
+def _summary(latency_s: FloatArray, p: Rows, subintervals: int, worst_s: list[float]) -> SimulatedFigures:
     series = _by_subinterval(latency_s, p, subintervals)
     ordered = np.sort(latency_s)
     some = len(ordered) > 0
-    return {
-        "events": len(ordered) / len(worst_s),
-        "worst_s": max(worst_s) if some else None,
-        "mean_s": float(ordered.mean()) if some else None,
-        "q99_s": nearest_rank(ordered, HIGH_QUANTILE) if some else None,
-        "worst_by_run_s": worst_s,
-        "series": {
-            "maximum_s": _listed(series.maximum_s),
-            "mean_s": _listed(series.mean_s),
-            "q99_s": _listed(series.q99_s),
-            "events": (series.events / len(worst_s)).tolist(),
-        },
-    }
+    return SimulatedFigures(
+        events=len(ordered) / len(worst_s),
+        worst_s=max(worst_s) if some else None,
+        mean_s=float(ordered.mean()) if some else None,
+        q99_s=nearest_rank(ordered, HIGH_QUANTILE) if some else None,
+        worst_by_run_s=tuple(worst_s),
+        series=replace(series, events=series.events / len(worst_s)),
+    )
 
 
 def _by_subinterval(latency_s: FloatArray, p: Rows, subintervals: int) -> QuerySeries:
@@ -140,8 +173,4 @@ def _by_subinterval(latency_s: FloatArray, p: Rows, subintervals: int) -> QueryS
     q99_s[present] = ordered[(last - events + rank - 1)[present]]
     sums = np.bincount(p, weights=latency_s, minlength=subintervals)
     mean_s[present] = sums[present] / events[present]
-    return QuerySeries(maximum_s, mean_s, q99_s, events)
-
-
-def _listed(values: FloatArray) -> list[float | None]:
-    return [None if math.isnan(value) else float(value) for value in values]
+    return QuerySeries(maximum_s, mean_s, q99_s, events.astype(np.float64))

@@ -14,7 +14,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, Fault, OptionError
 from engine.estimation.backlog import lead_of, lead_work
-from engine.estimation.waits.windows import sources_above
+from engine.estimation.waits.clocks import sources_above
 from engine.simulation.kernel import DONE, FULL, advance
 from engine.simulation.layout import InputWork, SimulationLayout, capacities, lay_out, work_of
 from engine.simulation.queues import POLICIES, STIMULUS, SimulationPolicy, heap_put
@@ -313,7 +313,7 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     deployment = Deployment.parse(document)
     seeds = range(settings.seed, settings.seed + repeats)
     runs = [simulate(deployment, replace(settings, seed=seed)) for seed in seeds]
-    return {"options": {**DEFAULTS, **options}, **summarise(runs)}
+    return {"options": {**DEFAULTS, **options}, **summarise(runs).to_dict()}
 
 
 def settings_of(options: Mapping[str, Any]) -> tuple[SimulationSettings, int]:

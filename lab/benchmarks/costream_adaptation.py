@@ -16,8 +16,7 @@ from typing import Any
 
 from engine.costream.adaptation import FineTuningSettings, Observation, fine_tune, observation_errors, observation_of
 from engine.costream.prediction import Ensemble, shipped_ensemble
-from engine.simulation.cohort import CohortWorld
-from engine.simulation.cohort_traces import TraceSettings, simulate_trace, trace_seed
+from engine.simulation.cohort import CohortWorld, TraceSettings, simulate_trace, trace_seed
 from lab.benchmarks.machine import machine
 
 __all__ = ["main"]

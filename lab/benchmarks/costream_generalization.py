@@ -14,8 +14,8 @@ from engine.costream.domain import TrainingDomain
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard
 from engine.query_graph.graph import HostNode
+from engine.simulation.cohort import TraceSettings
 from engine.simulation.cohort_queries import PAPER_RANGES
-from engine.simulation.cohort_traces import TraceSettings
 from lab.benchmarks.costream_contenders import (
     Contender,
     Sizes,

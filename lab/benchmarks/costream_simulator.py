@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from engine.query_graph.graph import CostTrace, HostNode, TraceLabel
-from engine.simulation.cohort import CohortWorld, simulate_cohorts
-from engine.simulation.cohort_traces import draw_trace, simulate_trace, trace_seed
+from engine.simulation.cohort import CohortWorld, draw_trace, simulate_cohorts, simulate_trace, trace_seed
 from lab.benchmarks.machine import machine
 from lab.simulation.cohort_reruns import rerun_label
 

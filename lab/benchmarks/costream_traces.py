@@ -15,8 +15,7 @@ import numpy.typing as npt
 from engine.costream.network import OUTPUTS
 from engine.costream.prediction import COSTS
 from engine.query_graph.graph import CostTrace
-from engine.simulation.cohort import SIMULATOR_VERSION
-from engine.simulation.cohort_traces import TraceSettings, simulate_trace, trace_seed
+from engine.simulation.cohort import SIMULATOR_VERSION, TraceSettings, simulate_trace, trace_seed
 from lab.simulation.cohort_reruns import rerun_label
 from lab.training.dataset import CorpusOrigin, TraceSet
 

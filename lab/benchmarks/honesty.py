@@ -172,7 +172,7 @@ def measure(system: KnownSystem, kind: str) -> Result | str:
         start = time.process_time()
         flowed = flow(deployment, by_input=True)
         between = time.process_time()
-        realised = realise(deployment, flowed).queries[QUERY]
+        realised = realise(deployment, flowed)[QUERY]
         end = time.process_time()
         old = old_claims(deployment)
     except EngineError as error:
@@ -291,7 +291,7 @@ def _pollaczek_khinchine(seeds: int, seed: int) -> None:
                 costs = service_s * (rng.standard_exponential(len(times)) if cv2 else np.ones(len(times)))
                 system = single(name, grid, times, costs, cv2)
                 deployment = system.deployments["exact"]
-                walk = realise(deployment, flow(deployment, by_input=True)).queries[QUERY].statistics["mean"]
+                walk = realise(deployment, flow(deployment, by_input=True))[QUERY].statistics["mean"]
                 means.append((walk.estimate_s, system.realised_s["mean"]))
             walked, served = np.mean(means, axis=0) / exact_s
             cells.append(f"{load:.0%}: {walked:.2f} | {served:.2f}")

@@ -100,9 +100,9 @@ def _outcome(queries: int, nodes: int, seed: int) -> AccuracyOutcome:
         for statistics, deployment in zip(STATISTICS, (system.deployment, trained), strict=True)
         for estimator, value in zip(ESTIMATORS, _worst_cases(deployment), strict=True)
     }
-    reports = estimate(trained, mace_every=4).to_dict(detail=False)["queries"]
+    reports = estimate(trained, mace_every=4).queries
     measured = {query: float(simulation.latency_s[simulation.chosen(query)].max(initial=0.0)) for query in reports}
-    hits = tuple(report["low_s"] <= measured[query] <= report["high_s"] for query, report in reports.items())
+    hits = tuple((r.low_s or 0.0) <= measured[query] <= (r.high_s or 0.0) for query, r in reports.items())
     return AccuracyOutcome(simulation.worst_s, estimates_s, _interval(trained), hits, simulation_s, flow_s)
 
 
@@ -114,8 +114,9 @@ def _worst_cases(deployment: Deployment) -> tuple[float, float, float, float]:
 def _interval(deployment: Deployment) -> tuple[float, float]:
     """The interval of the worst case over all queries: that of one query which holds all operators."""
     joined = tuple(replace(operator, query="all") for operator in deployment.operators)
-    report = estimate(replace(deployment, operators=joined), mace_every=4).to_dict(detail=False)["queries"]["all"]
-    return report["low_s"], report["high_s"]
+    report = estimate(replace(deployment, operators=joined), mace_every=4).queries["all"]
+    assert report.low_s is not None and report.high_s is not None
+    return report.low_s, report.high_s
 
 
 def _print_class(name: str, rows: list[AccuracyOutcome], judged: bool) -> bool:

@@ -23,7 +23,7 @@ from engine.document.deployment import Deployment, Objective
 from engine.estimation import estimate
 from engine.estimation.flow import Flow
 from engine.estimation.loads import sink_events
-from engine.estimation.noise.summary import Realisation, RealisedQuery, RealisedStatistic
+from engine.estimation.noise.summary import RealisedQuery, RealisedStatistic
 from engine.forecasts import realised_latency
 from engine.forecasts.forecast import SourceHistory
 from engine.forecasts.outlook import outlook
@@ -73,13 +73,13 @@ def main(arguments: Sequence[str] = ()) -> int:
     return 0
 
 
-def _mean_path(deployment: Deployment, flowed: Flow, **options: Any) -> Realisation:
+def _mean_path(deployment: Deployment, flowed: Flow, **options: Any) -> dict[str, RealisedQuery]:
     """Figures of Flow alone, in the form that a walk's have."""
     weights, queries = sink_events(deployment), {}
     for query in deployment.queries:
         values = {name: statistic_of(flowed.by_query[query], weights[query], name) for name in _STATISTICS}
         queries[query] = RealisedQuery({name: RealisedStatistic(*(value,) * 3) for name, value in values.items()}, 0.0)
-    return Realisation(queries)
+    return queries
 
 
 def cluster(horizon_s: float) -> Deployment:

@@ -22,9 +22,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from engine.simulation.cohort import SIMULATOR_VERSION
+from engine.simulation.cohort import SIMULATOR_VERSION, SimulatedTrace, TraceSettings, simulate_trace, trace_seed
 from engine.simulation.cohort_queries import PAPER_RANGES, QUERY_SHAPES, TRAINING_SHAPES
-from engine.simulation.cohort_traces import SimulatedTrace, TraceSettings, simulate_trace, trace_seed
 from engine.words import counted
 from lab.simulation.cohort_shapes import UNSEEN_RANGES
 from lab.training.options import whole_option

@@ -255,8 +255,7 @@ def _trace_sets(options: argparse.Namespace) -> tuple[TraceSet, TraceSet, TraceS
 
 def _own_corpus(processes: int) -> Path:
     """The corpus of the shipped weights, made unless it lies there already."""
-    from engine.simulation.cohort import SIMULATOR_VERSION
-    from engine.simulation.cohort_traces import TraceSettings
+    from engine.simulation.cohort import SIMULATOR_VERSION, TraceSettings
     from lab.training.corpus import write_corpus
 
     path, count = _FOLDER / "corpus.jsonl.gz", sum(CORPUS_COUNTS.values())

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.query_graph.graph import REFERENCE_CORE_CPS
+from engine.simulation.cohort import SimulatedTrace, trace_seed
 from engine.simulation.cohort_tables import CohortWorld
-from engine.simulation.cohort_traces import SimulatedTrace, trace_seed
 from engine.words import counted
 from lab.training.corpus import output_path
 from lab.training.execution.limits import CpuGroups, QuotaUnavailable, remove_remains

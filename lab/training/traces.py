@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.costream.documents import host_document, operator_document
 from engine.query_graph.graph import TraceLabel
-from engine.simulation.cohort_traces import SimulatedTrace
+from engine.simulation.cohort import SimulatedTrace
 
 __all__ = ["label_document", "trace_document"]
 

@@ -12,9 +12,8 @@ from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
 from apps.queries.arrivals.services import arrivals_create_from_counts
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
+from apps.queries.services import query_create, query_start
 from workers.jobs import JOB_WORK
 
 __all__ = ["CAPACITY_CPS", "body", "make_query", "run_jobs", "small_cluster", "start_query", "user"]

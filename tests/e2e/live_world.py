@@ -33,8 +33,8 @@ from functools import partial
 from pathlib import Path
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_start
+from apps.queries.services import query_create
+from apps.queries.services import query_start
 from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
 from apps.telemetry.configs import fixed_settings
 from apps.telemetry.live.services import assignment_set, live_start

@@ -31,8 +31,8 @@ from django.core.management import call_command
 from pathlib import Path
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_start
+from apps.queries.services import query_create
+from apps.queries.services import query_start
 from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
 from apps.telemetry.live.services import live_start
 from apps.telemetry.live.sources import source_upsert

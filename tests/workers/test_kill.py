@@ -79,9 +79,8 @@ def test_jobs_of_a_killed_worker_are_resent(installation: Installation) -> None:
     stored = installation.script(
         "import json\n"
         "from apps.estimates.models import DocumentEstimate as D\n"
-        "from apps.estimates.services import document_estimate_result as result\n"
         "rows = list(D.objects.all())\n"
-        "print(json.dumps([len(rows), result(rows[0])['mace_wc'] > 0]))"
+        "print(json.dumps([len(rows), rows[0].answer['mace_wc'] > 0]))"
     )
     assert stored == "[1, true]\n"
 

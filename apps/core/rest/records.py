@@ -18,11 +18,14 @@ Direction = Literal["request", "response"]
 
 
 class StoredRecordField(serializers.JSONField):
-    """A stored answer, described by its record, or by one of a few."""
+    """An answer, as it is stored or as a record, described by its record, or by one of a few."""
 
     def __init__(self, *records: type[Record], **options: Any) -> None:
         super().__init__(**options)
         self.records = records
+
+    def to_representation(self, value: Any) -> Any:
+        return value.to_dict() if isinstance(value, Record) else super().to_representation(value)
 
 
 class StoredRecordSchema(OpenApiSerializerFieldExtension):

@@ -31,12 +31,15 @@ from apps.jobs.models import Job, JobKind
 from apps.jobs.selectors import job_under_way
 from apps.pages.accuracy.calibration import (
     CalibrationLine,
+    CoveragePart,
     calibration_lines,
     calibration_sentence,
+    coverage_parts,
+    error_chart,
     factors_chart,
+    latency_chart,
     trust_words,
 )
-from apps.pages.accuracy.charts import CoveragePart, coverage_parts, error_chart, latency_chart
 from apps.pages.accuracy.latency import LatencyPart, latency_parts
 from apps.pages.overview.findings import Stat
 from apps.queries.choices import QueryState

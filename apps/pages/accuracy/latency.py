@@ -7,25 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from apps.estimates.answers import LiveParts
 from apps.estimates.choices import CalibrationScope
 from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.results.models import ResultWindow
 from apps.ui.numbers import seconds, seconds_range
 from apps.ui.sentences import sentence
-from engine.document.elements import scheduling_words
+from engine.document.policies import scheduling_words
 
 __all__ = ["LatencyPart", "LatencyParts", "latency_parts"]
 
 _RECENT = timedelta(minutes=10)
 _WORDS = (
     ("processing_s", "Queueing and processing", "near the data and at the stream processor"),
-    ("flow_s", "Queueing and processing", "of mean costs, as estimated earlier"),
     ("epoch_s", "Epoch", "agents send when an epoch ends"),
     ("trigger_s", "Trigger", "wait for the next micro-batch"),
     ("overhead_s", "Batch, fixed", "what a batch takes whatever its records"),
@@ -40,7 +39,7 @@ class LatencyPart:
     what: str
 
 
-def latency_parts(parts: Mapping[str, Any] | None) -> list[LatencyPart]:
+def latency_parts(parts: Mapping[str, float] | None) -> list[LatencyPart]:
     """Parts in the order of time; empty for an estimate without them."""
     return [LatencyPart(label, parts[name], what) for name, label, what in _WORDS if name in parts] if parts else []
 
@@ -50,11 +49,15 @@ class LatencyParts:
 
     def __init__(self, estimate: QueryEstimate | None) -> None:
         self.estimate = estimate
-        self._result: Mapping[str, Any] = estimate.result if estimate else {}
+        self._answer = estimate.answer if estimate else None
+
+    @property
+    def _live(self) -> LiveParts | None:
+        return self._answer.live if self._answer else None
 
     @property
     def parts(self) -> list[LatencyPart]:
-        return latency_parts(self._result.get("live"))
+        return latency_parts(self._live and self._live.to_dict())
 
     @cached_property
     def measured_s(self) -> float | None:
@@ -73,32 +76,31 @@ class LatencyParts:
     @property
     def upper_s(self) -> float | None:
         """Bound on the latency; None where none is proven."""
-        upper_s: float | None = self._result["live"]["upper_s"]
-        return upper_s
+        return self._live.upper_s if self._live else None
 
     @property
     def is_assumed(self) -> bool:
         """Whether no batch was timed yet."""
-        return self._result["live"].get("evidence") == Evidence.ASSUMED
+        return self._live is not None and self._live.evidence == Evidence.ASSUMED
 
     @property
     def scheduling(self) -> str:
         """Policies of nodes that take events in another order than Mace's."""
-        return scheduling_words(self._result["scheduling"]["nodes"]) if "scheduling" in self._result else ""
+        return scheduling_words(self._answer.scheduling.nodes) if self._answer and self._answer.scheduling else ""
 
     @property
     def calibration_sentence(self) -> SafeString | str:
         """Origin of the interval, and what the next runs should show."""
-        calibration = self._result.get("calibration")
-        if not calibration or self.estimate is None:
+        calibration = self._answer.calibration if self._answer else None
+        if calibration is None or self.estimate is None:
             return ""
-        stated, run = calibration["stated"], calibration["run"]
+        stated, run = calibration.stated, calibration.run
         is_wider = stated is not None and (self.estimate.high_s or 0.0) > stated[1]
         return sentence(
             "pages/accuracy/sentences/interval.html",
             calibration=calibration,
-            whose=CalibrationScope(calibration["scope"]).label if calibration["scope"] else "",
-            stated=seconds(stated[1]) if is_wider else "",
-            shown=seconds(self.estimate.high_s, apart_from=stated[1]) if is_wider else "",
+            whose=CalibrationScope(calibration.scope).label if calibration.scope else "",
+            stated=seconds(stated[1]) if stated and is_wider else "",
+            shown=seconds(self.estimate.high_s, apart_from=stated[1]) if stated and is_wider else "",
             run=seconds_range(*run) if run else "",
         )

@@ -19,11 +19,10 @@ from apps.pages.overview.findings import Stat
 from apps.pages.queries.features import FIELD_TYPES, fields_text
 from apps.pages.saved_views.bar import open_views
 from apps.queries.arrivals import series
-from apps.queries.arrivals.count_kinds import COUNT_KINDS
+from apps.queries.arrivals.numerals import COUNT_KINDS
 from apps.queries.choices import ArrivalOrigin
-from apps.queries.filters import ArrivalFilter
 from apps.queries.models import ArrivalSeries
-from apps.queries.selectors import queries_reading
+from apps.queries.selectors import ArrivalFilter, queries_reading
 from apps.saved_views.choices import SavedList
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark

@@ -11,9 +11,8 @@ from apps.core.limits import MAX_ELEMENT_NAME, MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.planning.choices import BUCKETS
 from apps.planning.load_buckets import GENERATOR_DEFAULTS
-from apps.queries.arrivals.count_kinds import COUNT_KINDS
-from apps.queries.arrivals.numerals import DECIMAL_MARKS
-from apps.queries.arrivals.tables import Inspection
+from apps.queries.arrivals.inspection import Inspection
+from apps.queries.arrivals.numerals import COUNT_KINDS, DECIMAL_MARKS
 from apps.queries.arrivals.times import TIME_FORMATS
 from apps.queries.arrivals.uploads import UploadedTrace
 from apps.ui.forms import choice_field
@@ -66,9 +65,13 @@ class _SourceForm(forms.Form):
         help_text="Queries that read it are estimated again.",
     )
 
+    @property
+    def naming(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in ("source_id", "description", "replace")}
 
-class ColumnsForm(_SourceForm):
-    """The second step: columns and time range."""
+
+class _ReadingForm(forms.Form):
+    """How an uploaded file is read: its columns of times and counts."""
 
     key = forms.CharField(widget=forms.HiddenInput)
     time_column = forms.ChoiceField()
@@ -82,6 +85,28 @@ class ColumnsForm(_SourceForm):
     )
     decimal_mark = forms.ChoiceField(required=False, choices=[("", "As found"), *DECIMAL_MARKS.items()])
     time_zone = forms.CharField()
+    leave_out_problems = forms.BooleanField(
+        label="Skip unreadable lines", required=False, help_text="Otherwise nothing is stored."
+    )
+
+    def __init__(self, *args: Any, inspection: Inspection, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = [(column.name, column.name) for column in inspection.columns]
+        choice_field(self, "time_column").choices = names
+        choice_field(self, "count_column").choices = [("", "None: each line is one event"), *names]
+
+    @property
+    def upload(self) -> UploadedTrace:
+        """The kept file and how the form says to read it."""
+        data = self.cleaned_data
+        found = {name: data[name] or None for name in ("count_column", "time_format", "count_kind", "decimal_mark")}
+        plain = {name: data[name] for name in ("key", "time_column", "time_zone", "leave_out_problems")}
+        return UploadedTrace(**plain, **found)
+
+
+class ColumnsForm(_ReadingForm, _SourceForm):
+    """The second step: columns and time range."""
+
     stretch = forms.ChoiceField(
         choices=[("busiest", "The busiest"), ("first", "The first"), ("at", "From a chosen time")],
         help_text="A range as long as the horizon.",
@@ -93,9 +118,6 @@ class ColumnsForm(_SourceForm):
         label="If the trace ends before the horizon",
         required=False,
         choices=[("", "Refuse the trace"), ("repeat", "Repeat it"), ("zero", "No events after its end")],
-    )
-    leave_out_problems = forms.BooleanField(
-        label="Skip unreadable lines", required=False, help_text="Otherwise nothing is stored."
     )
     keep_history = forms.BooleanField(
         label="Keep the whole file as load history", required=False, help_text="By the hour, for forecasts."
@@ -118,10 +140,7 @@ class ColumnsForm(_SourceForm):
     ]
 
     def __init__(self, *args: Any, inspection: Inspection, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = [(column.name, column.name) for column in inspection.columns]
-        choice_field(self, "time_column").choices = names
-        choice_field(self, "count_column").choices = [("", "None: each line is one event"), *names]
+        super().__init__(*args, inspection=inspection, **kwargs)
         self.fields["source_id"].required = not self._is_preview
         if (inspection.span_s or 0.0) < _HISTORY_FROM_S:
             del self.fields["keep_history"]
@@ -145,18 +164,14 @@ class ColumnsForm(_SourceForm):
         if not self.cleaned_data.get("keep_history"):
             return None
         named = {name: self.cleaned_data[name] for name in ("source_id", "description")}
-        return {"upload": self.reading["upload"], **named, "replace": True}
+        return {"upload": self.upload, **named, "replace": True}
 
     @property
     def reading(self) -> dict[str, Any]:
         """Arguments of `read_trace_window`."""
         data = self.cleaned_data
         stretch = data["start"] if data["stretch"] == "at" else data["stretch"]
-        return {"upload": _upload_of(data), "fill": data["fill"], "stretch": stretch}
-
-    @property
-    def naming(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in ("source_id", "description", "replace")}
+        return {"upload": self.upload, "fill": data["fill"], "stretch": stretch}
 
 
 def _number(label: str, help_text: str = "", **options: Any) -> forms.FloatField:
@@ -228,10 +243,6 @@ class GeneratorForm(_SourceForm):
         """Parameters of the generator, as the service takes them."""
         return {name: self.cleaned_data[name] for name in ("kind", "mean_rate_eps", "seed", *self.own)}
 
-    @property
-    def naming(self) -> dict[str, Any]:
-        return {name: self.cleaned_data[name] for name in ("source_id", "description", "replace")}
-
 
 _BUCKET_NAMES = {
     60: "1 min",
@@ -262,24 +273,10 @@ class _HistoryForm(forms.Form):
         return {name: self.cleaned_data[name] for name in ("source_id", "description", "bucket_s", "replace")}
 
 
-class HistoryColumnsForm(_HistoryForm):
+class HistoryColumnsForm(_ReadingForm, _HistoryForm):
     """Columns of an uploaded file that hold times and counts."""
 
-    key = forms.CharField(widget=forms.HiddenInput)
-    time_column = forms.ChoiceField()
-    time_format = forms.ChoiceField(required=False, choices=[("", "As found"), *TIME_FORMATS.items()])
-    count_column = forms.ChoiceField(required=False)
-    count_kind = forms.ChoiceField(
-        label="The numbers are",
-        required=False,
-        choices=[("", "As found"), *COUNT_KINDS.items()],
-        help_text="Rates are multiplied by their step; of a running total the differences count.",
-    )
-    decimal_mark = forms.ChoiceField(required=False, choices=[("", "As found"), *DECIMAL_MARKS.items()])
     time_zone = forms.CharField(help_text="Of times that name none, such as Europe/Berlin.")
-    leave_out_problems = forms.BooleanField(
-        label="Skip unreadable lines", required=False, help_text="Otherwise nothing is stored."
-    )
     field_order = [
         "key",
         "source_id",
@@ -292,48 +289,21 @@ class HistoryColumnsForm(_HistoryForm):
         "time_zone",
     ]
 
-    def __init__(self, *args: Any, inspection: Inspection, extends: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, extends: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = [(column.name, column.name) for column in inspection.columns]
-        choice_field(self, "time_column").choices = names
-        choice_field(self, "count_column").choices = [("", "None: each line is one event"), *names]
         if extends:  # it has all of these already
             for name in ("source_id", "description", "bucket_s", "replace"):
                 del self.fields[name]
 
-    @property
-    def reading(self) -> dict[str, Any]:
-        """Arguments of `history_extend`."""
-        return {"upload": _upload_of(self.cleaned_data)}
-
-
-def _upload_of(data: dict[str, Any]) -> UploadedTrace:
-    """The kept file and how the form says to read it."""
-    return UploadedTrace(
-        data["key"],
-        data["time_column"],
-        count_column=data["count_column"] or None,
-        time_zone=data["time_zone"],
-        time_format=data["time_format"] or None,
-        count_kind=data["count_kind"] or None,
-        decimal_mark=data["decimal_mark"] or None,
-        leave_out_problems=data["leave_out_problems"],
-    )
-
 
 def _share(label: str, help_text: str, name: str) -> forms.FloatField:
-    widget = forms.NumberInput(attrs={"step": "any"})
-    return forms.FloatField(label=label, help_text=help_text, initial=GENERATOR_DEFAULTS[name], widget=widget)
+    return _number(label, help_text, initial=GENERATOR_DEFAULTS[name])
 
 
 class HistoryGeneratorForm(_HistoryForm):
     """A daily and weekly pattern with growth and noise."""
 
-    peak_rate_eps = forms.FloatField(
-        label="Rate in the busiest hour now",
-        help_text="Of a working day.",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
+    peak_rate_eps = _number("Rate in the busiest hour now", "Of a working day.")
     weeks = forms.IntegerField(initial=8, help_text="Before now.")
     growth_per_week = _share("Growth per week", "0.02: 2% more each week.", "growth_per_week")
     daily_swing = _share("Swing of the day", "0.5: the night has half of the day's rate.", "daily_swing")

@@ -16,8 +16,8 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, SluiceError, TooLarge
 from apps.pages.arrivals.forms import UploadForm
 from apps.pages.base import ClusterPage
+from apps.queries.arrivals.inspection import Inspection
 from apps.queries.arrivals.services import arrivals_inspect
-from apps.queries.arrivals.tables import Inspection
 from apps.queries.arrivals.uploads import inspect_upload
 from apps.ui.forms import show_faults
 

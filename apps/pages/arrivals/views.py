@@ -325,8 +325,8 @@ class HistoryColumns(_NewHistory, ColumnsStep):
 
     def store(self, form: HistoryColumnsForm) -> LoadHistory:
         if self.extends:
-            return load_histories.history_extend(history=self.extends, **form.reading)
-        return load_histories.history_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
+            return load_histories.history_extend(history=self.extends, upload=form.upload)
+        return load_histories.history_create_from_upload(cluster=self.cluster, **form.naming, upload=form.upload)
 
 
 class HistoryGenerator(_NewHistory):

@@ -22,8 +22,8 @@ from apps.pages.connections.looks import NodePlace, place_of_node
 from apps.pages.context import url_of
 from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
-from apps.queries.memory import cluster_memory
 from apps.queries.models import Placement
+from apps.queries.selectors import cluster_memory
 from apps.saved_views.choices import SavedList
 from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon

@@ -23,7 +23,7 @@ from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
-from apps.queries.memory import cluster_memory
+from apps.queries.selectors import cluster_memory
 from apps.ui.tables import Table
 
 __all__ = [

@@ -300,7 +300,7 @@ class IncidentFacts:
     @property
     def cause(self) -> str:
         """Sentence on the cause with its newest figures."""
-        return cause_sentence(self.incident.cause)
+        return cause_sentence(self.incident.lateness)
 
     @property
     def lasted(self) -> str:

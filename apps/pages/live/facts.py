@@ -22,8 +22,7 @@ from apps.pages.sources.facts import StreamCard, StreamQuery, moment_of
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import version_current
-from apps.results.choices import AlertState, Comparison
-from apps.results.models import Alert, AlertRule, ResultWindow
+from apps.results.models import Alert, AlertRule, AlertState, Comparison, ResultWindow
 from apps.results.rows import WINDOW, as_json, group_columns, is_number, number_columns, table_in
 from apps.results.selectors import (
     alert_rules_listed,

@@ -7,8 +7,7 @@ from typing import Any
 from django import forms
 
 from apps.core.limits import MAX_ELEMENT_NAME, MAX_MESSAGE, MAX_NAME, MAX_SLUG
-from apps.results.choices import Comparison, Severity
-from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule
+from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule, Comparison, Severity
 from apps.ui.forms import JsonField, choice_field
 from engine.dataflow.templates import Template
 

@@ -29,10 +29,9 @@ from apps.planning.forecast_findings import shortages
 from apps.planning.forecasts import FORECAST
 from apps.planning.plans import plans_recommended
 from apps.queries.choices import ObjectiveState, QueryState
-from apps.queries.memory import cluster_memory
 from apps.queries.models import OperatorInput, Query
-from apps.results.choices import Severity
-from apps.results.models import Alert
+from apps.queries.selectors import cluster_memory
+from apps.results.models import Alert, Severity
 from apps.results.selectors import alerts_firing
 from apps.telemetry.choices import AgentState
 from apps.telemetry.models import Agent, LiveQuery
@@ -40,7 +39,7 @@ from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import seconds, significant
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
-from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED
+from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
 from engine.words import listed
 
 __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
@@ -260,7 +259,7 @@ def _of_cause(rows: Sequence[QueryEstimate]) -> AttentionItem:
     """Several queries that are late by one cause; the worst comes first."""
     breached = [row for row in rows if row.judged_state == ObjectiveState.BREACHED]
     standing = rows[0].standing
-    cause = standing.causes[0] if standing is not None and standing.causes else {"kind": UNEXPLAINED}
+    cause = next(iter(standing.lateness if standing else ()), LatenessCause(UNEXPLAINED))
     names = listed([row.query.name for row in rows], _MAX_NAMED)
     verb = "over" if len(breached) == len(rows) else "over or may be over"
     text = f"{names} are {verb} their objectives. {cause_sentence(cause)}"
@@ -293,7 +292,8 @@ def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
 
 def _widened(row: QueryEstimate) -> str:
     """Sentence on an interval that is wide because estimates were off lately; empty where it is not."""
-    factor = ((row.result or {}).get("calibration") or {}).get("upper") or 1.0
+    applied = row.answer.calibration
+    factor = applied.upper if applied else 1.0
     if factor <= 1:
         return ""
     return (
@@ -305,15 +305,13 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
     """Queries whose intervals hold so seldom that a person decides on what touches them."""
     lost = []
     for row in findings.rows:
-        trust = ((row.result or {}).get("calibration") or {}).get("trust") or {}
-        if trust.get("state") == TrustState.LOST:
-            lost.append((row.query.name, trust))
+        applied = row.answer.calibration
+        if applied is not None and applied.trust.state == TrustState.LOST:
+            lost.append((row.query.name, applied.trust))
     if not lost:
         return []
     name, trust = lost[0]
-    text = (
-        f"Only {trust['held']} of its last {trust['judged']} intervals held. Requests that touch it are for a person."
-    )
+    text = f"Only {trust.held} of its last {trust.judged} intervals held. Requests that touch it are for a person."
     title = f"Estimates of {name} do not hold"
     if len(lost) > 1:
         title = f"Estimates of {len(lost)} queries do not hold"
@@ -342,7 +340,7 @@ def _evidence(row: QueryEstimate, *, cause: bool = True) -> str:
     if standing is None:
         return ""
     words = evidence_words(standing)
-    first = [cause_sentence(standing.causes[0])] if cause and standing.causes else []
+    first = [cause_sentence(standing.lateness[0])] if cause and standing.causes else []
     return " ".join([f"{words[:1].upper()}{words[1:]}.", *first])
 
 
@@ -374,10 +372,10 @@ def _plans(cluster: Cluster) -> list[AttentionItem]:
 
 
 def _alarm(findings: Findings) -> list[AttentionItem]:
-    alarm = (findings.run.result or {}).get("alarm") if findings.run is not None else None
-    if not alarm or not alarm.get("untrusted"):
+    alarm = findings.run.facts.alarm if findings.run is not None else None
+    if alarm is None or not alarm.untrusted:
         return []
-    return [AttentionItem("watch", "watch", "The estimate is less certain here", alarm.get("message", ""), "")]
+    return [AttentionItem("watch", "watch", "The estimate is less certain here", alarm.message, "")]
 
 
 def _unestimated(findings: Findings) -> list[AttentionItem]:

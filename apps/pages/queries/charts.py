@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from apps.estimates.curves import curves_unpack
+from apps.estimates.answers import curves_unpack
 from apps.estimates.models import QueryEstimate
 from apps.estimates.selectors import HistoryPoint
 from apps.pages.queries.facts import QueryDetail
@@ -20,6 +19,7 @@ from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.dag import DagEdge, DagNode, dag_picture
 from apps.ui.numbers import Quantity, rate, seconds, significant
 from apps.ui.svg.shapes import path, picture, rect, swatch
+from engine.estimation.answer import Hop
 from engine.words import counted, server_words
 
 __all__ = ["PlanPicture", "Step", "history_chart", "latency_chart"]
@@ -54,13 +54,13 @@ def latency_chart(row: QueryEstimate) -> Chart | None:
 
 def _build_up(row: QueryEstimate) -> list[ChartMark]:
     """Marks where the bottleneck's excess begins to build up and where it is largest."""
-    bottleneck = (row.result or {}).get("bottleneck") or {}
-    if not bottleneck.get("excess_s"):
+    bottleneck = row.answer.bottleneck
+    if bottleneck is None or not bottleneck.excess_s:
         return []
     width_s = row.run.subinterval_s
-    begin_s, end_s = (bottleneck["from_p"] - 1) * width_s, bottleneck["to_p"] * width_s
+    begin_s, end_s = (bottleneck.from_p - 1) * width_s, bottleneck.to_p * width_s
     room_s = _LABELS_APART * row.run.horizon_s
-    where = server_words(bottleneck["server"])
+    where = server_words(bottleneck.server)
     peak = ChartMark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.horizon_s, room_s))
     if end_s - begin_s >= room_s:
         return [ChartMark(begin_s, "excess builds up", side=_side(begin_s, end_s, room_s)), peak]
@@ -127,12 +127,11 @@ class PlanPicture:
         return placements
 
     @cached_property
-    def hops(self) -> list[dict[str, Any]]:
+    def hops(self) -> list[Hop]:
         """Waits along the worst path; operators by their names within the query."""
         prefix = f"{self.detail.query.name}/"
-        return [
-            {**hop, "operator": str(hop["operator"]).removeprefix(prefix)} for hop in self.detail.result.get("hops", [])
-        ]
+        hops = self.detail.answer.hops if self.detail.answer else ()
+        return [replace(hop, operator=hop.operator.removeprefix(prefix)) for hop in hops]
 
     @cached_property
     def waits_s(self) -> dict[str, float]:
@@ -140,7 +139,7 @@ class PlanPicture:
         for hop in self.hops:
             if _is_link(hop):
                 continue
-            waits[hop["operator"]] = waits.get(hop["operator"], 0.0) + hop["wait_s"]
+            waits[hop.operator] = waits.get(hop.operator, 0.0) + hop.wait_s
         return waits
 
     @cached_property
@@ -164,8 +163,8 @@ class PlanPicture:
 
     def _label(self) -> str:
         sentences = [f"Operators of {self.detail.query.name}, from its sources to its results."]
-        if self.hops:
-            sentences.append(f"The worst path takes {seconds(self.detail.result.get('worst_s'))}.")
+        if self.detail.answer and self.hops:
+            sentences.append(f"The worst path takes {seconds(self.detail.answer.worst_s)}.")
         if self.detail.is_server_busy and self.detail.bottleneck_operator:
             sentences.append(f"{self.detail.bottleneck_operator} is the bottleneck.")
         return " ".join(sentences)
@@ -187,18 +186,17 @@ class PlanPicture:
     @cached_property
     def _first_on_path(self) -> set[str]:
         """Sources read by the first operator of the worst path."""
-        first = self.hops[0]["operator"] if self.hops else ""
+        first = self.hops[0].operator if self.hops else ""
         rows = [row for row in self.operators if row.name == first]
         return {entry.source_id for row in rows for entry in row.inputs.all() if entry.source_id}
 
     def _node(self, row: Operator) -> DagNode:
-        facts = self.detail.result.get("operators", {}).get(row.name)
         return DagNode(
             id=row.name,
             title=row.name,
             place=self._place(row),
             detail=_detail(row),
-            load=self._load(row, facts),
+            load=self._load(row),
             wait_s=self.waits_s.get(row.name),
             on_path=row.name in self.waits_s,
             bottleneck=self.detail.is_server_busy and row.name == self.detail.bottleneck_operator,
@@ -208,15 +206,15 @@ class PlanPicture:
         names = list(dict.fromkeys(placement.node.name for placement in self.placements.get(row.pk, ())))
         return names[0] if len(names) == 1 else f"{len(names)} nodes" if names else ""
 
-    def _load(self, row: Operator, facts: Mapping[str, float] | None) -> float | None:
+    def _load(self, row: Operator) -> float | None:
         """The operator's own highest load as a share of one core, on the core that has most of it."""
-        placed = self.placements.get(row.pk)
-        if facts is None or not placed:
+        load, placed = self.detail.operator_load(row.name), self.placements.get(row.pk)
+        if load is None or not placed:
             return None
-        return max(facts["load_peak_cps"] * placement.fraction / placement.node.capacity_cps for placement in placed)
+        return max(load.load_peak_cps * placement.fraction / placement.node.capacity_cps for placement in placed)
 
     def _edges(self) -> list[DagEdge]:
-        path = [hop["operator"] for hop in self.hops]
+        path = [hop.operator for hop in self.hops]
         pairs = set(pairwise(path))
         edges = []
         for row in self.operators:
@@ -229,19 +227,19 @@ class PlanPicture:
     def _rate(self, entry: OperatorInput) -> float | None:
         if entry.upstream is None:
             return self.source_rates.get(entry.source_id)
-        facts = self.detail.result.get("operators", {}).get(entry.upstream.name)
-        return facts["output_mean_eps"] if facts else None
+        load = self.detail.operator_load(entry.upstream.name)
+        return load.output_mean_eps if load else None
 
     # -- where the time goes
     @cached_property
     def steps(self) -> list[Step]:
-        busiest = self.detail.bottleneck.get("server")
+        busiest = self.detail.bottleneck and self.detail.bottleneck.server
         return [
             Step(
-                _link_name(hop) if _is_link(hop) else hop["operator"],
-                hop["server"],
-                seconds(hop["wait_s"]),
-                _fill(index, hop["server"] == busiest),
+                hop.server.replace("->", " → ") if _is_link(hop) else hop.operator,
+                hop.server,
+                seconds(hop.wait_s),
+                _fill(index, hop.server == busiest),
             )
             for index, hop in enumerate(self.hops)
         ]
@@ -250,20 +248,20 @@ class PlanPicture:
     def hidden_wait(self) -> str:
         """Sentence on a bottleneck that is not the server with the longest wait."""
         bottleneck = self.detail.bottleneck
-        longest = max(self.hops, key=lambda hop: hop["wait_s"], default=None)
-        if longest is None or not bottleneck.get("excess_s") or longest["server"] == bottleneck["server"]:
+        longest = max(self.hops, key=lambda hop: hop.wait_s, default=None)
+        if bottleneck is None or longest is None or not bottleneck.excess_s or longest.server == bottleneck.server:
             return ""
-        where, elsewhere = server_words(bottleneck["server"]), server_words(longest["server"])
+        where, elsewhere = server_words(bottleneck.server), server_words(longest.server)
         return (
             f"{where} is the bottleneck, although queries spend less time there: it has "
-            f"{seconds(bottleneck['excess_s'])} of work waiting at its peak; a shorter wait on {elsewhere} "
+            f"{seconds(bottleneck.excess_s)} of work waiting at its peak; a shorter wait on {elsewhere} "
             "would only move there."
         )
 
     @property
     def waited_s(self) -> float:
         """Seconds of the worst subinterval on the mean path."""
-        return float(sum(hop["wait_s"] for hop in self.hops))
+        return float(sum(hop.wait_s for hop in self.hops))
 
     @property
     def waited(self) -> Quantity:
@@ -275,7 +273,7 @@ class PlanPicture:
         estimate = self.detail.estimate
         if estimate is None or not self.hops:
             return ""
-        minutes, second = divmod(round((self.detail.result["worst_p"] - 1) * estimate.run.subinterval_s), 60)
+        minutes, second = divmod(round((estimate.answer.worst_p - 1) * estimate.run.subinterval_s), 60)
         return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
 
     @cached_property
@@ -298,7 +296,7 @@ class PlanPicture:
         """The waits of the worst subinterval one after the other, on the objective's scale."""
         shapes, x = [rect(0, 6, 1000, 18, fill="sunken")], 0.0
         for hop, step in zip(self.hops, self.steps, strict=True):
-            width = 1000 * hop["wait_s"] / self._scale_s
+            width = 1000 * hop.wait_s / self._scale_s
             shapes.append(rect(x, 6, width, 18, fill=step.tone, stroke="surface", vector_effect="non-scaling-stroke"))
             x += width
         if self.bound_s:
@@ -316,12 +314,8 @@ class PlanPicture:
         )
 
 
-def _is_link(hop: Mapping[str, Any]) -> bool:
-    return "->" in hop["server"]
-
-
-def _link_name(hop: Mapping[str, Any]) -> str:
-    return str(hop["server"]).replace("->", " → ")
+def _is_link(hop: Hop) -> bool:
+    return "->" in hop.server
 
 
 def _source_key(source_id: str) -> str:

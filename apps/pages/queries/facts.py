@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible
+from apps.estimates.answers import OperatorLoad, StoredEstimate
 from apps.estimates.causes import is_busy
 from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus, QueryEstimate
@@ -30,7 +31,9 @@ from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import queries_never_run, version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 from apps.ui.sentences import sentence
-from engine.document.elements import scheduling_words
+from engine.document.policies import scheduling_words
+from engine.estimation.answer import Bottleneck
+from engine.estimation.noise.summary import RealisedStatistic
 from engine.estimation.waits.summary import WaitTerm, main_wait
 from engine.words import counted, duration_words, server_words, statistic_text, statistic_words
 
@@ -56,7 +59,7 @@ class RealisedLine:
     """One statistic of a query's estimate."""
 
     name: str
-    figures: Mapping[str, float]
+    figures: RealisedStatistic
 
     @property
     def words(self) -> str:
@@ -64,11 +67,11 @@ class RealisedLine:
 
     @property
     def estimate(self) -> Quantity:
-        return seconds(self.figures["estimate_s"])
+        return seconds(self.figures.estimate_s)
 
     @property
     def interval(self) -> Quantity:
-        return seconds_range(self.figures["low_s"], self.figures["high_s"])
+        return seconds_range(self.figures.low_s, self.figures.high_s)
 
 
 @dataclass(frozen=True)
@@ -109,18 +112,13 @@ class QueryDetail:
         return query_estimate_latest(self.query) if self.query.state == QueryState.RUNNING else None
 
     @cached_property
-    def result(self) -> dict[str, Any]:
-        return (self.estimate.result or {}) if self.estimate else {}
+    def answer(self) -> StoredEstimate | None:
+        """The answer of its estimate."""
+        return self.estimate.answer if self.estimate else None
 
-    @property
-    def catch_up(self) -> dict[str, Any] | None:
-        """When it has caught up with what waited where the estimate begins; None where nothing held it up."""
-        return self.result.get("catch_up")
-
-    @property
-    def backlogs(self) -> list[dict[str, Any]]:
-        """Backlogs of its inputs where the horizon of the estimate begins."""
-        return list(self.result.get("backlogs", []))
+    def operator_load(self, name: str) -> OperatorLoad | None:
+        """Load and output of an operator by its estimate."""
+        return self.answer.operators.get(name) if self.answer else None
 
     # -- of a query that never ran
 
@@ -156,15 +154,16 @@ class QueryDetail:
         return HandOver(basis) if basis.prediction and basis.prediction.costs else None
 
     @property
-    def bottleneck(self) -> dict[str, Any]:
-        return self.result.get("bottleneck") or {}
+    def bottleneck(self) -> Bottleneck | None:
+        return self.answer.bottleneck if self.answer else None
 
     @cached_property
     def bottleneck_operator(self) -> str:
         """The operator of this query that takes most of its busiest server; "" where there is none."""
         prefix = f"{self.query.name}/"
-        own = [operator for operator in self.bottleneck.get("operators", []) if operator["operator"].startswith(prefix)]
-        return max(own, key=lambda operator: operator["share"])["operator"].removeprefix(prefix) if own else ""
+        operators = self.bottleneck.operators if self.bottleneck else ()
+        own = [entry for entry in operators if entry.operator.startswith(prefix)]
+        return max(own, key=lambda entry: entry.share).operator.removeprefix(prefix) if own else ""
 
     @property
     def state(self) -> str:
@@ -209,17 +208,17 @@ class QueryDetail:
     def cause(self) -> str:
         """Sentence on the first cause of its lateness."""
         standing = self.standing
-        return cause_sentence(standing.causes[0]) if standing is not None and standing.causes else ""
+        return cause_sentence(standing.lateness[0]) if standing is not None and standing.causes else ""
 
     @property
     def other_causes(self) -> list[str]:
         """Sentences on what else is reported along its chain."""
-        return [cause_sentence(cause) for cause in self.standing.causes[1:]] if self.standing else []
+        return [cause_sentence(cause) for cause in self.standing.lateness[1:]] if self.standing else []
 
     @property
     def is_server_busy(self) -> bool:
         """Whether its busiest server is busy enough to make it late."""
-        return bool(self.bottleneck) and is_busy(self.bottleneck)
+        return is_busy(self.bottleneck)
 
     @cached_property
     def staleness(self) -> Staleness:
@@ -258,7 +257,7 @@ class QueryDetail:
     @property
     def standing_words(self) -> str:
         """Words on a latency that is not known or has no end; empty where its figures are what it is."""
-        return str((self.result.get("standing") or {}).get("words", "")) if self.estimate else ""
+        return self.answer.standing.words if self.answer else ""
 
     @property
     def statistic(self) -> str:
@@ -288,25 +287,25 @@ class QueryDetail:
     @property
     def server(self) -> str:
         """The core or link that makes it late."""
-        return server_words(self.bottleneck.get("server") or "")
+        return server_words(self.bottleneck.server if self.bottleneck else "")
 
     @property
     def widened(self) -> float:
         """Factor of its interval's upper side for recent estimates that were off."""
-        return (self.result.get("calibration") or {}).get("upper") or 1.0
+        return self.answer.calibration.upper if self.answer and self.answer.calibration else 1.0
 
     @property
     def realised(self) -> list[RealisedLine]:
         """The other statistics of the estimate, the longest first; that of the objective stands in the strip."""
         own = self.estimate.statistic if self.estimate else ""
-        figures: Mapping[str, Any] = self.result.get("realised") or {}
-        lines = [RealisedLine(name, figures) for name, figures in figures.items() if name != own]
-        return sorted(lines, key=lambda line: -line.figures["estimate_s"])
+        realised = (self.answer.realised if self.answer else None) or {}
+        lines = [RealisedLine(name, figures) for name, figures in realised.items() if name != own]
+        return sorted(lines, key=lambda line: -line.figures.estimate_s)
 
     @cached_property
     def waits(self) -> list[WaitLine]:
         """Waits of its events beside its queues, along its ways."""
-        return [WaitLine(WaitTerm(**term)) for term in self.result.get("waits") or ()]
+        return [WaitLine(term) for term in self.answer.waits] if self.answer else []
 
     @property
     def main_wait(self) -> WaitLine | None:
@@ -368,10 +367,10 @@ class QueryDetail:
     def _mace(self) -> Stat:
         if self.estimate is None:
             return Stat("Mace", Quantity(MISSING), "None yet")
-        note, bound = "Largest excess on its servers", self.result.get("scheduling")
+        note, bound = "Largest excess on its servers", self.answer.scheduling if self.answer else None
         if bound:
-            late = "No bound is proven" if bound["upper_s"] is None else f"At most {seconds(bound['upper_s'])} late"
-            note = f"{late}, as {scheduling_words(bound['nodes'])}"
+            late = "No bound is proven" if bound.upper_s is None else f"At most {seconds(bound.upper_s)} late"
+            note = f"{late}, as {scheduling_words(bound.nodes)}"
         return Stat("Mace", seconds(self.estimate.mace_s), note)
 
     def _headroom(self) -> Stat:
@@ -382,16 +381,18 @@ class QueryDetail:
         if gap is None:
             note = "It never catches up" if self.state == ObjectiveState.BREACHED else "Its latency is not known"
             return Stat("Headroom", Quantity(MISSING), note, tone)
-        note, lacking = f"{percent(share)} of the objective", (self.result.get("scheduling") or {}).get("lacking")
-        return Stat("Headroom", seconds(gap), f"{note}; {lacking}" if lacking else note, tone)
+        note, scheduling = f"{percent(share)} of the objective", self.answer.scheduling if self.answer else None
+        if scheduling and scheduling.lacking:
+            note = f"{note}; {scheduling.lacking}"
+        return Stat("Headroom", seconds(gap), note, tone)
 
     def _bottleneck(self) -> Stat:
         bottleneck = self.bottleneck
-        if not bottleneck:
+        if bottleneck is None:
             return Stat("Bottleneck", Quantity(MISSING), "None yet" if self.estimate is None else "Nothing waits")
-        node, core_mark, core = str(bottleneck["server"]).partition("#")
+        node, core_mark, core = bottleneck.server.partition("#")
         where = Quantity(node, f"core {core}") if core_mark else Quantity(node.replace("->", " → "))
-        note = f"peak load {ratio(bottleneck.get('load_peak'))}"
+        note = f"peak load {ratio(bottleneck.load_peak)}"
         name = "Bottleneck" if self.is_server_busy else "Busiest core"
         return Stat(name, where, f"{self.bottleneck_operator}, {note}".lstrip(", "))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -19,12 +19,13 @@ from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import CycleUnit, Evidence
 from apps.pages.base import done
 from apps.pages.queries.features import FEATURES, FeatureField, feature_document
-from apps.pages.queries.variation import cost_variation_words
+from apps.pages.queries.inputs import cost_variation_words
 from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_of, statistics_update
 from apps.ui.forms import choice_field
 from engine.document.cycles import cycle_unit_words
+from engine.estimation.answer import UncoveredInput
 from engine.words import counted, statistic_words
 
 __all__ = [
@@ -307,12 +308,9 @@ class InputLine:
         return "" if self.cycle_unit == CycleUnit.NOMINAL else cycle_unit_words(self.cycle_unit)
 
 
-def statistic_lines(version: QueryVersion, result: Mapping[str, Any]) -> list[InputLine]:
+def statistic_lines(version: QueryVersion, uncovered: Iterable[UncoveredInput] = ()) -> list[InputLine]:
     """Every input of a version in listing order; `is_left_out` where the interval says nothing of it."""
-    left_out = {
-        (uncovered["operator"].rpartition("/")[2], uncovered["input"].rpartition("/")[2])
-        for uncovered in result.get("uncovered", [])
-    }
+    left_out = {(entry.operator.rpartition("/")[2], entry.input.rpartition("/")[2]) for entry in uncovered}
     return [_line(row.name, entry, left_out) for row in version.operators.all() for entry in row.inputs.all()]
 
 
@@ -380,7 +378,7 @@ class StatisticsForm:
 
     @cached_property
     def rows(self) -> list[_StatisticRow]:
-        return [self._row(i, line) for i, line in enumerate(statistic_lines(self.version, {}))]
+        return [self._row(i, line) for i, line in enumerate(statistic_lines(self.version))]
 
     def _row(self, index: int, line: InputLine) -> _StatisticRow:
         names = {name: f"{name}-{index}" for name in (*_NUMBERS, "evidence")}

@@ -13,7 +13,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.parsers import strict_json
 from apps.jobs.models import JobState
 from apps.pages.base import ClusterPage, try_service
-from apps.queries.imports import import_document, import_request
+from apps.queries.documents import import_document, import_request
 from apps.queries.models import ImportRun
 
 __all__ = ["DocumentImportPage", "ImportRunPage"]

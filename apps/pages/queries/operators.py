@@ -16,7 +16,7 @@ from apps.measurements.models import OperatorStatistic
 from apps.measurements.selectors import OperatorEvidence, evidence_of_operators
 from apps.pages.overview.findings import NodeLine
 from apps.pages.queries.facts import QueryDetail
-from apps.pages.queries.variation import cost_dispersion_words
+from apps.pages.queries.inputs import cost_dispersion_words
 from apps.queries.models import Operator, Placement, Query
 from apps.ui.numbers import MISSING, count, percent, ratio, scaled, seconds, significant
 from apps.ui.pictures import heat_strip
@@ -77,7 +77,7 @@ class PlacementLines:
         return [self._line(row) for row in self.placements]
 
     def _line(self, row: Placement) -> PlaceLine:
-        facts = self.detail.result.get("operators", {}).get(row.operator.name)
+        load = self.detail.operator_load(row.operator.name)
         server = self.servers.get(_server(row))
         return PlaceLine(
             operator=row.operator.name,
@@ -86,7 +86,7 @@ class PlacementLines:
             node_url=reverse("pages:node", args=[self.detail.cluster.slug, row.node.name]),
             core=str(row.core),
             share="whole" if row.fraction >= 1 else str(percent(row.fraction)),
-            load=facts["load_peak_cps"] * row.fraction / row.node.capacity_cps if facts else None,
+            load=load.load_peak_cps * row.fraction / row.node.capacity_cps if load else None,
             server_load=server.peak_load if server else None,
             others=", ".join(sorted(self.neighbours.get((row.node_id, row.core), ()))),
         )

@@ -35,6 +35,7 @@ from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.estimation.answer import Bottleneck
 
 __all__ = ["QueryLine", "estimates_table", "queries_sentence", "queries_table", "query_lines"]
 
@@ -83,8 +84,8 @@ class QueryLine:
         return getattr(self.query, "objective_status", None) if self.query.state == QueryState.RUNNING else None
 
     @property
-    def bottleneck(self) -> dict[str, Any]:
-        return (self.estimate.result or {}).get("bottleneck") or {} if self.estimate else {}
+    def bottleneck(self) -> Bottleneck | None:
+        return self.estimate.answer.bottleneck if self.estimate else None
 
 
 def query_lines(cluster: Cluster, run: EstimateRun | None) -> list[QueryLine]:
@@ -194,13 +195,13 @@ def _estimate(line: QueryLine) -> Any:
 
 def _bottleneck(slug: str, line: QueryLine) -> Any:
     bottleneck = line.bottleneck
-    if not bottleneck:
+    if bottleneck is None:
         return MISSING
-    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(bottleneck.get("load_peak")))
-    server = server_tag(bottleneck["server"])
-    if not bottleneck.get("node"):
+    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(bottleneck.load_peak))
+    server = server_tag(bottleneck.server)
+    if not bottleneck.node:
         return format_html("{} {}", server, load)
-    url = reverse("pages:node", args=[slug, bottleneck["node"]])
+    url = reverse("pages:node", args=[slug, bottleneck.node])
     return format_html('<a class="name" href="{}">{}</a> {}', url, server, load)
 
 
@@ -259,7 +260,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "bottleneck",
             "Bottleneck",
             lambda line: _bottleneck(slug, line),
-            csv=lambda line: line.bottleneck.get("server"),
+            csv=lambda line: line.bottleneck and line.bottleneck.server,
         ),
         Column("team", "Team", lambda line: line.query.team or MISSING, sort=lambda line: line.query.team or None),
     ]

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.estimates.latencies import latency_results
+from apps.estimates.objectives import latency_results
 from apps.estimates.selectors import HistoryPoint, query_history
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, Quantity, seconds, seconds_range, significant

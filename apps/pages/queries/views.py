@@ -22,7 +22,6 @@ from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done
 from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import Crud, kept_query
-from apps.pages.queries.backlog import BacklogForm
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.engine_job import imported_facts
 from apps.pages.queries.facts import QueryDetail, version_difference
@@ -38,17 +37,16 @@ from apps.pages.queries.forms import (
     statistic_lines,
     statistics_sentence,
 )
+from apps.pages.queries.inputs import BacklogForm, source_lines
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
 from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table, query_lines
-from apps.pages.queries.variation import source_lines
 from apps.predictions.choices import TargetMetric
 from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
 from apps.queries.choices import OperatorKind
-from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
-from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name, version_current, version_numbered, versions_listed
+from apps.queries.services import query_create, query_delete, query_stop, query_update, query_version_create
 from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
 from apps.ui.numbers import seconds
@@ -253,7 +251,7 @@ class QueryBacklog(QueryTab):
 
 
 def _statistics(detail: QueryDetail) -> dict[str, Any]:
-    lines = statistic_lines(detail.version, detail.result)
+    lines = statistic_lines(detail.version, detail.answer.uncovered if detail.answer else ())
     return {"lines": lines, "statistics_sentence": statistics_sentence(lines)}
 
 

@@ -18,6 +18,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_locked
 from apps.queries.arrivals import series
 from apps.queries.arrivals.grid import EventCounts, resample
+from apps.queries.arrivals.inspection import Inspection, inspect_table
 from apps.queries.arrivals.series import (
     check_free,
     check_length,
@@ -29,7 +30,6 @@ from apps.queries.arrivals.series import (
     raise_faults,
     source_faults,
 )
-from apps.queries.arrivals.tables import Inspection, inspect_table
 from apps.queries.arrivals.times import zone_of
 from apps.queries.arrivals.uploads import UploadedTrace, read_trace_window, text_limit_bytes, upload_keep, upload_open
 from apps.queries.choices import ArrivalOrigin

@@ -19,8 +19,9 @@ from django.core.files.base import File
 from apps.core.errors import Fault, Malformed, Missing, TooLarge
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.grid import EventStamps, Trace, busiest_start, resample, stamp_step_s
+from apps.queries.arrivals.inspection import Inspection, inspect_table
 from apps.queries.arrivals.series import check_length, fill_faults, malformed, raise_faults
-from apps.queries.arrivals.tables import Inspection, TraceReading, inspect_table, read_trace
+from apps.queries.arrivals.tables import TraceReading, read_trace
 from apps.queries.arrivals.times import iso_utc, parser_of, zone_of
 from engine.arrays import FloatArray
 from engine.document.tables import MAX_DISPERSION

@@ -22,6 +22,7 @@ from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, Q
 from apps.queries.snapshots.contents import (
     link_content,
     node_content,
+    node_policies,
     part_content,
     query_content,
     snapshot_changes,
@@ -39,7 +40,6 @@ from apps.queries.snapshots.elements import (
     source_name,
     version_inputs,
 )
-from apps.queries.snapshots.schedules import node_policies
 from engine.arrays import frozen_array
 from engine.document import elements
 from engine.document.deployment import Deployment

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from apps.fleet.choices import CycleUnit
-from apps.fleet.models import Link, Node
+from apps.fleet.models import Cluster, Link, Node
 from apps.queries.backlogs import backlog_content
 from apps.queries.bodies import cost_noise_of
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import Quantity, byte_rate, cps, percent, seconds
 from engine.document.elements import STIMULUS_TIME, Replica
+from engine.document.policies import loosest_policy
 
 __all__ = [
+    "AgentPolicy",
     "link_content",
     "node_content",
+    "node_policies",
     "part_content",
+    "policy_reader",
     "query_content",
     "query_shorts",
     "snapshot_changes",
@@ -169,3 +174,37 @@ def _plain(quantity: Quantity) -> str:
 
 def _aspects(content: str) -> dict[str, str]:
     return dict(aspect.split("=", 1) for aspect in content.split(" ") if "=" in aspect)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPolicy:
+    """Policy of an agent: at the node it is registered at, or else at that of its name."""
+
+    agent: str
+    node_id: int | None
+    policy: str
+
+
+PolicyReader = Callable[[Cluster], Iterable[AgentPolicy]]
+_reader: PolicyReader | None = None  # set once, as the apps are loaded
+
+
+def policy_reader(function: PolicyReader) -> PolicyReader:
+    """Register the function that returns the policies that agents of a cluster reported last."""
+    global _reader
+    _reader = function
+    return function
+
+
+def node_policies(cluster: Cluster, nodes: Sequence[Node]) -> dict[str, str]:
+    """Policy in force at each node's agent, as it said last; nodes without an agent have none.
+
+    Where a node has several agents, the loosest policy of theirs decides.
+    """
+    by_id, by_name = {node.pk: node for node in nodes}, {node.name: node for node in nodes}
+    said: dict[str, list[str]] = {}
+    for entry in () if _reader is None else _reader(cluster):
+        node = by_id.get(entry.node_id or 0) or by_name.get(entry.agent)
+        if node is not None:
+            said.setdefault(node.name, []).append(entry.policy)
+    return {name: loosest_policy(policies) for name, policies in said.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -19,6 +19,7 @@ from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placemen
 from apps.queries.snapshots.contents import query_shorts
 from engine.arrays import FloatArray, frozen_array
 from engine.document import elements
+from engine.document.export import operator_document
 
 __all__ = [
     "RunningQuery",
@@ -186,26 +187,9 @@ def _model_of_slice(model: Mapping[str, Sequence[float]]) -> dict[str, list[floa
 
 
 def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> dict[str, Any]:
-    inputs = list(row.inputs.all())
-    evidence = evidence_of(inputs)
-    body: dict[str, Any] = {
-        "id": operator_id(query, row.name),
-        "kind": row.kind,
-        "bytes_per_event": row.bytes_per_event,
-        "stateless": row.stateless,
-        "evidence": evidence,
-        "inputs": [_candidate_input(query, entry, private) for entry in inputs],
-    }
-    return body | row.extra | _where(asked if asked is not None else row.requested)
-
-
-def _candidate_input(query: str, entry: OperatorInput, private: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"from": _input_name(query, entry, private), "selectivity": entry.selectivity}
-    if entry.cycles_per_event is not None:
-        body["cycles_per_event"] = entry.cycles_per_event
-    if entry.model:
-        body["model"] = _model_of_slice(entry.model)
-    return body | ({"batches": entry.batches} if entry.batches else {}) | cost_noise_of(entry)
+    """An operator as it stands in the document of a candidate, with the places that were asked for."""
+    operator = replace(engine_operator(query, row, (), private), query=None)
+    return operator_document(operator) | _where(asked if asked is not None else row.requested)
 
 
 def _where(asked: Any) -> dict[str, Any]:

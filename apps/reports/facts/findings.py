@@ -90,16 +90,15 @@ def _draining(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _alarm(run: EstimateRun | None) -> Iterator[dict[str, str]]:
-    alarm = (run.result or {}).get("alarm") if run is not None else None
-    if alarm and alarm.get("untrusted"):
-        yield _risk("medium", "Estimate", alarm.get("message") or "Mace and Flow differ more than they should.")
+    if run is not None and run.facts.alarm.untrusted:
+        yield _risk("medium", "Estimate", run.facts.alarm.message)
 
 
 def _scheduling(run: EstimateRun | None) -> Iterator[dict[str, str]]:
-    result = (run.result or {}) if run is not None else {}
-    if "scheduling" in result:
-        upper = "" if result["upper_wc"] is None else f" It is {seconds(result['upper_wc'])}."
-        words = f"{result['scheduling']['words']}{upper} Estimates are those of stimulus time."
+    facts = run.facts if run is not None else None
+    if facts is not None and facts.scheduling is not None:
+        upper = "" if facts.upper_wc is None else f" It is {seconds(facts.upper_wc)}."
+        words = f"{facts.scheduling.words}{upper} Estimates are those of stimulus time."
         yield _risk("low", "Scheduling", words)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q
 
-from apps.estimates.curves import curves_unpack
+from apps.estimates.answers import curves_unpack
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import objectives_by_headroom
 from apps.estimates.words import cause_sentence, evidence_words
@@ -62,8 +62,7 @@ def _period(runs: Any) -> dict[int, dict[str, Any]]:
 
 
 def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
-    result = row.result or {}
-    bottleneck = result.get("bottleneck") or {}
+    answer, bottleneck = row.answer, row.answer.bottleneck
     first_broken = (period or {}).get("first_broken")
     standing = row.standing
     return {
@@ -76,20 +75,20 @@ def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
         "low_s": row.low_s,
         "high_s": row.high_s,
         "worst_s": row.worst_s,
-        "mean_s": result.get("mean_s"),
-        "quantiles": result.get("quantiles") or {},
+        "mean_s": answer.mean_s,
+        "quantiles": dict(answer.quantiles),
         "headroom_s": row.headroom[0],
         "headroom_share": row.headroom[1],
-        "standing": (result.get("standing") or {}).get("words", ""),
+        "standing": answer.standing.words,
         "measured_s": row.measured_s,
         "evidence": evidence_words(standing) if standing is not None else "",
-        "cause": cause_sentence(standing.causes[0]) if standing is not None and standing.causes else "",
-        "resolution_s": result.get("resolution_s"),
+        "cause": cause_sentence(standing.lateness[0]) if standing is not None and standing.causes else "",
+        "resolution_s": answer.resolution_s,
         "state": row.judged_state,
-        "bottleneck": bottleneck.get("node") or bottleneck.get("server") or "",
-        "bottleneck_load": bottleneck.get("load_peak"),
-        "scheduling": result.get("scheduling"),
-        "assumed": sum(entry.get("evidence") == "assumed" for entry in result.get("uncovered", [])),
+        "bottleneck": (bottleneck.node or bottleneck.server) if bottleneck else "",
+        "bottleneck_load": bottleneck.load_peak if bottleneck else None,
+        "scheduling": answer.scheduling and answer.scheduling.to_dict(),
+        "assumed": sum(entry.evidence == "assumed" for entry in answer.uncovered),
         "period": None
         if period is None
         else {

@@ -11,8 +11,8 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, from_engine
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
-from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from apps.queries.services import query_create
 from apps.telemetry.live.sources import source_upsert, table_upsert
 from apps.telemetry.models import StaticTable, TelemetrySource
 from engine.dataflow import Pipeline

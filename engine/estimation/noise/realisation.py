@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, event_quantiles, statistic_or_worst
 from engine.document.deployment import Deployment
-from engine.document.elements import scheduling_words
+from engine.document.policies import scheduling_words
 from engine.estimation.flow import Flow
 from engine.estimation.noise.dispersion import largest_service
 from engine.estimation.noise.plan import WalkPlan
@@ -18,7 +18,6 @@ from engine.estimation.noise.streams import named_rng, spread_chances
 from engine.estimation.noise.summary import (
     LEVEL,
     LatencySample,
-    Realisation,
     RealisedQuery,
     RealisedStatistic,
     histogram_quantiles,
@@ -41,7 +40,7 @@ def realise(
     seed: int = 0,
     queries: Collection[str] | None = None,
     counted_from: int = 0,
-) -> Realisation:
+) -> dict[str, RealisedQuery]:
     """Realised worst, mean and quantile latency of every query, with intervals.
 
     Parameters
@@ -61,9 +60,9 @@ def realise(
 
     Returns
     -------
-    Realisation
-        Times in seconds from an event's arrival to the end of its service at a sink. A query without events at its
-        sinks has no latencies, and is left out (`engine.estimation.probes`).
+    dict
+        Of each query; times in seconds from an event's arrival to the end of its service at a sink. A query without
+        events at its sinks has no latencies, and is left out (`engine.estimation.probes`).
 
     Raises
     ------
@@ -82,7 +81,7 @@ def realise(
         raise ValueError(f"paths is {paths}; allowed: a whole number of at least 2")
     chosen = [i for i, query in enumerate(deployment.queries) if queries is None or query in queries]
     if not chosen:
-        return Realisation({}, paths)
+        return {}
     plan = WalkPlan(deployment, flowed, paths, seed, None if queries is None else chosen, counted_from)
     parts, figures = plan.walk()
     realised = {}
@@ -97,7 +96,7 @@ def realise(
         latencies = LatencySample(0.5 * (edges[1:] + edges[:-1]), figures.bins[i].sum(axis=0))
         caught = None if lead is None else _catch_up_s(plan, i, figures)
         realised[query] = replace(_report(plan, i, statistics), latencies=latencies, catch_up_s=caught)
-    return Realisation(realised, paths)
+    return realised
 
 
 @dataclass(frozen=True, eq=False)

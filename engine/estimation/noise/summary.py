@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.records import Record
 
 __all__ = [
     "LEVEL",
     "LatencySample",
-    "Realisation",
     "RealisedQuery",
     "RealisedStatistic",
     "histogram_quantiles",
@@ -32,7 +31,7 @@ _NORMAL_END = 1.6448536269514722  # deviates of a normal distribution at either 
 
 
 @dataclass(frozen=True, slots=True)
-class RealisedStatistic:
+class RealisedStatistic(Record):
     """Median and interval (90 %) in which the realised value of a statistic lies, in seconds."""
 
     estimate_s: float
@@ -60,10 +59,6 @@ class RealisedStatistic:
         deviates = _NORMAL_END * abs(math.log(bound_s / self.estimate_s) / math.log(end_s / self.estimate_s))
         share = 0.5 * math.erfc(-deviates / math.sqrt(2.0))
         return share if bound_s >= self.estimate_s else 1.0 - share
-
-    def to_dict(self) -> dict[str, float]:
-        """As JSON."""
-        return {"estimate_s": self.estimate_s, "low_s": self.low_s, "high_s": self.high_s}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,27 +105,6 @@ class RealisedQuery:
         """The same after waits beyond queueing and processing, `wait_s` of each statistic."""
         statistics = {name: figures.delayed(wait_s(name), margin_s) for name, figures in self.statistics.items()}
         return replace(self, statistics=statistics, under_s=self.under_s + wait_s("worst") + margin_s)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "realised": {name: statistic.to_dict() for name, statistic in self.statistics.items()},
-            "under_s": self.under_s,
-            "assumed": list(self.assumed),
-            "not_modelled": list(self.not_modelled),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Realisation:
-    """Realised latencies of a deployment's queries, from so many paths."""
-
-    queries: Mapping[str, RealisedQuery] = field(default_factory=dict)
-    paths: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"level": LEVEL, "queries": {name: query.to_dict() for name, query in self.queries.items()}}
 
 
 def summarise_paths(values: FloatArray, floor_s: float = 0.0, flow_s: float = 0.0) -> RealisedStatistic:

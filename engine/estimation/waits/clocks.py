@@ -1,4 +1,4 @@
-"""Clocks of waits: events counted over time, and boundaries of periods."""
+"""Clocks of waits: events counted over time, boundaries of periods, and windows that hold results until they close."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from fractions import Fraction
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.document.elements import ON_UPDATE, Operator
 
-__all__ = ["EventClock", "common_period", "next_boundary"]
+__all__ = [
+    "EventClock",
+    "closes",
+    "common_period",
+    "is_event_time",
+    "next_boundary",
+    "sources_above",
+    "watermark_delays",
+]
 
 _TOLERANCE = 1e-9  # of a period: a result that leaves at a boundary is not a rounding error after it
 _LAST = 1e-9  # of an event: a count is reached with its last event, not with the next one
@@ -95,3 +105,34 @@ def common_period(periods_s: Sequence[float]) -> float:
         if cycle > _MAX_CYCLE * max(periods_s):
             return _MAX_CYCLE * max(periods_s)
     return float(cycle)
+
+
+def closes(operator: Operator) -> bool:
+    """Whether an operator holds its results until a window closes."""
+    return operator.window is not None and operator.window.emit != ON_UPDATE
+
+
+def is_event_time(operator: Operator) -> bool:
+    """Whether it is a watermark that closes an operator's windows."""
+    return closes(operator) and operator.window is not None and operator.window.watermark_delay_s is not None
+
+
+def sources_above(deployment: Deployment) -> list[set[int]]:
+    """Sources of every operator, by whatever way."""
+    graph, sources = deployment.graph, len(deployment.sources)
+    above = [set[int]() for _ in deployment.operators]
+    for j in graph.order:
+        for stream in graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]].tolist():
+            above[j] |= {stream} if stream < sources else above[stream - sources]
+    return above
+
+
+def watermark_delays(deployment: Deployment) -> FloatArray:
+    """Largest delay of the watermarks at and above every operator, (m,): a window waits for its slowest input."""
+    graph, delays = deployment.graph, np.zeros(len(deployment.operators))
+    for j in graph.order:
+        window = deployment.operators[j].window
+        above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - len(deployment.sources)
+        own = 0.0 if window is None else window.watermark_delay_s or 0.0
+        delays[j] = max(own, delays[above[above >= 0]].max(initial=0.0))
+    return delays

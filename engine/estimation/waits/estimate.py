@@ -13,7 +13,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Operator
 from engine.estimation.loads import Loads, loads_of
 from engine.estimation.noise.summary import RealisedQuery
-from engine.estimation.waits.clocks import common_period
+from engine.estimation.waits.clocks import closes, common_period, is_event_time
 from engine.estimation.waits.holds import (
     BatchedHold,
     BatchHold,
@@ -25,10 +25,8 @@ from engine.estimation.waits.holds import (
     WindowHold,
 )
 from engine.estimation.waits.horizon import Horizon
-from engine.estimation.waits.margins import BatchVariation, PhaseWaits, WaitMargins
-from engine.estimation.waits.summary import QueryWaits, WaitTerm
+from engine.estimation.waits.summary import BatchVariation, PhaseWaits, QueryWaits, WaitMargins, WaitTerm
 from engine.estimation.waits.ways import Way, WayFinder
-from engine.estimation.waits.windows import closes, is_event_time
 from engine.words import listed, server_words
 
 __all__ = ["has_holds", "query_waits", "with_waits"]

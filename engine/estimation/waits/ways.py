@@ -14,6 +14,7 @@ from engine.document.elements import WINDOW_END, Operator, Window
 from engine.estimation.loads import Loads
 from engine.estimation.noise.dispersion import input_costs, thinning_variance
 from engine.estimation.noise.network import linear_statistics
+from engine.estimation.waits.clocks import closes, sources_above, watermark_delays
 from engine.estimation.waits.holds import (
     BatchHold,
     BufferHold,
@@ -25,7 +26,6 @@ from engine.estimation.waits.holds import (
     WatermarkHold,
     WindowHold,
 )
-from engine.estimation.waits.windows import closes, sources_above, watermark_delays
 
 __all__ = ["Way", "WayFinder"]
 

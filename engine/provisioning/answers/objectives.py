@@ -12,7 +12,8 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
 from engine.document.memory import unknown_memory_words
-from engine.document.policies import PolicyGap
+from engine.document.policies import PolicyGap, SchedulingGap
+from engine.estimation.answer import OperatorShare
 from engine.latency_state import KNOWN, LatencyStanding, objective_state
 from engine.records import Record, Unwritten
 from engine.words import listed, seconds_words, step_words
@@ -65,7 +66,7 @@ class RealisedObjective(Record):
     lost: str | None = None
     words: str = ""
     standing: LatencyStanding = KNOWN
-    scheduling: dict[str, Any] | None = None
+    scheduling: SchedulingGap | None = None
     gap: Unwritten[PolicyGap | None] = None
     wait_s: Unwritten[float] = 0.0
     assumed: Unwritten[tuple[str, ...]] = ()
@@ -73,7 +74,7 @@ class RealisedObjective(Record):
 
     def __post_init__(self) -> None:
         if not self.state:
-            scheduling = self.gap and {"nodes": dict(self.gap.nodes), **self.gap.to_dict(self.policy_high_s)}
+            scheduling = self.gap and self.gap.answer(self.policy_high_s)
             for name, value in (("state", self._state), ("words", self._words), ("scheduling", scheduling)):
                 object.__setattr__(self, name, value)
 
@@ -83,7 +84,7 @@ class RealisedObjective(Record):
         high_s = self.high_s
         if self.gap is not None:
             high_s = inf if self.policy_high_s is None else max(high_s, self.policy_high_s)
-        return str(objective_state(objective, self.estimate_s, high_s, self.standing)["state"])
+        return objective_state(objective, self.estimate_s, high_s, self.standing).state
 
     @property
     def policy_high_s(self) -> float | None:
@@ -289,7 +290,7 @@ class ObjectiveMiss(Record):
     load_mean: float | None
     from_p: int | None
     to_p: int | None
-    operators: tuple[dict[str, Any], ...]
+    operators: tuple[OperatorShare, ...]
     message: str
     realised: Unwritten[RealisedObjective | None] = None
     over: Unwritten[dict[str, float]] = field(default_factory=dict)

@@ -13,13 +13,13 @@ from apps.admission.choices import Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admission_standing
 from apps.admission.services import admission_preview
-from apps.estimates.calibration import calibrations_refresh, evidence_of, group_of
+from apps.estimates.calibration import calibrations_refresh, group_of
 from apps.estimates.models import AccuracyObservation
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
-from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from apps.queries.services import query_create
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import OPERATORS, body, live_query, make_live_cluster
 from tests.apps.small_cluster import run_jobs, user
@@ -61,7 +61,7 @@ def scored(query: Query, spread: float = SPREAD, **fields: Any) -> None:
     """Replace the query's runs by 60 others."""
     AccuracyObservation.objects.all().delete()
     estimate = query_estimate_latest(query)
-    make_runs(query, 60, spread=spread, evidence=evidence_of(estimate.result), **fields)
+    make_runs(query, 60, spread=spread, evidence=estimate.answer.evidence, **fields)
     calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
 
 

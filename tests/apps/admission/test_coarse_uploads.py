@@ -13,8 +13,8 @@ from django.test import Client
 from apps.accounts.choices import Role
 from apps.admission.models import AdmissionRequest
 from apps.fleet.services import cluster_create, node_create, pool_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
+from apps.queries.services import query_start
 from engine.estimation.estimate import command
 from tests.apps.small_cluster import run_jobs, user
 

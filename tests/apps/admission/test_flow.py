@@ -31,8 +31,8 @@ from apps.jobs.runner import JobReporter
 from apps.jobs.services import job_cancel, job_start, job_succeed
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_create, query_update, query_version_create
 from apps.queries.models import ArrivalSeries, Query
+from apps.queries.services import query_create, query_update, query_version_create
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from engine.estimation.estimate import estimate

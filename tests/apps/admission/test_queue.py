@@ -20,9 +20,8 @@ from apps.fleet.services import node_update
 from apps.jobs.models import Job
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries, Query
+from apps.queries.services import query_create, query_stop
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.estimation.estimate import estimate
 from tests.apps.recordings import recorded

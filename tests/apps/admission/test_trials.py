@@ -30,8 +30,8 @@ from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.services import refine_all
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_delete
 from apps.queries.models import OperatorInput
+from apps.queries.services import query_delete
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.results.windows import result_store
 from apps.telemetry.agents.services import agent_delete

@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.services import admission_preview
 from apps.fleet.models import Cluster
-from apps.queries.definitions import query_create
+from apps.queries.services import query_create
 from apps.telemetry.models import Agent
 from tests.apps.measurements.live import body, live_query, make_live_cluster
 from tests.apps.recordings import recorded

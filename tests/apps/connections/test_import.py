@@ -26,8 +26,8 @@ from apps.estimates.models import AccuracyObservation, EstimateRun
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.queries.memory import cluster_memory
 from apps.queries.models import OperatorInput, Query
+from apps.queries.selectors import cluster_memory
 from apps.queries.snapshots.cluster import cluster_snapshot
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer, Reply

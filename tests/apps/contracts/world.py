@@ -38,7 +38,7 @@ from apps.predictions.choices import ExecutionOrigin, FineTuningState
 from apps.predictions.models import FineTuning, ObservedExecution
 from apps.predictions.services import prediction_request
 from apps.queries.arrivals.uploads import upload_keep
-from apps.queries.imports import import_request
+from apps.queries.documents import import_request
 from apps.queries.models import Query, QueryVersion
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apps.estimates.accuracy import KEEP, accuracy_observe_all, accuracy_purge
-from apps.estimates.calibration import INTERVAL, calibrations_refresh, evidence_of, group_of
+from apps.estimates.calibration import INTERVAL, calibrations_refresh, group_of
 from apps.estimates.models import (
     AccuracyObservation,
     EstimateRun,
@@ -27,6 +27,8 @@ from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.ingest.streams import ASSUMED_TRIGGER_S
 from apps.telemetry.models import LiveQuery
+from engine.estimation.answer import UncoveredInput
+from tests.apps.estimates.answers import live_parts, stored
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch
@@ -147,9 +149,9 @@ def test_interval_while_the_stream_processor_warms_up_is_disturbed(live: LiveQue
 
 
 def test_assumed_waits_make_the_evidence_assumed() -> None:
-    assert evidence_of({"live": {"evidence": "assumed"}}) == "assumed"
-    assert evidence_of({"live": {"evidence": "measured"}, "uncovered": []}) == "measured"
-    assert evidence_of({"live": {"evidence": "measured"}, "uncovered": [{"operator": "a"}]}) == "assumed"
+    assert stored(live=live_parts(evidence="assumed")).evidence == "assumed"
+    assert stored(live=live_parts()).evidence == "measured"
+    assert stored(live=live_parts(), uncovered=(UncoveredInput("a", "s", None),)).evidence == "assumed"
 
 
 def test_mean_objective_is_compared_with_the_measured_mean(live: LiveQuery) -> None:
@@ -182,7 +184,7 @@ def test_scored_run_keeps_the_interval_as_stated_and_as_shown(live: LiveQuery) -
     stated = estimated(live.query)
     assert stated.result["calibration"]["scope"] == ""
     assert stated.result["calibration"]["stated"] == [stated.low_s, stated.high_s]
-    make_runs(live.query, 60, spread=4.0 * SPREAD, evidence=evidence_of(stated.result))
+    make_runs(live.query, 60, spread=4.0 * SPREAD, evidence=stated.answer.evidence)
     calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
     row = estimated(live.query, NOW - timedelta(minutes=5))
     applied = row.result["calibration"]
@@ -228,7 +230,7 @@ def test_changed_waits_or_calibration_request_an_estimate(live: LiveQuery) -> No
     run_jobs()
     make_runs(live.query, 30, spread=4.0 * SPREAD, evidence="assumed")
     rows = AccuracyObservation.objects.all()
-    rows.update(evidence=evidence_of(query_estimate_latest(live.query).result))
+    rows.update(evidence=query_estimate_latest(live.query).answer.evidence)
     calibrations_refresh({group_of(row) for row in rows}, now=NOW)
     assert live_estimates_refresh() == 0  # factors can wait until the estimate is a minute old
     EstimateRun.objects.update(created_at=NOW - timedelta(seconds=61))

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.estimates import calibration
+from apps.estimates.answers import StoredEstimate
 from apps.estimates.calibration import (
     CalibrationGroup,
     calibrations_in_force,
@@ -18,11 +19,13 @@ from apps.estimates.calibration import (
     group_of,
     in_force,
     is_windowed,
+    scaled_estimate,
 )
-from apps.estimates.intervals import scaled_result
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
 from apps.queries.models import Query
+from engine.estimation.noise.summary import RealisedStatistic
 from engine.measurement.calibration import AS_STATED
+from tests.apps.estimates.answers import stored
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.small_cluster import make_query, small_cluster
@@ -140,8 +143,8 @@ def test_wide_group_of_many_runs_is_a_sample_of_every_instant(query: Query, monk
         make_runs(one, 100, seed=seed)
     refreshed()
     rows = calibration._weighing(CalibrationGroup(query.cluster_id, "live", "measured", "worst", True))
-    assert 120 <= len(rows) <= 200 and len({row["starts_at"] for row in rows}) > 60
-    assert {row["query_id"] for row in rows} == {one.pk for one in [query, *others]}
+    assert 120 <= len(rows) <= 200 and len({row.starts_at for row in rows}) > 60
+    assert {row.query_id for row in rows} == {one.pk for one in [query, *others]}
 
 
 def test_refresh_asks_the_same_of_the_database_whatever_the_number_of_runs(query: Query) -> None:
@@ -159,28 +162,22 @@ def test_refresh_asks_the_same_of_the_database_whatever_the_number_of_runs(query
 def test_answer_says_how_it_was_scaled_and_keeps_what_was_stated(query: Query) -> None:
     make_runs(query, 60, spread=4 * SPREAD)
     refreshed()
-    answer = {
-        "statistic": "worst", "bound_s": 5.0, "estimate_s": 4.0, "low_s": 3.5, "high_s": 4.5, "under_s": 4.6,
-        "standing": {"kind": "known"},
-        "realised": {
-            "worst": {"estimate_s": 4.0, "low_s": 3.5, "high_s": 4.5},
-            "mean": {"estimate_s": 2.0, "low_s": 1.8, "high_s": 2.2},
-        },
-    }  # fmt: skip
+    answer = stored(realised={"worst": RealisedStatistic(4.0, 3.5, 4.5), "mean": RealisedStatistic(2.0, 1.8, 2.2)})
     rows = calibrations_in_force(query.cluster)
-    found = scaled_result(answer, group(query), rows)
-    assert found["calibration"]["stated"] == [3.5, 4.5] and found["calibration"]["runs"] == 60
-    assert found["low_s"] == 3.5 and found["high_s"] > 5.0 and found["state"] == "at_risk"
-    low, high = found["calibration"]["run"]
-    assert low < 3.5 and high == found["high_s"]
-    assert found["realised"]["worst"]["high_s"] == found["high_s"] == found["under_s"]
-    mean = found["realised"]["mean"]  # by the runs of its origin
-    assert mean["low_s"] < 1.8 and mean["high_s"] > 2.2
-    assert found["estimate_s"] == 4.0
+    found = scaled_estimate(answer, group(query), rows)
+    assert found.calibration.stated == (3.5, 4.5) and found.calibration.runs == 60
+    assert found.low_s == 3.5 and found.high_s > 5.0 and found.state == "at_risk"
+    low, high = found.calibration.run
+    assert low < 3.5 and high == found.high_s
+    assert found.realised["worst"].high_s == found.high_s == found.under_s
+    mean = found.realised["mean"]  # by the runs of its origin
+    assert mean.low_s < 1.8 and mean.high_s > 2.2
+    assert found.estimate_s == 4.0
+    assert StoredEstimate.parse(found.to_dict()).to_dict() == found.to_dict()
     other = live_query(make_live_cluster("elsewhere", 1), "far").query
-    unscaled = scaled_result(answer, group(other), calibrations_in_force(other.cluster))
-    assert (unscaled["low_s"], unscaled["high_s"], unscaled["state"]) == (3.5, 4.5, "holds")
-    assert unscaled["calibration"]["scope"] == ""
+    unscaled = scaled_estimate(answer, group(other), calibrations_in_force(other.cluster))
+    assert (unscaled.low_s, unscaled.high_s, unscaled.state) == (3.5, 4.5, "holds")
+    assert unscaled.calibration.scope == ""
 
 
 def test_version_with_a_window_is_told_from_one_without(query: Query) -> None:
@@ -193,11 +190,8 @@ def test_runs_narrow_what_a_run_shows_and_never_the_worst_case_of_the_horizon(qu
     for seed, one in enumerate([query, *(live_query(query.cluster, f"live-{i}").query for i in range(2))]):
         make_runs(one, 200, spread=SPREAD / 4, seed=seed)
     refreshed()
-    answer = {
-        "statistic": "worst", "bound_s": 5.0, "estimate_s": 4.0, "low_s": 3.5, "high_s": 5.5, "under_s": 5.5,
-        "standing": {"kind": "known"},
-    }  # fmt: skip
-    found = scaled_result(answer, group(query), calibrations_in_force(query.cluster))
-    assert (found["low_s"], found["high_s"], found["under_s"], found["state"]) == (3.5, 5.5, 5.5, "at_risk")
-    low, high = found["calibration"]["run"]
+    answer = stored(high_s=5.5, under_s=5.5)
+    found = scaled_estimate(answer, group(query), calibrations_in_force(query.cluster))
+    assert (found.low_s, found.high_s, found.under_s, found.state) == (3.5, 5.5, 5.5, "at_risk")
+    low, high = found.calibration.run
     assert 3.5 < low < 4.0 < high < 5.0

@@ -12,9 +12,8 @@ from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.queries.facts import QueryDetail
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
+from apps.queries.services import query_create, query_start
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.reports.facts.findings import risk_facts
 from apps.telemetry.models import Agent

@@ -16,11 +16,12 @@ from apps.estimates.services import estimate_request
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.measurements.models import StreamStretch, StreamWork
-from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
+from apps.queries.services import query_stop
 from apps.results.models import ResultWindow
 from apps.telemetry.ingest.streams import stream_client
 from apps.telemetry.models import Agent, LiveQuery
+from engine.measurement.causes import LatenessCause
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
@@ -151,16 +152,16 @@ def test_starved_agent_is_named_not_the_idle_node_of_the_estimate(live: LiveQuer
     starve(cluster, "agent-2", cpu_cores=0.2)
     windows(live.query, 78.7)
     status = refreshed(live.query)
-    assert [cause["kind"] for cause in status.causes] == ["agent_starved"]
-    assert cause_sentence(status.causes[0]) == "agent-2 uses 0.2 of the 0.2 cores it may: its budget is used up."
+    assert [cause.kind for cause in status.lateness] == ["agent_starved"]
+    assert cause_sentence(status.lateness[0]) == "agent-2 uses 0.2 of the 0.2 cores it may: its budget is used up."
 
 
 def test_lag_of_the_stream_processor_is_named(live: LiveQuery) -> None:
     said = {"state": "ready", "behind_s": 71.0, "trigger_s": 2.0, "lag": {"0": 4000, "1": 812}}
     write_state(stream_client(), said)
     windows(live.query, 78.7)
-    causes = refreshed(live.query).causes
-    assert causes[0] == {"kind": "stream_behind", "seconds": 71.0, "amount": 4812.0}
+    causes = refreshed(live.query).lateness
+    assert causes[0] == LatenessCause("stream_behind", seconds=71.0, amount=4812.0)
     assert cause_sentence(causes[0]) == "The stream processor is 71\xa0s behind: 4,812 frames wait for it."
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from django.db import connection
 
-from apps.estimates.curves import curves_pack, curves_unpack
+from apps.estimates.answers import curves_pack, curves_unpack
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.refresh import estimate_refresh, estimate_refresh_all, refresh_paused
 from apps.estimates.selectors import (
@@ -24,7 +24,7 @@ from apps.estimates.work import estimate_cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
-from apps.queries.lifecycle import query_stop
+from apps.queries.services import query_stop
 from engine.arrays import step_maxima
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
@@ -80,7 +80,7 @@ def test_curve_has_its_time_axis(cluster: Any) -> None:
 def test_long_curve_is_thinned_by_maximum() -> None:
     values = np.zeros(14_400)
     values[777] = 9.0
-    curves = curves_unpack(curves_pack({"flow": values}, 0.5))
+    curves = curves_unpack(curves_pack(values, 0.5))
     assert len(curves["time_s"]) == len(curves["flow_s"]) == 1440
     assert max(curves["flow_s"]) == 9.0
     assert curves["time_s"][1] == 5.0

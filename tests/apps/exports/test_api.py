@@ -13,8 +13,8 @@ from apps.admission.models import AdmissionRequest
 from apps.connections.models import ImportedJob
 from apps.fleet.models import Cluster
 from apps.planning.placement_search import PLACEMENT
-from apps.queries.definitions import query_version_create
 from apps.queries.models import Query
+from apps.queries.services import query_version_create
 from tests.apps.exports.conftest import JOB, VERTEX, decided, import_job
 from tests.apps.small_cluster import body, run_jobs, start_query
 

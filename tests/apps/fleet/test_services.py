@@ -113,7 +113,7 @@ def test_cluster_with_running_queries_is_not_deleted() -> None:
     query = start(make_query(cluster))
     with pytest.raises(Conflict, match="checkout"):
         services.cluster_delete(cluster=cluster)
-    from apps.queries.lifecycle import query_stop
+    from apps.queries.services import query_stop
 
     query_stop(query=query)
     services.cluster_delete(cluster=cluster)

@@ -11,8 +11,8 @@ from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident, IncidentEvent
 from apps.incidents.refresh import CLEAR_S, MOVE_S, REOPEN_S, incidents_refresh
-from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
+from apps.queries.services import query_stop
 from tests.apps import small_cluster
 from tests.apps.incidents.states import BEGIN, STARVED, STREAM, after, away_engine, late, well
 

@@ -7,9 +7,8 @@ from typing import Any
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query, QueryVersion
+from apps.queries.services import query_create, query_start
 from apps.telemetry.configs import fixed_settings
 from apps.telemetry.models import Agent, Assignment, LiveQuery, TelemetrySource
 from engine.dataflow.pipeline import Pipeline

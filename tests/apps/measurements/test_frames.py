@@ -14,7 +14,7 @@ from agent.wire.sums import SUM_NAMES
 from apps.core.errors import Impossible, Malformed
 from apps.measurements.frames import statistics_receive
 from apps.measurements.models import StatisticsHour, StatisticsWindow
-from apps.measurements.retention import KEEP_HOURS, KEEP_WINDOWS, MAX_WINDOWS, kept_from, statistics_purge
+from apps.measurements.subintervals import KEEP_HOURS, KEEP_WINDOWS, MAX_WINDOWS, kept_from, statistics_purge
 from apps.queries.models import Query
 from spark_jobs.statistics.subintervals import SUM_ROWS, epoch_rows, statistics_rows
 from tests.apps.domain import make_cluster, make_query

@@ -18,9 +18,8 @@ from apps.measurements.models import OperatorStatistic, StatisticsWindow, Stream
 from apps.measurements.selectors import readiness_text
 from apps.measurements.services import refine_all, refine_cluster
 from apps.queries.arrivals import series
-from apps.queries.definitions import query_version_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import ArrivalSeries, OperatorInput, Placement
+from apps.queries.services import query_start, query_version_create
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.telemetry.models import Assignment, LiveQuery
 from engine.estimation.estimate import estimate

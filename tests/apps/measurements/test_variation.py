@@ -15,8 +15,8 @@ from agent.runtime.variation import RunCosts, StepCounts
 from agent.wire import COUNTERS, VARIATION, Frame, FrameKind, batch_bytes, variation_extra
 from apps.measurements.frames import statistics_receive
 from apps.measurements.models import OperatorStatistic, StatisticsHour, StatisticsWindow
-from apps.measurements.retention import statistics_roll_up
 from apps.measurements.services import refine_cluster
+from apps.measurements.subintervals import statistics_roll_up
 from apps.queries.models import ArrivalSeries, OperatorInput
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update

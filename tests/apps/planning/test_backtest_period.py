@@ -18,6 +18,7 @@ from apps.telemetry.models import LiveQuery
 from engine.backtest.comparison import backtest_policies
 from engine.backtest.policy import RECORDED
 from tests.apps import small_cluster
+from tests.apps.estimates.answers import live_parts
 from tests.apps.measurements.live import agent_ids, live_query, make_live_cluster
 from tests.apps.measurements.test_services import NOW, tell
 from tests.apps.planning.test_backtests import history
@@ -68,7 +69,7 @@ def test_measured_latencies_stand_beside_replayed_ones_with_waits_added(live: Li
     estimate_request(cluster=cluster)
     small_cluster.run_jobs()
     estimate = QueryEstimate.objects.get()
-    estimate.result = {**estimate.result, "live": {"flow_s": 9.0, "epoch_s": 1.0, "trigger_s": 2.0, "upper_s": 5.0}}
+    estimate.result = {**estimate.result, "live": live_parts().to_dict()}
     estimate.save(update_fields=["result"])
     at = datetime.fromtimestamp((NOW.timestamp() - 180) // 60 * 60, UTC)
     for i, observed_s in enumerate((2.5, 3.5)):

@@ -28,7 +28,7 @@ from apps.planning.backtest_records import (
 from apps.planning.backtests import BACKTEST
 from apps.planning.models import LoadHistory
 from apps.queries.arrivals import series
-from apps.queries.lifecycle import query_stop
+from apps.queries.services import query_stop
 from tests.apps import small_cluster
 from tests.clock import run_moment
 

@@ -16,9 +16,8 @@ from apps.planning.choices import ComparisonReason, RunState
 from apps.planning.models import PlanComparison
 from apps.planning.plan_review import plans_review
 from apps.planning.plans import PLANS, comparison_latest, plan_adopt, plans_recommended
-from apps.queries.definitions import query_create, query_version_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
+from apps.queries.services import query_create, query_start, query_version_create
 from apps.queries.statistics import statistics_update
 from tests.apps.planning.plan_examples import batches, entry, plan
 from tests.apps.small_cluster import run_jobs, small_cluster

@@ -17,9 +17,8 @@ from apps.planning.models import WhatIf
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.plans import PLANS, comparison_latest
 from apps.planning.what_ifs import WHAT_IF
-from apps.queries.definitions import query_create
 from apps.queries.documents import document_export, document_import
-from apps.queries.lifecycle import query_start
+from apps.queries.services import query_create, query_start
 from apps.queries.snapshots.cluster import cluster_parts, cluster_snapshot
 from apps.queries.snapshots.contents import snapshot_changes
 from apps.telemetry.models import Agent

@@ -12,7 +12,7 @@ from apps.microbatch.models import SparkQuery
 from apps.microbatch.progress import own_progress_ingest, progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.models import ResourcePlan
-from apps.queries.definitions import query_create
+from apps.queries.services import query_create
 from tests.apps import small_cluster
 from tests.apps.microbatch.spark_progress import progress_of_run
 

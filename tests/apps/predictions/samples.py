@@ -13,8 +13,8 @@ from apps.predictions.choices import ExecutionOrigin, ModelOrigin, ModelState
 from apps.predictions.ensembles import next_number
 from apps.predictions.models import ModelVersion, ObservedExecution
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
-from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from apps.queries.services import query_create
 from engine.costream.answer import CostFigures, PredictedCosts, PredictedVote
 from tests.engine.costream.anchors import anchor_archive
 

@@ -17,8 +17,8 @@ from apps.predictions.fine_tunings import FINE_TUNING, observations_of
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.predictions.selectors import cluster_accuracy
 from apps.predictions.services import prediction_request
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query, QueryVersion
+from apps.queries.services import query_start
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery, TelemetrySource
 from engine.costream.adaptation import FineTuningSettings

@@ -10,8 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from apps.queries.definitions import query_version_create
 from apps.queries.models import ArrivalSeries, Query
+from apps.queries.services import query_version_create
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, start
 
 pytestmark = pytest.mark.django_db

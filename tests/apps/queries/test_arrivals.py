@@ -22,8 +22,8 @@ from apps.queries.arrivals.services import (
     arrivals_inspect,
 )
 from apps.queries.arrivals.uploads import UploadedTrace, upload_keep, upload_open, uploads_purge
-from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries
+from apps.queries.services import query_stop
 from apps.queries.snapshots.elements import engine_source
 from tests.apps.domain import fault_paths, make_arrivals, make_cluster, make_query, start
 
@@ -163,7 +163,7 @@ def test_arrivals_that_a_query_reads_cannot_be_deleted() -> None:
 
 def test_an_inspection_is_plain_data() -> None:
     key, found = arrivals_inspect(file=_upload(gzip_of(TRACE), "t.csv.gz"))
-    shown = found.as_dict()
+    shown = found.to_dict()
     assert isinstance(key, str) and shown["columns"][0] == {"name": "t", "kind": "time", "time_format": "iso"}
 
 

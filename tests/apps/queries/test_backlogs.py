@@ -12,8 +12,8 @@ from rest_framework.test import APIClient
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.queries.backlogs import backlogs_measure, backlogs_of, backlogs_update
-from apps.queries.definitions import query_version_create
 from apps.queries.models import Query
+from apps.queries.services import query_version_create
 from apps.queries.snapshots.cluster import candidate_document, cluster_parts, cluster_snapshot, snapshot_changes
 from tests.apps.domain import BODY, fault_paths, make_cluster, make_query, start
 

@@ -6,7 +6,7 @@ import pytest
 
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update, pool_update
-from apps.queries.memory import cluster_memory
+from apps.queries.selectors import cluster_memory
 from apps.queries.snapshots.cluster import cluster_snapshot
 from tests.apps.domain import make_cluster, make_query, start
 

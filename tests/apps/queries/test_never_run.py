@@ -11,10 +11,10 @@ from rest_framework.test import APIClient
 from apps.core.errors import Malformed
 from apps.queries.arrivals.services import arrivals_fields_update
 from apps.queries.bodies import version_body
-from apps.queries.definitions import query_version_create
 from apps.queries.documents import document_export, document_import
 from apps.queries.models import OperatorInput, Query
 from apps.queries.selectors import version_numbered
+from apps.queries.services import query_version_create
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
 from apps.queries.statistics import statistics_update
 from tests.apps.domain import BODY, fault_paths, make_cluster, make_query, start

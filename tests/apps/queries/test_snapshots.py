@@ -13,9 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from apps.fleet import services as fleet
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_create_from_counts
-from apps.queries.definitions import query_update, query_version_create
-from apps.queries.lifecycle import placement_move, query_stop
 from apps.queries.models import OperatorInput
+from apps.queries.services import placement_move, query_stop, query_update, query_version_create
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot, snapshot_changes
 from apps.queries.statistics import statistics_update
 from engine.document.candidate import parse_candidate

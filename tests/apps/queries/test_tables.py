@@ -15,7 +15,8 @@ import zstandard
 
 from apps.core.errors import Malformed, TooLarge
 from apps.queries.arrivals.grid import EventCounts, EventStamps, busiest_start, resample
-from apps.queries.arrivals.tables import inspect_table, read_trace
+from apps.queries.arrivals.inspection import inspect_table
+from apps.queries.arrivals.tables import read_trace
 
 LIMIT = 50_000_000
 DATA = Path(os.environ.get("SLUICE_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")

@@ -18,8 +18,7 @@ from apps.core.deliveries import PAUSES_MIN, DeliveryState
 from apps.core.errors import Malformed
 from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
 from apps.results.notices import alert_deliveries_send_due, rule_secret
-from apps.results.retention import ALERTS_KEPT, results_purge
-from apps.results.services import alert_rule_update
+from apps.results.services import ALERTS_KEPT, alert_rule_update, results_purge
 from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.live.services import live_stop
 from apps.telemetry.models import LiveQuery

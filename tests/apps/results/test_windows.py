@@ -13,11 +13,11 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.core.errors import Malformed
-from apps.results import retention
+from apps.results import services
 from apps.results.models import ResultWindow
-from apps.results.retention import RESULTS_KEPT, results_purge
 from apps.results.rows import group_columns, number_columns, table_in
 from apps.results.selectors import result_schema
+from apps.results.services import RESULTS_KEPT, results_purge
 from apps.results.windows import results_receive
 from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.models import LiveQuery
@@ -156,10 +156,10 @@ def test_old_results_are_purged(live: LiveQuery, monkeypatch: pytest.MonkeyPatch
     assert old is not None
     ResultWindow.objects.filter(pk=old.pk).update(received_at=timezone.now() - RESULTS_KEPT - timedelta(seconds=1))
     assert results_purge() == 1
-    monkeypatch.setattr(retention, "MAX_WINDOWS", 2)
+    monkeypatch.setattr(services, "MAX_WINDOWS", 2)
     assert results_purge() == 2
     left = list(ResultWindow.objects.values_list("window_us", flat=True))
     assert left == [BEGIN_US + w * WIDTH_US for w in (4, 3)]
-    monkeypatch.setattr(retention, "MAX_BYTES", 1)
+    monkeypatch.setattr(services, "MAX_BYTES", 1)
     assert results_purge() == 1
     assert ResultWindow.objects.get().window_us == left[0], "the newest is kept, however large"

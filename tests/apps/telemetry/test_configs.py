@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed
-from apps.queries.definitions import query_update
+from apps.queries.services import query_update
 from apps.telemetry import configs as telemetry_configs
 from apps.telemetry.agents.services import agent_delete, agent_update
 from apps.telemetry.choices import AgentKind

@@ -23,11 +23,11 @@ def estimated(bound_s: float, **node: Any) -> Any:
 
 def test_estimate_of_another_policy_says_the_factor_it_lacks() -> None:
     plain, fifo = estimated(9.0), estimated(9.0, scheduling="fcfs")
-    assert plain.gap is None and "scheduling" not in plain.to_dict()
-    told = fifo.to_dict()["scheduling"]
-    assert told["factor"] == 1.63 and "simulations" in told["factor_source"]
-    assert told["high_s"] <= fifo.high_s * 1.63 + 1e-9 and told["high_s"] > fifo.high_s
-    assert "n1 runs first-in first-out" in told["lacking"]
+    assert plain.gap is None and "scheduling" not in plain.answer().to_dict()
+    told = fifo.answer().scheduling
+    assert told.factor == 1.63 and "simulations" in told.factor_source
+    assert told.high_s <= fifo.high_s * 1.63 + 1e-9 and told.high_s > fifo.high_s
+    assert "n1 runs first-in first-out" in told.lacking
 
 
 def test_objective_within_the_lacking_factor_is_at_risk() -> None:

@@ -113,8 +113,8 @@ def test_catching_up_beyond_the_horizon_says_when_or_never() -> None:
 
 def test_stale_backlog_is_not_used_and_is_told() -> None:
     stale = Deployment.parse(document(sources=waiting(behind_s=60, age_s=901.0)))
-    answer = estimate(stale).to_dict()
-    plain = estimate(Deployment.parse(document())).to_dict()
+    answer = estimate(stale).answer().to_dict()
+    plain = estimate(Deployment.parse(document())).answer().to_dict()
     (told,) = answer.pop("backlogs")
     assert (told["standing"], "not used" in told["words"]) == ("stale", True)
     assert answer == plain
@@ -127,8 +127,8 @@ def test_backlog_of_seconds_without_a_rate_is_unknown() -> None:
 
 
 def test_empty_backlog_changes_nothing() -> None:
-    plain = estimate(Deployment.parse(document())).to_dict()
-    assert estimate(Deployment.parse(document(sources=waiting(events=0)))).to_dict() == plain
+    plain = estimate(Deployment.parse(document())).answer().to_dict()
+    assert estimate(Deployment.parse(document(sources=waiting(events=0)))).answer().to_dict() == plain
 
 
 def test_input_states_its_own_backlog_in_place_of_the_sources() -> None:
@@ -171,7 +171,7 @@ def test_coarse_mace_and_fine_flow_begin_with_the_same_events() -> None:
 
 
 def test_theorems_prove_no_upper_end_where_events_wait() -> None:
-    bounds = estimate(Deployment.parse(document(sources=waiting(behind_s=60)))).to_dict()["bounds"]
+    bounds = estimate(Deployment.parse(document(sources=waiting(behind_s=60)))).answer().to_dict()["bounds"]
     assert not bounds["theorems_hold"]
     assert "events wait where the horizon begins" in bounds["words"]
 

@@ -18,7 +18,7 @@ from tests.engine.simulation.stories import deployment, exact, operator
 
 
 def told(system: Deployment) -> dict[str, Any]:
-    return estimate(system, intervals=False).to_dict()
+    return estimate(system, intervals=False).answer().to_dict()
 
 
 def one_node(arrivals: list[float], cost: float = 0.01) -> Deployment:

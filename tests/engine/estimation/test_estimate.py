@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from engine.arrays import event_quantile, nearest_rank, statistic_of, statistic_or_worst
 from engine.document.deployment import Deployment
+from engine.estimation.answer import EstimateAnswer, OperatorShare, UncoveredInput
 from engine.estimation.estimate import estimate
 from tests.engine.samples import chain, deployment, entry, operator
 
@@ -41,11 +43,11 @@ def test_report_names_the_bottleneck_and_its_operators() -> None:
     assert (result.server, result.node, result.from_p, result.to_p, result.at_p) == ("A", "A", 2, 2, 2)
     assert result.excess_s == pytest.approx(1.0)
     assert result.load_peak == pytest.approx(2.0)
-    assert result.operators == ({"operator": "f", "share": 0.75}, {"operator": "h", "share": 0.25})
+    assert result.operators == (OperatorShare("f", 0.75), OperatorShare("h", 0.25))
     assert report.flow_s == pytest.approx(1.0)
     assert report.headroom_s == pytest.approx(10.0 - report.estimate_s)
     assert report.worst_p == 2
-    assert report.uncovered == ({"operator": "g", "input": "f", "evidence": "assumed"},)
+    assert report.uncovered == (UncoveredInput("g", "f", "assumed"),)
     assert sum(hop.wait_s for hop in report.hops) == pytest.approx(report.flow_s)
 
 
@@ -64,7 +66,7 @@ def test_state_of_a_query_follows_from_median_and_upper_end() -> None:
 
 @pytest.mark.parametrize("statistic", ["worst", "mean", "q0.5", "q0.99", "q0.75"])
 def test_numbers_of_a_query_are_those_of_the_realised_statistics(statistic: str) -> None:
-    report = estimate(Deployment.parse(document(statistic=statistic))).queries["q"].to_dict()
+    report = estimate(Deployment.parse(document(statistic=statistic))).queries["q"].answer().to_dict()
     own = report["realised"][statistic]
     assert (report["estimate_s"], report["low_s"], report["high_s"]) == (own["estimate_s"], own["low_s"], own["high_s"])
     medians = {name: figures["estimate_s"] for name, figures in report["realised"].items()}
@@ -84,11 +86,11 @@ def test_mean_path_alone_has_no_interval_and_says_what_it_is() -> None:
     deployment = Deployment.parse(document())
     path = estimate(deployment, intervals=False)
     report = path.queries["q"]
-    assert path.to_dict()["basis"] == report.basis == "mean_path"
+    assert path.answer().to_dict()["basis"] == report.basis == "mean_path"
     assert (report.low_s, report.high_s, report.under_s, report.noise) == (None, None, None, None)
     assert report.estimate_s == report.worst_s == report.flow_s == pytest.approx(1.0)
     assert report.mean_s is None, "of a mean of 0.3 s nothing is known in slices of 1 s"
-    assert path.realised().to_dict() == estimate(deployment).to_dict()
+    assert path.realised().answer().to_dict() == estimate(deployment).answer().to_dict()
 
 
 def test_mean_of_a_query_without_events_is_unknown() -> None:
@@ -124,8 +126,8 @@ def test_estimate_at_quarter_subintervals() -> None:
     assert result.coarse.subintervals == 2
     assert result.mace.load[0].tolist() == [300, 0]
     assert result.resolution_s == 1.0
-    assert len(result.to_dict()["flow"]) == 2
-    assert len(result.queries["q"].to_dict()["series"]["flow"]) == 2
+    assert len(result.answer().to_dict()["flow"]) == 2
+    assert len(result.queries["q"].answer().to_dict()["series"]["flow"]) == 2
 
 
 def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> None:
@@ -137,7 +139,7 @@ def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> Non
             operator("g", "B", entry("s", 1.0, 0.1), entry("f", 1.0, 2.0), query="q"),
         ],
     )
-    result = estimate(Deployment.parse(held_up)).to_dict()
+    result = estimate(Deployment.parse(held_up)).answer().to_dict()
     assert result["flow"] == pytest.approx([2, 2, 0, 0])
     assert result["flow_by_input"] == pytest.approx([2, 3, 0, 0])
     assert (result["flow_wc"], result["flow_by_input_wc"]) == (pytest.approx(2), pytest.approx(3))
@@ -197,6 +199,15 @@ def test_progress_rises_and_an_exception_from_it_ends_the_estimate() -> None:
 
 def test_empty_deployment_has_no_bottleneck_and_no_latency() -> None:
     empty = {"subinterval_s": 1.0, "subintervals": 2}
-    result = estimate(Deployment.parse(empty)).to_dict()
+    result = estimate(Deployment.parse(empty)).answer().to_dict()
     assert result["bottleneck"] is None
     assert result["flow_wc"] == 0.0
+
+
+@pytest.mark.parametrize("scheduling", [None, "fcfs", "klink"])
+def test_answer_reads_back_as_it_was_written(scheduling: str | None) -> None:
+    sources = [{"id": "s", "arrivals": [2] * 8, "backlog": {"behind_s": 3.0}}, {"id": "t", "arrivals": [1] * 8}]
+    answer = estimate(Deployment.parse(document() | {"sources": sources, "scheduling": scheduling})).answer()
+    for written in (answer.to_dict(), answer.facts.to_dict()):
+        assert EstimateAnswer.parse(json.loads(json.dumps(written))).to_dict() == written
+    assert not {"mace", "servers", "queries", "operators"} & answer.facts.to_dict().keys()

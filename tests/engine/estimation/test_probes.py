@@ -49,7 +49,7 @@ def test_filter_that_let_none_of_800_through_is_as_late_as_one_that_lets_few(doc
     assert none.state == few.state == "breached"
     assert none.standing.is_known
     assert "None of 800 sampled events came through detect" in none.standing.words
-    assert none.standing.words in none.to_dict()["not_modelled"]
+    assert none.standing.words in (none.answer().not_modelled or ())
 
 
 def test_rate_that_nobody_measured_is_unknown_even_where_one_event_would_be_in_time() -> None:
@@ -121,7 +121,7 @@ def test_probe_leaves_a_deployment_with_events_as_it_is() -> None:
 
 
 def test_probe_changes_nothing_of_the_arithmetic_of_mace_and_plain_flow() -> None:
-    result = estimate(Deployment.parse(alarms(0.0))).to_dict()
+    result = estimate(Deployment.parse(alarms(0.0))).answer().to_dict()
     assert result["event_mean"] is None
     assert not np.any(result["sink_events"])
     assert result["flow_wc"] == 0.0

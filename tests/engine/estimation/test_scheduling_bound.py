@@ -73,7 +73,7 @@ def test_policy_of_a_node_overrides_that_of_the_deployment():
 
 def test_bound_of_a_query_is_that_of_its_own_servers():
     """Of O1 that of N1: the excess and the work of two subintervals that come together, and one event."""
-    result = estimate(Deployment.parse(queried() | {"scheduling": "fcfs"}), intervals=False).to_dict()
+    result = estimate(Deployment.parse(queried() | {"scheduling": "fcfs"}), intervals=False).answer().to_dict()
     first, other = (result["queries"][name]["scheduling"]["upper_s"] for name in "ab")
     server = result["servers"]["N1"]
     load, ce = server["load"], [0.0, 0.0, *server["ce"]]

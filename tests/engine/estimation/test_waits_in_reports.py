@@ -27,7 +27,7 @@ def reported(*operators: dict[str, Any], **options: Any) -> dict[str, Any]:
         "operators": placed,
         "objectives": [{"query": "q", "statistic": "worst", "bound_s": 12.0}],
     }
-    report: dict[str, Any] = estimate(Deployment.parse(document), **options).to_dict()["queries"]["q"]
+    report: dict[str, Any] = estimate(Deployment.parse(document), **options).answer().to_dict()["queries"]["q"]
     return report
 
 

@@ -106,7 +106,7 @@ def test_first_hours_at_risk_and_violated_are_those_of_direct_walks() -> None:
 def walked_at(base: Deployment, row: FloatArray) -> RealisedStatistic:
     """Realised worst case of query a with the factors of a row."""
     single = scaled(base, list(row))
-    return realise(single, flow(single, by_input=True)).queries["a"].statistics["worst"]
+    return realise(single, flow(single, by_input=True))["a"].statistics["worst"]
 
 
 def test_violations_without_walks_are_unconfirmed() -> None:

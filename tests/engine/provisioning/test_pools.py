@@ -193,7 +193,7 @@ def holding(deployment: Deployment) -> Iterator[Deployment]:
     for placed in placements(deployment):
         if mace(placed).worst > max(bounds.values()):
             continue
-        realised = realise(placed, flow(placed, by_input=True)).queries
+        realised = realise(placed, flow(placed, by_input=True))
         if all(realised[query].statistics["worst"].high_s <= bound for query, bound in bounds.items()):
             yield placed
 

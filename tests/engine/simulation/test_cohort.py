@@ -11,8 +11,7 @@ import pytest
 from engine.query_graph.costs import nominal_cycles, operator_cost
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph, TraceLabel
-from engine.simulation.cohort import CohortRun, CohortWorld, simulate_cohorts, trace_label
-from engine.simulation.cohort_traces import draw_trace, trace_seed
+from engine.simulation.cohort import CohortRun, CohortWorld, draw_trace, simulate_cohorts, trace_label, trace_seed
 
 WEAK = HostNode(100, 4000, 25, 0.04, 0)
 STRONG = HostNode(800, 32_000, 1000, 0.005, 2)

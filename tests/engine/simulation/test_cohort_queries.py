@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from engine.query_graph.graph import OperatorNode, QueryGraph
+from engine.simulation.cohort import TraceSettings, draw_trace, trace_seed
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
     QUERY_SHAPES,
@@ -17,7 +18,6 @@ from engine.simulation.cohort_queries import (
     draw_query,
     keeps_rules,
 )
-from engine.simulation.cohort_traces import TraceSettings, draw_trace, trace_seed
 
 
 def test_placements_keep_the_rules_and_their_pins() -> None:

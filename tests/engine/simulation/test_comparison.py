@@ -36,7 +36,7 @@ def test_every_seed_has_a_run_with_the_work_of_every_operator() -> None:
     assert (found.is_cut, found.horizon_s, found.cost_cv) == (False, 60.0, 1.0)
     for run in found.runs:
         assert run.work == {"q/keep": pytest.approx(400.0, rel=0.1), "q/write": pytest.approx(200.0, rel=0.15)}
-        assert 0.2 * found.answer["queries"]["q"]["estimate_s"] < run.observed_s < 5.0
+        assert 0.2 * found.estimate.queries["q"].estimate_s < run.observed_s < 5.0
 
 
 def test_same_seed_gives_the_same_run() -> None:
@@ -53,7 +53,7 @@ def test_statistic_is_that_of_the_objective() -> None:
 def test_horizon_with_too_many_events_is_cut_to_its_beginning() -> None:
     found = compare_with_simulations(deployment(), [1, 2], mace_every=4, max_events=12_000)
     assert found.is_cut and found.horizon_s < 30.0 and found.horizon_s % 1.0 == 0.0
-    assert found.answer["subintervals"] == found.horizon_s
+    assert found.estimate.coarse.subintervals == found.horizon_s
     assert len(found.runs) == 2
 
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from engine.simulation.cohort import draw_trace
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
     HardwareRanges,
@@ -14,7 +15,6 @@ from engine.simulation.cohort_queries import (
     draw_query,
     keeps_rules,
 )
-from engine.simulation.cohort_traces import draw_trace
 from lab.simulation.cohort_reruns import rerun_label
 from lab.simulation.cohort_shapes import UNSEEN_RANGES, UNSEEN_SHAPES, restricted_ranges
 

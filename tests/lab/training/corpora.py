@@ -11,7 +11,7 @@ import numpy as np
 from engine.costream.batch import encode
 from engine.costream.documents import trace_document
 from engine.query_graph.graph import CostTrace, TraceLabel
-from engine.simulation.cohort_traces import draw_trace
+from engine.simulation.cohort import draw_trace
 from lab.training.traces import label_document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.costream.documents import read_trace
-from engine.simulation.cohort_traces import simulate_trace, trace_seed
+from engine.simulation.cohort import simulate_trace, trace_seed
 from lab.training.traces import trace_document
 
 

@@ -21,8 +21,8 @@ from apps.jobs.services import job_fail, job_start
 from apps.pages.admission.tables import change_words
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
-from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from apps.queries.services import query_create
 from apps.ui.numbers import seconds
 from engine.admission.changes import LaterStart, NewNode, ObjectiveChange, OperatorMove, RateChange
 from tests.apps import small_cluster

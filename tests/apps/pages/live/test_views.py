@@ -57,7 +57,7 @@ def described(browser: Client, template: str = "s2s-probe", **more: str) -> Any:
 
 
 def admitted(cluster: Cluster) -> Query:
-    from apps.queries.lifecycle import query_start
+    from apps.queries.services import query_start
 
     query = cluster.queries.get(name="latency")
     version = query.versions.get()

@@ -14,6 +14,7 @@ from apps.fleet.services import cluster_create
 from apps.jobs.models import Job
 from apps.queries.models import Query
 from tests.apps import small_cluster
+from tests.apps.estimates.answers import widening
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +46,7 @@ def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluste
 
 def test_attention_list_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
-    row.result = {**row.result, "calibration": {"upper": 12.3}}
+    row.result = {**row.result, "calibration": widening(12.3).to_dict()}
     row.estimate_s, row.high_s, row.certainty = 0.9 * row.bound_s, 2.0 * row.bound_s, "known"
     row.save()
     objectives_refresh(cluster)

@@ -17,8 +17,7 @@ from apps.fleet.services import cluster_create, node_create, node_update
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of, search_curve
 from apps.planning.models import PlacementRun
 from apps.planning.placement_search import placement_live, placement_stop
-from apps.queries.definitions import query_create
-from apps.queries.lifecycle import query_start
+from apps.queries.services import query_create, query_start
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.recordings import recorded

@@ -11,9 +11,8 @@ from apps.fleet.models import Cluster
 from apps.planning.models import PlanComparison
 from apps.planning.plan_review import plans_review
 from apps.planning.plans import PLANS
-from apps.queries.definitions import query_create, query_version_create
-from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
+from apps.queries.services import query_create, query_start, query_version_create
 from apps.queries.statistics import statistics_update
 from tests.apps import small_cluster
 from tests.apps.pages import html

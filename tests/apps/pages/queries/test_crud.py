@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.test import Client
 
-from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from apps.queries.services import query_create
 from tests.apps.pages.crud import ChangeTests, DeleteTests
 from tests.apps.small_cluster import body
 

@@ -21,6 +21,7 @@ from apps.queries.choices import ArrivalOrigin, QueryState
 from apps.queries.models import Query
 from apps.queries.statistics import statistics_update
 from tests.apps import small_cluster
+from tests.apps.estimates.answers import widening
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
@@ -142,23 +143,9 @@ def test_query_page_does_not_show_the_horizons_share_of_a_growing_latency_as_its
     assert "at 95%" not in panel
 
 
-def test_estimates_of_earlier_versions_still_open(browser: Client, cluster: Cluster) -> None:
-    """They have no basis, no mean path, a flag for what is below the resolution, and perhaps no interval."""
-    rows = list(QueryEstimate.objects.all())
-    for row in rows:
-        for key in ("basis", "flow_s", "under_s", "realised", "assumed", "not_modelled"):
-            row.result.pop(key)
-        row.result |= {"under_resolution": True, "mean_s": 0.0}
-        row.low_s = row.high_s = None
-        row.save()
-    for name in ("late/", "", "late/estimates/"):
-        assert browser.get(f"/c/little/queries/{name}").status_code == 200
-    assert browser.get("/c/little/").status_code == 200
-
-
 def test_query_page_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="calm")
-    row.result = {**row.result, "calibration": {"upper": 12.3}}
+    row.result = {**row.result, "calibration": widening(12.3).to_dict()}
     row.estimate_s, row.high_s = 0.9 * row.bound_s, 2.0 * row.bound_s
     row.save()
     objectives_refresh(cluster)

@@ -20,7 +20,7 @@ from apps.planning.choices import MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placement_search import PLACEMENT, placement_request_again, placement_stop
 from apps.planning.placements import placement_standing
-from apps.queries.lifecycle import query_stop
+from apps.queries.services import query_stop
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
 

@@ -6,7 +6,8 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-from apps.queries.arrivals.tables import Inspection, TraceReading, inspect_table, read_trace
+from apps.queries.arrivals.inspection import Inspection, inspect_table
+from apps.queries.arrivals.tables import TraceReading, read_trace
 
 __all__ = ["look", "read", "table"]
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from apps.core.errors import Malformed
-from apps.queries.arrivals.count_kinds import kind_of_name
-from apps.queries.arrivals.numerals import find_number_style
+from apps.queries.arrivals.numerals import find_number_style, kind_of_name
 from tests.apps.queries.arrivals.table_files import look, read, table
 
 BEGINS = datetime(2026, 3, 2, 10, tzinfo=UTC)

@@ -13,7 +13,7 @@ from agent.wire import FrameKind, batch_bytes, broker, decode_frames
 from apps.core.errors import Conflict, Impossible
 from apps.fleet.models import Cluster
 from apps.measurements.models import OperatorStatistic
-from apps.measurements.operators import plan_operators
+from apps.measurements.selectors import plan_operators
 from apps.measurements.statistics import statistics_inherit
 from apps.queries.models import OperatorInput, Query
 from apps.telemetry.configs import agent_config, stream_plan

@@ -9,9 +9,8 @@ from rest_framework.test import APIClient
 
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.services import cluster_update
-from apps.queries.definitions import query_version_create
-from apps.queries.lifecycle import query_start, query_stop
 from apps.queries.models import Query
+from apps.queries.services import query_start, query_stop, query_version_create
 from apps.telemetry.agents import heartbeats
 from apps.telemetry.agents.services import agent_update
 from apps.telemetry.configs import agent_config, fixed_settings, stream_plan

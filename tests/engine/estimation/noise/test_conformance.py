@@ -33,7 +33,7 @@ def of_kind(kind: str) -> list[str]:
 
 def realised(document: dict[str, Any]) -> dict[str, RealisedQuery]:
     deployment = Deployment.parse(document)
-    return dict(realise(deployment, flow(deployment, by_input=True)).queries)
+    return realise(deployment, flow(deployment, by_input=True))
 
 
 def cost_numbers(entry: dict[str, Any]) -> list[float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.estimation.noise.summary import RealisedStatistic
-from engine.estimation.waits.margins import BatchVariation, PhaseWaits, WaitMargin, WaitMargins
+from engine.estimation.waits.summary import BatchVariation, PhaseWaits, WaitMargin, WaitMargins
 from tests.engine.estimation.waits.systems import TUMBLING, deployment, operator, waits_of
 
 EVENLY = np.linspace(0.0, 10.0, 512)

@@ -1,0 +1,126 @@
+"""Answers of estimates as they are stored: of a query with what the console knows of it, and the curves of charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from apps.fleet.choices import Evidence
+from apps.queries.arrivals import series
+from engine.arrays import FloatArray, step_maxima
+from engine.document.backlog import InputBacklog
+from engine.estimation.answer import EstimateAnswer, OperatorAnswer, QueryAnswer
+from engine.measurement.microbatch import LiveLatency
+from engine.measurement.trust import EstimateTrust
+from engine.records import Flag, Omitted, Record
+
+__all__ = [
+    "CURVE_POINTS",
+    "STRIP_PARTS",
+    "AppliedCalibration",
+    "LiveParts",
+    "OperatorLoad",
+    "StoredEstimate",
+    "curves_pack",
+    "curves_unpack",
+    "stored_estimate",
+]
+
+CURVE_POINTS = 1500  # more than a chart has pixels
+STRIP_PARTS = 96
+
+
+@dataclass(frozen=True)
+class LiveParts(LiveLatency):
+    """Parts of a live query's latency; their evidence is assumed until a batch was timed."""
+
+    interval_s: float
+    mean_work_s: float
+    upper_s: float | None
+    evidence: str
+
+
+@dataclass(frozen=True)
+class AppliedCalibration(Record):
+    """How intervals were scaled: by which runs and factors, the interval as stated, and that of what a run shows.
+
+    `scope` says whose runs the factors are of; empty: too few.
+    """
+
+    origin: str
+    evidence: str
+    windowed: Flag
+    lower: float
+    upper: float
+    runs: int
+    scope: str
+    stated: tuple[float, float] | None
+    run: tuple[float, float] | None
+    trust: EstimateTrust
+
+
+@dataclass(frozen=True)
+class OperatorLoad(Record):
+    """Load and output of an operator, mean and peak."""
+
+    load_mean_cps: float
+    load_peak_cps: float
+    output_mean_eps: float
+    output_peak_eps: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredEstimate(QueryAnswer):
+    """The engine's answer about a running query, with its operators by their names within it."""
+
+    backlogs: Omitted[tuple[InputBacklog, ...]] = None
+    live: Omitted[LiveParts] = None
+    calibration: Omitted[AppliedCalibration] = None
+    operators: Mapping[str, OperatorLoad] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Measured where no input lacks a sample and, of a live query, batches were timed."""
+        is_assumed = self.uncovered or (self.live is not None and self.live.evidence == Evidence.ASSUMED)
+        return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
+
+
+def stored_estimate(query: str, report: QueryAnswer, answer: EstimateAnswer) -> StoredEstimate:
+    """One query of an answer, with its operators and what waits at its inputs."""
+    prefix = f"{query}/"
+    operators = {
+        name.removeprefix(prefix): _operator_load(series, answer.subinterval_s)
+        for name, series in (answer.operators or {}).items()
+        if name.startswith(prefix)
+    }
+    backlogs = tuple(backlog for backlog in answer.backlogs or () if backlog.query == query)
+    kept = {item.name: getattr(report, item.name) for item in fields(QueryAnswer)}
+    return StoredEstimate(**kept, backlogs=backlogs or None, operators=operators)
+
+
+def _operator_load(series: OperatorAnswer, subinterval_s: float) -> OperatorLoad:
+    load, output = series.load.tolist(), series.output.tolist()
+    count = max(1, len(load))
+    return OperatorLoad(
+        load_mean_cps=sum(load) / count / subinterval_s,
+        load_peak_cps=max(load, default=0.0) / subinterval_s,
+        output_mean_eps=sum(output) / count / subinterval_s,
+        output_peak_eps=max(output, default=0.0) / subinterval_s,
+    )
+
+
+def curves_pack(path: FloatArray, subinterval_s: float) -> bytes:
+    """Pack the mean path per subinterval with its time axis, thinned by maximum to a few kilobytes."""
+    width = max(1, math.ceil(len(path) / CURVE_POINTS))
+    rows = [np.arange(0, len(path), width) * subinterval_s, step_maxima(path, CURVE_POINTS)]
+    return series.pack(np.concatenate([[float(len(rows))], *rows]))
+
+
+def curves_unpack(data: bytes | memoryview) -> dict[str, list[float]]:
+    """The lists of a chart: `time_s` (start of each point's stretch) and `flow_s`, the mean path."""
+    array = series.unpack(bytes(data))
+    rows = array[1:].reshape(int(array[0]), -1)
+    return {"time_s": rows[0].tolist(), "flow_s": rows[1].tolist()}
