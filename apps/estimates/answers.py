@@ -45,7 +45,7 @@ class LiveParts(LiveLatency):
 
 @dataclass(frozen=True)
 class AppliedCalibration(Record):
-    """How intervals were scaled: by which runs and factors, the interval as stated, and that of what a run shows.
+    """Scaling of intervals: by which runs and factors, the interval as stated, and that of what a run shows.
 
     `scope` says whose runs the factors are of; empty: too few.
     """

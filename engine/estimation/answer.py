@@ -229,7 +229,7 @@ class EstimateAnswer(Record):
 
     @property
     def facts(self) -> EstimateAnswer:
-        """What holds of the deployment as a whole: without series and parts."""
+        """Facts of the deployment as a whole, without series and parts."""
         kept = {item.name: getattr(self, item.name) for item in fields(self)}
         series: Any = {name: _no_series() for name, value in kept.items() if isinstance(value, np.ndarray)}
         return replace(self, **series, servers=None, queries=None, operators=None)

@@ -71,7 +71,7 @@ class _SourceForm(forms.Form):
 
 
 class _ReadingForm(forms.Form):
-    """How an uploaded file is read: its columns of times and counts."""
+    """Reading of an uploaded file: its columns of times and counts."""
 
     key = forms.CharField(widget=forms.HiddenInput)
     time_column = forms.ChoiceField()
