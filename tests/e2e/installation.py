@@ -27,7 +27,6 @@ _SET_UP = """
 import django
 django.setup()
 from django.core.management import call_command
-call_command("collectstatic", interactive=False, verbosity=0)
 call_command("create_admin", password_from_env="E2E_PASSWORD")
 call_command("create_token", name="e2e", scopes="read,operate,admit")
 """
@@ -141,7 +140,7 @@ class Installation:
         wait_until(lambda: healthz(self.port), what=f"health of the console, see {self.var_dir / 'web.log'}")
 
     def _set_up(self) -> str:
-        """Tables, styles, an administrator and a token of theirs; its secret. One process: each start takes seconds."""
+        """An administrator and a token of theirs; its secret. Styles that nobody collected come from their folders."""
         return self.script(_SET_UP).split()[-1]
 
     def log(self, name: str) -> str:
