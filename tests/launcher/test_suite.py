@@ -140,7 +140,8 @@ class Clone:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "pytest", *_LIGHT, *arguments]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SLUICE_TEST_"))}
+        foreign = ("PYTEST_", "SLUICE_TEST_", "PYTHONDONTWRITEBYTECODE")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         env = kept | {"PYTHONPATH": str(self.folder), "SLUICE_VAR_DIR": str(self.folder / "var")}
         return subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
 
