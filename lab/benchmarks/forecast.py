@@ -53,7 +53,7 @@ def counts_of_file(path: Path, bucket_s: int) -> FloatArray:
     django.setup()
     from apps.core.errors import Malformed
     from apps.planning.load_buckets import bucket_trace
-    from apps.queries.arrivals.tables import inspect_table, read_trace
+    from apps.queries.arrivals.inspection import inspect_table, read_trace
 
     file, limit = io.BytesIO(path.read_bytes()), 2 * 10**9
     seen = inspect_table(file, limit_bytes=limit)
