@@ -56,20 +56,22 @@ class InputBacklog(Record):
 
     @property
     def is_used(self) -> bool:
-        """Whether the horizon begins with it."""
+        """Whether the horizon begins with it.
+
+        Examples
+        --------
+        >>> waiting = InputBacklog("parse", "q", "clicks", 6e5, 1200.0, 20.0, "measured", "used")
+        >>> waiting.is_used
+        True
+        >>> waiting.words.replace("\u00a0", " ")
+        '600,000 events of clicks wait at parse, the oldest for 20 min (measured 20 s ago).'
+        """
         return self.standing in (USED, UNKNOWN_AGE)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def words(self) -> str:
-        """Sentence about it.
-
-        Examples
-        --------
-        >>> waiting = InputBacklog("parse", "q", "clicks", 6e5, 1200.0, 20.0, "measured", "used")
-        >>> waiting.words.replace("\u00a0", " ")
-        '600,000 events of clicks wait at parse, the oldest for 20 min (measured 20 s ago).'
-        """
+        """Sentence about it."""
         read = self.origin if self.age_s is None else f"{self.origin} {duration_words(self.age_s)} ago"
         if self.standing == STALE:
             limit = duration_words(MAX_BACKLOG_AGE_S)
