@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from apps.admission.choices import AdmissionState
@@ -12,6 +13,7 @@ from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
 from apps.core.errors import Impossible, Malformed, Missing
 from apps.planning.models import PlacementRun
+from apps.planning.placement_search import stored_proposal
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import cluster_memory, row_need_bytes
 from engine.admission.changes import rate_share_in, start_s_in
@@ -63,7 +65,8 @@ def admission_export(request: AdmissionRequest, *, engine: str = "") -> EngineEx
 
 def placement_queries(run: PlacementRun) -> list[str]:
     """Names of the imported queries that a proposal places, in order."""
-    names = {operator.partition("/")[0] for operator in (run.result or {}).get("placement") or {}}
+    proposal = stored_proposal(run)
+    names = {operator.partition("/")[0] for operator in (proposal.placement if proposal else ())}
     rows = ImportedJob.objects.filter(query__cluster=run.cluster, query__name__in=names)
     return sorted(rows.values_list("query__name", flat=True))
 
@@ -80,8 +83,8 @@ def placement_export(run: PlacementRun, *, query: str = "", engine: str = "") ->
     Impossible
         The query was not imported, or there is no proposal.
     """
-    placed = (run.result or {}).get("placement") or {}
-    if not placed:
+    proposal = stored_proposal(run)
+    if proposal is None or not proposal.placement:
         raise Impossible("The run has no proposal to export.", [("placement", "is none")], code="nothing_to_export")
     imported = placement_queries(run)
     if not query and len(imported) > 1:
@@ -91,7 +94,9 @@ def placement_export(run: PlacementRun, *, query: str = "", engine: str = "") ->
     name = query or imported[0]
     row = run.cluster.queries.select_related("running_version").filter(name=name).first()
     after = {
-        operator.partition("/")[2]: replicas for operator, replicas in placed.items() if operator.startswith(f"{name}/")
+        operator.partition("/")[2]: [asdict(replica) for replica in replicas]
+        for operator, replicas in proposal.placement.items()
+        if operator.startswith(f"{name}/")
     }
     if row is None or not after:
         raise Missing(f"The proposal places no query {name!r}.", [("query", f"{name!r} is not placed by it")])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 from django.db import transaction
@@ -27,19 +26,26 @@ from apps.planning.placement_parameters import check_parameters, engine_constrai
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment
+from engine.placement.answer import BestSoFar, MoveAnswer, PlacementAnswer, QueryChange
+from engine.records import Record
 
 __all__ = [
     "MIN_MOVE_GAIN",
     "PLACEMENT",
     "SLICES_PER_SUBINTERVAL",
+    "LiveSearch",
+    "PlacementFacts",
+    "PlacementProposal",
     "SearchFollower",
+    "TightestQuery",
     "live_topic",
     "move_rows",
-    "placement_facts",
     "placement_live",
     "placement_request_again",
     "placement_started",
     "placement_stop",
+    "stored_facts",
+    "stored_proposal",
 ]
 
 MIN_MOVE_GAIN = 0.01  # share of the value that moves must gain, all that are left out together
@@ -47,6 +53,70 @@ SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 _LIVE_EVERY_S = 0.5
 _TRACE = 120  # points of the live curve
 _AT_A_TIME = 256  # operators whose series are in memory together
+
+
+_KEPT = ("objective", "value_before", "value_after", "mace_before_s", "mace_after_s", "flow_before_s", "flow_after_s")
+_KEPT += ("bound_s", "bound_kind", "gap", "stopped", "elapsed_s", "rounds")
+
+
+@dataclass(frozen=True)
+class PlacementProposal(PlacementAnswer):
+    """A proposal as it is kept, with mean cycles/s of every operator and capacities of the nodes."""
+
+    loads: dict[str, float]
+    capacities: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class TightestQuery(Record):
+    """The query whose latency is the largest share of its objective."""
+
+    query: str
+    share: float
+
+
+@dataclass(frozen=True)
+class PlacementFacts(Record):
+    """Figures of a proposal for lists."""
+
+    objective: str
+    value_before: float | None
+    value_after: float
+    mace_before_s: float | None
+    mace_after_s: float
+    flow_before_s: float | None
+    flow_after_s: float | None
+    bound_s: float
+    bound_kind: str
+    gap: float | None
+    stopped: str
+    elapsed_s: float
+    rounds: int
+    moves: int
+    queries: int
+    operators: int
+    duration_s: float
+    breached_before: int
+    tightest_before: TightestQuery | None
+    breached_after: int
+    tightest_after: TightestQuery | None
+
+
+@dataclass(frozen=True)
+class LiveSearch(BestSoFar):
+    """Best so far of a search, with the values that it went through."""
+
+    trace: tuple[tuple[float, float], ...]
+
+
+def stored_proposal(run: PlacementRun) -> PlacementProposal | None:
+    """The proposal of a run; None while there is none."""
+    return PlacementProposal.parse(run.result) if run.result else None
+
+
+def stored_facts(run: PlacementRun) -> PlacementFacts | None:
+    """Figures of the proposal of a run; None while there is none."""
+    return PlacementFacts.parse(run.facts) if run.facts else None
 
 
 class PlacementKind(RunKind[PlacementRun]):
@@ -125,13 +195,14 @@ class PlacementKind(RunKind[PlacementRun]):
             stop=follow.is_stopped,
         )
         capacities = {node.id: node.capacity_cps for node in snapshot.deployment.nodes}
-        answer = {**proposal.to_dict(), "loads": _mean_loads(snapshot.deployment), "capacities": capacities}
-        run.result, run.facts, run.live = answer, placement_facts(answer), {}
+        loads = _mean_loads(snapshot.deployment)
+        answer = PlacementProposal(**vars(proposal.report), loads=loads, capacities=capacities)
+        run.result, run.facts, run.live = answer.to_dict(), _facts_of(answer).to_dict(), {}
 
     def follow(self, run: PlacementRun, job: Job) -> None:
         """Write the proposal's moves."""
         run.moves.all().delete()
-        PlacementMove.objects.bulk_create(move_rows(run, run.result), batch_size=500)
+        PlacementMove.objects.bulk_create(move_rows(run, PlacementProposal.parse(run.result).moves), batch_size=500)
 
     def facts(self, run: PlacementRun) -> Mapping[str, object]:
         return {"placement": str(run.pk), "state": run.state, "moves": run.facts.get("moves", 0)}
@@ -177,9 +248,9 @@ def placement_started(*, run: PlacementRun, snapshot: Snapshot) -> None:
     PLACEMENT.announce(run)
 
 
-def placement_live(*, run: PlacementRun, best: Mapping[str, object]) -> bool:
+def placement_live(*, run: PlacementRun, best: LiveSearch) -> bool:
     """Store the best so far for the page; returns whether the search is to stop and keep it."""
-    PlacementRun.objects.filter(pk=run.pk).update(live=dict(best))
+    PlacementRun.objects.filter(pk=run.pk).update(live=best.to_dict())
     announce(live_topic(run))
     return PlacementRun.objects.filter(pk=run.pk, stop_requested=True).exists()
 
@@ -198,53 +269,49 @@ def _require_placeable(cluster: Cluster) -> None:
         raise Impossible(message, [("cluster", f"nothing runs in {cluster.slug}")])
 
 
-def placement_facts(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of a proposal for lists."""
-    kept = ("objective", "value_before", "value_after", "mace_before_s", "mace_after_s", "flow_before_s")
-    kept += ("flow_after_s", "bound_s", "bound_kind", "gap", "stopped", "elapsed_s", "rounds")
-    facts = {name: answer.get(name) for name in kept}
-    facts["moves"] = len(answer["moves"])
-    facts["queries"], facts["operators"] = len(answer["queries"]), len(answer["placement"])
-    facts["duration_s"] = sum(move["duration_s"] or 0.0 for move in answer["moves"])
-    for moment in ("before", "after"):
-        states = [query[f"{moment}_state"] for query in answer["queries"]]
-        facts[f"breached_{moment}"] = states.count("breached")
-        facts[f"tightest_{moment}"] = _tightest(answer["queries"], f"{moment}_s")
-    return facts
-
-
-def _tightest(queries: Sequence[Mapping[str, Any]], moment: str) -> dict[str, Any] | None:
-    """The query whose latency is the largest share of its objective, priorities left out; None without any."""
-    shares = {q["query"]: q[moment] / q["bound_s"] for q in queries if q["bound_s"] and q[moment] is not None}
-    name = max(shares, key=lambda query: shares[query], default=None)
-    return None if name is None else {"query": name, "share": shares[name]}
-
-
-def move_rows(run: PlacementRun, answer: Mapping[str, Any]) -> list[PlacementMove]:
-    """One unsaved row per move, in order."""
-    return [_row(run, number, move) for number, move in enumerate(answer["moves"], start=1)]
-
-
-def _row(run: PlacementRun, number: int, move: Mapping[str, Any]) -> PlacementMove:
-    return PlacementMove(
-        run=run,
-        number=number,
-        operator=move["operator"],
-        query=move["query"] or move["operator"].partition("/")[0],
-        before=_replicas(move["from"]),
-        after=_replicas(move["to"]),
-        kind=move["kind"],
-        why=str(move.get("why") or "")[:300],
-        state_bytes=move.get("state_bytes"),
-        duration_s=move.get("duration_s") or 0.0,
-        bump_s=move.get("bump_s") or 0.0,
-        bump_query=move.get("bump_query") or "",
+def _facts_of(answer: PlacementProposal) -> PlacementFacts:
+    return PlacementFacts(
+        **{name: getattr(answer, name) for name in _KEPT},
+        moves=len(answer.moves),
+        queries=len(answer.queries),
+        operators=len(answer.placement),
+        duration_s=sum(move.duration_s for move in answer.moves),
+        breached_before=sum(query.before_state == "breached" for query in answer.queries),
+        tightest_before=_tightest((query, query.before_s) for query in answer.queries),
+        breached_after=sum(query.after_state == "breached" for query in answer.queries),
+        tightest_after=_tightest((query, query.after_s) for query in answer.queries),
     )
 
 
-def _replicas(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _tightest(latencies_s: Iterable[tuple[QueryChange, float | None]]) -> TightestQuery | None:
+    """The query whose latency is the largest share of its objective, priorities left out; None without any."""
+    shares = {
+        query.query: latency_s / query.bound_s
+        for query, latency_s in latencies_s
+        if query.bound_s and latency_s is not None
+    }
+    name = max(shares, key=lambda query: shares[query], default=None)
+    return None if name is None else TightestQuery(name, shares[name])
+
+
+def move_rows(run: PlacementRun, moves: Sequence[MoveAnswer]) -> list[PlacementMove]:
+    """One unsaved row per move, in order."""
     return [
-        {"node": part["node"], "core": part.get("core", 0), "fraction": part.get("fraction", 1.0)} for part in parts
+        PlacementMove(
+            run=run,
+            number=number,
+            operator=move.operator,
+            query=move.query or move.operator.partition("/")[0],
+            before=[asdict(replica) for replica in move.before],
+            after=[asdict(replica) for replica in move.after],
+            kind=move.kind,
+            why=move.why[:300],
+            state_bytes=move.state_bytes,
+            duration_s=move.duration_s,
+            bump_s=move.bump_s or 0.0,
+            bump_query=move.bump_query or "",
+        )
+        for number, move in enumerate(moves, start=1)
     ]
 
 
@@ -254,24 +321,23 @@ class SearchFollower:
     def __init__(self, run: PlacementRun, report: JobReporter) -> None:
         self.run, self.report = run, report
         self._next, self._stop = 0.0, False
-        self._trace: list[list[float]] = []
+        self._trace: list[tuple[float, float]] = []
 
-    def __call__(self, share: float, step: str = "", detail: Mapping[str, Any] | None = None) -> None:
+    def __call__(self, share: float, step: str, state: BestSoFar) -> None:
         self.report(share, step)
         now = time.monotonic()
-        if detail and now >= self._next:
+        if now >= self._next:
             self._next = now + _LIVE_EVERY_S
-            self._stop = placement_live(run=self.run, best=self._best(detail)) or self._stop
+            self._stop = placement_live(run=self.run, best=self._best(state)) or self._stop
 
     def is_stopped(self) -> bool:
         return self._stop
 
-    def _best(self, detail: Mapping[str, Any]) -> dict[str, Any]:
-        best = {key: value for key, value in detail.items() if key != "trace"}
-        if best.get("value_s") is not None:
-            self._trace.append([round(float(best.get("elapsed_s") or 0.0), 3), float(best["value_s"])])
+    def _best(self, state: BestSoFar) -> LiveSearch:
+        if state.value_s is not None:
+            self._trace.append((round(state.elapsed_s, 3), state.value_s))
         every = -(-len(self._trace) // _TRACE)
-        return {**best, "trace": self._trace[:: every or 1] + self._trace[-1:]}
+        return LiveSearch(**vars(state), trace=tuple(self._trace[:: every or 1] + self._trace[-1:]))
 
 
 def _mean_loads(deployment: Deployment) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 
 from django.conf import settings
@@ -22,18 +21,12 @@ from apps.queries.models import Operator, Query, QueryVersion
 from apps.queries.services import query_announce
 from engine.document.elements import Batch
 from engine.errors import EngineError
-from engine.plans.samples import drift
+from engine.plans.samples import Drift, drift
 
-__all__ = ["plans_review", "queries_with_alternatives", "samples_drift"]
+__all__ = ["plans_review", "queries_with_alternatives"]
 
 _log = logging.getLogger(__name__)
 _RETRY_AFTER = timedelta(hours=1)  # after a comparison that failed
-
-
-def samples_drift(old: Sequence[InputSamples], new: Sequence[InputSamples]) -> dict[str, object]:
-    """Test the samples of a comparison against the present ones; the engine's answer as JSON."""
-    drift_test = drift(_batches(old), _batches(new))
-    return {"significant": drift_test.significant, **asdict(drift_test)}
 
 
 def _batches(samples: Sequence[InputSamples]) -> dict[tuple[str, str], list[Batch]]:
@@ -92,11 +85,13 @@ def _has_drifted(query: Query, last: PlanComparison, version: QueryVersion) -> b
         return False
     digest = version_digest(version)
     if digest == last.drift_digest:
-        return bool(last.drift and last.drift["significant"])
-    drift_test = samples_drift(last.samples, version_samples(version))
-    PlanComparison.objects.filter(pk=last.pk).update(drift=drift_test, drift_digest=digest, drift_at=timezone.now())
+        return bool(last.drift and Drift.parse(last.drift).significant)
+    drift_test = drift(_batches(last.samples), _batches(version_samples(version)))
+    PlanComparison.objects.filter(pk=last.pk).update(
+        drift=drift_test.to_dict(), drift_digest=digest, drift_at=timezone.now()
+    )
     query_announce(query)
-    return bool(drift_test["significant"])
+    return drift_test.significant
 
 
 def _request_comparison(query: Query, last: PlanComparison | None, reason: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django.db import transaction
@@ -21,6 +22,7 @@ from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, St
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_PLAN_KEY
 from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
 from apps.jobs.api import JobSerializer, job_response
@@ -35,6 +37,9 @@ from apps.queries.bodies import version_body, with_operators
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
 from apps.queries.services import query_announce, query_version_create
+from engine.document.elements import Replica
+from engine.plans.answer import OneNode, PlanFinding, PlanRanking, RankedPlan
+from engine.plans.samples import Drift
 
 __all__ = [
     "MAX_COMPARISONS",
@@ -123,7 +128,6 @@ class PlansKind(RunKind[PlanComparison]):
 
     def answer(self, run: PlanComparison, report: JobReporter) -> None:
         from engine.plans.comparison import compare  # numba with it, which only workers load
-        from engine.plans.ranking import OneNode
 
         report(0.0, "Taking a snapshot")
         asked = load_question(run)
@@ -140,8 +144,8 @@ class PlansKind(RunKind[PlanComparison]):
             mace_every=_SLICES_PER_SUBINTERVAL,
             progress=report,
         )
-        base = asked.versions[asked.running or answer["plans"][0]["base"] or list(asked.versions)[-1]]
-        run.result, run.snapshot, run.recommended = answer, asked.snapshot, answer["recommended"] or ""
+        base = asked.versions[asked.running or answer.plans[0].base or list(asked.versions)[-1]]
+        run.result, run.snapshot, run.recommended = answer.to_dict(), asked.snapshot, answer.recommended or ""
         run.running = asked.versions[asked.running].number if asked.running else None
         run.basis = {key: version_digest(version) for key, version in asked.versions.items()}
         run.samples, run.drift_digest = version_samples(base), version_digest(base)
@@ -152,12 +156,8 @@ class PlansKind(RunKind[PlanComparison]):
         PlanComparison.objects.filter(pk__in=list(old)).delete()
 
     def facts(self, run: PlanComparison) -> Mapping[str, object]:
-        answer = run.result
-        return {
-            "finding": answer["finding"]["kind"],
-            "recommended": run.recommended,
-            "plans": len(answer["plans"]),
-        }
+        answer = PlanRanking.parse(run.result)
+        return {"finding": answer.finding.kind, "recommended": run.recommended, "plans": len(answer.plans)}
 
 
 PLANS = register(PlansKind())
@@ -261,15 +261,15 @@ def plan_adopt(*, comparison: PlanComparison, plan: str, user: User | None = Non
     comparison = row.get(pk=comparison.pk)
     if comparison.state != RunState.DONE:
         raise Conflict(f"The comparison is {comparison.get_state_display().lower()}; there is no plan to adopt.")
-    plans = {chosen["key"]: chosen for chosen in comparison.result["plans"]}
+    plans = {chosen.key: chosen for chosen in PlanRanking.parse(comparison.result).plans}
     if plan not in plans:
         keys = ", ".join(plans)
         raise Missing(f"The comparison has no plan {plan!r}.", [("plan", f"plan is {plan!r}; allowed: {keys}")])
     if comparison.adopted is not None and comparison.adopted_key == plan:
         return comparison.adopted
     chosen = plans[plan]
-    base = _version(comparison, chosen["base"] or plan)
-    if chosen["origin"] == "entered":
+    base = _version(comparison, chosen.base or plan)
+    if chosen.origin == "entered":
         return base
     if comparison.basis.get(version_key(base)) != version_digest(base):
         message = f"The statistics of version {base.number} have changed since the comparison; compare again."
@@ -287,19 +287,19 @@ def _version(comparison: PlanComparison, key: str) -> QueryVersion:
     return rows.get()
 
 
-def _note(plan: Mapping[str, Any], base: QueryVersion) -> str:
-    words = "; ".join(step["words"].replace("`", "") for step in plan["steps"])
+def _note(plan: RankedPlan, base: QueryVersion) -> str:
+    words = "; ".join(step.words.replace("`", "") for step in plan.steps)
     text = f"Rewritten from version {base.number}: {words}"
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def plan_body(plan: Mapping[str, Any], base: QueryVersion) -> dict[str, Any]:
+def plan_body(plan: RankedPlan, base: QueryVersion) -> dict[str, Any]:
     """Operators by their bare names, on the nodes the plan was judged on.
 
     A polynomial model is taken from the version itself: the engine had it restated for a slice.
     """
     models = {(op["id"], k): entry.get("model") for op in version_body(base)["operators"] for k, entry in _inputs(op)}
-    return {"operators": [_operator(op, plan["placement"], base.query.name, models) for op in plan["operators"]]}
+    return {"operators": [_operator(op, plan.placement, base.query.name, models) for op in plan.operators]}
 
 
 def _inputs(operator: Mapping[str, Any]) -> Any:
@@ -307,7 +307,10 @@ def _inputs(operator: Mapping[str, Any]) -> Any:
 
 
 def _operator(
-    operator: Mapping[str, Any], placement: Mapping[str, Any], query: str, models: Mapping[tuple[str, int], Any]
+    operator: Mapping[str, Any],
+    placement: Mapping[str, Sequence[Replica]],
+    query: str,
+    models: Mapping[tuple[str, int], Any],
 ) -> dict[str, Any]:
     name = operator["id"].removeprefix(f"{query}/")
     kept = {key: value for key, value in operator.items() if key not in {"node", "core", "split", "query", "inputs"}}
@@ -317,13 +320,13 @@ def _operator(
         statistics = {key: value for key, value in entry.items() if key != "model"}
         read = entry["from"].removeprefix(f"{query}/").removesuffix(f"@{query}")
         inputs.append({**statistics, "from": read} | ({"model": model} if model else {}))
-    return {**kept, "id": name, "inputs": inputs, **_place(placement.get(operator["id"], []))}
+    return {**kept, "id": name, "inputs": inputs, **_place(placement.get(operator["id"], ()))}
 
 
-def _place(replicas: list[dict[str, Any]]) -> dict[str, Any]:
-    if len(replicas) == 1 and replicas[0]["fraction"] == 1.0:
-        return {"node": replicas[0]["node"], "core": replicas[0]["core"]}
-    return {"split": replicas} if replicas else {}
+def _place(replicas: Sequence[Replica]) -> dict[str, Any]:
+    if len(replicas) == 1 and replicas[0].fraction == 1.0:
+        return {"node": replicas[0].node, "core": replicas[0].core}
+    return {"split": [asdict(replica) for replica in replicas]} if replicas else {}
 
 
 class PlanComparisonFilter(ListFilter):
@@ -360,7 +363,7 @@ class PlanComparisonSerializer(serializers.ModelSerializer):
     query = serializers.CharField(source="query.name")
     query_id = serializers.IntegerField()
     cluster = serializers.CharField(source="query.cluster.slug")
-    finding = serializers.SerializerMethodField(help_text="kind, key, seconds, more_events, words; null without one.")
+    finding = StoredRecordField(PlanFinding, source="result.finding", allow_null=True, read_only=True)
     adopted = serializers.SerializerMethodField(help_text="Number of the version that a plan of it became.")
     versions = serializers.ListField(child=serializers.IntegerField())
 
@@ -370,10 +373,6 @@ class PlanComparisonSerializer(serializers.ModelSerializer):
         fields += ["capacity_cps", "hop_cycles", "places", "snapshot", "finding", "recommended", "adopted"]
         fields += ["created_at", "finished_at"]
 
-    @field_type(dict[str, Any] | None)
-    def get_finding(self, row: PlanComparison) -> Any:
-        return (row.result or {}).get("finding")
-
     @field_type(int | None)
     def get_adopted(self, row: PlanComparison) -> int | None:
         return row.adopted.number if row.adopted else None
@@ -382,8 +381,8 @@ class PlanComparisonSerializer(serializers.ModelSerializer):
 class PlanComparisonDetailSerializer(PlanComparisonSerializer):
     """A comparison with its ranking, its plans, the rules applied and not applied, and the newest test for drift."""
 
-    result = serializers.JSONField()
-    drift = serializers.JSONField()
+    result = StoredRecordField(PlanRanking)
+    drift = StoredRecordField(Drift)
 
     class Meta(PlanComparisonSerializer.Meta):
         fields = [*PlanComparisonSerializer.Meta.fields, "drift", "drift_at", "result"]

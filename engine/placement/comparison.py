@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Constraints, Deployment
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace, mace
+from engine.placement.answer import CoreChange, LinkChange, QueryChange, ServerChange
 from engine.placement.goal import Goal
 from engine.placement.items import PlacementCandidate
 
@@ -125,7 +125,7 @@ def running_part(deployment: Deployment) -> Deployment:
 
 def query_rows(
     deployment: Deployment, before: Estimate | None, after: Estimate | None, was: Mace, now: Mace, changed: set[str]
-) -> list[dict[str, Any]]:
+) -> tuple[QueryChange, ...]:
     """Every query before and after, by the statistic of its objective (the worst case without one).
 
     With random costs and arrivals, the same ones on both sides; the interval is that of after.
@@ -138,24 +138,24 @@ def query_rows(
         new = after.queries.get(query) if after else None
         members = {deployment.operators[i].id for i in deployment.operators_of(query)}
         rows.append(
-            {
-                "query": query,
-                "statistic": objective.statistic if objective else "worst",
-                "bound_s": objective.bound_s if objective else None,
-                "before_s": old.estimate_s if old else None,
-                "after_s": new.estimate_s if new else None,
-                "before_state": old.state if old else "none",
-                "low_s": new.low_s if new else None,
-                "high_s": new.high_s if new else None,
-                "after_state": new.state if new else "none",
-                "scheduling": new.gap_answer.to_dict() if new and new.gap_answer else None,
-                "resolution_s": new.resolution_s if new else None,
-                "mace_before_s": was_s.get(query),
-                "mace_after_s": now_s.get(query),
-                "moved": len(members & changed),
-            }
+            QueryChange(
+                query,
+                objective.statistic if objective else "worst",
+                objective.bound_s if objective else None,
+                old.estimate_s if old else None,
+                new.estimate_s if new else None,
+                old.state if old else "none",
+                new.low_s if new else None,
+                new.high_s if new else None,
+                new.state if new else "none",
+                new.gap_answer if new else None,
+                new.resolution_s if new else None,
+                was_s.get(query),
+                now_s.get(query),
+                len(members & changed),
+            )
         )
-    return rows
+    return tuple(rows)
 
 
 def _mace_by_query(result: Mace) -> dict[str, float]:
@@ -170,28 +170,28 @@ def _mace_by_query(result: Mace) -> dict[str, float]:
     return {query: float(worst[i]) for i, query in enumerate(result.deployment.queries)}
 
 
-def server_rows(was: Mace, now: Mace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Cores and links before and after: Mace, peak load, excess over time in seconds."""
+def server_rows(was: Mace, now: Mace) -> tuple[tuple[CoreChange, ...], tuple[LinkChange, ...]]:
+    """Cores and links before and after."""
     cores, links = [], []
     deployment = now.deployment
     before_peak, after_peak = was.load_share.max(axis=1), now.load_share.max(axis=1)
     before, after = _thinned(was.mace_s), _thinned(now.mace_s)
     for i, server in enumerate(deployment.servers):
-        row = {
-            "server": server.name,
-            "before_mace_s": float(was.worst_s[i]),
-            "after_mace_s": float(now.worst_s[i]),
-            "before_peak": float(before_peak[i]),
-            "after_peak": float(after_peak[i]),
-            "excess_before": before[i].tolist(),
-            "excess_after": after[i].tolist(),
-        }
+        change = ServerChange(
+            server.name,
+            float(was.worst_s[i]),
+            float(now.worst_s[i]),
+            float(before_peak[i]),
+            float(after_peak[i]),
+            tuple(before[i].tolist()),
+            tuple(after[i].tolist()),
+        )
         if server.node is not None:
-            cores.append({"node": deployment.nodes[server.node].id, **row})
+            cores.append(CoreChange(node=deployment.nodes[server.node].id, **vars(change)))
         elif server.link is not None:
             entry = deployment.links[server.link]
-            links.append({"from": entry.source, "to": entry.target, **row})
-    return cores, links
+            links.append(LinkChange(source=entry.source, target=entry.target, **vars(change)))
+    return tuple(cores), tuple(links)
 
 
 def _thinned(series: FloatArray) -> FloatArray:

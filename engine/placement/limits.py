@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from engine.document.deployment import Deployment, Operator
 from engine.document.memory import MEMORY_SLACK, state_need_bytes
 from engine.errors import Fault, InfeasibleError, OptionError, suggestion
+from engine.placement.answer import AppliedLimits
 from engine.words import counted, listed, size_words
 
 __all__ = ["PlacementLimits", "limits_of", "refuse_impossible_limits"]
@@ -93,18 +93,19 @@ class PlacementLimits:
             if is_open or (node.id in here and self.may_stay(operator.id, node.id))
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def applied(self) -> AppliedLimits:
         """The constraints as applied."""
         limits = self.deployment.constraints
-        return {
-            "pin": dict(limits.pin),
-            "forbid": {name: list(nodes) for name, nodes in limits.forbid.items()},
-            "apart": [list(group) for group in limits.apart],
-            "max_moves": limits.max_moves,
-            "may_split": sorted(self.may_split),
-            "closed": sorted(self.closed),
-            "fixed": sorted(self.fixed),
-        }
+        return AppliedLimits(
+            dict(limits.pin),
+            {name: tuple(nodes) for name, nodes in limits.forbid.items()},
+            tuple(tuple(group) for group in limits.apart),
+            limits.max_moves,
+            tuple(sorted(self.may_split)),
+            tuple(sorted(self.closed)),
+            tuple(sorted(self.fixed)),
+        )
 
 
 def limits_of(deployment: Deployment, closed: Collection[str], fixed: Collection[str]) -> PlacementLimits:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_byte
 from engine.estimation.backlog import burdened_series
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
+from engine.placement.answer import MoveAnswer, OverMemory
 from engine.placement.comparison import running_part
 from engine.placement.goal import Goal
 from engine.placement.items import Placement
@@ -273,34 +273,30 @@ def move_rows(
     deployment: Deployment,
     steps: list[MigrationStep],
     pause: Callable[[int, MigrationStep, float], tuple[float | None, str | None]],
-) -> list[dict[str, Any]]:
-    """The steps as JSON, with durations and latencies of their pauses."""
+) -> tuple[MoveAnswer, ...]:
+    """The steps with durations and latencies of their pauses."""
     rows = []
     for n, step in enumerate(steps, 1):
         lasts_s = duration_s(deployment, step)
         bump_s, query = pause(n, step, lasts_s)
         rows.append(
-            {
-                "n": n,
-                "operator": step.operator.id,
-                "query": step.operator.query,
-                "from": [_place(part) for part in step.old],
-                "to": [_place(part) for part in step.new],
-                "kind": step.kind,
-                "state_bytes": step.operator.state_bytes,
-                "over_memory": [{"node": node, "bytes": size} for node, size in step.over],
-                "duration_s": lasts_s,
-                "bump_s": bump_s,
-                "bump_query": query,
-                "mace_s": step.mace_s,
-                "why": step.why,
-            }
+            MoveAnswer(
+                n,
+                step.operator.id,
+                step.operator.query,
+                step.old,
+                step.new,
+                step.kind,
+                step.operator.state_bytes,
+                tuple(OverMemory(node, size) for node, size in step.over),
+                lasts_s,
+                bump_s,
+                query,
+                step.mace_s,
+                step.why,
+            )
         )
-    return rows
-
-
-def _place(part: Replica) -> dict[str, Any]:
-    return {"node": part.node, "core": part.core, "fraction": part.fraction}
+    return tuple(rows)
 
 
 @dataclass(eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,8 @@ from engine.document.deployment import Deployment
 from engine.document.memory import fleet_memory, memory_by_node, memory_findings
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
-from engine.estimation.mace import Mace
 from engine.estimation.overload import lasting_overloads
+from engine.placement.answer import AloneOperator, AppliedLimits, BestSoFar, MoveAnswer, PlacementAnswer
 from engine.placement.colocation import TRANSFER_S
 from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, running_part, server_rows
 from engine.placement.goal import GOALS, goal_of
@@ -31,7 +31,7 @@ _FEW = 5  # moves that need no summary
 _MAIN_SHARE = 0.95
 _WORTH_SAYING = 0.01  # share by which moves must shorten the longest delay to be counted
 
-Progress = Callable[[float, str, dict[str, Any]], None]
+Progress = Callable[[float, str, BestSoFar], None]
 
 _FLOW_SHARE = 0.5  # of the budget, for comparing candidates by Flow on top of it
 
@@ -48,27 +48,23 @@ class Proposal:
         Replicas of every operator.
     changed : frozenset of str
         Operators that are elsewhere than before.
-    report : dict
-        What `to_dict` returns.
+    report : PlacementAnswer
+        All of it, by names.
     """
 
     deployment: Deployment
     placement: Placement
     changed: frozenset[str]
-    report: dict[str, Any]
+    report: PlacementAnswer
 
     @property
     def value(self) -> float:
         """The goal of what is proposed."""
-        return float(self.report["value_after"])
+        return self.report.value_after
 
     def placed(self) -> Deployment:
         """The deployment with the placement."""
         return self.deployment.with_placement(self.placement)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
-        return self.report
 
 
 def place(
@@ -146,17 +142,14 @@ def place(
     refuse_impossible_limits(limits)
     tell = progress or (lambda share, step, detail: None)
     if not deployment.operators:
-        return _empty(deployment, limits.to_dict(), algorithm, objective, seed)
+        return _empty(deployment, limits.applied, algorithm, objective, seed)
     goal = goal_of(deployment, objective)
     way_s = transfer_s if algorithm == "search" else 0.0  # the others propose what they found
     settings = SearchSettings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance, way_s)
-    tell(0.0, "Preparing the search", {"value_s": None, "bound_s": 0.0, "elapsed_s": 0.0})
+    tell(0.0, "Preparing the search", BestSoFar(None, None, 0.0, 0.0))
     compile_kernels(algorithm)
     search = PlacementSearch(deployment, limits, goal, settings, tell, stop or (lambda: False))
     candidates = search.run()
-
-    def detail() -> dict[str, Any]:
-        return {"value_s": search.best_value, "bound_s": search.bound.value_s, "elapsed_s": search.elapsed_s}
 
     runs = running_part(deployment)
     with ThreadPoolExecutor(1) as beside:
@@ -172,12 +165,12 @@ def place(
             within=rank_within,
             every=mace_every,
             flow=flow,
-            step=lambda done, of: tell(0.7 + 0.1 * done / of, f"Flow of placement {done + 1} of {of}", detail()),
+            step=lambda done, of: tell(0.7 + 0.1 * done / of, f"Flow of placement {done + 1} of {of}", search.state()),
             budget_s=None if budget_s is None else _FLOW_SHARE * budget_s,
         )
-        tell(0.8, "Flow of what runs now", detail())
+        tell(0.8, "Flow of what runs now", search.state())
         was = before.result() if before else best.estimate if best.candidate is search.start else None
-    return _proposal(search, best, runs, was, flow, lambda share, step: tell(share, step, detail()))
+    return _proposal(search, best, runs, was, flow, lambda share, step: tell(share, step, search.state()))
 
 
 def _refuse_options(
@@ -226,50 +219,40 @@ def _proposal(
     tell(0.95, "Randomness of costs and arrivals")
     after = best.estimate.realised() if best.estimate else None
     start = after if before is best.estimate else before.realised() if before else None
-    report = _totals(search, best, before, was if runs is deployment else None, now) | {
-        "placement": {
-            name: [{"node": part.node, "core": part.core, "fraction": part.fraction} for part in parts]
-            for name, parts in placement.items()
-        },
-        "queries": query_rows(deployment, start, after, was, now, set(changes)),
-        "nodes": nodes,
-        "links": links,
-        "moves": moves,
-        "apart": [entry.to_dict() for entry in search.apart(best.candidate)],
-        "alone": search.alone,
-        "memory": fleet_memory(deployment.with_placement(placement)).to_dict(),
-        "messages": _messages(search, best, moves) + _lacking_words(after),
-        "trace": search.trace,
-        "constraints": search.limits.to_dict(),
-    }
+    settings, bound, value = search.settings, search.bound, best.candidate.measured.value
+    whole = before if runs is deployment else None
+    report = PlacementAnswer(
+        settings.algorithm,
+        search.goal.kind,
+        settings.seed,
+        settings.transfer_s,
+        settings.budget_s,
+        search.rounds,
+        search.stopped,
+        search.elapsed_s,
+        search.start.measured.value if search.start else None,
+        value,
+        was.worst if runs is deployment else None,
+        now.worst,
+        whole.flow.wc if whole else None,
+        best.estimate.flow.wc if best.estimate else None,
+        bound.value_s,
+        bound.kind,
+        _gap(value, bound.value_s),
+        dict(placement),
+        query_rows(deployment, start, after, was, now, set(changes)),
+        nodes,
+        links,
+        moves,
+        tuple(search.apart(best.candidate)),
+        tuple(search.alone),
+        fleet_memory(deployment.with_placement(placement)),
+        (*_messages(search, best, moves), *_lacking_words(after)),
+        tuple(search.trace),
+        search.limits.applied,
+    )
     tell(1.0, "Done")
     return Proposal(deployment, placement, frozenset(changes), report)
-
-
-def _totals(
-    search: PlacementSearch, best: RankedCandidate, before: Estimate | None, was: Mace | None, now: Mace
-) -> dict[str, Any]:
-    settings, value, bound = search.settings, best.candidate.measured.value, search.bound
-    whole = before is not None and was is not None
-    return {
-        "algorithm": settings.algorithm,
-        "objective": search.goal.kind,
-        "seed": settings.seed,
-        "transfer_s": settings.transfer_s,
-        "budget_s": settings.budget_s,
-        "rounds": search.rounds,
-        "stopped": search.stopped,
-        "elapsed_s": search.elapsed_s,
-        "value_before": search.start.measured.value if search.start else None,
-        "value_after": value,
-        "mace_before_s": was.worst if was else None,
-        "mace_after_s": now.worst,
-        "flow_before_s": before.flow.wc if before and whole else None,
-        "flow_after_s": best.estimate.flow.wc if best.estimate else None,
-        "bound_s": bound.value_s,
-        "bound_kind": bound.kind,
-        "gap": _gap(value, bound.value_s),
-    }
 
 
 def _gap(value: float, bound: float) -> float | None:
@@ -279,38 +262,38 @@ def _gap(value: float, bound: float) -> float | None:
     return value / bound - 1.0 if bound > 0.0 else None
 
 
-def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, objective: str, seed: int) -> Proposal:
+def _empty(deployment: Deployment, limits: AppliedLimits, algorithm: str, objective: str, seed: int) -> Proposal:
     """Proposal of a deployment without operators."""
-    report = {
-        "algorithm": algorithm,
-        "objective": objective,
-        "seed": seed,
-        "transfer_s": 0.0,
-        "budget_s": None,
-        "rounds": 0,
-        "stopped": "optimal",
-        "elapsed_s": 0.0,
-        "value_before": 0.0,
-        "value_after": 0.0,
-        "mace_before_s": 0.0,
-        "mace_after_s": 0.0,
-        "flow_before_s": 0.0,
-        "flow_after_s": 0.0,
-        "bound_s": 0.0,
-        "bound_kind": "nothing to place",
-        "gap": 0.0,
-        "placement": {},
-        "queries": [],
-        "nodes": [],
-        "links": [],
-        "moves": [],
-        "apart": [],
-        "alone": [],
-        "memory": fleet_memory(deployment).to_dict(),
-        "messages": ["There is no operator to place."],
-        "trace": [],
-        "constraints": constraints,
-    }
+    report = PlacementAnswer(
+        algorithm=algorithm,
+        objective=objective,
+        seed=seed,
+        transfer_s=0.0,
+        budget_s=None,
+        rounds=0,
+        stopped="optimal",
+        elapsed_s=0.0,
+        value_before=0.0,
+        value_after=0.0,
+        mace_before_s=0.0,
+        mace_after_s=0.0,
+        flow_before_s=0.0,
+        flow_after_s=0.0,
+        bound_s=0.0,
+        bound_kind="nothing to place",
+        gap=0.0,
+        placement={},
+        queries=(),
+        nodes=(),
+        links=(),
+        moves=(),
+        apart=(),
+        alone=(),
+        memory=fleet_memory(deployment),
+        messages=("There is no operator to place.",),
+        trace=(),
+        constraints=limits,
+    )
     return Proposal(deployment, {}, frozenset(), report)
 
 
@@ -322,10 +305,10 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     given = dict(options)
     if "rounds" in given:
         given.setdefault("budget_s", None)
-    return place(Deployment.parse(document, placed=False), **given).to_dict()
+    return place(Deployment.parse(document, placed=False), **given).report.to_dict()
 
 
-def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
+def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> list[str]:
     """Messages about a proposal for a person, in sentences."""
     words, spared = _lasting_words(search, best), _spared_words(search, best)
     if spared is not None:
@@ -336,10 +319,10 @@ def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[s
         words.append(words_of_few)
     words += [f"Before: {entry.words}." for entry in memory_by_node(search.deployment).values() if entry.over_bytes]
     words += [
-        f"While {move['operator']} moves, {over['node']} holds {size_words(over['bytes'])} more than its memory: "
+        f"While {move.operator} moves, {over.node} holds {size_words(over.bytes)} more than its memory: "
         "stop the operator first."
         for move in moves
-        for over in move["over_memory"]
+        for over in move.over_memory
     ]
     words += memory_findings(search.deployment.with_placement(best.candidate.placement))
     return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
@@ -419,41 +402,41 @@ def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
     )
 
 
-def _few_words(search: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
+def _few_words(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> str | None:
     """Message about the first moves that bring nearly all of the gain; None where moves are few or all needed."""
     if search.start is None or len(moves) <= _FEW:
         return None
-    before, after = search.start.measured.mace.worst, moves[-1]["mace_s"]
+    before, after = search.start.measured.mace.worst, moves[-1].mace_s
     if after >= before * (1.0 - _WORTH_SAYING):
         return None
     limit_s = after + (1.0 - _MAIN_SHARE) * (before - after)
-    n = next(move["n"] for move in moves if move["mace_s"] <= max(limit_s, after))
+    n = next(move.n for move in moves if move.mace_s <= max(limit_s, after))
     if n > len(moves) // 2:
         return None
-    there = moves[n - 1]["mace_s"]
+    there = moves[n - 1].mace_s
     return (
         f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
         f"down from {before:.3g} s; max_moves asks for a placement with fewer."
     )
 
 
-def _alone_words(bottleneck: dict[str, Any], kind: str) -> str:
+def _alone_words(bottleneck: AloneOperator, kind: str) -> str:
     sentences = [
-        f"Operator {bottleneck['operator']} alone on the best core it may use takes {bottleneck['own_s']:.3g} s: "
+        f"Operator {bottleneck.operator} alone on the best core it may use takes {bottleneck.own_s:.3g} s: "
         "no placement of it in one piece is faster."
     ]
-    if bottleneck["load_share"] > 1.0:
-        share = f"{bottleneck['load_share']:.2f}"
+    if bottleneck.load_share > 1.0:
+        share = f"{bottleneck.load_share:.2f}"
         sentences.append(f"Its mean load is {share} of that core's capacity, so it never catches up.")
-    parts, value = bottleneck["parts"], bottleneck["split_value"]
+    parts, value = bottleneck.parts, bottleneck.split_value
     if value is not None and kind == "worst":
         sentences.append(f"Split into {parts} parts it would be {value:.3g} s; may_split does not list it.")
     elif value is not None:
         sentences.append(
             f"Split into {parts} parts it would be {value:.3g} of its objective; may_split does not list it."
         )
-    elif bottleneck["stateless"] is False:
+    elif bottleneck.stateless is False:
         sentences.append("It has state and cannot be split.")
-    elif bottleneck["stateless"] is None:
+    elif bottleneck.stateless is None:
         sentences.append("Whether it has state is not known; a stateless operator could be split.")
     return " ".join(sentences)

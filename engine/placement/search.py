@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from engine.arrays import IntArray
 from engine.document.deployment import Deployment
 from engine.document.memory import MEMORY_SLACK, is_memory_known, needs_of, rooms_of
 from engine.errors import Fault, InfeasibleError
+from engine.placement.answer import AloneOperator, BestSoFar
 from engine.placement.goal import Goal, measure
 from engine.placement.items import Items, PlacementCandidate, SearchSettings, SparedMoves, items_of
 from engine.placement.limits import PlacementLimits
@@ -25,7 +25,7 @@ from engine.words import size_words
 
 __all__ = ["PlacementSearch"]
 
-Progress = Callable[[float, str, dict[str, Any]], None]
+Progress = Callable[[float, str, BestSoFar], None]
 
 _FINALISTS = 8
 _SEARCH_SHARE = 0.6  # of the time, where a climb on the network follows
@@ -51,11 +51,11 @@ class PlacementSearch:
     stop: Callable[[], bool]
     parts: dict[str, int] = field(default_factory=dict)
     candidates: list[PlacementCandidate] = field(default_factory=list)
-    trace: list[list[float]] = field(default_factory=list)
+    trace: list[tuple[float, float]] = field(default_factory=list)
     bound: Bound = field(default_factory=lambda: Bound(0.0, "none"))
     rounds: int = 0
     stopped: str = "rounds"
-    alone: list[dict[str, Any]] = field(default_factory=list)
+    alone: list[AloneOperator] = field(default_factory=list)
     cores_value: float | None = None  # best of the cores alone, while links and delays are still to be counted
 
     def __post_init__(self) -> None:
@@ -135,22 +135,20 @@ class PlacementSearch:
 
     def _note(self, value: float) -> None:
         if not self.trace or value < self.trace[-1][1]:
-            self.trace.append([self.elapsed_s, value])
+            self.trace.append((self.elapsed_s, value))
 
     @property
     def best_value(self) -> float | None:
         return self.trace[-1][1] if self.trace else None
 
+    def state(self, cores_s: float | None = None) -> BestSoFar:
+        """The best so far."""
+        return BestSoFar(self.best_value, cores_s, self.bound.value_s, self.elapsed_s)
+
     def _report(self, step: str) -> None:
         budget_s = self.settings.budget_s
         share = 0.0 if not budget_s else min(1.0, self.elapsed_s / budget_s)
-        detail = {
-            "value_s": self.best_value,
-            "cores_s": self.cores_value,
-            "bound_s": self.bound.value_s,
-            "elapsed_s": self.elapsed_s,
-        }
-        self.tell(0.7 * share, step, detail)
+        self.tell(0.7 * share, step, self.state(self.cores_value))
 
     def _search(self, items: Items) -> None:
         """Search by Mace; where the best placement of all never catches up, again with the load after the horizon."""
@@ -311,13 +309,13 @@ class PlacementSearch:
             return {}
         more = parts_for(items, self.limits, self.goal, splittable, self.parts)
         if blocking and not more:
-            self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
+            self.alone = [bottleneck.answer() for bottleneck in blocking]
         return more
 
     def _tell_gain(self, items: Items, blocking: list[BottleneckOperator]) -> None:
         """Report the gain of splitting the bottleneck operators, where none of them has state."""
         if any(bottleneck.operator.stateless is not True for bottleneck in blocking):
-            self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
+            self.alone = [bottleneck.answer() for bottleneck in blocking]
             return
         parts = self.parts | parts_for(items, self.limits, self.goal, blocking, self.parts)
         cut = items_of(self.deployment, self.settings.mace_every, parts)
@@ -327,9 +325,9 @@ class PlacementSearch:
             problem = cut.problem(self.limits, self.goal)
             result = search(problem, seed=self.settings.seed, rounds=_TRIAL_ROUNDS, budget_s=budget_s)
         except InfeasibleError:
-            self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
+            self.alone = [bottleneck.answer() for bottleneck in blocking]
             return
-        self.alone = [bottleneck.to_dict(parts.get(bottleneck.operator.id), result.value_s) for bottleneck in blocking]
+        self.alone = [bottleneck.answer(parts.get(bottleneck.operator.id), result.value_s) for bottleneck in blocking]
 
 
 def _memory_words(deployment: Deployment) -> str:

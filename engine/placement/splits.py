@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Operator
+from engine.placement.answer import AloneOperator
 from engine.placement.goal import Goal
 from engine.placement.items import Items
 from engine.placement.limits import PlacementLimits
@@ -38,18 +38,10 @@ class BottleneckOperator:
     share: float
     may_split: bool
 
-    def to_dict(self, parts: int | None, split_value: float | None) -> dict[str, Any]:
-        """As JSON; `parts` and `split_value` say what splitting would gain, if it was tried."""
-        return {
-            "operator": self.operator.id,
-            "query": self.operator.query,
-            "own_s": self.own_s,
-            "load_share": self.share,
-            "stateless": self.operator.stateless,
-            "may_split": self.may_split,
-            "parts": parts,
-            "split_value": split_value,
-        }
+    def answer(self, parts: int | None = None, split_value: float | None = None) -> AloneOperator:
+        """The operator by name; `parts` and `split_value` say what splitting would gain, if it was tried."""
+        name, query, stateless = self.operator.id, self.operator.query, self.operator.stateless
+        return AloneOperator(name, query, self.own_s, self.share, stateless, self.may_split, parts, split_value)
 
 
 def alone_in(items: Items, limits: PlacementLimits, goal: Goal, value: float) -> list[BottleneckOperator]:

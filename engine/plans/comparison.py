@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import Any
 
 from engine.document.deployment import Deployment
 from engine.document.export import operator_document
 from engine.errors import OptionError
-from engine.plans.ranking import OneNode, PlanDifference, Progress, QueryPlan, Ranking, rank
+from engine.plans.answer import (
+    OneNode,
+    PlanDifference,
+    PlanFinding,
+    PlanPlaces,
+    PlanRanking,
+    RankedPlan,
+    Ranking,
+    RewritingSummary,
+)
+from engine.plans.ranking import Progress, QueryPlan, rank
 from engine.plans.rewrites import MAX_PLANS, Rewrite, Rewriting, rewrite
 from engine.plans.rules import Dataflow, Operators, RewriteRefusal, shape_of
 
-__all__ = ["PlanFinding", "command", "compare", "finding_of"]
+__all__ = ["command", "compare", "finding_of"]
 
 
 _MAX_PLANS = 12  # each costs nine runs of Flow
 _REWRITING_SHARE = 0.05  # of the work, for the progress
-
-
-@dataclass(frozen=True)
-class PlanFinding:
-    """Finding of a comparison.
-
-    `kind` is ``better`` (`key` is faster than what runs), ``best`` (what runs is the fastest, or nothing runs and `key`
-    is), ``unclear`` (`key` may be faster; `more_events` of the sample would tell), ``equal`` (differences are below the
-    resolution), ``alone`` (one plan, nothing to compare it with). `seconds` is the difference to what runs, or between
-    the first two plans.
-    """
-
-    kind: str
-    key: str
-    seconds: float = 0.0
-    more_events: int | None = None
-
-    @property
-    def words(self) -> str:
-        by = f"{abs(self.seconds):.3g} s"
-        return {
-            "better": f"{self.key} would be {by} faster than what runs.",
-            "best": f"{self.key} is the fastest.",
-            "unclear": f"{self.key} may be {by} faster, but cannot be told apart yet: {self.more_events} more events.",
-            "equal": f"{self.key} is as good as any other: the differences are below the resolution.",
-            "alone": f"There is no plan to compare {self.key} with.",
-        }[self.kind]
 
 
 def compare(
@@ -60,7 +43,7 @@ def compare(
     mace_every: int = 1,
     cap: int = MAX_PLANS,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> PlanRanking:
     """Rewrite every entered plan, rank all of them, and state the finding.
 
     Parameters
@@ -72,11 +55,7 @@ def compare(
 
     The others are those of `engine.plans.ranking.rank` and `engine.plans.rewrites.rewrite`.
 
-    Returns
-    -------
-    dict
-        The ranking, with `origin`, `base`, `steps`, `operators` and `title` of each plan; `rewriting` by entered plan;
-        `finding`. Rewritten plans whose shape is that of another plan are left out.
+    Rewritten plans whose shape is that of another plan are left out.
     """
     tell = progress or (lambda share, step: None)
     tell(0.0, "Rewriting by rules")
@@ -98,13 +77,16 @@ def compare(
         mace_every=mace_every,
         progress=lambda share, step: tell(_REWRITING_SHARE + (1 - _REWRITING_SHARE) * share, step),
     )
-    finding = finding_of(ranking)
-    answer = ranking.to_dict() | {"finding": asdict(finding) | {"words": finding.words}, "hop_cycles": hop_cycles}
-    answer["setting"] = {"capacity_cps": node.capacity_cps} if node else {"places": places}
-    answer["rewriting"] = {key: _rewriting_document(rewriting) for key, rewriting in rewritings.items()}
-    for plan in answer["plans"]:
-        plan |= _facts(plan["key"], entered, rewritten)
-    return answer
+    return PlanRanking(
+        **(vars(ranking) | {"plans": tuple(_with_origin(plan, entered, rewritten) for plan in ranking.plans)}),
+        finding=finding_of(ranking),
+        hop_cycles=hop_cycles,
+        setting=node or PlanPlaces(places),
+        rewriting={
+            key: RewritingSummary(found.examined, found.cap, found.capped, found.cost_cps, found.refused)
+            for key, found in rewritings.items()
+        },
+    )
 
 
 def _readers_elsewhere(deployment: Deployment, query: str) -> dict[str, str]:
@@ -144,27 +126,14 @@ def _free_key(number: int, taken: Collection[str]) -> str:
     return key
 
 
-def _facts(key: str, entered: Mapping[str, Operators], rewritten: Mapping[str, tuple[str, Rewrite]]) -> dict[str, Any]:
-    if key in entered:
-        plan: Operators = entered[key]
-        return {"origin": "entered", "base": None, "steps": [], "operators": [operator_document(op) for op in plan]}
-    base, variant = rewritten[key]
-    return {
-        "origin": "rewritten",
-        "base": base,
-        "steps": [asdict(step) for step in variant.steps],
-        "operators": [operator_document(op) for op in variant.operators],
-    }
-
-
-def _rewriting_document(rewriting: Rewriting) -> dict[str, Any]:
-    return {
-        "examined": rewriting.examined,
-        "cap": rewriting.cap,
-        "capped": rewriting.capped,
-        "cost_cps": rewriting.cost_cps,
-        "refused": [asdict(refusal) | {"words": refusal.words} for refusal in rewriting.refused],
-    }
+def _with_origin(
+    plan: RankedPlan, entered: Mapping[str, Operators], rewritten: Mapping[str, tuple[str, Rewrite]]
+) -> RankedPlan:
+    if plan.key in entered:
+        return replace(plan, operators=tuple(operator_document(op) for op in entered[plan.key]))
+    base, variant = rewritten[plan.key]
+    operators = tuple(operator_document(op) for op in variant.operators)
+    return replace(plan, origin="rewritten", base=base, steps=variant.steps, operators=operators)
 
 
 def finding_of(ranking: Ranking) -> PlanFinding:
@@ -201,10 +170,10 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         if wanted not in queries:
             raise OptionError(f"query is {wanted!r}; allowed: {', '.join(queries) or 'none, no operator names one'}")
         queries = [wanted]
-    return {query: _compared(deployment, query, options) for query in queries}
+    return {query: _compared(deployment, query, options).to_dict() for query in queries}
 
 
-def _compared(deployment: Deployment, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(deployment: Deployment, query: str, options: Mapping[str, Any]) -> PlanRanking:
     entered: dict[str, Operators] = {}
     runs = query in deployment.queries
     if runs:

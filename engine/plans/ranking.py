@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -20,16 +20,13 @@ from engine.estimation.flow import Flow, flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace
 from engine.placement.greedy import place
+from engine.plans.answer import OneNode, PlanDifference, RankedPlan, Ranking
 from engine.plans.rules import Dataflow, Operators
 from engine.plans.samples import EVENTS
 
 __all__ = [
     "JudgedDifference",
-    "OneNode",
-    "PlanDifference",
     "QueryPlan",
-    "RankedPlan",
-    "Ranking",
     "Z",
     "difference_of",
     "jackknife",
@@ -50,24 +47,6 @@ class JudgedDifference(Protocol):
     def sample_events(self) -> float: ...
     @property
     def replicates(self) -> FloatArray: ...
-
-
-@dataclass(frozen=True)
-class PlanDifference:
-    """One plan against another by mean costs: `seconds` above 0 means the plan is slower.
-
-    `error_s` is the standard error on common samples, None where neither plan has a sample. `more_events` of the sample
-    would tell the two apart, if the difference is what it seems; None where they are told apart, or no sample would.
-    """
-
-    seconds: float
-    error_s: float | None
-    told_apart: bool
-    equal: bool
-    more_events: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 def difference_of(plan: JudgedDifference, other: JudgedDifference, floor_s: float) -> PlanDifference:
@@ -114,79 +93,6 @@ class QueryPlan:
     key: str
     operators: Operators
     assumed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class OneNode:
-    """The paper's setting: everything of the plan on one core of this capacity, and nothing else."""
-
-    capacity_cps: float
-
-
-@dataclass(frozen=True, eq=False)
-class RankedPlan:
-    """One plan's numbers, in seconds.
-
-    `estimate_s` is the median of the statistic as realised, with its 90 % interval; `flow_s` the mean path, by which
-    plans are ranked and compared; `mace_s` is at the statistic across time, `mace_worst_s` the paper's Mace_WC.
-    """
-
-    key: str
-    estimate_s: float
-    low_s: float | None
-    high_s: float | None
-    flow_s: float
-    mace_s: float
-    mace_worst_s: float
-    cost_cps: float
-    sample_events: float
-    assumed: tuple[str, ...]
-    placement: dict[str, list[dict[str, Any]]]
-    state: str  # against the objective, under the policies of the nodes
-    scheduling: dict[str, Any] | None  # what the estimate lacks where servers run other policies than stimulus time
-    replicates: FloatArray
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, without the replicates."""
-        return {name: value for name, value in vars(self).items() if name != "replicates"} | {
-            "assumed": list(self.assumed)
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """Plans by their mean path, the fastest first, and how each stands against the first and against what runs."""
-
-    query: str
-    statistic: str
-    bound_s: float | None
-    resolution_s: float
-    plans: tuple[RankedPlan, ...]
-    against_best: dict[str, PlanDifference]
-    against_running: dict[str, PlanDifference]
-    running: str | None
-
-    @property
-    def recommended(self) -> str | None:
-        """The fastest plan that is told apart from what runs, and faster."""
-        faster = [
-            p.key for p in self.plans if (d := self.against_running.get(p.key)) and d.told_apart and d.seconds < 0
-        ]
-        return faster[0] if faster else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "query": self.query,
-            "statistic": self.statistic,
-            "bound_s": self.bound_s,
-            "resolution_s": self.resolution_s,
-            "running": self.running,
-            "recommended": self.recommended,
-            "plans": [plan.to_dict() for plan in self.plans],
-            "against_best": {key: difference.to_dict() for key, difference in self.against_best.items()},
-            "against_running": {key: difference.to_dict() for key, difference in self.against_running.items()},
-        }
 
 
 def rank(
@@ -251,15 +157,18 @@ def rank(
     ranked.sort(key=lambda plan: (max(plan.flow_s, floor_s), plan.cost_cps))
     by_key = {plan.key: plan for plan in ranked}
     own = by_key.get(running or "")
+    against = {plan.key: difference_of(plan, own, floor_s) for plan in ranked if own is not None and plan is not own}
+    faster = [key for key, difference in against.items() if difference.told_apart and difference.seconds < 0]
     return Ranking(
         query,
         statistic,
         objective.bound_s if objective else None,
         floor_s,
+        running,
+        faster[0] if faster else None,
         tuple(ranked),
         {plan.key: difference_of(plan, ranked[0], floor_s) for plan in ranked[1:]},
-        {plan.key: difference_of(plan, own, floor_s) for plan in ranked if own is not None and plan is not own},
-        running,
+        against,
     )
 
 
@@ -335,15 +244,11 @@ def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: st
         cost_cps=Dataflow(own).cost(rates),
         sample_events=sampled,
         assumed=plan.assumed,
-        placement={op.id: _replicas(op) for op in own},
+        placement={op.id: op.replicas for op in own},
         state=report.state,
-        scheduling=report.gap_answer.to_dict() if report.gap_answer else None,
+        scheduling=report.gap_answer,
         replicates=replicates if sampled else np.zeros(0),
     )
-
-
-def _replicas(operator: Operator) -> list[dict[str, Any]]:
-    return [{"node": r.node, "core": r.core, "fraction": r.fraction} for r in operator.replicas]
 
 
 def _events(operator: Operator) -> float:

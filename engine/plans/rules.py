@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from pydantic import computed_field
+
 from engine.document.elements import Batch, Evidence, Input, Operator
 from engine.document.topology import order_of
+from engine.records import Record
 
 __all__ = [
     "Dataflow",
@@ -124,7 +127,7 @@ class Dataflow:
 
 
 @dataclass(frozen=True)
-class RewriteStep:
+class RewriteStep(Record):
     """One application of a rule; `assumed` is what the new statistics rest on until the plan is sampled."""
 
     rule: str
@@ -133,7 +136,7 @@ class RewriteStep:
 
 
 @dataclass(frozen=True)
-class RewriteRefusal:
+class RewriteRefusal(Record):
     """A rule that was not applied. `over` is what stands in the way; both are empty for a rule that was not tried."""
 
     rule: str
@@ -141,6 +144,7 @@ class RewriteRefusal:
     over: str
     why: str
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def words(self) -> str:
         """filter `rules` is not moved below `parse`: what parse writes is not stated."""

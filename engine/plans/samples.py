@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import computed_field
+
 from engine.document.elements import Batch
+from engine.records import Record
 
 __all__ = [
     "ALPHA",
@@ -25,7 +28,7 @@ _MIN_BATCHES = 2
 
 
 @dataclass(frozen=True)
-class StatisticChange:
+class StatisticChange(Record):
     """One number of one input: what it was, what it is, the test's p, and p after Holm's correction."""
 
     operator: str
@@ -39,13 +42,14 @@ class StatisticChange:
 
 
 @dataclass(frozen=True)
-class Drift:
+class Drift(Record):
     """The outcome of one check: tests by their p, and the inputs that have no batches on one of the sides."""
 
     alpha: float
     changes: tuple[StatisticChange, ...]
     untested: tuple[tuple[str, str], ...]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def significant(self) -> bool:
         return any(change.significant for change in self.changes)

@@ -16,7 +16,8 @@ import numpy as np
 from engine.arrays import FloatArray, frozen_array
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Node, Operator, Source, Window
-from engine.plans.ranking import OneNode, QueryPlan, Ranking, rank
+from engine.plans.answer import OneNode, Ranking
+from engine.plans.ranking import QueryPlan, rank
 from engine.workload import on_off_rate
 from lab.benchmarks.machine import machine
 from lab.plans.samples import Function, PlanRunner, sample, with_sample

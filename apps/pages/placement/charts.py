@@ -179,7 +179,7 @@ def _times(span_s: float, x: Scale, height: int) -> list[Shape]:
 def _bound(limit: float | None, y: Scale, width: int, value_format: ValueFormat) -> list[Shape]:
     if limit is None:
         return []
-    line: dict[str, Any] = {"stroke": "c-third", "stroke_width": 2, "stroke_dasharray": "2 4"}
+    line: dict[str, str | float] = {"stroke": "c-third", "stroke_width": 2, "stroke_dasharray": "2 4"}
     return [
         path("M", _LEFT, y(limit), "H", width - _RIGHT, **line),
         text(width - _RIGHT, y(limit) - 5, f"Bound {value_format(limit)}", "halo", "end"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +21,15 @@ from apps.pages.placement.tables import is_optimal, moves_table, queries_table, 
 from apps.planning.choices import APPLYING_STATES, ENDED_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placement_moves import BATCH_SIZE, batch_pause_s, plan_batches
-from apps.planning.placement_search import live_topic
+from apps.planning.placement_search import (
+    LiveSearch,
+    PlacementFacts,
+    PlacementProposal,
+    TightestQuery,
+    live_topic,
+    stored_facts,
+    stored_proposal,
+)
 from apps.planning.placements import PlacementStanding, placement_standing
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.sentences import sentence
@@ -37,19 +44,22 @@ class SearchProgress:
     """The best so far of `run`, against its bound."""
 
     run: PlacementRun
-    proposal: Mapping[str, Any]
 
     @property
     def is_searching(self) -> bool:
         return self.run.state == RunState.SEARCHING
 
     @cached_property
-    def live(self) -> Mapping[str, Any]:
-        return self.run.live or {}
+    def live(self) -> LiveSearch | None:
+        return LiveSearch.parse(self.run.live) if self.run.live else None
+
+    @cached_property
+    def proposal(self) -> PlacementProposal | None:
+        return stored_proposal(self.run)
 
     @property
     def live_curve(self) -> SafeString:
-        return search_curve(self.live.get("trace") or [], self._bound, self.run.budget_s, share=self.is_share)
+        return search_curve(self.live.trace if self.live else (), self._bound, self.run.budget_s, share=self.is_share)
 
     @property
     def live_sentence(self) -> SafeString:
@@ -58,13 +68,14 @@ class SearchProgress:
     @property
     def live_value(self) -> str:
         """The best so far; empty before the first placement is estimated."""
-        value = self.live.get("value_s")
-        return "" if value is None else self._value(value)
+        return "" if self.live is None or self.live.value_s is None else self._value(self.live.value_s)
 
     @property
     def live_cores(self) -> str:
         """The best by the cores alone, where it is better than what links leave of it."""
-        value, cores = self.live.get("value_s"), self.live.get("cores_s")
+        if self.live is None:
+            return ""
+        value, cores = self.live.value_s, self.live.cores_s
         return self._value(cores) if cores is not None and (value is None or cores < value) else ""
 
     @property
@@ -74,13 +85,18 @@ class SearchProgress:
 
     @property
     def live_gap(self) -> str:
-        value, bound = self.live.get("value_s"), self._bound
+        value, bound = self.live.value_s if self.live else None, self._bound
         return str(percent(value / bound - 1)) if value and bound else MISSING
 
     @property
     def _bound(self) -> float | None:
-        bound_s = self.live.get("bound_s") if self.is_searching else self.proposal.get("bound_s")
-        return bound_s or None
+        told = self.live if self.is_searching else self.facts
+        return told.bound_s or None if told else None
+
+    @cached_property
+    def facts(self) -> PlacementFacts | None:
+        """Figures of the proposal."""
+        return stored_facts(self.run)
 
     @property
     def is_share(self) -> bool:
@@ -144,7 +160,7 @@ class PlacementRunFacts(SearchProgress):
     @property
     def is_large(self) -> bool:
         """Whether a snapshot takes so long that the page does not wait for what has moved since."""
-        return self.run.facts.get("operators", 0) > _LARGE
+        return self.facts is not None and self.facts.operators > _LARGE
 
     @cached_property
     def standing(self) -> PlacementStanding:
@@ -189,13 +205,9 @@ class PlacementRunFacts(SearchProgress):
 
     # -- the proposal
 
-    @cached_property
-    def proposal(self) -> Mapping[str, Any]:
-        return self.run.result or {}
-
     @property
     def has_proposal(self) -> bool:
-        return bool(self.run.facts)
+        return self.facts is not None
 
     @property
     def finding(self) -> SafeString:
@@ -203,43 +215,43 @@ class PlacementRunFacts(SearchProgress):
         return sentence("pages/placement/sentences/finding.html", facts=self)
 
     @property
-    def tightest(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        return tightest_queries(self.run.facts)
+    def tightest(self) -> tuple[TightestQuery, TightestQuery] | None:
+        return tightest_queries(self.facts)
 
     @property
     def gap(self) -> float | None:
         """Distance from the best possible, at most, as a share."""
-        return self.run.facts["gap"]
+        return self.facts.gap
 
     @property
     def is_optimal(self) -> bool:
-        return is_optimal(self.run.facts)
+        return is_optimal(self.facts)
 
     @property
     def value_before(self) -> str | None:
-        return None if self.run.facts["value_before"] is None else value_words(self.run.facts, "value_before")
+        return None if self.facts.value_before is None else value_words(self.facts, "value_before")
 
     @property
     def value_after(self) -> str:
-        return value_words(self.run.facts, "value_after")
+        return value_words(self.facts, "value_after")
 
     @property
     def messages(self) -> list[str]:
         """Remarks of the engine; that nothing moves is said already."""
-        return [text for text in self.proposal.get("messages", []) if not text.startswith("No better placement")]
+        return [text for text in self.proposal.messages if not text.startswith("No better placement")]
 
     @property
     def apart(self) -> list[str]:
         """Sentences on operators that are not beside those they exchange events with; not where others are nearer."""
-        return [entry["sentence"] for entry in self.proposal.get("apart", []) if entry["why"] != "company"]
+        return [entry.sentence for entry in self.proposal.apart if entry.why != "company"]
 
     @property
     def newly_breached(self) -> list[str]:
         """Queries that hold or are at risk now and would miss their objective afterwards."""
         return [
-            query["query"]
-            for query in self.proposal["queries"]
-            if query["after_state"] == "breached" and query["before_state"] != "breached"
+            query.query
+            for query in self.proposal.queries
+            if query.after_state == "breached" and query.before_state != "breached"
         ]
 
     @property
@@ -248,38 +260,37 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def stats(self) -> list[Stat]:
-        facts = self.run.facts
-        gap = facts["gap"]
+        facts, queries = self.facts, self.proposal.queries
+        gap = facts.gap
         ended = {"optimal": "nothing better can exist", "budget": "time was up", "stopped": "stopped by hand"}
-        note = ended.get(facts["stopped"], "rounds were up")
-        held = sum(query["after_state"] == "holds" for query in self.proposal["queries"])
-        judged = sum(query["after_state"] != "none" for query in self.proposal["queries"])
-        was = sum(query["before_state"] == "holds" for query in self.proposal["queries"])
-        longest = max((move["bump_s"] or 0.0 for move in self.proposal["moves"]), default=0.0)
+        note = ended.get(facts.stopped, "rounds were up")
+        held = sum(query.after_state == "holds" for query in queries)
+        judged = sum(query.after_state != "none" for query in queries)
+        was = sum(query.before_state == "holds" for query in queries)
+        longest = max((move.bump_s or 0.0 for move in self.proposal.moves), default=0.0)
         return [
             Stat("Above the bound", percent(gap) if gap is not None else Quantity(MISSING), self._bound_note),
             Stat("Objectives that hold", Quantity(str(held), f"of {judged}"), f"{was} now"),
-            Stat("Moves", Quantity(str(facts["moves"])), f"state travels {seconds(facts['duration_s'])} in all"),
+            Stat("Moves", Quantity(str(facts.moves)), f"state travels {seconds(facts.duration_s)} in all"),
             Stat("Longest delay while moving", seconds(longest), "by Flow, of one query"),
-            Stat("Searched", seconds(facts["elapsed_s"]), f"{note}, {counted(facts['rounds'], 'round')}"),
+            Stat("Searched", seconds(facts.elapsed_s), f"{note}, {counted(facts.rounds, 'round')}"),
         ]
 
     @property
     def _bound_note(self) -> str:
-        facts = self.run.facts
-        return f"{self._value(facts['bound_s'])}, {facts['bound_kind']}" if facts["bound_s"] else "no bound is known"
+        facts = self.facts
+        return f"{self._value(facts.bound_s)}, {facts.bound_kind}" if facts.bound_s else "no bound is known"
 
     @property
     def curve(self) -> SafeString:
-        spent = self.run.facts.get("elapsed_s")
-        return search_curve(self.proposal.get("trace") or [], self._bound, spent, share=self.is_share)
+        return search_curve(self.proposal.trace, self._bound, self.facts.elapsed_s, share=self.is_share)
 
     @property
     def curve_rows(self) -> list[tuple[str, str]]:
         """(after, best value), thinned."""
-        trace = self.proposal.get("trace") or []
+        trace = self.proposal.trace
         every = max(1, -(-len(trace) // 24))
-        rows = trace[::every] + ([trace[-1]] if trace and (len(trace) - 1) % every else [])
+        rows = [*trace[::every], *(trace[-1:] if (len(trace) - 1) % every else ())]
         return [(str(seconds(row[0])), self._value(row[1])) for row in rows]
 
     # -- its parts
@@ -289,7 +300,7 @@ class PlacementRunFacts(SearchProgress):
     @property
     def tabs(self) -> list[tuple[str, str, bool]]:
         here = reverse("pages:placement-run", args=[self.slug, self.run.pk])
-        counts = {"queries": len(self.proposal["queries"]), "moves": len(self.proposal["moves"])}
+        counts = {"queries": len(self.proposal.queries), "moves": len(self.proposal.moves)}
         counts["nodes"] = self.nodes.total
         return [
             (f"{words} {counts[part]}" if part else words, f"{here}?show={part}" if part else here, part == self.show)
@@ -301,7 +312,7 @@ class PlacementRunFacts(SearchProgress):
 
     @cached_property
     def queries(self) -> Table:
-        return queries_table(self.request, self.slug, self.proposal, page_size=self._size("queries"))
+        return queries_table(self.request, self.slug, self.proposal.queries, page_size=self._size("queries"))
 
     @cached_property
     def nodes(self) -> NodesChanged:

@@ -19,10 +19,13 @@ from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Node
 from apps.pages.context import url_of
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of
+from apps.planning.placement_search import PlacementProposal
 from apps.queries.models import Placement
 from apps.ui.numbers import MISSING, Quantity, ratio, seconds
 from apps.ui.pictures import heat_strip
 from apps.ui.sentences import sentence, server_tag
+from engine.document.elements import Replica
+from engine.placement.answer import CoreChange
 from engine.words import server_words
 
 __all__ = ["CoreLine", "CoreMoment", "NodeChange", "NodePicture", "NodesChanged", "NodesNow", "server_name"]
@@ -218,7 +221,7 @@ class NodesNow:
         )
 
 
-Replicas = Sequence[Mapping[str, Any]]
+Replicas = Sequence[Replica]
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,7 @@ class NodeChange:
 class NodesChanged:
     """The nodes of a proposal. Only those of the asked page are drawn."""
 
-    def __init__(self, request: HttpRequest, cluster: Cluster, proposal: Mapping[str, Any], *, per_page: int) -> None:
+    def __init__(self, request: HttpRequest, cluster: Cluster, proposal: PlacementProposal, *, per_page: int) -> None:
         self.request, self.slug, self.proposal, self.per_page = request, cluster.slug, proposal, per_page
         self.letters = Letters(query_names(cluster))
 
@@ -254,19 +257,17 @@ class NodesChanged:
         return self.request.GET.get("which") == "all" or not self.touched
 
     @cached_property
-    def servers(self) -> dict[str, list[Mapping[str, Any]]]:
+    def servers(self) -> dict[str, list[CoreChange]]:
         """Cores by node."""
-        servers: dict[str, list[Mapping[str, Any]]] = {}
-        for row in self.proposal["nodes"]:
-            if row.get("node"):
-                servers.setdefault(row["node"], []).append(row)
+        servers: dict[str, list[CoreChange]] = {}
+        for row in self.proposal.nodes:
+            servers.setdefault(row.node, []).append(row)
         return servers
 
     @cached_property
     def touched(self) -> list[str]:
         """Nodes that a move leaves or reaches."""
-        moves = self.proposal["moves"]
-        names = {part["node"] for move in moves for part in (*move["from"], *move["to"])}
+        names = {part.node for move in self.proposal.moves for part in (*move.before, *move.after)}
         return [name for name in self._ranked if name in names]
 
     @cached_property
@@ -274,7 +275,7 @@ class NodesChanged:
         """The most excess first, before or after."""
 
         def worst(name: str) -> float:
-            return max(max(row["before_mace_s"] or 0.0, row["after_mace_s"] or 0.0) for row in self.servers[name])
+            return max(max(row.before_mace_s, row.after_mace_s) for row in self.servers[name])
 
         return sorted(self.servers, key=lambda name: (-worst(name), name))
 
@@ -291,7 +292,7 @@ class NodesChanged:
     def rows(self) -> list[NodeChange]:
         names = list(self.page)
         before = self._blocks(self._before, set(names), "gone")
-        after = self._blocks(self.proposal["placement"], set(names), "come")
+        after = self._blocks(self.proposal.placement, set(names), "come")
         scale = scale_of([*before.values(), *after.values()])
         return [self._row(name, before, after, scale) for name in names]
 
@@ -312,8 +313,10 @@ class NodesChanged:
     def _moment(self, name: str, words: str, blocks: Mapping[tuple[str, int], list[Block]], scale: float) -> CoreMoment:
         key = words.lower()
         rows = self.servers[name]
-        peak_s = max(row[f"{key}_mace_s"] or 0.0 for row in rows)
-        series = [max(values) for values in zip_longest(*(row[f"excess_{key}"] for row in rows), fillvalue=0.0)]
+        peak_s = max(_mace_s(row, key) for row in rows)
+        series = [
+            max(values) for values in zip_longest(*(getattr(row, f"excess_{key}") for row in rows), fillvalue=0.0)
+        ]
         strip = heat_strip(series, f"{name} {key}: highest excess {seconds(peak_s)}") if series else MISSING
         cores = [self._core(name, core, row, key, blocks, scale) for core, row in enumerate(rows)]
         return CoreMoment(words, strip, seconds(peak_s), "watch" if peak_s >= _HOT_S else "", cores)
@@ -322,15 +325,15 @@ class NodesChanged:
         self,
         name: str,
         core: int,
-        row: Mapping[str, Any],
+        row: CoreChange,
         key: str,
         blocks: Mapping[tuple[str, int], list[Block]],
         scale: float,
     ) -> CoreLine:
         held = blocks.get((name, core), [])
-        bar = blocks_bar(f"{server_words(row['server'], begins=True)} {key}", held, self.letters, scale)
+        bar = blocks_bar(f"{server_words(row.server, begins=True)} {key}", held, self.letters, scale)
         load = sum(block.load or 0.0 for block in held)
-        return CoreLine(server_tag(row["server"]), bar, ratio(load), row["server"] == self._bottleneck(key))
+        return CoreLine(server_tag(row.server), bar, ratio(load), row.server == self._bottleneck(key))
 
     def _bottleneck(self, key: str) -> str:
         return self._bottlenecks[key]
@@ -340,14 +343,13 @@ class NodesChanged:
         rows = [row for rows in self.servers.values() for row in rows]
         bottlenecks = {}
         for key in ("before", "after"):
-            worst = max(rows, key=lambda row, key=key: row[f"{key}_mace_s"] or 0.0, default=None)
-            bottlenecks[key] = worst["server"] if worst and (worst[f"{key}_mace_s"] or 0.0) > 0 else ""
+            worst = max(rows, key=lambda row, key=key: _mace_s(row, key), default=None)
+            bottlenecks[key] = worst.server if worst and _mace_s(worst, key) > 0 else ""
         return bottlenecks
 
     @cached_property
-    def _before(self) -> dict[str, Replicas]:
-        moved = {move["operator"]: move["from"] for move in self.proposal["moves"]}
-        return {**self.proposal["placement"], **moved}
+    def _before(self) -> Mapping[str, Replicas]:
+        return self.proposal.placement | {move.operator: move.before for move in self.proposal.moves}
 
     def _blocks(
         self, placement: Mapping[str, Replicas], nodes: set[str], word: str
@@ -356,20 +358,18 @@ class NodesChanged:
         blocks: dict[tuple[str, int], list[Block]] = {}
         for operator, replicas in placement.items():
             for part in replicas:
-                if part["node"] in nodes:
-                    blocks.setdefault((part["node"], part.get("core", 0)), []).append(self._block(operator, part, word))
+                if part.node in nodes:
+                    blocks.setdefault((part.node, part.core), []).append(self._block(operator, part, word))
         return blocks
 
-    def _block(self, operator: str, part: Mapping[str, Any], word: str) -> Block:
+    def _block(self, operator: str, part: Replica, word: str) -> Block:
         query, _, name = operator.partition("/")
-        cycles = self.proposal.get("loads", {}).get(operator)
-        capacity_cps = self.proposal.get("capacities", {}).get(part["node"])
-        fraction = part.get("fraction", 1.0)
-        load = cycles * fraction / capacity_cps if cycles is not None and capacity_cps else None
-        other = self.proposal["placement"].get(operator, ()) if word == "gone" else self._before.get(operator, ())
-        is_same = any(_place(part) == _place(replica) for replica in other)
-        return Block(query, name or operator, load, fraction, "" if is_same else word)
+        cycles, capacity_cps = self.proposal.loads.get(operator), self.proposal.capacities.get(part.node)
+        load = cycles * part.fraction / capacity_cps if cycles is not None and capacity_cps else None
+        other = self.proposal.placement.get(operator, ()) if word == "gone" else self._before.get(operator, ())
+        is_same = any((part.node, part.core) == (replica.node, replica.core) for replica in other)
+        return Block(query, name or operator, load, part.fraction, "" if is_same else word)
 
 
-def _place(part: Mapping[str, Any]) -> tuple[str, int]:
-    return part["node"], part.get("core", 0)
+def _mace_s(row: CoreChange, moment: str) -> float:
+    return row.before_mace_s if moment == "before" else row.after_mace_s

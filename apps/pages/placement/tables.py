@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import Count
@@ -16,7 +17,7 @@ from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import PLACEMENT_STATES, MoveState
 from apps.planning.models import PlacementMove, PlacementRun
-from apps.planning.placement_search import PLACEMENT
+from apps.planning.placement_search import PLACEMENT, PlacementFacts, TightestQuery, stored_facts
 from apps.planning.placements import PlacementFilter
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, state_icon, state_mark
@@ -24,6 +25,7 @@ from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.placement.answer import QueryChange
 from engine.words import counted, server_words
 
 __all__ = [
@@ -43,44 +45,44 @@ _NO_GAP = 0.0005
 
 def finding_words(run: PlacementRun) -> str:
     """3 moves: worst case 8.1 s → 5.2 s, at most 2% from the best possible."""
-    facts = run.facts
-    if not facts:
+    facts = stored_facts(run)
+    if facts is None:
         return run.message
-    if not facts["moves"]:
+    if not facts.moves:
         return "Nothing to move: no better placement was found"
-    moves = counted(facts["moves"], "move")
+    moves = counted(facts.moves, "move")
     was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
     if tightest := tightest_queries(facts):
-        was, now = (str(percent(query["share"])) for query in tightest)
+        was, now = (str(percent(query.share)) for query in tightest)
         text = f"{moves}: nearest its objective {was} → {now} of it"
-    elif facts["objective"] == "worst":
+    elif facts.objective == "worst":
         text = f"{moves}: worst case {was} → {now}"
     else:
         text = f"{moves}: worst weighted latency over objective {was} → {now}"
-    if facts["gap"] is None:
+    if facts.gap is None:
         return text
     if is_optimal(facts):
         return f"{text}, nothing better can exist"
-    return f"{text}, at most {percent(facts['gap'])} from the best possible"
+    return f"{text}, at most {percent(facts.gap)} from the best possible"
 
 
-def tightest_queries(facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+def tightest_queries(facts: PlacementFacts) -> tuple[TightestQuery, TightestQuery] | None:
     """The query nearest its objective before and after, where the search was for objectives and both are known."""
-    was, now = facts.get("tightest_before"), facts.get("tightest_after")
-    return (was, now) if facts["objective"] != "worst" and was and now else None
+    was, now = facts.tightest_before, facts.tightest_after
+    return (was, now) if facts.objective != "worst" and was and now else None
 
 
-def is_optimal(facts: Mapping[str, Any]) -> bool:
+def is_optimal(facts: PlacementFacts) -> bool:
     """Whether nothing better can exist, by the bound."""
-    return facts["gap"] is not None and facts["gap"] < _NO_GAP
+    return facts.gap is not None and facts.gap < _NO_GAP
 
 
-def value_words(facts: Mapping[str, Any], name: str) -> str:
+def value_words(facts: PlacementFacts, name: str) -> str:
     """A value of the search's objective: seconds, or a share of the latency objective."""
-    value = facts[name]
-    if facts["objective"] != "worst":
+    value = getattr(facts, name)
+    if facts.objective != "worst":
         return str(percent(value))
-    other = facts["value_before" if name != "value_before" else "value_after"]
+    other = facts.value_after if name == "value_before" else facts.value_before
     return str(seconds(value, apart_from=other))
 
 
@@ -133,79 +135,69 @@ def _finding(run: PlacementRun) -> SafeString:
 # -- queries
 
 
-def queries_table(request: HttpRequest, slug: str, proposal: Mapping[str, Any], *, page_size: int) -> Table:
+def queries_table(request: HttpRequest, slug: str, queries: Sequence[QueryChange], *, page_size: int) -> Table:
     """Rows with the largest change first."""
-    rows = sorted(proposal["queries"], key=lambda row: (-abs(_change(row)), row["query"]))
+    rows = sorted(queries, key=lambda row: (-abs(_change(row)), row.query))
     return Table(
         request,
         [
-            Column("query", "Query", partial(_query, slug), sort=_name, csv=_name),
-            Column("moved", "Moves", _moved, sort=lambda row: row["moved"], csv=lambda row: row["moved"], num=True),
-            Column("objective", "Objective", _objective, sort=_bound, csv=_bound, num=True),
-            Column("bar", "Before and after", _bar, csv=lambda row: row["statistic"], full=True),
-            Column("before", "Before", partial(_latency, "before_s"), sort=lambda row: row["before_s"], num=True),
-            Column("after", "After", partial(_latency, "after_s"), sort=_after, num=True, css=_tone),
+            Column("query", "Query", partial(_query, slug), sort=attrgetter("query"), csv=attrgetter("query")),
+            Column("moved", "Moves", _moved, sort=attrgetter("moved"), csv=attrgetter("moved"), num=True),
+            Column(
+                "objective", "Objective", _objective, sort=attrgetter("bound_s"), csv=attrgetter("bound_s"), num=True
+            ),
+            Column("bar", "Before and after", _bar, csv=attrgetter("statistic"), full=True),
+            Column("before", "Before", partial(_latency, "before_s"), sort=attrgetter("before_s"), num=True),
+            Column("after", "After", partial(_latency, "after_s"), sort=attrgetter("after_s"), num=True, css=_tone),
             Column("change", "Change", _change_words, sort=_change, csv=_change, num=True),
-            Column("state", "State after", _state, short="State", csv=lambda row: row["after_state"]),
+            Column("state", "State after", _state, short="State", csv=attrgetter("after_state")),
         ],
         rows,
         caption="Queries before and after",
-        search=lambda row: row["query"],
+        search=attrgetter("query"),
         search_label="Query",
         page_size=page_size,
         file_name="placement-queries",
-        identify=lambda row: row["query"],
+        identify=attrgetter("query"),
     )
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return str(row["query"])
+def _query(slug: str, row: QueryChange) -> SafeString:
+    url = reverse("pages:query", args=[slug, row.query])
+    mark = state_icon(row.after_state)
+    return format_html('<span class="nm">{}<a class="name" href="{}">{}</a></span>', mark, url, row.query)
 
 
-def _after(row: Mapping[str, Any]) -> Any:
-    return row["after_s"]
+def _moved(row: QueryChange) -> str:
+    return str(row.moved or MISSING)
 
 
-def _query(slug: str, row: Mapping[str, Any]) -> SafeString:
-    url = reverse("pages:query", args=[slug, row["query"]])
-    mark = state_icon(row["after_state"])
-    return format_html('<span class="nm">{}<a class="name" href="{}">{}</a></span>', mark, url, row["query"])
+def _objective(row: QueryChange) -> SafeString:
+    if row.statistic == "worst" and row.bound_s:
+        return seconds(row.bound_s).html
+    return objective_text(row.statistic, row.bound_s)
 
 
-def _moved(row: Mapping[str, Any]) -> str:
-    return str(row["moved"] or MISSING)
+def _bar(row: QueryChange) -> SafeString:
+    figures = row.before_s, row.after_s, row.bound_s
+    return before_after_bar(*figures, row.query, row.low_s, row.high_s)
 
 
-def _objective(row: Mapping[str, Any]) -> SafeString:
-    if row["statistic"] == "worst" and row["bound_s"]:
-        return seconds(row["bound_s"]).html
-    return objective_text(row["statistic"], row["bound_s"])
+def _latency(moment: str, row: QueryChange) -> SafeString:
+    return seconds(getattr(row, moment), apart_from=row.bound_s).html
 
 
-def _bound(row: Mapping[str, Any]) -> Any:
-    return row["bound_s"]
+def _tone(row: QueryChange) -> str:
+    return {"breached": "bad", "at_risk": "watch", "unknown": "watch"}.get(row.after_state, "")
 
 
-def _bar(row: Mapping[str, Any]) -> SafeString:
-    figures = row["before_s"], row["after_s"], row["bound_s"]
-    return before_after_bar(*figures, row["query"], row.get("low_s"), row.get("high_s"))
+def _change(row: QueryChange) -> float:
+    return (row.after_s or 0.0) - (row.before_s or 0.0)
 
 
-def _latency(moment: str, row: Mapping[str, Any]) -> SafeString:
-    return seconds(row[moment], apart_from=row["bound_s"]).html
-
-
-def _tone(row: Mapping[str, Any]) -> str:
-    return {"breached": "bad", "at_risk": "watch", "unknown": "watch"}.get(row["after_state"], "")
-
-
-def _change(row: Mapping[str, Any]) -> float:
-    return (row["after_s"] or 0.0) - (row["before_s"] or 0.0)
-
-
-def _change_words(row: Mapping[str, Any]) -> SafeString | str:
+def _change_words(row: QueryChange) -> SafeString | str:
     change = _change(row)
-    if row["before_s"] is None or row["after_s"] is None:
+    if row.before_s is None or row.after_s is None:
         return MISSING
     if abs(change) < _CHANGED_S:
         return Quantity("0", "s").html
@@ -213,14 +205,14 @@ def _change_words(row: Mapping[str, Any]) -> SafeString | str:
     return Quantity(f"+{quantity.text}" if change > 0 else quantity.text, quantity.unit).html
 
 
-def _state(row: Mapping[str, Any]) -> SafeString:
-    return state_mark(row["after_state"], "" if row["before_state"] == row["after_state"] else _turned(row))
+def _state(row: QueryChange) -> SafeString:
+    return state_mark(row.after_state, "" if row.before_state == row.after_state else _turned(row))
 
 
-def _turned(row: Mapping[str, Any]) -> str:
+def _turned(row: QueryChange) -> str:
     """Said where the state changes."""
     return {"holds": "Holds again", "breached": "Now breached", "at_risk": "Now at risk", "unknown": "Now unknown"}.get(
-        row["after_state"], ""
+        row.after_state, ""
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -147,6 +148,8 @@ def test_answer_chooses_the_best_candidate_and_compares_it() -> None:
     assert point.hosts == (0, 0) and point.Le == pytest.approx(4.001)
     trace = read_trace({**(answer.trace or {}), "label": {"T": 5, "Lp": 1, "Le": 1, "R": 0, "RO": 0, "S": 1}})
     assert [op.kind for op in trace.graph.operators] == ["source", "filter", "agg", "sink"]
+    stored = json.loads(json.dumps(answer.to_dict(), allow_nan=False))
+    assert FirstPlacement.parse(stored).to_dict() == stored and "trace" not in stored
 
 
 def test_pins_are_kept() -> None:

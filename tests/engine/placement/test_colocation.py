@@ -60,7 +60,7 @@ def test_pinned_operator_is_apart_for_it_may_not_move() -> None:
 def test_company_alone_fills_no_core_above_four_fifths_however_dear_the_way() -> None:
     """Together they would wait 0.6 s at most, apart they do not."""
     deployment = fleet(pipeline((8.0, 8.0)), [node("n"), node("m")])
-    cheap, dear = (place(deployment, transfer_s=way_s, **SEARCHED).to_dict() for way_s in (TRANSFER_S, 0.7))
+    cheap, dear = (place(deployment, transfer_s=way_s, **SEARCHED).report.to_dict() for way_s in (TRANSFER_S, 0.7))
     assert len({parts[0]["node"] for parts in cheap["placement"].values()}) == 2
     (apart,) = cheap["apart"]
     assert apart["why"] == "load"
@@ -81,7 +81,7 @@ def test_colocation_never_makes_the_goal_worse_or_adds_crossings(seed: int, link
 
 def test_running_operators_are_not_moved_for_company() -> None:
     chain = [operator("p/a", 1.0, node="n"), operator("p/b", 1.0, "p/a", node="m")]
-    report = place(fleet(chain, [node("n"), node("m")]), **SEARCHED).to_dict()
+    report = place(fleet(chain, [node("n"), node("m")]), **SEARCHED).report.to_dict()
     assert report["moves"] == []
     assert report["apart"] == []
 

@@ -11,6 +11,7 @@ import pytest
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node
 from engine.errors import InfeasibleError
+from engine.placement.answer import OverMemory
 from engine.placement.greedy import place as place_greedily
 from engine.placement.proposal import place
 
@@ -84,10 +85,10 @@ def test_greedy_placement_finds_the_only_way_that_fits() -> None:
 def test_running_placement_over_memory_is_mended_and_said() -> None:
     result = proposed(deployment([4 * GB, 4 * GB], [6 * GB, 6 * GB], ["n0", "n0"]))
     assert {parts[0].node for parts in result.placement.values()} == {"n0", "n1"}
-    assert result.report["value_before"] is None  # what runs is no placement that may be kept
-    said = " ".join(result.report["messages"]).replace("\u00a0", " ")
+    assert result.report.value_before is None  # what runs is no placement that may be kept
+    said = " ".join(result.report.messages).replace("\u00a0", " ")
     assert "Before: n0 holds 7.5 GiB of state, its memory is 5.6 GiB." in said
-    assert [entry["state"] for entry in result.report["memory"]["nodes"]] == ["fits", "fits"]
+    assert [entry.state for entry in result.report.memory.nodes] == ["fits", "fits"]
 
 
 def test_state_that_fits_no_node_is_refused_with_sizes() -> None:
@@ -102,21 +103,21 @@ def test_state_that_fits_no_node_is_refused_with_sizes() -> None:
 
 def test_unknown_memory_is_said_and_blocks_nothing() -> None:
     result = proposed(deployment([9 * GB], [None]))
-    assert result.report["messages"][-1].startswith("Whether state fits the memory of the nodes is not known: n0 does")
+    assert result.report.messages[-1].startswith("Whether state fits the memory of the nodes is not known: n0 does")
 
 
 def test_moves_are_ordered_so_that_old_and_new_place_hold_the_state_meanwhile() -> None:
     """o0 can only come to n1 once o1 has left it, whatever their loads."""
     pins = {"constraints": {"pin": {"o0": "n1", "o1": "n2"}}}
     document = deployment([5 * GB, 5 * GB], [8 * GB] * 3, ["n0", "n1"], **pins)
-    moves = proposed(document).report["moves"]
-    assert [(move["operator"], move["over_memory"]) for move in moves] == [("o1", []), ("o0", [])]
+    moves = proposed(document).report.moves
+    assert [(move.operator, move.over_memory) for move in moves] == [("o1", ()), ("o0", ())]
 
 
 def test_exchange_without_room_for_both_says_what_is_over_while_it_is_made() -> None:
     pins = {"constraints": {"pin": {"o0": "n1", "o1": "n0"}}}
     result = proposed(deployment([5 * GB, 5 * GB], [8 * GB] * 2, ["n0", "n1"], **pins))
-    first, second = result.report["moves"]
-    assert first["over_memory"] == [{"node": first["to"][0]["node"], "bytes": 2 * GB}]
-    assert second["over_memory"] == []
-    assert any("stop the operator first" in message for message in result.report["messages"])
+    first, second = result.report.moves
+    assert first.over_memory == (OverMemory(first.after[0].node, 2 * GB),)
+    assert second.over_memory == ()
+    assert any("stop the operator first" in message for message in result.report.messages)

@@ -136,7 +136,7 @@ class TestMigrationPauses:
         document = deployment.to_document()
         for op in document["operators"]:
             op |= {"state_bytes": 300.0, "stateless": False}
-        report = place(Deployment.parse(document), budget_s=None, rounds=5).to_dict()
+        report = place(Deployment.parse(document), budget_s=None, rounds=5).report.to_dict()
         for number, move in enumerate(report["moves"], 1):
             assert move["n"] == number
             assert move["duration_s"] >= 0.0

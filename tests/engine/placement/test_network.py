@@ -32,13 +32,13 @@ def test_longer_queue_is_accepted_to_avoid_a_slow_link() -> None:
     """Apart the two would not queue, but 1,000 bytes over 100 bytes/s take 9 s: together they wait 0.6 s."""
     chain = [operator("p/a", 8.0, node="n", bytes_per_event=100.0), operator("p/b", 8.0, "p/a", node="m")]
     slow = fleet(chain, [node("n"), node("m")], links=linked(BOTH, 100.0))
-    report = place(slow, **QUICK).to_dict()
+    report = place(slow, **QUICK).report.to_dict()
     assert report["value_before"] > 9.0
     assert report["value_after"] == pytest.approx(0.6)
     assert len({parts[0]["node"] for parts in report["placement"].values()}) == 1
     assert {row["server"] for row in report["links"]} == {"n->m", "m->n"}
     free = fleet(chain, [node("n"), node("m")])
-    assert place(free, **QUICK).to_dict()["value_after"] == 0.0
+    assert place(free, **QUICK).report.to_dict()["value_after"] == 0.0
 
 
 @pytest.mark.parametrize(("delay_s", "nodes"), [(0.5, 2), (0.7, 1)])
@@ -47,7 +47,7 @@ def test_link_delay_is_weighed_against_queueing(delay_s: float, nodes: int) -> N
     chain = [operator("p/a", 8.0), operator("p/b", 8.0, "p/a")]
     bursts = [{"id": "s", "arrivals": [10.0, 0.0, 10.0, 0.0]}]
     deployment = fleet(chain, [node("n"), node("m")], links=linked(BOTH, None, delay_s), sources=bursts)
-    report = place(deployment, **QUICK).to_dict()
+    report = place(deployment, **QUICK).report.to_dict()
     assert report["value_after"] == pytest.approx(min(delay_s, 0.6))
     assert len({parts[0]["node"] for parts in report["placement"].values()}) == nodes
 
@@ -87,7 +87,7 @@ def test_climb_never_worsens_and_mostly_reaches_the_optimum(monkeypatch: pytest.
         best = least(deployment)
         if best is None:
             continue
-        report = place(deployment, **QUICK).to_dict()
+        report = place(deployment, **QUICK).report.to_dict()
         assert not broken(deployment, places_of(report))
         assert report["value_after"] == pytest.approx(goal(deployment, places_of(report)))
         assert report["value_after"] >= best - 1e-9
@@ -108,7 +108,7 @@ class TestSplitting:
         )
 
     def test_stateless_bottleneck_operator_is_split(self) -> None:
-        report = place(self.large(stateless=True), **QUICK).to_dict()
+        report = place(self.large(stateless=True), **QUICK).report.to_dict()
         assert report["value_before"] == pytest.approx(1.8)  # 140 left, 40 left, 180 left
         parts = report["placement"]["p/a"]
         assert [part["fraction"] for part in parts] == pytest.approx([1 / 3] * 3)
@@ -118,7 +118,7 @@ class TestSplitting:
 
     def test_split_that_is_not_allowed_is_only_suggested(self) -> None:
         deployment = fleet([operator("p/a", 24.0, node="n", stateless=True)], [node("n"), node("m"), node("k")])
-        report = place(deployment, **QUICK).to_dict()
+        report = place(deployment, **QUICK).report.to_dict()
         assert report["moves"] == []
         (alone,) = report["alone"]
         assert alone["operator"] == "p/a"
@@ -130,7 +130,7 @@ class TestSplitting:
 
     def test_stateful_operator_is_not_split(self) -> None:
         deployment = fleet([operator("p/a", 24.0, node="n", stateless=False)], [node("n"), node("m")])
-        report = place(deployment, **QUICK).to_dict()
+        report = place(deployment, **QUICK).report.to_dict()
         assert report["alone"][0]["split_value"] is None
         assert "It has state and cannot be split." in report["messages"][-1]
 
@@ -141,7 +141,7 @@ class TestSplitting:
             [node("n", 60.0), node("m", 180.0)],
             constraints={"may_split": ["p/a"]},
         )
-        report = place(deployment, **QUICK).to_dict()
+        report = place(deployment, **QUICK).report.to_dict()
         shares = {part["node"]: part["fraction"] for part in report["placement"]["p/a"]}
         assert shares == {"n": pytest.approx(0.25), "m": pytest.approx(0.75)}
         assert report["value_after"] == 0.0
@@ -151,7 +151,7 @@ class TestSplitting:
             "split": [{"node": "n", "fraction": 0.5}, {"node": "m", "fraction": 0.5}]
         }
         busy = operator("q/b", 9.0, node="m")
-        report = place(fleet([split, busy], [node("n"), node("m")]), **QUICK).to_dict()
+        report = place(fleet([split, busy], [node("n"), node("m")]), **QUICK).report.to_dict()
         assert report["placement"]["p/a"] == [{"node": "n", "core": 0, "fraction": 1.0}]
         assert [move["kind"] for move in report["moves"]] == ["merge"]
 
@@ -162,6 +162,6 @@ class TestSplitting:
             [node("n"), node("m"), node("k")],
             constraints={"may_split": ["p/a"], "max_moves": most},
         )
-        report = place(deployment, **QUICK).to_dict()
+        report = place(deployment, **QUICK).report.to_dict()
         assert not broken(deployment, places_of(report))
         assert len(report["placement"]["p/a"]) == 1 + most

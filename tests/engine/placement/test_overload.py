@@ -38,7 +38,7 @@ def test_placement_that_catches_up_is_proposed_though_its_worst_case_is_higher(
 ) -> None:
     if not small:
         monkeypatch.setattr(network, "_SMALL", 1)
-    report = place(three(), **QUICK).to_dict()
+    report = place(three(), **QUICK).report.to_dict()
     assert endless(three(), places_of(report)) == 0
     assert report["value_after"] == pytest.approx(57.0)
     assert report["trace"][-1][1] == pytest.approx(57.0)
@@ -46,7 +46,7 @@ def test_placement_that_catches_up_is_proposed_though_its_worst_case_is_higher(
 
 def test_move_that_ends_lasting_overload_is_proposed_and_said() -> None:
     now = three({"p/burst": "n", "q/one": "m", "r/two": "m"})
-    report = place(now, **QUICK).to_dict()
+    report = place(now, **QUICK).report.to_dict()
     assert endless(now, places_of(report)) == 0 and len(report["moves"]) == 1
     assert (report["value_before"], report["value_after"]) == (pytest.approx(50.0), pytest.approx(57.0))
     assert "Where everything is now, m never catches up; as proposed, all does." in report["messages"]
@@ -54,13 +54,13 @@ def test_move_that_ends_lasting_overload_is_proposed_and_said() -> None:
 
 def test_placement_that_catches_up_is_kept_where_another_would_only_seem_faster() -> None:
     now = three({"p/burst": "n", "q/one": "n", "r/two": "m"})
-    report = place(now, **QUICK, tolerance=0.2).to_dict()
+    report = place(now, **QUICK, tolerance=0.2).report.to_dict()
     assert endless(now, places_of(report)) == 0 and report["moves"] == []
 
 
 def test_overload_that_no_placement_ends_is_said() -> None:
     steady = [{"id": "burst", "arrivals": [15.0] * SUBINTERVALS}, SOURCES[1]]
-    report = place(three(sources=steady), **QUICK).to_dict()
+    report = place(three(sources=steady), **QUICK).report.to_dict()
     assert "No placement was found that catches up" in " ".join(report["messages"])
     assert "times its capacity" in report["messages"][0]
 
@@ -79,7 +79,7 @@ def test_no_placement_is_proposed_that_lasts_over_capacity_while_the_present_one
     for seed in range(40):
         deployment = drawn(seed, links=links)
         before = endless(deployment, {op.id: op.replicas for op in deployment.operators})
-        after = endless(deployment, places_of(place(deployment, **QUICK).to_dict()))
+        after = endless(deployment, places_of(place(deployment, **QUICK).report.to_dict()))
         looked_at += not before
         assert after <= before, seed
     assert looked_at > 5

@@ -11,6 +11,7 @@ from engine.__main__ import main
 from engine.document.deployment import Deployment
 from engine.errors import InfeasibleError, OptionError
 from engine.estimation.estimate import estimate
+from engine.placement.answer import BestSoFar, PlacementAnswer
 from engine.placement.proposal import Proposal, place
 from tests.engine.placement.stories import (
     best_places,
@@ -32,7 +33,9 @@ QUICK = STEADY | {"flow": False}
 
 def placed(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], Proposal]:
     result = place(deployment, **(QUICK | options))
-    return json.loads(json.dumps(result.to_dict(), allow_nan=False)), result
+    report = json.loads(json.dumps(result.report.to_dict(), allow_nan=False))
+    assert PlacementAnswer.parse(report) == result.report
+    return report, result
 
 
 def start_of(deployment: Deployment) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def test_unplaced_operators_are_placed(seed: int) -> None:
 
 def test_equal_seeds_give_equal_proposals() -> None:
     def answer(seed: int) -> dict[str, Any]:
-        report = place(drawn(7, links=True), seed=seed, **STEADY).to_dict()
+        report = place(drawn(7, links=True), seed=seed, **STEADY).report.to_dict()
         return {name: value for name, value in report.items() if name not in ("elapsed_s", "trace")}
 
     assert answer(3) == answer(3)
@@ -213,7 +216,7 @@ def test_latencies_before_and_after_equal_the_estimates() -> None:
     crowd = [operator(f"{query}/0", 8.0, node="n", state_bytes=1e6) for query in "pq"]
     objectives = [{"query": "q", "statistic": "worst", "bound_s": 0.3}]
     deployment = fleet(crowd, [node("n"), node("m")], objectives=objectives)
-    report = place(deployment, **STEADY).to_dict()
+    report = place(deployment, **STEADY).report.to_dict()
     q = next(row for row in report["queries"] if row["query"] == "q")
     # 160 of 100 cycles in the first burst: both are 0.6 s late by mean costs. Apart, both are done in time.
     before = estimate(deployment).queries["q"]
@@ -233,27 +236,27 @@ def test_latencies_before_and_after_equal_the_estimates() -> None:
 
 
 def test_progress_rises_and_an_exception_or_stop_ends_the_search() -> None:
-    heard: list[tuple[float, str, dict[str, Any]]] = []
+    heard: list[tuple[float, str, BestSoFar]] = []
     place(drawn(5), progress=lambda *report: heard.append(report), **STEADY)
     shares = [share for share, _, _ in heard]
     assert shares[-1] == 1.0
-    assert set(heard[-1][2]) == {"value_s", "bound_s", "elapsed_s"}
+    assert heard[-1][2].value_s is not None
 
     heard.clear()
     place(drawn(5, links=True), progress=lambda *report: heard.append(report), **(STEADY | {"algorithm": "greedy"}))
-    assert any(detail.get("cores_s") is not None for _, _, detail in heard)  # before links are counted
-    values = [detail["value_s"] for _, _, detail in heard if detail["value_s"] is not None]
+    assert any(state.cores_s is not None for _, _, state in heard)  # before links are counted
+    values = [state.value_s for _, _, state in heard if state.value_s is not None]
     assert values == sorted(values, reverse=True)
 
     class Cancelled(Exception):
         pass
 
-    def cancel(share: float, step: str, detail: dict[str, Any]) -> None:
+    def cancel(share: float, step: str, state: BestSoFar) -> None:
         raise Cancelled
 
     with pytest.raises(Cancelled):
         place(drawn(5), progress=cancel, **STEADY)
-    stopped = place(drawn(5, links=True), stop=lambda: True, budget_s=30.0).to_dict()
+    stopped = place(drawn(5, links=True), stop=lambda: True, budget_s=30.0).report.to_dict()
     assert not broken(drawn(5, links=True), places_of(stopped))
 
 

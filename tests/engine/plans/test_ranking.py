@@ -16,8 +16,9 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Batch
 from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.mace import mace
+from engine.plans.answer import OneNode, PlanRanking
 from engine.plans.comparison import compare
-from engine.plans.ranking import OneNode, QueryPlan, rank, standard_error
+from engine.plans.ranking import QueryPlan, rank, standard_error
 from engine.plans.samples import drift
 from lab.plans.samples import sample, with_sample
 
@@ -68,15 +69,16 @@ def plan_of(deployment: Deployment) -> tuple[Any, ...]:
 def test_better_plan_is_recommended(objective: str) -> None:
     deployment = running(objective=objective)
     answer = compare(deployment, "q", {"v1": plan_of(deployment)}, running="v1")
-    assert json.loads(json.dumps(answer, allow_nan=False)) == answer
-    first, second = answer["plans"]
-    assert (first["key"], second["key"], answer["recommended"]) == ("r1", "v1", "r1")
-    assert (answer["finding"]["kind"], answer["finding"]["key"]) == ("better", "r1")
-    assert first["estimate_s"] < second["estimate_s"] and first["low_s"] <= first["estimate_s"] <= first["high_s"]
-    assert first["steps"][0]["words"] == "filter `hot` moved before `parse`"
-    assert first["placement"] == second["placement"]  # the difference is the plan's alone
-    assert answer["against_running"]["r1"]["told_apart"]
-    assert first["cost_cps"] / second["cost_cps"] == pytest.approx((2 + 0.2 * 12) / (12 + 2))
+    document = answer.to_dict()
+    assert json.loads(json.dumps(document, allow_nan=False)) == PlanRanking.parse(document).to_dict() == document
+    first, second = answer.plans
+    assert (first.key, second.key, answer.recommended) == ("r1", "v1", "r1")
+    assert (answer.finding.kind, answer.finding.key) == ("better", "r1")
+    assert first.estimate_s < second.estimate_s and first.low_s <= first.estimate_s <= first.high_s
+    assert first.steps[0].words == "filter `hot` moved before `parse`"
+    assert first.placement == second.placement  # the difference is the plan's alone
+    assert answer.against_running["r1"].told_apart
+    assert first.cost_cps / second.cost_cps == pytest.approx((2 + 0.2 * 12) / (12 + 2))
 
 
 def test_plans_can_be_ranked_on_one_node() -> None:
@@ -137,16 +139,16 @@ def test_plans_without_samples_are_ranked() -> None:
     deployment = running()
     bare = tuple(replace(op, inputs=tuple(replace(e, batches=()) for e in op.inputs)) for op in plan_of(deployment))
     answer = compare(deployment.without_query("q").extended(bare), "q", {"v1": bare}, running="v1")
-    assert (answer["finding"]["kind"], answer["finding"]["more_events"]) == ("unclear", 500)
-    assert answer["plans"][0]["low_s"] < answer["plans"][0]["high_s"], "random costs need no sample"
+    assert (answer.finding.kind, answer.finding.more_events) == ("unclear", 500)
+    assert answer.plans[0].low_s < answer.plans[0].high_s, "random costs need no sample"
 
 
 def test_equal_plans_are_reported_as_equal() -> None:
     deployment = running()
     alone = plan_of(deployment)[:1]
     answer = compare(deployment, "q", {"v1": alone, "v2": (replace(alone[0], id="parse2"),)}, running="v1")
-    assert answer["finding"]["kind"] == "equal"
-    assert answer["against_running"]["v2"]["more_events"] is None
+    assert answer.finding.kind == "equal"
+    assert answer.against_running["v2"].more_events is None
 
 
 def test_streams_read_by_other_queries_are_not_rewritten() -> None:
@@ -155,9 +157,9 @@ def test_streams_read_by_other_queries_are_not_rewritten() -> None:
         deployment.operators[2], id="leech", inputs=(replace(deployment.operators[2].inputs[0], source="hot"),)
     )
     answer = compare(deployment.extended([reader]), "q", {"v1": plan_of(deployment)}, running="v1")
-    assert answer["finding"]["kind"] == "alone"
-    (refusal,) = answer["rewriting"]["v1"]["refused"]
-    assert refusal["words"] == "nothing is rewritten: leech, which is no part of the query, reads hot"
+    assert answer.finding.kind == "alone"
+    (refusal,) = answer.rewriting["v1"].refused
+    assert refusal.words == "nothing is rewritten: leech, which is no part of the query, reads hot"
 
 
 def test_plan_that_fits_no_node_is_reported() -> None:

@@ -61,7 +61,7 @@ def test_every_algorithm_keeps_memory_and_finds_a_placement_where_there_is_one(a
 @pytest.mark.parametrize("seed", range(4))
 def test_proposal_is_no_worse_than_the_start_and_keeps_constraints(seed: int, algorithm: str) -> None:
     given = drawn(seed + 100, links=seed % 2 == 1, constraints=True)
-    report = place(given, algorithm=algorithm, budget_s=None, rounds=20, flow=False).to_dict()
+    report = place(given, algorithm=algorithm, budget_s=None, rounds=20, flow=False).report.to_dict()
     assert report["algorithm"] == algorithm
     assert not broken(given, places_of(report))
     start = {operator.id: operator.replicas for operator in given.operators}

@@ -16,7 +16,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, node_update
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of, search_curve
 from apps.planning.models import PlacementRun
-from apps.planning.placement_search import placement_live, placement_stop
+from apps.planning.placement_search import LiveSearch, placement_live, placement_stop
 from apps.queries.services import query_create, query_start
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
@@ -161,10 +161,9 @@ def test_running_search_is_shown_live_and_stopped(browser: Client, cluster: Clus
     run = PlacementRun.objects.get()
     page = text(browser.get(address(run)))
     assert "The first placement is on its way" in page
-    placement_live(run=run, best={"value_s": None, "cores_s": 9.0, "bound_s": 5.0, "elapsed_s": 0.1, "trace": []})
+    placement_live(run=run, best=LiveSearch(None, 9.0, 5.0, 0.1, ()))
     assert "9 s after 0.1 s of 0.3 s by the cores alone" in text(browser.get(address(run, "live/")))
-    best = {"value_s": 8.0, "bound_s": 5.0, "elapsed_s": 0.1, "trace": [[0.05, 12.0], [0.1, 8.0]]}
-    placement_live(run=run, best=best)
+    placement_live(run=run, best=LiveSearch(8.0, None, 5.0, 0.1, ((0.05, 12.0), (0.1, 8.0))))
     live = browser.get(address(run, "live/"))
     assert "Best so far 8 s after 0.1 s of 0.3 s; no placement can be below 5 s" in text(live)
     assert "Best value 8 s after 0.1 s, at first 12 s, bound 5 s" in live.content.decode().replace("\u00a0", " ")
