@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.costream.batch import FORMS, Float32Array
-from engine.costream.domain import FEATURES, TrainingDomain
+from engine.costream.features import FEATURES, TrainingDomain
 from engine.costream.network import parameter_shapes
 from engine.errors import DocumentError, EngineError, Fault
 from engine.fields import Anything, Enumeration, Field, FieldTable, ListOf, MapOf, Number, String

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.costream.adaptation import fine_tune, observation_of
-from engine.costream.domain import TrainingDomain
+from engine.costream.features import TrainingDomain
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard
 from engine.query_graph.graph import HostNode

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.costream.batch import FORMS, prepare_placements
 from engine.costream.candidates import find_candidates
-from engine.costream.domain import TrainingDomain
+from engine.costream.features import TrainingDomain
 from engine.costream.network import CostNetwork, initial_parameters
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard, save_weights

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.costream.batch import FORMS
-from engine.costream.domain import TrainingDomain
+from engine.costream.features import TrainingDomain
 from engine.costream.network import CostNetwork
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale
 from engine.costream.weights import ModelCard, save_weights

@@ -23,7 +23,7 @@ from apps.predictions.selectors import MIN_EXECUTIONS, cluster_accuracy, models_
 from apps.ui.numbers import MISSING, Quantity, count, percent
 from apps.ui.sentences import sentence
 from apps.ui.times import short
-from engine.costream.domain import FEATURES
+from engine.costream.features import FEATURES
 from engine.costream.weights import ModelCard, read_card
 from engine.errors import EngineError
 

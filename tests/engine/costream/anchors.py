@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.costream.domain import FEATURES, TrainingDomain
+from engine.costream.features import FEATURES, TrainingDomain
 from engine.costream.network import parameter_shapes
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import Member, ModelCard, pack_weights

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.costream.documents import read_trace
-from engine.costream.domain import TrainingDomain
+from engine.costream.features import TrainingDomain
 from engine.costream.network import initial_parameters
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.costream.choice import choose, rank_survivors
-from engine.costream.domain import TrainingDomain
+from engine.costream.features import TrainingDomain
 from engine.costream.network import OUTPUTS
 from engine.costream.prediction import (
     COSTS,
