@@ -53,9 +53,20 @@ class RecordSchema(OpenApiSerializerExtension):
         schema = _without_defaults(schema) if of_answer else schema
         for name, inner in schema.pop("$defs", {}).items():
             auto_schema.registry.register_on_missing(
-                ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=name, schema=inner)
+                ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=_record_named(name), schema=inner)
             )
         return schema
+
+
+def _record_named(name: str) -> type[Record] | str:
+    """The record of a component's name; the name itself of what is none."""
+    kinds: list[type[Record]] = [Record]
+    while kinds:
+        kind = kinds.pop()
+        if kind.__name__ == name:
+            return kind
+        kinds += kind.__subclasses__()
+    return name
 
 
 def _without_defaults(schema: Any) -> Any:
