@@ -70,7 +70,7 @@ MIDDLEWARE = [
     "apps.core.middleware.AccessLogMiddleware",
     "apps.core.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "apps.ui.middleware.ContentSecurityPolicyMiddleware",
+    "apps.ui.parts.ContentSecurityPolicyMiddleware",
     "apps.core.middleware.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -42,7 +42,7 @@ from apps.predictions.executions import executions_observe_all, executions_purge
 from apps.queries.arrivals.uploads import uploads_purge
 from apps.queries.documents import imports_purge
 from apps.reports.deliveries import deliveries_send_due
-from apps.reports.schedules import reports_run_due
+from apps.reports.services import reports_run_due
 from apps.results.notices import alert_deliveries_send_due
 from apps.results.services import results_purge
 from apps.rollouts.configs.parts import parts_renew

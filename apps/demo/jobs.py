@@ -28,8 +28,7 @@ from apps.planning.what_ifs import WHAT_IF
 from apps.reports.choices import ReportKind, ReportState
 from apps.reports.lifecycle import report_for
 from apps.reports.models import Report, ReportDefinition
-from apps.reports.schedules import schedule_set
-from apps.reports.services import definition_create
+from apps.reports.services import definition_create, schedule_set
 from apps.reports.work import write_report
 
 __all__ = [

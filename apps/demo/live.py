@@ -30,7 +30,7 @@ from apps.telemetry.models import Agent
 from engine.calibration import nominal_cps
 from engine.dataflow.templates import TEMPLATES, AssumedStatistics, Template
 
-__all__ = ["JOB_TEMPLATES", "RECORDS", "RECORDS_EPS", "RECORDS_SOURCE", "live_build"]
+__all__ = ["live_build"]
 
 
 RECORDS_SOURCE = "job-records"

@@ -19,7 +19,6 @@ __all__ = [
     "RUNNING",
     "SETTLEMENT",
     "VOUCHERS",
-    "DemoOperator",
     "DemoQuery",
     "operators_of",
 ]

@@ -19,7 +19,7 @@ from apps.exports.services import PARTS, admission_export, export_part, placemen
 from apps.planning.placement_search import PLACEMENT
 from engine.exports.export import FORMATS, EngineExport, export_text
 
-__all__ = ["AdmissionExportView", "PlacementExportView"]
+__all__ = []
 
 _MEDIA = {"yaml": "application/yaml", "json": "application/json"}
 _ENGINES = ("flink", "spark")

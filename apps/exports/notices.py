@@ -21,7 +21,7 @@ from apps.exports.services import admission_export
 from apps.reports.deliveries import webhook_secret
 from apps.reports.models import Webhook
 
-__all__ = ["connect", "decision_deliveries_send_due", "decision_notices_purge", "decision_notify", "send_webhook"]
+__all__ = ["connect", "decision_deliveries_send_due", "decision_notices_purge"]
 
 _log = logging.getLogger(__name__)
 _RETENTION = timedelta(days=90)

@@ -19,14 +19,13 @@ from apps.core.rest.serializers import read_body
 from apps.estimates.serializers import CauseSerializer
 from apps.fleet.selectors import cluster_by_slug
 from apps.incidents.choices import IncidentSeverity
-from apps.incidents.filters import IncidentFilter
 from apps.incidents.models import Incident, IncidentDelivery, IncidentEvent, IncidentQuery, IncidentRouting
 from apps.incidents.notices import incident_title
-from apps.incidents.selectors import incident_in_full, incidents_listed, routing_of
+from apps.incidents.selectors import IncidentFilter, incident_in_full, incidents_listed, routing_of
 from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
 from apps.reports.models import Webhook
 
-__all__ = ["IncidentRoutingView", "IncidentViewSet"]
+__all__ = []
 
 
 class IncidentQuerySerializer(serializers.ModelSerializer):

@@ -19,7 +19,7 @@ from apps.incidents.choices import IncidentCause, IncidentSeverity, NoticeEvent
 from apps.incidents.models import Incident, IncidentDelivery, IncidentNotice, IncidentRouting
 from apps.reports.deliveries import webhook_secret
 
-__all__ = ["incident_deliveries_send_due", "incident_notify", "incident_title", "send_email", "send_webhook"]
+__all__ = ["incident_deliveries_send_due", "incident_notify", "incident_title"]
 
 _MAX_QUERIES = 20
 _SUBJECT_LENGTH = 180

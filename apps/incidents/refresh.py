@@ -14,7 +14,9 @@ from typing import Any
 
 from django.db import transaction
 
+from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
+from apps.connections.selectors import connections_away
 from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.estimates.choices import DecidedBy, MeasurementLack
@@ -23,14 +25,12 @@ from apps.estimates.objectives import objectives_judged
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
-from apps.incidents.engines import engine_cause, engines_back, engines_lost
 from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
 from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
 
-__all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "connect", "incidents_refresh", "late_statuses"]
-
+__all__ = ["AWAY_POLLS", "CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "connect", "incidents_refresh"]
 
 CLEAR_S = 300.0  #: a query is well for so long before it leaves
 MOVE_S = 120.0  #: another cause is named for so long before it is believed
@@ -324,3 +324,36 @@ def _severity(state: str) -> IncidentSeverity:
 
 def _worst(states: Iterable[str]) -> IncidentSeverity:
     return min((_severity(state) for state in states), key=list(IncidentSeverity).index)
+
+
+AWAY_POLLS = 4  #: an engine is away for so many of its polls before it is an incident: a restart takes a moment
+
+#: Between a change of the connection and its next poll it is not known yet whether the engine is back.
+_NOT_BACK = (ConnectionState.AWAY, ConnectionState.REFUSED, ConnectionState.NEW)
+
+
+def engines_lost(cluster: Cluster, now: datetime) -> list[Connection]:
+    """Connections of a cluster whose jobs were imported, and that answer nothing legible for longer than some polls."""
+    rows = connections_away(cluster).filter(imported_at__isnull=False).defer("findings", "look")
+    return [row for row in rows if (now - row.state_since).total_seconds() > AWAY_POLLS * row.poll_interval_s]
+
+
+def engines_back(cluster: Cluster, names: list[str]) -> Mapping[str, str]:
+    """Of connections by name, those of which nobody waits for an answer any more, each with the reason."""
+    states = dict(cluster.connections.filter(name__in=names).values_list("name", "state"))
+    reasons = {
+        name: "It answers again." if states.get(name) == ConnectionState.CONNECTED else "It is not asked any more."
+        for name in names
+    }
+    return {name: reason for name, reason in reasons.items() if states.get(name) not in _NOT_BACK}
+
+
+def engine_cause(connection: Connection, now: datetime) -> LatenessCause:
+    """Cause of an incident: since when the engine is away, and how many running queries go on with old statistics."""
+    return LatenessCause(
+        ENGINE_AWAY,
+        connection.name,
+        seconds=(now - connection.state_since).total_seconds(),
+        amount=connection.jobs.filter(query__state=QueryState.RUNNING).count(),
+        state=connection.state,
+    )

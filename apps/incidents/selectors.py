@@ -1,20 +1,15 @@
-"""Reading incidents: lists, one with its queries and timeline, the open ones, and a cluster's routing."""
+"""Reading incidents: lists and their filters, one with its queries and timeline, and a cluster's routing."""
 
 from __future__ import annotations
 
 from django.db.models import Count, Prefetch, Q, QuerySet
 
+from apps.core.filters import ChoiceFilter, ListFilter, PresenceFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
-from apps.incidents.choices import IncidentState
+from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
 from apps.incidents.models import Incident, IncidentEvent, IncidentQuery, IncidentRouting
 
-__all__ = [
-    "incident_in_full",
-    "incidents_listed",
-    "incidents_open",
-    "incidents_unseen",
-    "routing_of",
-]
+__all__ = ["IncidentFilter", "incident_in_full", "incidents_listed", "incidents_open", "incidents_unseen", "routing_of"]
 
 
 def incidents_listed() -> QuerySet[Incident]:
@@ -47,3 +42,18 @@ def incidents_unseen() -> QuerySet[Incident]:
 def routing_of(cluster: Cluster) -> IncidentRouting:
     """A cluster's routing; the defaults, unsaved, where nobody has said anything."""
     return IncidentRouting.objects.filter(cluster=cluster).first() or IncidentRouting(cluster=cluster)
+
+
+class IncidentFilter(ListFilter):
+    """`?cluster=eu-1&state=open&severity=critical&acknowledged=false&query=checkout`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=IncidentState.choices)
+    severity = ChoiceFilter(choices=IncidentSeverity.choices)
+    cause = ChoiceFilter("cause_kind", choices=IncidentCause.choices, label="Kind of its cause")
+    subject = TextFilter("cause_subject", label="The agent, source, node or connection of its cause")
+    query = TextFilter("members__query__name", distinct=True, label="Name of a query that took part")
+    acknowledged = PresenceFilter("acknowledged_at", label="Whether somebody has seen it")
+    opened_at = TimeFilter()
+    resolved_at = TimeFilter()
+    sorts = sort_paths("opened_at", "resolved_at", "acknowledged_at", "state", "severity", cluster="cluster__slug")

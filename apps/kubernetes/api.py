@@ -24,14 +24,12 @@ from apps.core.rest.api import ApiMixin, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
-from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
-from apps.kubernetes.filters import KubernetesReviewFilter
-from apps.kubernetes.models import KubernetesReview
+from apps.kubernetes.models import KubernetesReview, ReviewBasis, ReviewOrigin
 from apps.kubernetes.objects import REVIEW_VERSION, ReviewRequest, read_manifest, read_review
-from apps.kubernetes.selectors import reviews_listed
+from apps.kubernetes.selectors import KubernetesReviewFilter, reviews_listed
 from apps.kubernetes.services import review_answer
 
-__all__ = ["AdmissionWebhook", "KubernetesReviewViewSet"]
+__all__ = ["AdmissionWebhook"]
 
 MAX_MANIFEST = 3_000_000  # characters; an object in Kubernetes has 1.5 MB at most
 MAX_MANIFEST_WAIT_S = 120

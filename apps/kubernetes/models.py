@@ -1,4 +1,4 @@
-"""Answers to Kubernetes, one for each review."""
+"""Answers to Kubernetes, one for each review, their grounds, and where reviews come from."""
 
 from __future__ import annotations
 
@@ -11,9 +11,29 @@ from django.utils import timezone
 from apps.admission.models import AdmissionRequest
 from apps.core.limits import DIGEST_LENGTH, MAX_HOST_NAME, MAX_MESSAGE, MAX_NOTE
 from apps.fleet.models import Cluster
-from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
 
-__all__ = ["MAX_KUBERNETES_UID", "KubernetesReview"]
+__all__ = ["MAX_KUBERNETES_UID", "KubernetesReview", "ReviewBasis", "ReviewOrigin"]
+
+
+class ReviewOrigin(models.TextChoices):
+    """Sender of a review."""
+
+    WEBHOOK = "webhook", "API server"  #: an AdmissionReview
+    MANIFEST = "manifest", "Manifest"  #: a manifest that was asked about, as by a pipeline
+
+
+class ReviewBasis(models.TextChoices):
+    """Ground of an answer."""
+
+    VERDICT = "verdict", "Verdict"  #: of an admission
+    RUNNING = "running", "Runs already"  #: the version that runs, with as much parallelism
+    UNCHANGED = "unchanged", "Nothing changed"  #: the specification is as it was
+    STOPS = "stops", "Takes no load"  #: deleted or suspended
+    LESS = "less", "Less than measured"  #: asks for less parallelism than its statistics are of
+    UNKNOWN = "unknown", "Not known"  #: no statistics, and none can be predicted
+    LATE = "late", "No verdict in time"
+    OTHER = "other", "Not for Sluice"  #: a kind that it does not decide on
+
 
 MAX_KUBERNETES_UID = 128
 

@@ -28,7 +28,6 @@ __all__ = [
     "StreamingObject",
     "read_document",
     "read_manifest",
-    "read_object",
     "read_review",
 ]
 
@@ -137,8 +136,7 @@ def read_review(body: Any) -> ReviewRequest:
         if not isinstance(dry_run, bool | None):
             faults.append(Fault("request.dryRun", f"dryRun is {_shown(dry_run)}; allowed: true and false"))
         is_leaving = operation in {"DELETE", "CONNECT"}
-        user = request.get("userInfo")
-        username = user.get("username") if isinstance(user, Mapping) else ""
+        username = _inner(request, "userInfo").get("username")
         subject = _subject(request, "oldObject" if is_leaving else "object", faults, required=not is_leaving)
         before = _subject(request, "oldObject", faults, required=False) if operation == "UPDATE" else None
     if faults:
@@ -204,7 +202,7 @@ def read_object(item: Any, path: str, faults: list[Fault], namespace: str = "") 
         if is_readable:
             own.append(Fault("spec", f"spec is {_shown(spec)}; allowed: an object"))
         spec = {}
-    annotations = metadata.get("annotations") if isinstance(metadata.get("annotations"), Mapping) else {}
+    annotations = _inner(metadata, "annotations")
     query, text = (_annotation(annotations, key, own) for key in (QUERY_ANNOTATION, DOCUMENT_ANNOTATION))
     is_spark = kind == "SparkApplication"
     settings = {} if is_spark else _flat_settings(spec.get("flinkConfiguration"), "spec.flinkConfiguration", own)
@@ -230,13 +228,13 @@ def read_object(item: Any, path: str, faults: list[Fault], namespace: str = "") 
     )
 
 
-def _subject(request: Mapping[str, Any], key: str, faults: list[Fault], *, required: bool) -> StreamingObject | None:
+def _subject(request: Mapping[str, object], key: str, faults: list[Fault], *, required: bool) -> StreamingObject | None:
     """The object of a review; one that Kubernetes leaves out, as of a DELETE, by what the request says of it."""
     item = request.get(key)
     stated = request.get("namespace")
     namespace = stated[:MAX_HOST_NAME] if isinstance(stated, str) else ""
     if item is None and not required:
-        kind = request.get("kind") if isinstance(request.get("kind"), Mapping) else {}
+        kind = _inner(request, "kind")
         group, version, name = kind.get("group"), kind.get("version"), request.get("name")
         parts = [part for part in (group, version) if isinstance(part, str) and part]
         return StreamingObject(
@@ -253,16 +251,16 @@ def _is_other_version(kind: str, api_version: str) -> bool:
     return bool(known) and known != api_version and known.partition("/")[0] == api_version.partition("/")[0]
 
 
-def _job_names(settings: Any, name: str, *, is_spark: bool) -> tuple[str, ...]:
+def _job_names(settings: object, name: str, *, is_spark: bool) -> tuple[str, ...]:
     """By which name the engine may know the job: as it is configured, then as the object is called."""
     key = "spark.app.name" if is_spark else "pipeline.name"
     stated = settings.get(key) if isinstance(settings, Mapping) else None
     return tuple(dict.fromkeys(text for text in (stated, name) if isinstance(text, str) and text))
 
 
-def _flat_settings(value: Any, path: str, faults: list[Fault]) -> dict[str, Any]:
+def _flat_settings(value: object, path: str, faults: list[Fault]) -> dict[str, object]:
     """Settings by their whole names: `a.b: 1` and `a: {b: 1}` say the same, and one may not say another thing."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     waiting = [("", value)] if isinstance(value, Mapping) else []
     while waiting:
         prefix, settings = waiting.pop()
@@ -279,17 +277,16 @@ def _flat_settings(value: Any, path: str, faults: list[Fault]) -> dict[str, Any]
     return flat
 
 
-def _flink_parallelism(spec: Mapping[str, Any], settings: Mapping[str, Any], faults: list[Fault]) -> int | None:
+def _flink_parallelism(spec: Mapping[str, object], settings: Mapping[str, object], faults: list[Fault]) -> int | None:
     """The most that an operator gets, by the rules of Flink's Kubernetes operator; overrides of vertices count as well.
 
     Where the number of TaskManagers is given, their slots decide, and the job's own parallelism is ignored; without
     either, the configuration's default.
     """
-    job = spec.get("job")
-    if job is not None and not isinstance(job, Mapping):
-        faults.append(Fault("spec.job", f"job is {_shown(job)}; allowed: an object"))
-    job = job if isinstance(job, Mapping) else {}
-    managers = spec.get("taskManager") if isinstance(spec.get("taskManager"), Mapping) else {}
+    stated_job = spec.get("job")
+    if stated_job is not None and not isinstance(stated_job, Mapping):
+        faults.append(Fault("spec.job", f"job is {_shown(stated_job)}; allowed: an object"))
+    job, managers = _inner(spec, "job"), _inner(spec, "taskManager")
     replicas = _count(managers.get("replicas"), "spec.taskManager.replicas", faults)
     stated = _count(job.get("parallelism"), "spec.job.parallelism", faults)
     default = _count(settings.get(_PARALLELISM), f"spec.flinkConfiguration.{_PARALLELISM}", faults)
@@ -308,13 +305,11 @@ def _flink_parallelism(spec: Mapping[str, Any], settings: Mapping[str, Any], fau
     return max(counts, default=None)
 
 
-def _spark_parallelism(spec: Mapping[str, Any], faults: list[Fault]) -> tuple[int | None, int | None]:
+def _spark_parallelism(spec: Mapping[str, object], faults: list[Fault]) -> tuple[int | None, int | None]:
     """The most tasks at a time, and the least where executors come and go; the object's own fields before its conf."""
-    executor = spec.get("executor") if isinstance(spec.get("executor"), Mapping) else {}
-    dynamic = spec.get("dynamicAllocation") if isinstance(spec.get("dynamicAllocation"), Mapping) else {}
-    conf = spec.get("sparkConf") if isinstance(spec.get("sparkConf"), Mapping) else {}
+    executor, dynamic, conf = (_inner(spec, key) for key in ("executor", "dynamicAllocation", "sparkConf"))
 
-    def number(fields: Mapping[str, Any], where: str, name: str, setting: str, *, least: int = 1) -> int | None:
+    def number(fields: Mapping[str, object], where: str, name: str, setting: str, *, least: int = 1) -> int | None:
         if fields.get(name) is not None:
             return _count(fields[name], f"spec.{where}.{name}", faults, least)
         return _count(conf.get(setting), f"spec.sparkConf.{setting}", faults, least)
@@ -329,7 +324,7 @@ def _spark_parallelism(spec: Mapping[str, Any], faults: list[Fault]) -> tuple[in
     return (most * cores if most is not None else None), (least or 0) * cores
 
 
-def _count(value: Any, path: str, faults: list[Fault], least: int = 1) -> int | None:
+def _count(value: object, path: str, faults: list[Fault], least: int = 1) -> int | None:
     if value is None:
         return None
     text = str(value).strip()
@@ -339,12 +334,11 @@ def _count(value: Any, path: str, faults: list[Fault], least: int = 1) -> int | 
     return int(text)
 
 
-def _is_suspended(spec: Mapping[str, Any]) -> bool:
-    job = spec.get("job")
-    return (isinstance(job, Mapping) and job.get("state") == "suspended") or spec.get("suspend") is True
+def _is_suspended(spec: Mapping[str, object]) -> bool:
+    return _inner(spec, "job").get("state") == "suspended" or spec.get("suspend") is True
 
 
-def _annotation(annotations: Mapping[str, Any], key: str, faults: list[Fault]) -> str:
+def _annotation(annotations: Mapping[str, object], key: str, faults: list[Fault]) -> str:
     value = annotations.get(key, "")
     if isinstance(value, str):
         return value.strip()
@@ -352,7 +346,13 @@ def _annotation(annotations: Mapping[str, Any], key: str, faults: list[Fault]) -
     return ""
 
 
-def _mapping(value: Any, path: str, faults: list[Fault]) -> Mapping[str, Any]:
+def _inner(fields: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """An object within an object; empty where there is none."""
+    value = fields.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mapping(value: object, path: str, faults: list[Fault]) -> Mapping[str, object]:
     if isinstance(value, Mapping):
         return value
     name = path.rpartition(".")[2] or "the body"
@@ -360,12 +360,12 @@ def _mapping(value: Any, path: str, faults: list[Fault]) -> Mapping[str, Any]:
     return {}
 
 
-def _expect(document: Mapping[str, Any], key: str, allowed: str, faults: list[Fault]) -> None:
+def _expect(document: Mapping[str, object], key: str, allowed: str, faults: list[Fault]) -> None:
     if document and document.get(key) != allowed:
         faults.append(Fault(key, f"{key} is {_shown(document.get(key))}; allowed: {allowed}"))
 
 
-def _text(document: Mapping[str, Any], key: str, path: str, faults: list[Fault], limit: int) -> str:
+def _text(document: Mapping[str, object], key: str, path: str, faults: list[Fault], limit: int) -> str:
     value = document.get(key)
     if isinstance(value, str) and 0 < len(value) <= limit and value.isprintable():
         return value
@@ -373,12 +373,12 @@ def _text(document: Mapping[str, Any], key: str, path: str, faults: list[Fault],
     return ""
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = "missing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
 

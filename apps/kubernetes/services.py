@@ -30,14 +30,13 @@ from apps.fleet.choices import Fallback
 from apps.fleet.models import Cluster
 from apps.jobs import api as jobs_api
 from apps.jobs.models import Job
-from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
-from apps.kubernetes.models import KubernetesReview
+from apps.kubernetes.models import KubernetesReview, ReviewBasis, ReviewOrigin
 from apps.kubernetes.objects import DOCUMENT_ANNOTATION, QUERY_ANNOTATION, ReviewRequest, StreamingObject, read_document
 from apps.kubernetes.words import admission_link, fallback_words, message_line, verdict_words, warning_lines
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 
-__all__ = ["KEEP_DAYS", "review_answer", "reviews_purge"]
+__all__ = ["review_answer", "reviews_purge"]
 
 KEEP_DAYS = 90
 _POLL_S = 0.1

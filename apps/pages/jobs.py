@@ -20,7 +20,7 @@ from apps.jobs.services import job_cancel
 from apps.pages.base import Page
 from apps.pages.context import url_of
 from apps.pages.saved_views.bar import open_views
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.feedback import refresh
 from apps.ui.marks import STATES, VERDICTS, state_mark
 from apps.ui.numbers import percent, seconds

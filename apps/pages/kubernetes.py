@@ -11,10 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
-from apps.kubernetes.filters import KubernetesReviewFilter
-from apps.kubernetes.models import KubernetesReview
-from apps.kubernetes.selectors import reviews_listed
+from apps.kubernetes.models import KubernetesReview, ReviewBasis, ReviewOrigin
+from apps.kubernetes.selectors import KubernetesReviewFilter, reviews_listed
 from apps.kubernetes.words import admission_link
 from apps.pages.admission.views import admission_tabs
 from apps.pages.base import ClusterPage

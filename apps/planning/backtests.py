@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.utils import timezone
 from rest_framework import serializers
@@ -24,6 +23,7 @@ from apps.planning.backtest_records import recorded_reaches, segment_grid
 from apps.planning.choices import ANSWER_STATES, RequestTiming
 from apps.planning.models import BacktestRun
 from engine.backtest.policy import read_policy
+from engine.backtest.result import BacktestResult
 from engine.errors import EngineError, InfeasibleError
 
 __all__ = ["BACKTEST", "BacktestFilter", "BacktestViewSet", "policy_default"]
@@ -104,8 +104,8 @@ class BacktestKind(RunKind[BacktestRun]):
         period = load_period(run, grid)
         started = time.perf_counter()
         progress = lambda share, step: report(0.02 + 0.97 * share, step)  # noqa: E731
-        run.result = backtest_policies(period, read_policy(run.policy), progress)
-        run.facts, run.duration_s = _facts(run.result), time.perf_counter() - started
+        result = backtest_policies(period, read_policy(run.policy), progress)
+        run.result, run.facts, run.duration_s = result.to_dict(), _facts(result), time.perf_counter() - started
 
     def facts(self, run: BacktestRun) -> Mapping[str, object]:
         return {"backtest": str(run.pk), **run.facts}
@@ -122,18 +122,20 @@ def policy_default(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def _facts(result: Any) -> Mapping[str, object]:
+def _facts(result: BacktestResult) -> Mapping[str, object]:
     """The answer in a few numbers, for lists."""
-    tested, recorded = result["tested"], result["recorded"]
     return {
-        "headline": result["headline"],
-        "asked": tested["asked"],
-        "admitted": tested["admitted"],
-        "admitted_recorded": recorded["admitted"],
-        "seconds_over": tested["seconds_over"],
-        "seconds_over_recorded": recorded["seconds_over"],
-        "moves": tested["moves"],
-        **{name: result[name] for name in ("segments", "width_s", "since_s", "until_s")},
+        "headline": result.headline,
+        "asked": result.tested.asked,
+        "admitted": result.tested.admitted,
+        "admitted_recorded": result.recorded.admitted,
+        "seconds_over": result.tested.seconds_over,
+        "seconds_over_recorded": result.recorded.seconds_over,
+        "moves": result.tested.moves,
+        "segments": result.segments,
+        "width_s": result.width_s,
+        "since_s": result.since_s,
+        "until_s": result.until_s,
     }
 
 

@@ -24,19 +24,22 @@ from apps.jobs.api import JobSerializer, job_response
 from apps.reports import services
 from apps.reports.choices import FORMATS, ReportKind
 from apps.reports.deliveries import api_links, delivery_send_again, webhook_secret
-from apps.reports.filters import DefinitionFilter, ReportFilter, ScheduleFilter, WebhookFilter
 from apps.reports.lifecycle import report_delete, report_download, report_facts, report_request
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule, Webhook
-from apps.reports.schedules import schedule_preview, schedule_remove, schedule_set
 from apps.reports.selectors import (
+    DefinitionFilter,
+    ReportFilter,
+    ScheduleFilter,
+    WebhookFilter,
     definitions_listed,
     reports_listed,
     schedule_sentence,
     schedules_listed,
     webhooks_listed,
 )
+from apps.reports.services import schedule_preview, schedule_remove, schedule_set
 
-__all__ = ["DefinitionViewSet", "DeliverySerializer", "ReportViewSet", "ScheduleViewSet", "WebhookViewSet"]
+__all__ = ["DeliverySerializer"]
 
 _FILES = {
     (200, kind.partition(";")[0]): OpenApiResponse(OpenApiTypes.OBJECT if name == "json" else OpenApiTypes.BINARY)
@@ -174,26 +177,9 @@ class ReportSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = Report
-        fields = [
-            "id",
-            "definition",
-            "name",
-            "kind",
-            "cluster",
-            "job",
-            "state",
-            "trigger",
-            "due_at",
-            "missed",
-            "covers_from",
-            "covers_until",
-            "finding",
-            "requested_by",
-            "error",
-            "links",
-            "created_at",
-            "written_at",
-        ]
+        fields = ["id", "definition", "name", "kind", "cluster", "job", "state", "trigger", "due_at", "missed"]
+        fields += ["covers_from", "covers_until", "finding", "requested_by", "error", "links"]
+        fields += ["created_at", "written_at"]
         read_only_fields = fields
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -213,7 +199,8 @@ class ReportDetailSerializer(ReportSerializer):
 
     @extend_schema_field({"type": "object", "additionalProperties": True, "nullable": True})
     def get_facts(self, row: Report) -> dict[str, Any] | None:
-        return report_facts(row)
+        facts = report_facts(row)
+        return None if facts is None else facts.to_dict()
 
 
 class DefinitionViewSet(ServiceViewSet):

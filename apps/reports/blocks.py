@@ -1,18 +1,26 @@
-"""Elements of a report on any medium: headings, sentences, stats, tables, pictures.
+"""Elements of a report on any medium: moments, headings, sentences, stats, tables, pictures.
 
-`outline` builds the blocks from the facts; HTML, PDF and CSV are made of the blocks, and so agree.
+Sections build the blocks from their facts; HTML, PDF and CSV are made of the blocks, and so agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from zoneinfo import ZoneInfo
 
-from apps.ui.numbers import Quantity
+from django.utils.safestring import SafeString
+from pydantic import PlainSerializer
+
+from apps.reports.drawings import key_drawing
+from apps.ui.numbers import MISSING, Quantity
+from apps.ui.svg.shapes import Drawing
 
 __all__ = [
     "Block",
+    "Moment",
     "ReportCell",
     "ReportColumn",
     "ReportHeading",
@@ -21,7 +29,30 @@ __all__ = [
     "ReportStats",
     "ReportTable",
     "ReportText",
+    "local_day",
+    "local_time",
+    "or_missing",
 ]
+
+Row = TypeVar("Row")
+_HTML_WIDTH = 760.0
+#: A moment among facts, in JSON with its offset.
+Moment = Annotated[datetime, PlainSerializer(datetime.isoformat)]
+
+
+def local_time(moment: datetime | None, zone: ZoneInfo) -> str:
+    """21 Nov 2026, 14:32 in the report's own zone."""
+    return MISSING if moment is None else f"{local_day(moment, zone)} {moment.astimezone(zone):%Y, %H:%M}"
+
+
+def local_day(moment: datetime, zone: ZoneInfo) -> str:
+    """21 Nov."""
+    local = moment.astimezone(zone)
+    return f"{local.day} {local:%b}"
+
+
+def or_missing(text: str | None) -> str:
+    return text or MISSING
 
 
 @dataclass(frozen=True)
@@ -36,6 +67,8 @@ class ReportHeading:
 @dataclass(frozen=True)
 class ReportText:
     """A sentence or two. `quiet` is for what is only said for completeness."""
+
+    kind: ClassVar[str] = "text"
 
     text: str
     quiet: bool = False
@@ -52,51 +85,86 @@ class ReportStat:
 class ReportStats:
     """A few values in one band."""
 
+    kind: ClassVar[str] = "stats"
+
     rows: Sequence[ReportStat]
 
 
 @dataclass(frozen=True)
 class ReportCell:
-    """Shown text, and the raw value for CSV. `state` draws the shape of a state before the text."""
+    """Shown text; `state` draws the shape of a state before it."""
 
     text: str
-    raw: Any = None
     state: str = ""
     strong: bool = False
 
 
 @dataclass(frozen=True)
-class ReportColumn:
-    """`csv` names it in CSV, with its unit; `width` is its share of a printed line."""
+class ReportColumn(Generic[Row]):
+    """A column and its cells: CSV writes the row's `field` (that of the name `csv`, which has its unit) as it is.
+
+    Print and page show `write(field)`, or `show(row)` where the text takes more of the row. `width` is the column's
+    share of a printed line.
+    """
 
     label: str
     csv: str
+    field: str = ""
+    write: Callable[[Any], object] = str
+    show: Callable[[Row], object] | None = None
+    state: Callable[[Row], str] | None = None
+    strong: bool | Callable[[Row], bool] = False
     num: bool = False
     width: float = 1.0
 
+    def raw(self, row: Row) -> Any:
+        return getattr(row, self.field or self.csv)
+
+    def cell(self, row: Row) -> ReportCell:
+        text = self.write(self.raw(row)) if self.show is None else self.show(row)
+        strong = self.strong(row) if callable(self.strong) else self.strong
+        return ReportCell(str(text), self.state(row) if self.state is not None else "", strong)
+
 
 @dataclass(frozen=True)
-class ReportTable:
-    """Rows of cells. Print and page show the first `shown`; CSV has all."""
+class ReportTable(Generic[Row]):
+    """Rows, and columns that write them. Print and page show the first `limit`; CSV has all."""
+
+    kind: ClassVar[str] = "table"
 
     key: str
     caption: str
-    columns: Sequence[ReportColumn]
-    rows: Sequence[Sequence[ReportCell]]
-    shown: int = 40
+    columns: Sequence[ReportColumn[Row]]
+    rows: Sequence[Row]
+    limit: int = 40
+
+    @property
+    def shown(self) -> Iterator[list[tuple[ReportColumn[Row], ReportCell]]]:
+        for row in self.rows[: self.limit]:
+            yield [(column, column.cell(row)) for column in self.columns]
 
     @property
     def left_out(self) -> int:
-        return max(0, len(self.rows) - self.shown)
+        return max(0, len(self.rows) - self.limit)
 
 
 @dataclass(frozen=True)
 class ReportPicture:
-    """A drawing: `draw(width)` gives a `reportlab.graphics` drawing so many points wide."""
+    """A drawing so many points wide, and the key below it: (sample, words)."""
+
+    kind: ClassVar[str] = "picture"
 
     finding: str
-    draw: Callable[[float], Any]
-    key: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    draw: Callable[[float], Drawing]
+    key: Sequence[tuple[str, str]] = ()
+
+    @property
+    def svg(self) -> SafeString:
+        return self.draw(_HTML_WIDTH).svg
+
+    @property
+    def key_svg(self) -> str:
+        return key_drawing(self.key).svg if self.key else ""
 
 
-Block = ReportHeading | ReportText | ReportStats | ReportTable | ReportPicture
+Block = ReportHeading | ReportText | ReportStats | ReportTable[Any] | ReportPicture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,19 +17,7 @@ from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.rest.serializers import unknown_message
 from engine.words import listed
 
-__all__ = [
-    "DAYS",
-    "EVERY",
-    "HOURS",
-    "MONTHS",
-    "YEARS_AHEAD",
-    "CalendarRule",
-    "ScheduledRun",
-    "last_due",
-    "next_run",
-    "read_rule",
-    "runs_after",
-]
+__all__ = ["DAYS", "HOURS", "MONTHS", "CalendarRule", "ScheduledRun", "last_due", "next_run", "read_rule", "runs_after"]
 
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -69,7 +58,7 @@ class CalendarRule:
     short_month: str = "skip"
     hours: int = 24
     text: str = ""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def counts(self) -> bool:
@@ -82,29 +71,27 @@ class CalendarRule:
             rule, count = _parsed(self.text, start)
             return islice(rule.replace(until=min(rule._until or end, end)), count)
         hour, minute = map(int, self.at.split(":"))
-        times: dict[str, Any] = {"dtstart": start, "until": end, "byhour": hour, "byminute": minute, "bysecond": 0}
+        times = partial(rr.rrule, dtstart=start, until=end, byhour=hour, byminute=minute, bysecond=0)
         match self.every:
             case "day":
-                return rr.rrule(rr.DAILY, **times)
+                return times(rr.DAILY)
             case "hours":
-                hours = sorted((hour + step) % 24 for step in range(0, 24, self.hours))
-                return rr.rrule(rr.DAILY, **{**times, "byhour": hours})
+                return times(rr.DAILY, byhour=sorted((hour + step) % 24 for step in range(0, 24, self.hours)))
             case "week":
-                return rr.rrule(rr.WEEKLY, byweekday=[DAYS.index(day) for day in self.days], **times)
-            case "year":
-                return rr.rrule(rr.YEARLY, bymonth=self.month, **self._month_day(), **times)
+                return times(rr.WEEKLY, byweekday=[DAYS.index(day) for day in self.days])
         if self.nth:
-            weekday = rr.weekday(DAYS.index(self.weekday))(self.nth)
-            return rr.rrule(rr.MONTHLY, byweekday=weekday, **times)
-        return rr.rrule(rr.MONTHLY, **self._month_day(), **times)
+            return times(rr.MONTHLY, byweekday=rr.weekday(DAYS.index(self.weekday))(self.nth))
+        days, position = self._month_days()
+        if self.every == "year":
+            return times(rr.YEARLY, bymonth=self.month, bymonthday=days, bysetpos=position)
+        return times(rr.MONTHLY, bymonthday=days, bysetpos=position)
 
-    def _month_day(self) -> dict[str, Any]:
-        """With short_month "last", the latest day of the month that is not after `day`."""
+    def _month_days(self) -> tuple[list[int], int | None]:
+        """Days of a month, and which of them: with short_month "last", the latest that is not after `day`."""
         if self.day == "last":
-            return {"bymonthday": -1}
-        if self.short_month == "last" and int(self.day) > 28:
-            return {"bymonthday": list(range(28, int(self.day) + 1)), "bysetpos": -1}
-        return {"bymonthday": int(self.day)}
+            return [-1], None
+        day = int(self.day)
+        return (list(range(28, day + 1)), -1) if self.short_month == "last" and day > 28 else ([day], None)
 
     @property
     def sentence(self) -> str:
@@ -163,9 +150,9 @@ def read_rule(document: Any, path: str = "rule") -> CalendarRule:
 class _RuleReader:
     """Reads a rule's fields and collects every fault on the way."""
 
-    def __init__(self, given: Mapping[str, Any], path: str) -> None:
+    def __init__(self, given: Mapping[str, object], path: str) -> None:
         self.given, self.path = given, path
-        self.every: str = given["every"]
+        self.every = str(given["every"])
         self.faults: list[Fault] = []
 
     def rule(self) -> CalendarRule:
@@ -173,20 +160,19 @@ class _RuleReader:
         for name in self.given:
             if name not in allowed:
                 self._fault(name, unknown_message(str(name), list(allowed)))
-        values: dict[str, Any] = {"every": self.every, "given": dict(self.given)}
+        rule = CalendarRule(self.every, given=dict(self.given))
         if self.every == "rrule":
-            values["text"] = self._recurrence()
-            return CalendarRule(**values)
-        values["at"] = self._clock()
+            return replace(rule, text=self._recurrence())
+        rule = replace(rule, at=self._clock())
         if self.every == "week":
-            values["days"] = self._days()
-        elif self.every == "hours":
-            values["hours"] = self._one_of("hours", HOURS)
-        elif self.every == "month" and ("nth" in self.given or "weekday" in self.given):
-            values |= self._nth()
-        elif self.every in {"month", "year"}:
-            values |= self._month_day()
-        return CalendarRule(**values)
+            return replace(rule, days=self._days())
+        if self.every == "hours":
+            return replace(rule, hours=self._one_of("hours", HOURS))
+        if self.every == "month" and ("nth" in self.given or "weekday" in self.given):
+            if "day" in self.given:
+                self._fault("day", "either a day, or nth and weekday; not both")
+            return replace(rule, nth=self._one_of("nth", _NTH), weekday=self._one_of("weekday", DAYS))
+        return self._on_month_day(rule) if self.every in {"month", "year"} else rule
 
     def _fault(self, name: str, message: str) -> None:
         self.faults.append(Fault(f"{self.path}.{name}", message))
@@ -216,22 +202,16 @@ class _RuleReader:
             return ("mon",)
         return tuple(day for day in DAYS if day in value)
 
-    def _nth(self) -> dict[str, Any]:
-        if "day" in self.given:
-            self._fault("day", "either a day, or nth and weekday; not both")
-        return {"nth": self._one_of("nth", _NTH), "weekday": self._one_of("weekday", DAYS)}
-
-    def _month_day(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"day": self._one_of("day", [*range(1, 32), "last"])}
-        values["short_month"] = self._one_of("short_month", ("skip", "last")) if "short_month" in self.given else "skip"
-        if self.every == "year":
-            month = values["month"] = self._one_of("month", range(1, 13))
-            if values["day"] != "last" and int(values["day"]) > _MAX_DAYS_IN_MONTH[month - 1]:
-                longest = _MAX_DAYS_IN_MONTH[month - 1]
-                self._fault(
-                    "day", f"{values['day']} {MONTHS[month - 1]} never comes; {MONTHS[month - 1]} has {longest} days"
-                )
-        return values
+    def _on_month_day(self, rule: CalendarRule) -> CalendarRule:
+        day = self._one_of("day", [*range(1, 32), "last"])
+        short_month = self._one_of("short_month", ("skip", "last")) if "short_month" in self.given else "skip"
+        if self.every == "month":
+            return replace(rule, day=day, short_month=short_month)
+        month = self._one_of("month", range(1, 13))
+        name, longest = MONTHS[month - 1], _MAX_DAYS_IN_MONTH[month - 1]
+        if day != "last" and int(day) > longest:
+            self._fault("day", f"{day} {name} never comes; {name} has {longest} days")
+        return replace(rule, day=day, short_month=short_month, month=month)
 
     def _recurrence(self) -> str:
         """An RFC 5545 rule such as FREQ=WEEKLY;BYDAY=MO;BYHOUR=7, normalised."""

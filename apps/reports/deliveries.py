@@ -16,17 +16,8 @@ from apps.core.messages import Gone, post_signed, send_mail
 from apps.reports.choices import FORMATS
 from apps.reports.lifecycle import report_facts, report_file, report_file_name
 from apps.reports.models import Delivery, Report, Webhook
-from apps.reports.outline.report import title_lines
 
-__all__ = [
-    "api_links",
-    "deliveries_send_due",
-    "delivery_send_again",
-    "page_url",
-    "send_email",
-    "send_webhook",
-    "webhook_secret",
-]
+__all__ = ["api_links", "deliveries_send_due", "delivery_send_again", "page_url", "webhook_secret"]
 
 
 def page_url(report: Report) -> str:
@@ -55,15 +46,15 @@ def send_email(delivery: Delivery) -> None:
 
 def _mail(delivery: Delivery, connection: Any) -> EmailMultiAlternatives:
     report = delivery.report
-    facts = report_facts(report) or {}
+    facts = report_facts(report)
+    assert facts is not None  # finished reports alone are sent
     attached = [kind for kind in FORMATS if kind in report.definition.formats]
     context = {
         "facts": facts,
-        "title": title_lines(facts),
         "link": page_url(report) if settings.PUBLIC_URL else "",
         "attached": ", ".join(kind.upper() for kind in attached),
     }
-    subject = " ".join(f"{facts['name']}, {facts['cluster']['name']}: {facts['finding']}".split())  # one line
+    subject = " ".join(f"{facts.name}, {facts.cluster.name}: {facts.finding}".split())  # one line
     message = EmailMultiAlternatives(
         subject=subject[:180],
         body=render_to_string("reports/mail.txt", context),

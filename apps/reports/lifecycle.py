@@ -20,6 +20,7 @@ from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.services import job_submit, on_unanswered
 from apps.reports.choices import FORMATS, ReportState, Trigger
 from apps.reports.models import Delivery, Report, ReportDefinition
+from apps.reports.report import AnyReport, read_facts
 
 __all__ = [
     "connect",
@@ -29,7 +30,6 @@ __all__ = [
     "report_file",
     "report_file_name",
     "report_for",
-    "report_html",
     "report_request",
     "report_store",
 ]
@@ -83,13 +83,11 @@ def report_for(*, definition: ReportDefinition, user: User | None = None, **fiel
     )
 
 
-def report_store(
-    *, report: Report, facts: dict[str, Any], parts: dict[str, str], html: str, pdf: bytes, csv: bytes
-) -> None:
+def report_store(*, report: Report, facts: AnyReport, parts: dict[str, str], html: str, pdf: bytes, csv: bytes) -> None:
     """Keep a finished report and address it to its readers. Called inside the job's transaction, so once."""
-    report.facts, report.html = _packed(json.dumps(facts, allow_nan=False)), _packed(html)
+    report.facts, report.html = _packed(json.dumps(facts.to_dict(), allow_nan=False)), _packed(html)
     report.pdf, report.csv, report.snapshot_parts = pdf, csv, parts
-    report.finding, report.state, report.written_at = facts["finding"], ReportState.READY, shared_now()
+    report.finding, report.state, report.written_at = facts.finding, ReportState.READY, shared_now()
     report.error = None
     report.save()
     _address(report)
@@ -111,9 +109,9 @@ def _address(report: Report) -> None:
         )
 
 
-def report_facts(report: Report) -> dict[str, Any] | None:
+def report_facts(report: Report) -> AnyReport | None:
     """The facts of a finished report."""
-    return None if report.facts is None else json.loads(_unpacked(report.facts))
+    return None if report.facts is None else read_facts(json.loads(_unpacked(report.facts)))
 
 
 def report_html(report: Report) -> bytes | None:
@@ -145,7 +143,7 @@ def report_file(report: Report, kind: str) -> bytes | None:
     """A finished report in one of `FORMATS`; None if it has none."""
     if kind == "json":
         facts = report_facts(report)
-        return None if facts is None else json.dumps(facts, indent=1, ensure_ascii=False).encode()
+        return None if facts is None else json.dumps(facts.to_dict(), indent=1, ensure_ascii=False).encode()
     data = report_html(report) if kind == "html" else getattr(report, kind)
     return None if data is None else bytes(data)
 

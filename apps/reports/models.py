@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -120,11 +119,6 @@ class Report(models.Model):
 
     def __str__(self) -> str:
         return f"{self.definition} of {self.covers_until:%Y-%m-%d %H:%M}"
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """Bytes of each stored rendering."""
-        return {name: len(data) for name in ("pdf", "csv") if (data := getattr(self, name)) is not None}
 
 
 class Delivery(DeliveryRow):

@@ -1,50 +1,54 @@
-"""Work of report jobs: facts once, then every rendering of them; tables as CSV files in one zip."""
+"""Work of report jobs: the facts once, gathered from the cluster, then every rendering of them."""
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
-from collections.abc import Iterable
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
+from django.db.models.fields.json import KT
+from django.utils import timezone
+
+from apps.admission.models import AdmissionRequest
+from apps.estimates.models import EstimateRun
+from apps.estimates.selectors import run_latest
+from apps.estimates.services import estimate_store
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
-from apps.reports.blocks import Block, ReportTable
+from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from apps.reports.choices import ReportKind, ReportState
 from apps.reports.deliveries import page_url
-from apps.reports.facts.report import gather_facts
 from apps.reports.lifecycle import report_store
 from apps.reports.models import Report
-from apps.reports.outline.report import report_blocks
-from apps.reports.render.html import html_document
-from apps.reports.render.pdf import pdf_document
-from apps.ui.tables import csv_cell
+from apps.reports.renderings import csv_zip, html_document, pdf_document
+from apps.reports.report import (
+    AnyReport,
+    LatencyParameters,
+    LatencyReport,
+    ProvisioningParameters,
+    ProvisioningReport,
+    ReportBasis,
+    ReportChanges,
+    ReportCluster,
+    ReportDecision,
+    ReportPeriod,
+)
+from apps.reports.sections.findings import report_finding, report_risks
+from apps.reports.sections.fleet import fleet_facts
+from apps.reports.sections.forecast import forecast_facts
+from apps.reports.sections.objectives import absent_queries, latency_curves, objective_facts, queries_of
+from apps.reports.sections.purchases import ReportPurchases
+from apps.reports.sizing import purchase_facts
+from engine.estimation.estimate import estimate
 
-__all__ = ["csv_zip", "table_csv", "write_report"]
+__all__ = ["gather_facts", "write_report"]
 
+_MAX_DECISIONS = 200
+_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same report gives the same file
-
-
-def csv_zip(blocks: Iterable[Block]) -> bytes:
-    """One file per table, named by its key."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for block in blocks:
-            if isinstance(block, ReportTable):
-                entry = zipfile.ZipInfo(f"{block.key}.csv", _EPOCH)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, table_csv(block))
-    return file.getvalue()
-
-
-def table_csv(table: ReportTable) -> str:
-    """Every row with its raw values; texts that a spreadsheet would take for a formula are quoted."""
-    text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow([column.csv for column in table.columns])
-    for cells in table.rows:
-        rows.writerow([csv_cell(cell.raw) for cell in cells])
-    return text.getvalue()
+Progress = Callable[[float, str], None]
 
 
 def write_report(report: JobReporter) -> JobOutcome:
@@ -55,8 +59,7 @@ def write_report(report: JobReporter) -> JobOutcome:
     report(0.88, "Drawing")
     html = html_document(facts, page_url(row))
     report(0.92, "Setting the PDF")
-    pdf = pdf_document(facts)
-    csv = csv_zip(report_blocks(facts))
+    pdf, csv = pdf_document(facts), csv_zip(facts.blocks)
 
     def store(job: Job) -> JobOutcome:
         report_store(report=row, facts=facts, parts=parts, html=html, pdf=pdf, csv=csv)
@@ -64,3 +67,139 @@ def write_report(report: JobReporter) -> JobOutcome:
         return JobOutcome(result, f"/c/{row.definition.cluster.slug}/reports/{row.pk}/", f"/api/v1/reports/{row.pk}")
 
     return JobOutcome(store=store)
+
+
+def gather_facts(report: Report, progress: Progress) -> tuple[AnyReport, dict[str, str]]:
+    """The facts, and the parts of the snapshot they were computed on."""
+    progress(0.02, "Taking a snapshot")
+    snapshot = cluster_snapshot(report.definition.cluster)
+    progress(0.05, "Estimating what runs")
+    run = _fresh_run(report, snapshot, progress)
+    facts: AnyReport
+    if report.definition.kind == ReportKind.LATENCY:
+        facts = _latency(report, run)
+    else:
+        facts = _provisioning(report, run, snapshot, progress)
+    return replace(facts, finding=report_finding(facts)), dict(snapshot.parts)
+
+
+def _fresh_run(report: Report, snapshot: Snapshot, progress: Progress) -> EstimateRun | None:
+    """The newest estimate, made anew if the cluster has moved since; None where there is nothing to estimate.
+
+    It is stored at once: a report that is written again after its worker was killed finds it.
+    """
+    cluster = report.definition.cluster
+    run = run_latest(cluster)
+    if run is not None and run.snapshot == snapshot.digest:
+        return run
+    if not snapshot.deployment.nodes or not snapshot.deployment.operators:
+        return None
+    started = time.perf_counter()
+    result = estimate(
+        snapshot.deployment,
+        mace_every=_SLICES_PER_SUBINTERVAL,
+        progress=lambda share, step="": progress(0.05 + 0.35 * share, step or "Estimating what runs"),
+    )
+    duration_s = time.perf_counter() - started
+    return estimate_store(job=None, cluster=cluster, snapshot=snapshot, estimate=result, duration_s=duration_s)
+
+
+def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:
+    """Fields of the title block."""
+    definition, cluster, by = report.definition, report.definition.cluster, report.requested_by
+    schedule = getattr(definition, "schedule", None)
+    return {
+        "kind": definition.kind,
+        "id": str(report.pk),
+        "name": definition.name,
+        "cluster": ReportCluster(cluster.slug, cluster.name),
+        "time_zone": schedule.time_zone if schedule is not None else cluster.time_zone,
+        "trigger": report.trigger,
+        "requested_by": by.username if by is not None else "",
+        "due_at": report.due_at,
+        "missed": report.missed,
+        "covers": ReportPeriod(report.covers_from, report.covers_until),
+        "written_at": timezone.now(),
+        "estimate": None if run is None else ReportBasis(run.pk, run.created_at, run.snapshot, run.horizon_s),
+    }
+
+
+def _latency(report: Report, run: EstimateRun | None) -> LatencyReport:
+    cluster, asked = report.definition.cluster, LatencyParameters.parse(report.definition.parameters)
+    queries = queries_of(cluster, asked.query, asked.team)
+    names = {query.name for query in queries}
+    objectives = objective_facts(cluster, run, report.covers_from, report.covers_until, names)
+    return LatencyReport(
+        **_head(report, run),
+        parameters=asked,
+        subject=asked,
+        objectives=objectives,
+        absent=absent_queries(queries, objectives),
+        curves=latency_curves(run, objectives),
+    )
+
+
+def _provisioning(
+    report: Report, run: EstimateRun | None, snapshot: Snapshot, progress: Progress
+) -> ProvisioningReport:
+    """Every section that was asked for. Objectives and fleet are always computed: the finding speaks of them."""
+    cluster, asked = report.definition.cluster, ProvisioningParameters.parse(report.definition.parameters)
+    objectives = objective_facts(cluster, run, report.covers_from, report.covers_until)
+    fleet = fleet_facts(cluster, run)
+    forecast = purchases = None
+    if "forecast" in asked.sections:
+        progress(0.42, "Reading the forecast")
+        forecast = forecast_facts(cluster, asked.horizon_days, report.covers_until)
+    if {"purchases", "risks"} & set(asked.sections):
+        purchases = purchase_facts(
+            cluster, snapshot, asked.growth, lambda share, step: progress(0.45 + 0.4 * share, step)
+        )
+    losses = purchases.losses if isinstance(purchases, ReportPurchases) else []
+    return ProvisioningReport(
+        **_head(report, run),
+        parameters=asked,
+        objectives=objectives,
+        fleet=fleet,
+        forecast=forecast,
+        purchases=purchases if "purchases" in asked.sections else None,
+        risks=report_risks(run, fleet, objectives.rows, losses) if "risks" in asked.sections else None,
+        changes=_changes(report, snapshot) if "changes" in asked.sections else None,
+        counts=objectives.counts,
+    )
+
+
+def _changes(report: Report, snapshot: Snapshot) -> ReportChanges:
+    """Changes since the last finished report of the same definition."""
+    rows = Report.objects.filter(
+        definition=report.definition, state=ReportState.READY, covers_until__lt=report.covers_until
+    )
+    before = rows.exclude(pk=report.pk).defer("html", "pdf", "csv", "facts").order_by("-covers_until").first()
+    if before is None:
+        return ReportChanges(parts=[], decisions=[])
+    moved = snapshot_changes(before.snapshot_parts, snapshot.parts)
+    return ReportChanges(
+        since=before.covers_until,
+        parts=moved[:_MAX_DECISIONS],
+        more_parts=max(0, len(moved) - _MAX_DECISIONS),
+        decisions=_decisions(report, before.covers_until),
+    )
+
+
+def _decisions(report: Report, since: datetime) -> list[ReportDecision]:
+    rows = AdmissionRequest.objects.filter(
+        cluster=report.definition.cluster, decided_at__gt=since, decided_at__lte=report.covers_until
+    )
+    rows = rows.select_related("version__query", "decided_by").defer("result", "snapshot_parts")
+    return [
+        ReportDecision(
+            query=row.version.query.name,
+            version=row.version.number,
+            verdict=row.verdict,
+            state=row.state,
+            by=row.decided_by.username if row.decided_by else "",
+            overridden=row.overridden,
+            headline=row.headline or "",
+            at=row.decided_at,
+        )
+        for row in rows.annotate(headline=KT("result__headline")).order_by("decided_at")[:_MAX_DECISIONS]
+    ]

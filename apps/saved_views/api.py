@@ -12,11 +12,8 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.core.rest.api import Router, ServiceViewSet, StrictSerializer
-from apps.saved_views.choices import SavedList
-from apps.saved_views.filters import SavedViewFilter
-from apps.saved_views.models import SavedView
-from apps.saved_views.permissions import ViewCaller, caller_of
-from apps.saved_views.selectors import views_visible
+from apps.saved_views.models import SavedList, SavedView
+from apps.saved_views.selectors import SavedViewFilter, ViewCaller, caller_of, views_visible
 from apps.saved_views.services import (
     my_default_set,
     saved_view_create,

@@ -10,9 +10,30 @@ from django.db.models import Q
 from django.utils import timezone
 
 from apps.core.limits import MAX_KIND, MAX_NAME
-from apps.saved_views.choices import SavedList
 
-__all__ = ["DefaultView", "SavedView"]
+__all__ = ["DefaultView", "SavedList", "SavedView"]
+
+
+class SavedList(models.TextChoices):
+    """A list of the console; its views apply in every cluster."""
+
+    QUERIES = "queries", "Queries"
+    NODES = "nodes", "Nodes"
+    POOLS = "pools", "Pools"
+    LINKS = "links", "Links"
+    ADMISSIONS = "admissions", "Admission requests"
+    ARRIVALS = "arrivals", "Arrivals"
+    HISTORIES = "histories", "Load histories"
+    AGENTS = "agents", "Agents"
+    CONNECTIONS = "connections", "Connections"
+    CONFIGS = "configs", "Configs"
+    PLACEMENTS = "placements", "Placement runs"
+    WHAT_IFS = "what_ifs", "Answers"
+    RESOURCE_PLANS = "resource_plans", "Resource plans"
+    SPARK_QUERIES = "spark_queries", "Spark queries"
+    BACKTESTS = "backtests", "Backtests"
+    REPORTS = "reports", "Reports"
+    JOBS = "jobs", "Jobs"
 
 
 class SavedView(models.Model):

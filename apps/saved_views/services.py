@@ -11,9 +11,8 @@ from django.db import transaction
 from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.limits import MAX_NOTE
 from apps.fleet.validation import check_row
-from apps.saved_views.choices import SavedList
-from apps.saved_views.models import DefaultView, SavedView
-from apps.saved_views.permissions import ViewCaller
+from apps.saved_views.models import DefaultView, SavedList, SavedView
+from apps.saved_views.selectors import ViewCaller
 
 __all__ = [
     "my_default_set",

@@ -23,12 +23,31 @@ _TABLE_ROWS = 24
 _DATED_FROM_S = 600.0  # steps so long make a table of days
 
 
-def elapsed_axis(step_s: float, first_s: float = 0.0) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ChartAxis:
+    """Seconds from `first`, in steps; real time has its start and the offsets of its zone: (from when, seconds)."""
+
+    kind: str
+    first: float
+    step: float
+    start: float = 0.0
+    offsets: Sequence[Sequence[float]] = ()
+
+    def label(self, index: int) -> str:
+        at_s = self.first + index * self.step
+        if self.kind == "elapsed":
+            minutes, second = divmod(round(at_s), 60)
+            return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+        local = timezone.localtime(datetime.fromtimestamp(self.start + at_s, tz=UTC))
+        return f"{local.day} {local:%b, %H:%M}" if self.step >= _DATED_FROM_S else f"{local:%H:%M:%S}"
+
+
+def elapsed_axis(step_s: float, first_s: float = 0.0) -> ChartAxis:
     """Time since the beginning of the estimated stretch."""
-    return {"kind": "elapsed", "first": first_s, "step": step_s}
+    return ChartAxis("elapsed", first_s, step_s)
 
 
-def time_axis(start: datetime, step_s: float, slices: int) -> dict[str, Any]:
+def time_axis(start: datetime, step_s: float, slices: int) -> ChartAxis:
     """Real time in the active zone, with its changes of offset (daylight saving) inside the stretch."""
     offsets: list[list[float]] = []
     span_s = step_s * slices
@@ -37,7 +56,7 @@ def time_axis(start: datetime, step_s: float, slices: int) -> dict[str, Any]:
         offset = (moment.utcoffset() or timedelta()).total_seconds()
         if not offsets or offsets[-1][1] != offset:
             offsets.append([moment.timestamp(), offset])
-    return {"kind": "time", "start": start.timestamp(), "first": 0.0, "step": step_s, "offsets": offsets}
+    return ChartAxis("time", 0.0, step_s, start.timestamp(), offsets)
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,7 @@ class Chart:
     id: str
     finding: str
     unit: str
-    x: dict[str, Any]
+    x: ChartAxis
     series: Sequence[Series]
     objective_s: float | None = None
     objective_name: str = "Objective"
@@ -97,7 +116,7 @@ class Chart:
         return {
             "unit": self.unit,
             "format": ".3~g" if self.unit in {"s", "ms", "%"} else ".3~s",
-            "x": self.x,
+            "x": asdict(self.x),
             "series": [series.to_dict() for series in self.series],
             "objective": self._objective,
             "marks": [asdict(mark) for mark in self.marks],
@@ -136,22 +155,11 @@ class Chart:
         size = len(curves[0])
         edges = sorted({round(i * size / min(_TABLE_ROWS, size)) for i in range(min(_TABLE_ROWS, size) + 1)})
         return [
-            (self._label(a), [str(self._quantity(_peak(curve[a:b]))) for curve in curves]) for a, b in pairwise(edges)
+            (self.x.label(a), [str(self._quantity(_peak(curve[a:b]))) for curve in curves]) for a, b in pairwise(edges)
         ]
 
     def _quantity(self, value: float) -> Quantity:
         return seconds(value) if self.unit == "s" else scaled(value, self.unit)
-
-    def _label(self, index: int) -> str:
-        if self.x["kind"] == "number":
-            return f"{self.x['values'][index]:g}"
-        at_s = self.x["first"] + index * self.x["step"]
-        if self.x["kind"] == "elapsed":
-            minutes, second = divmod(round(at_s), 60)
-            return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
-        moment = datetime.fromtimestamp(self.x["start"] + at_s, tz=UTC)
-        local = timezone.localtime(moment)
-        return f"{local.day} {local:%b, %H:%M}" if self.x["step"] >= _DATED_FROM_S else f"{local:%H:%M:%S}"
 
 
 def _peak(values: Sequence[float | None]) -> float:

@@ -11,16 +11,7 @@ from typing import Any, Protocol, cast
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 
-__all__ = [
-    "FormError",
-    "JsonField",
-    "MemoryField",
-    "choice_field",
-    "range_field",
-    "row_field",
-    "set_range",
-    "show_faults",
-]
+__all__ = ["JsonField", "MemoryField", "choice_field", "range_field", "row_field", "set_range", "show_faults"]
 
 
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -11,15 +12,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.ui.numbers import as_float, ratio, seconds
-from apps.ui.svg.axes import line_data
+from apps.ui.svg.axes import line_data, span_words
 from apps.ui.svg.scales import Scale
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, svg_text
-from apps.ui.svg.time_axis import span_words
 from engine.words import duration_words
 
 __all__ = [
+    "EXCESS_CAP_S",
     "EXCESS_STEPS_S",
     "before_after_bar",
+    "excess_step",
     "headroom_bar",
     "heat_strip",
     "legend",
@@ -30,7 +32,7 @@ __all__ = [
 
 #: Lower edges of the excess ramp h0 … h5, in seconds.
 EXCESS_STEPS_S = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
-_CAP_FROM_S = 4.0
+EXCESS_CAP_S = 4.0
 _WIDTH = 150.0
 #: The objective always stands at three quarters of the width, so that rows compare by eye.
 _OBJECTIVE_X = 0.75 * _WIDTH
@@ -75,10 +77,11 @@ def headroom_bar(
     shapes.append(_objective(18))
     if measured is not None:
         # a line without length is a dot that stays round when the picture is stretched
-        dot: dict[str, Any] = {"stroke_linecap": "round", "fixed": True}
         at = path_data("M", min(_x(measured, bound), _WIDTH - _DOT), 9, "h", 0.01)
-        shapes.append(path(at, stroke="c-measured", stroke_width=7.5, **dot))
-        shapes.append(path(at, stroke="surface", stroke_width=4.8, **dot))
+        shapes += [
+            path(at, stroke=ink, stroke_width=width, stroke_linecap="round", fixed=True)
+            for ink, width in (("c-measured", 7.5), ("surface", 4.8))
+        ]
     label = _headroom_label(name, estimate, bound, low, high, measured, is_endless)
     return picture(_WIDTH, 18, label, shapes, css="hb", stretched=True)
 
@@ -145,8 +148,8 @@ def sparkline(
     if limit is not None:
         at = 18.5 - (limit - y.low) / ((y.high - y.low) or 1.0) * 15.5  # may lie below the picture
         shapes.append(path("M", 0, at, "H", width, stroke="c-objective", stroke_dasharray="2 2", opacity=0.75))
-    line: dict[str, Any] = {"fill": "none", "stroke": "c-estimate", "stroke_width": 1.5, "stroke_linejoin": "round"}
-    shapes.append(path(line_data(places), **line))
+    line = line_data(places)
+    shapes.append(path(line, fill="none", stroke="c-estimate", stroke_width=1.5, stroke_linejoin="round"))
     shapes.append(circle(*places[-1], 2.2, fill="c-estimate"))
     drawn = picture(width, 22, label, shapes, css="spark", stretched=True, style=f"width:{width}px")
     span = duration_words(span_s)
@@ -168,14 +171,15 @@ def heat_strip(values_s: Sequence[float], label: str) -> SafeString:
     width = cell * (0.92 if cell > 6 else 1.02)
     shapes = []
     for index, value in enumerate(values_s):
-        shapes.append(rect(index * cell, 0, width, 14, fill=f"h{_step(value)}"))
-        if value >= _CAP_FROM_S:
+        shapes.append(rect(index * cell, 0, width, 14, fill=f"h{excess_step(value)}"))
+        if value >= EXCESS_CAP_S:
             shapes.append(rect(index * cell, 0, width, 2.5, fill="bad"))
     return picture(720, 14, label, shapes, css="heat", stretched=True)
 
 
-def _step(value_s: float) -> int:
-    return max(index for index, edge in enumerate(EXCESS_STEPS_S) if value_s >= edge or index == 0)
+def excess_step(value_s: float) -> int:
+    """Step of the ramp; h0 is nothing that would be noticed."""
+    return bisect_right(EXCESS_STEPS_S[1:], value_s)
 
 
 def load_bar(load: Any, peak: Any = None, scale: float = 1.0, limit: Any = None) -> SafeString:

@@ -24,19 +24,7 @@ from django_filters import FilterSet
 from apps.ui.marks import STATES, icon
 from apps.ui.times import time_tag
 
-__all__ = [
-    "ALL_ROWS",
-    "Cell",
-    "Choice",
-    "Column",
-    "Filter",
-    "Header",
-    "Table",
-    "address",
-    "csv_cell",
-    "request_columns",
-    "state_choices",
-]
+__all__ = ["ALL_ROWS", "Choice", "Column", "Filter", "Table", "address", "csv_cell", "request_columns", "state_choices"]
 
 
 ALL_ROWS = "all"  # of the parameter `view`: neither a saved view nor a default

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,18 @@ from engine.arrays import FloatArray
 from engine.backtest.period import RecordedPeriod, check_period
 from engine.backtest.policy import RECORDED, ReplayPolicy
 from engine.backtest.replay import MAX_SEARCHES, PolicyReplay, RequestOutcome, replay
+from engine.backtest.result import (
+    BacktestResult,
+    MeasuredReplay,
+    MovedOperator,
+    ReplayedLatency,
+    ReplayedLoad,
+    ReplayedRequest,
+    ReplayResult,
+    ReplayRisk,
+    ReplayViolation,
+    SourceSegments,
+)
 from engine.words import counted, duration_words, listed
 
 __all__ = ["backtest_policies"]
@@ -20,7 +31,7 @@ _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nin
 Progress = Callable[[float, str], None]
 
 
-def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Progress | None = None) -> dict[str, Any]:
+def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Progress | None = None) -> BacktestResult:
     """Replay a period under a policy and as recorded.
 
     Parameters
@@ -31,12 +42,6 @@ def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Pr
         The policy under test. Both replays have the same arrivals, requests and estimates; only decisions differ.
     progress : callable, optional
         Receives the share done (0 to 1) and the step in words; an exception it raises ends the backtest.
-
-    Returns
-    -------
-    dict
-        As JSON: ``headline``, ``tested`` and ``recorded`` (requests, violations, moves, loads, latencies),
-        ``requests`` with what differs, ``measured`` against replayed, ``sources``, ``notes``.
 
     Raises
     ------
@@ -50,72 +55,57 @@ def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Pr
     if policy != RECORDED:
         tested = replay(period, policy, lambda share, step: tell(0.5 + 0.5 * share, f"Policy: {step}"))
     tell(1.0, "Done")
-    tested_document, recorded_document = _replay_document(tested), _replay_document(recorded)
-    return {
-        "since_s": period.since_s,
-        "until_s": period.starts_s(period.segments),
-        "width_s": period.width_s,
-        "segments": period.segments,
-        "policy": policy.to_dict(),
-        "headline": _headline(tested_document, recorded_document),
-        "tested": tested_document,
-        "recorded": recorded_document,
-        "requests": _requests(tested, recorded),
-        "measured": _measured_rows(period, recorded),
-        "sources": {
-            name: {
-                "measured": source.measured,
-                "history": source.known - source.measured,
-                "filled": period.segments - source.known,
-            }
+    new, old = _replay_result(tested), _replay_result(recorded)
+    return BacktestResult(
+        since_s=period.since_s,
+        until_s=period.starts_s(period.segments),
+        width_s=period.width_s,
+        segments=period.segments,
+        policy=policy,
+        headline=_headline(new, old),
+        tested=new,
+        recorded=old,
+        requests=_requests(tested, recorded),
+        measured=_measured_rows(period, recorded),
+        sources={
+            name: SourceSegments(source.measured, source.known - source.measured, period.segments - source.known)
             for name, source in period.sources.items()
         },
-        "notes": [*period.notes, *_notes(period, tested)],
-    }
+        notes=[*period.notes, *_notes(period, tested)],
+    )
 
 
-def _replay_document(run: PolicyReplay) -> dict[str, Any]:
-    """A replay as JSON."""
+def _replay_result(run: PolicyReplay) -> ReplayResult:
     outcomes = [outcome.outcome for outcome in run.outcomes]
     violations = _violations(run)
-    is_recorded = run.policy == RECORDED
-    return {
-        "policy": run.policy.to_dict(),
-        "asked": len(outcomes),
-        "admitted": outcomes.count("admitted"),
-        "queued": outcomes.count("queued"),
-        "review": outcomes.count("review"),
-        "rejected": outcomes.count("rejected"),
-        "left": outcomes.count("not applied"),
-        "violations": violations,
-        "seconds_over": sum(violation["seconds_over"] for violation in violations),
-        "queries_over": len(violations),
-        "at_risk": _at_risk(run),
-        "moves": run.period.recorded_moves if is_recorded else len(run.moves),
-        "moved": [
-            {
-                "at_s": run.period.starts_s(move.segment),
-                "operator": move.operator,
-                "before": list(move.before),
-                "after": list(move.after),
-                "why": move.why,
-            }
+    return ReplayResult(
+        policy=run.policy,
+        asked=len(outcomes),
+        admitted=outcomes.count("admitted"),
+        queued=outcomes.count("queued"),
+        review=outcomes.count("review"),
+        rejected=outcomes.count("rejected"),
+        left=outcomes.count("not applied"),
+        violations=violations,
+        seconds_over=sum(violation.seconds_over for violation in violations),
+        queries_over=len(violations),
+        at_risk=_at_risk(run),
+        moves=run.period.recorded_moves if run.policy == RECORDED else len(run.moves),
+        moved=[
+            MovedOperator(
+                run.period.starts_s(move.segment), move.operator, list(move.before), list(move.after), move.why
+            )
             for move in run.moves
         ],
-        "loads": {node: {"mean": mean, "peak": peak} for node, (mean, peak) in run.loads.items()},
-        "queries": {
-            query: {
-                "statistic": run.bounds[query][0],
-                "bound_s": run.bounds[query][1],
-                "latency_s": _to_list(values),
-                "high_s": _to_list(run.high_s[query]),
-            }
+        loads={node: ReplayedLoad(mean, peak) for node, (mean, peak) in run.loads.items()},
+        queries={
+            query: ReplayedLatency(*run.bounds[query], _to_list(values), _to_list(run.high_s[query]))
             for query, values in sorted(run.latency_s.items())
         },
-    }
+    )
 
 
-def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
+def _violations(run: PolicyReplay) -> list[ReplayViolation]:
     """Queries over their objectives, the longest violation first."""
     violations = []
     for query, values in run.latency_s.items():
@@ -126,22 +116,22 @@ def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
             continue
         worst = int(np.nanargmax(values))
         violations.append(
-            {
-                "query": query,
-                "statistic": statistic,
-                "bound_s": bound_s,
-                "segments": over.tolist(),
-                "seconds_over": len(over) * run.period.width_s,
-                "first_at_s": run.period.starts_s(int(over[0])),
-                "worst_s": float(values[worst]),
-                "worst_at_s": run.period.starts_s(worst),
-                "endless_segments": int(endless.sum()),
-            }
+            ReplayViolation(
+                query=query,
+                statistic=statistic,
+                bound_s=bound_s,
+                segments=over.tolist(),
+                seconds_over=len(over) * run.period.width_s,
+                first_at_s=run.period.starts_s(int(over[0])),
+                worst_s=float(values[worst]),
+                worst_at_s=run.period.starts_s(worst),
+                endless_segments=int(endless.sum()),
+            )
         )
-    return sorted(violations, key=lambda violation: (-violation["seconds_over"], violation["query"]))
+    return sorted(violations, key=lambda violation: (-violation.seconds_over, violation.query))
 
 
-def _at_risk(run: PolicyReplay) -> list[dict[str, Any]]:
+def _at_risk(run: PolicyReplay) -> list[ReplayRisk]:
     """Queries that may have been over their objectives where their medians are not, the longest first."""
     rows = []
     for query, values in run.high_s.items():
@@ -149,41 +139,35 @@ def _at_risk(run: PolicyReplay) -> list[dict[str, Any]]:
         is_over = (np.nan_to_num(run.latency_s[query]) > bound_s) | run.endless[query]
         over = np.flatnonzero((np.nan_to_num(values) > bound_s) & ~is_over)
         if len(over):
-            rows.append(
-                {
-                    "query": query,
-                    "segments": over.tolist(),
-                    "seconds_at_risk": len(over) * run.period.width_s,
-                    "worst_high_s": float(values[over].max()),
-                }
-            )
-    return sorted(rows, key=lambda row: (-row["seconds_at_risk"], row["query"]))
+            seconds = len(over) * run.period.width_s
+            rows.append(ReplayRisk(query, over.tolist(), seconds, float(values[over].max())))
+    return sorted(rows, key=lambda row: (-row.seconds_at_risk, row.query))
 
 
-def _requests(tested: PolicyReplay, recorded: PolicyReplay) -> list[dict[str, Any]]:
+def _requests(tested: PolicyReplay, recorded: PolicyReplay) -> list[ReplayedRequest]:
     """Every request under both policies, in the order of the requests."""
     other = {id(outcome.request): outcome for outcome in recorded.outcomes}
     rows = sorted(tested.outcomes, key=lambda outcome: (outcome.request.at_s, outcome.request.query))
     return [_request(row, other[id(row.request)]) for row in rows]
 
 
-def _request(outcome: RequestOutcome, was: RequestOutcome) -> dict[str, Any]:
-    return {
-        "id": outcome.request.id,
-        "query": outcome.request.query,
-        "at_s": outcome.request.at_s,
-        "outcome": outcome.outcome,
-        "verdict": outcome.verdict,
-        "reason": outcome.reason,
-        "started_s": outcome.started_s,
-        "recorded": was.outcome,
-        "recorded_reason": was.reason,
-        "recorded_started_s": was.started_s,
-        "differs": outcome.outcome != was.outcome,
-    }
+def _request(outcome: RequestOutcome, was: RequestOutcome) -> ReplayedRequest:
+    return ReplayedRequest(
+        id=outcome.request.id,
+        query=outcome.request.query,
+        at_s=outcome.request.at_s,
+        outcome=outcome.outcome,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+        started_s=outcome.started_s,
+        recorded=was.outcome,
+        recorded_reason=was.reason,
+        recorded_started_s=was.started_s,
+        differs=outcome.outcome != was.outcome,
+    )
 
 
-def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
+def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[MeasuredReplay]:
     """Measured latency beside the replayed one, where both are known."""
     rows = []
     for query, values in sorted(period.measured_s.items()):
@@ -193,50 +177,50 @@ def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[
         both = np.isfinite(values) & np.isfinite(replayed)
         if both.any():
             rows.append(
-                {
-                    "query": query,
-                    "segments": int(both.sum()),
-                    "measured_s": float(np.median(values[both])),
-                    "replayed_s": float(np.median(replayed[both])),
-                    "within": int((values[both] <= replayed[both]).sum()),
-                    "series_s": _to_list(values),
-                }
+                MeasuredReplay(
+                    query=query,
+                    segments=int(both.sum()),
+                    measured_s=float(np.median(values[both])),
+                    replayed_s=float(np.median(replayed[both])),
+                    within=int((values[both] <= replayed[both]).sum()),
+                    series_s=_to_list(values),
+                )
             )
     return rows
 
 
-def _headline(tested: dict[str, Any], was: dict[str, Any]) -> str:
+def _headline(tested: ReplayResult, was: ReplayResult) -> str:
     """Headline: the policy's effect in clauses with numbers."""
     clauses = [_admitted_words(tested, was), _over_words(tested)]
     if _over_words(was) != _over_words(tested):
         clauses.append(f"as recorded {_over_words(was)}")
-    if tested["moves"]:
-        clauses.append(counted(tested["moves"], "move"))
+    if tested.moves:
+        clauses.append(counted(tested.moves, "move"))
     return "; ".join(clauses)
 
 
-def _over_words(report: dict[str, Any]) -> str:
+def _over_words(report: ReplayResult) -> str:
     """Clause about the queries over their objectives, and for how long."""
-    over, at_risk = report["violations"], report["at_risk"]
+    over, at_risk = report.violations, report.at_risk
     if not over and at_risk:
-        longest = duration_words(at_risk[0]["seconds_at_risk"])
-        names = [row["query"] for row in at_risk]
+        longest = duration_words(at_risk[0].seconds_at_risk)
+        names = [row.query for row in at_risk]
         whose = f"{names[0]} at risk for {longest}" if len(names) == 1 else f"{listed(names)} at risk, up to {longest}"
         return f"every objective held in the median, {whose}"
     if not over:
         return "every objective held"
-    names, longest = [violation["query"] for violation in over], duration_words(over[0]["seconds_over"])
+    names, longest = [violation.query for violation in over], duration_words(over[0].seconds_over)
     if len(over) == 1:
         return f"{names[0]} over its objective for {longest}"
     return f"{listed(names)} over their objectives, {names[0]} for {longest}"
 
 
-def _admitted_words(tested: dict[str, Any], was: dict[str, Any]) -> str:
+def _admitted_words(tested: ReplayResult, was: ReplayResult) -> str:
     """Clause about the admissions and their difference to the recorded ones."""
-    admitted, asked = tested["admitted"], tested["asked"]
+    admitted, asked = tested.admitted, tested.asked
     if not asked:
         return "Nobody asked to be admitted"
-    more = admitted - was["admitted"]
+    more = admitted - was.admitted
     number = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
     if more == 0:
         return f"It would have admitted {admitted} of {asked}, as many as were"

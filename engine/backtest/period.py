@@ -14,7 +14,6 @@ from engine.document.deployment import Deployment, Replica
 from engine.errors import Fault, InfeasibleError
 
 __all__ = [
-    "MAX_SEGMENTS",
     "RecordedDecision",
     "RecordedPeriod",
     "RecordedRequest",

@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.fields import Enumeration, Field, FieldTable, Number
+from engine.fields import Enumeration, Number
+from engine.records import Record, Words
 
-__all__ = ["RECORDED", "ReplayPolicy", "policy_schema", "read_policy"]
+__all__ = ["RECORDED", "ReplayPolicy", "read_policy"]
 
-_ADMISSION = ("recorded", "everything", "mace")
 _VERDICTS = ("admit", "review")
-_PLACEMENT = ("keep", "greedy", "search")
-_MAX_MOVES = 1000
-_MAX_HEADROOM = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPolicy:
-    """Policy of a replay: its decisions about requests, and its placement.
+@dataclass(frozen=True)
+class ReplayPolicy(Record):
+    """Policy of a replay: its decisions about requests, and its placement."""
 
-    Attributes
-    ----------
-    admission : str
-        ``recorded`` (as was really decided), ``everything`` (whatever finds a node), ``mace`` (by `engine.admission`).
-    at_risk, assumed : str
-        With ``mace``: whether a request whose interval reaches beyond an objective, or that rests on assumed
-        statistics, is admitted, or left to a person (``review``), which a replay counts as not admitted.
-    headroom : float
-        Share of every objective that must stay free, 0 to 0.9.
-    placement : str
-        ``keep``, or how what runs is placed anew when an objective is threatened: ``greedy`` or ``search``.
-    max_moves : int or None
-        Moves allowed over the whole period; None for any number.
-    """
+    TITLE: ClassVar[str] = "a policy"
 
-    admission: str = "mace"
-    at_risk: str = "review"
-    assumed: str = "admit"
-    headroom: float = 0.0
-    placement: str = "keep"
-    max_moves: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The policy as JSON."""
-        return asdict(self)
+    admission: Annotated[
+        str,
+        Enumeration(("recorded", "everything", "mace")),
+        Words("recorded (as was really decided), everything (whatever finds a node) or mace (by the engine)"),
+    ] = "mace"
+    at_risk: Annotated[
+        str,
+        Enumeration(_VERDICTS),
+        Words("With mace: admit or review what may miss an objective; a replay counts review as not admitted"),
+    ] = "review"
+    assumed: Annotated[str, Enumeration(_VERDICTS), Words("With mace: admit or review assumed statistics")] = "admit"
+    headroom: Annotated[float, Number(least=0, most=0.9), Words("Share of every objective that must stay free")] = 0.0
+    placement: Annotated[
+        str,
+        Enumeration(("keep", "greedy", "search")),
+        Words("keep, or how what runs is placed anew when an objective is threatened: greedy or search"),
+    ] = "keep"
+    max_moves: (
+        Annotated[int, Number(least=0, most=1000, whole=True), Words("Over the period; null for any number")] | None
+    ) = None
 
     def admission_policy(self, closed_nodes: tuple[str, ...]) -> AdmissionPolicy:
         """The policy given to `engine.admission`, without a search for alternatives: nobody is there to take one."""
@@ -71,32 +65,8 @@ class ReplayPolicy:
 
 RECORDED = ReplayPolicy(admission="recorded")
 
-_RULES = FieldTable(
-    "a policy",
-    Field("admission", Enumeration(_ADMISSION), help="recorded, everything or mace; default mace"),
-    Field(
-        "at_risk", Enumeration(_VERDICTS), help="With mace: admit or review what may miss an objective; default review"
-    ),
-    Field("assumed", Enumeration(_VERDICTS), help="With mace: admit or review assumed statistics; default admit"),
-    Field(
-        "headroom", Number(least=0, most=_MAX_HEADROOM), help="Share of every objective that must stay free; default 0"
-    ),
-    Field("placement", Enumeration(_PLACEMENT), help="keep, greedy or search; default keep"),
-    Field(
-        "max_moves",
-        Number(least=0, most=_MAX_MOVES, whole=True),
-        nullable=True,
-        help="Over the period; null for any number",
-    ),
-)
 
-
-def policy_schema() -> dict[str, Any]:
-    """JSON Schema of a policy's document."""
-    return _RULES.schema()
-
-
-def read_policy(document: Any, *, path: str = "policy") -> ReplayPolicy:
+def read_policy(document: Any) -> ReplayPolicy:
     """Read a policy from its document; `ReplayPolicy` has the defaults.
 
     Raises
@@ -105,7 +75,7 @@ def read_policy(document: Any, *, path: str = "policy") -> ReplayPolicy:
         With every fault.
     """
     faults: list[Fault] = []
-    record = _RULES.read(document, "", path, faults)
-    if faults:
+    policy = ReplayPolicy.read(document, "", "policy", faults)
+    if policy is None:
         raise DocumentError(faults, "policy")
-    return ReplayPolicy(**record)
+    return policy

@@ -24,7 +24,7 @@ from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.problem import BoolArray
 from engine.placement.proposal import place
 
-__all__ = ["PolicyReplay", "ReplayedMove", "RequestOutcome", "node_loads", "replay", "segment_latencies"]
+__all__ = ["PolicyReplay", "RequestOutcome", "replay"]
 
 MAX_SEARCHES = 8
 _ROUNDS = 2

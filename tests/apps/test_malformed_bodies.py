@@ -17,8 +17,7 @@ from apps.accounts.choices import Role
 from apps.core.counters import TokenRateThrottle
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.scenarios import scenario_create
-from apps.reports.schedules import schedule_set
-from apps.reports.services import definition_create, webhook_create
+from apps.reports.services import definition_create, schedule_set, webhook_create
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query, user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

@@ -14,8 +14,7 @@ from apps.jobs.selectors import jobs_lost
 from apps.reports.choices import ReportState
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery, Report
-from apps.reports.schedules import reports_run_due
-from apps.reports.services import definition_create
+from apps.reports.services import definition_create, reports_run_due
 from apps.reports.work import write_report
 from tests.apps.small_cluster import small_cluster, start_query
 from workers.schedule import send_deliveries

@@ -20,7 +20,7 @@ from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
 from apps.ui.numbers import MISSING, Quantity, cps, factor, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar

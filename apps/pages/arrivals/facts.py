@@ -23,7 +23,7 @@ from apps.queries.arrivals.numerals import COUNT_KINDS
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import ArrivalFilter, queries_reading
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark
 from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, significant

@@ -15,22 +15,21 @@ from apps.planning.backtest_records import RecordedReach, recorded_reaches
 from apps.planning.models import BacktestRun
 from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import state_mark
-from apps.ui.numbers import percent, seconds
+from apps.ui.numbers import Quantity, percent, seconds
 from apps.ui.times import short
+from engine.backtest.policy import ReplayPolicy
+from engine.backtest.result import (
+    BacktestResult,
+    MeasuredReplay,
+    MovedOperator,
+    ReplayedLoad,
+    ReplayedRequest,
+    ReplayResult,
+    ReplayViolation,
+)
 from engine.words import counted, duration_words, listed
 
-__all__ = [
-    "BacktestFacts",
-    "Lane",
-    "LateRow",
-    "ReachFacts",
-    "SideRow",
-    "day_words",
-    "moment_of",
-    "outcome_mark",
-    "period_words",
-    "policy_words",
-]
+__all__ = ["BacktestFacts", "ReachFacts", "moment_of", "outcome_mark", "period_words", "policy_words"]
 
 
 _OUTCOMES = {
@@ -49,17 +48,17 @@ def outcome_mark(outcome: str) -> SafeString:
     return state_mark(state, label)
 
 
-def policy_words(policy: Mapping[str, Any]) -> str:
+def policy_words(policy: ReplayPolicy) -> str:
     """decided by the engine, 20% headroom, placed by search with at most 4 moves."""
-    parts = [_ADMISSION[policy["admission"]]]
-    if policy["admission"] == "mace":
-        parts += ["at risk admitted"] if policy["at_risk"] == "admit" else []
-        parts += ["assumed to review"] if policy["assumed"] == "review" else []
-    if policy["headroom"]:
-        parts.append(f"{100 * policy['headroom']:.3g}% headroom")
-    if policy["placement"] != "keep":
-        limit = policy["max_moves"]
-        placed = f"placed anew by {policy['placement']}"
+    parts = [_ADMISSION[policy.admission]]
+    if policy.admission == "mace":
+        parts += ["at risk admitted"] if policy.at_risk == "admit" else []
+        parts += ["assumed to review"] if policy.assumed == "review" else []
+    if policy.headroom:
+        parts.append(f"{100 * policy.headroom:.3g}% headroom")
+    if policy.placement != "keep":
+        limit = policy.max_moves
+        placed = f"placed anew by {policy.placement}"
         parts.append(placed if limit is None else f"{placed} with at most {counted(limit, 'move')}")
     return ", ".join(parts)
 
@@ -154,12 +153,18 @@ class BacktestFacts:
         return f"backtest:{self.row.pk}"
 
     @cached_property
-    def result(self) -> dict[str, Any] | None:
-        return self.row.result
+    def result(self) -> BacktestResult | None:
+        return BacktestResult.parse(self.row.result) if self.row.result else None
+
+    @property
+    def answer(self) -> BacktestResult:
+        """The result of a backtest that has one."""
+        assert self.result is not None
+        return self.result
 
     @property
     def title(self) -> str:
-        words = policy_words(self.row.policy)
+        words = policy_words(ReplayPolicy.parse(self.row.policy))
         return words[0].upper() + words[1:]
 
     @property
@@ -167,7 +172,7 @@ class BacktestFacts:
         """The replayed period, or the one asked for while there is no answer."""
         if self.result is None:
             return period_words(self.row.since, self.row.until)
-        return period_words(moment_of(self.result["since_s"]), moment_of(self.result["until_s"]))
+        return period_words(moment_of(self.result.since_s), moment_of(self.result.until_s))
 
     @property
     def is_shorter(self) -> bool:
@@ -175,62 +180,55 @@ class BacktestFacts:
         result = self.result
         if result is None:
             return False
-        width_s = result["width_s"]
-        is_late = result["since_s"] > self.row.since.timestamp() + width_s
-        return is_late or result["until_s"] < self.row.until.timestamp() - width_s
+        width_s = result.width_s
+        is_late = result.since_s > self.row.since.timestamp() + width_s
+        return is_late or result.until_s < self.row.until.timestamp() - width_s
 
     @property
     def segments(self) -> str:
-        assert self.result is not None
-        return f"{self.result['segments']} segments of {duration_words(self.result['width_s'])}"
+        return f"{self.answer.segments} segments of {duration_words(self.answer.width_s)}"
 
     @property
-    def tested(self) -> dict[str, Any]:
-        assert self.result is not None
-        return self.result["tested"]
-
-    @property
-    def recorded(self) -> dict[str, Any]:
-        assert self.result is not None
-        return self.result["recorded"]
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        return self.result["requests"] if self.result else []
+    def requests(self) -> list[ReplayedRequest]:
+        return self.result.requests if self.result else []
 
     # -- side by side
 
     @property
     def sides(self) -> list[SideRow]:
-        new, old = self.tested, self.recorded
-        busiest = [max((load["mean"] for load in side["loads"].values()), default=0.0) for side in (old, new)]
+        new, old = self.answer.tested, self.answer.recorded
+        busiest = [max((load.mean for load in side.loads.values()), default=0.0) for side in (old, new)]
         return [
-            SideRow("Admitted", f"{old['admitted']} of {old['asked']}", f"{new['admitted']} of {new['asked']}"),
-            SideRow("Queued", str(old["queued"]), str(new["queued"])),
-            SideRow("Left to a person", str(old["review"]), str(new["review"])),
-            SideRow("Rejected", str(old["rejected"]), str(new["rejected"])),
-            SideRow("Admitted, but not applied", str(old["left"]), "–"),
-            _reduction("Queries over their objective", old["queries_over"], new["queries_over"], str),
-            _reduction("Time over objectives, all queries", old["seconds_over"], new["seconds_over"], duration_words),
-            _reduction("Time at risk besides, all queries", _at_risk_s(old), _at_risk_s(new), duration_words),
-            SideRow("Operators moved", str(old["moves"]), str(new["moves"])),
+            SideRow("Admitted", f"{old.admitted} of {old.asked}", f"{new.admitted} of {new.asked}"),
+            SideRow("Queued", str(old.queued), str(new.queued)),
+            SideRow("Left to a person", str(old.review), str(new.review)),
+            SideRow("Rejected", str(old.rejected), str(new.rejected)),
+            SideRow("Admitted, but not applied", str(old.left), "–"),
+            _reduction("Queries over their objective", old.queries_over, new.queries_over, str),
+            _reduction("Time over objectives, all queries", old.seconds_over, new.seconds_over, duration_words),
+            _reduction("Time at risk besides, all queries", old.seconds_at_risk, new.seconds_at_risk, duration_words),
+            SideRow("Operators moved", str(old.moves), str(new.moves)),
             SideRow("Busiest node, mean load", f"{busiest[0]:.2f}", f"{busiest[1]:.2f}"),
         ]
 
     @property
-    def loads(self) -> list[tuple[str, dict[str, float], dict[str, float]]]:
+    def loads(self) -> list[tuple[str, ReplayedLoad, ReplayedLoad]]:
         """(node, as recorded, this policy), the busiest first."""
-        new, old = self.tested["loads"], self.recorded["loads"]
-        return sorted(((node, old[node], new[node]) for node in new), key=lambda row: (-row[2]["mean"], row[0]))
+        new, old = self.answer.tested.loads, self.answer.recorded.loads
+        return sorted(((node, old[node], new[node]) for node in new), key=lambda row: (-row[2].mean, row[0]))
 
     # -- violations
+
+    @property
+    def _sides(self) -> tuple[ReplayResult, ReplayResult]:
+        return self.answer.tested, self.answer.recorded
 
     @cached_property
     def names(self) -> list[str]:
         """Queries whose latency can be drawn, those that were late first."""
-        late = [violation["query"] for side in (self.tested, self.recorded) for violation in side["violations"]]
-        late += [row["query"] for side in (self.tested, self.recorded) for row in side.get("at_risk", ())]
-        return list(dict.fromkeys([*late, *self.tested["queries"], *self.recorded["queries"]]))
+        late = [violation.query for side in self._sides for violation in side.violations]
+        late += [row.query for side in self._sides for row in side.at_risk]
+        return list(dict.fromkeys([*late, *(query for side in self._sides for query in side.queries)]))
 
     @property
     def query(self) -> str:
@@ -238,90 +236,83 @@ class BacktestFacts:
 
     @cached_property
     def late(self) -> list[LateRow]:
-        sides = [
-            {violation["query"]: violation for violation in side["violations"]} for side in (self.tested, self.recorded)
-        ]
-        names = [name for name in self.names if name in sides[0] or name in sides[1]]
-        return [self._late_row(name, sides[0].get(name), sides[1].get(name)) for name in names]
+        new, old = ({violation.query: violation for violation in side.violations} for side in self._sides)
+        return [self._late_row(name, new.get(name), old.get(name)) for name in self.names if name in new or name in old]
 
-    def _late_row(self, name: str, new: Mapping[str, Any] | None, old: Mapping[str, Any] | None) -> LateRow:
+    def _late_row(self, name: str, new: ReplayViolation | None, old: ReplayViolation | None) -> LateRow:
         row = new or old
         assert row is not None
         return LateRow(
             query=name,
-            bound_s=row["bound_s"],
-            tested=duration_words(new["seconds_over"]) if new else "held" if name in self.tested["queries"] else "–",
-            recorded=duration_words(old["seconds_over"])
-            if old
-            else "held"
-            if name in self.recorded["queries"]
-            else "–",
-            worst_s=new["worst_s"] if new else None,
-            worst_recorded_s=old["worst_s"] if old else None,
+            bound_s=row.bound_s,
+            tested=_late_words(new, self.answer.tested, name),
+            recorded=_late_words(old, self.answer.recorded, name),
+            worst_s=new.worst_s if new else None,
+            worst_recorded_s=old.worst_s if old else None,
             lanes=(self._lane(new, "This policy"), self._lane(old, "As recorded")),
             chosen=name == self.query,
         )
 
-    def _lane(self, latency: Mapping[str, Any] | None, label: str) -> Lane:
-        assert self.result is not None
-        count = self.result["segments"]
-        parts = [(600.0 * i / count, 600.0 / count) for i in (latency["segments"] if latency else [])]
+    def _lane(self, violation: ReplayViolation | None, label: str) -> Lane:
+        count = self.answer.segments
+        parts = [(600.0 * i / count, 600.0 / count) for i in (violation.segments if violation else [])]
         return Lane(parts, f"{label}: {counted(len(parts), 'segment')} over")
 
     @property
     def at_risk(self) -> str:
         """Queries that may have missed their objectives where their medians held, under this policy."""
-        rows = self.tested.get("at_risk", ())
-        return listed([f"{row['query']} for {duration_words(row['seconds_at_risk'])}" for row in rows], 5)
+        rows = self.answer.tested.at_risk
+        return listed([f"{row.query} for {duration_words(row.seconds_at_risk)}" for row in rows], 5)
 
     @property
     def charts(self) -> list[Chart]:
         return [self._chart(self.query)] if self.query else []
 
     def _chart(self, name: str) -> Chart:
-        assert self.result is not None
-        result, count = self.result, self.result["segments"]
-        new, old = (side["queries"].get(name) for side in (self.tested, self.recorded))
+        result = self.answer
+        new, old = (side.queries.get(name) for side in self._sides)
         known = new or old
         assert known is not None
         lines = []
-        if new and new.get("high_s"):
-            upper = [None if value is None else float(value) for value in new["high_s"]]
-            low = [0.0 if value is None else value for value in new["latency_s"]]
-            lines.append(Series("band", "Up to 95% of the time", low=low, high=[value or 0.0 for value in upper]))
         if new:
-            lines.append(Series("estimate", "This policy", y=new["latency_s"]))
+            low, high = ([value or 0.0 for value in values] for values in (new.latency_s, new.high_s))
+            lines.append(Series("band", "Up to 95% of the time", low=low, high=high))
+            lines.append(Series("estimate", "This policy", y=new.latency_s))
         if old:
-            lines.append(Series("alt", "As recorded", y=old["latency_s"]))
-        measured = next((query for query in result["measured"] if query["query"] == name), None)
+            lines.append(Series("alt", "As recorded", y=old.latency_s))
+        measured = next((row for row in result.measured if row.query == name), None)
         if measured:
-            points = [(i, value) for i, value in enumerate(measured["series_s"]) if value is not None]
-            xs = [(i + 0.5) * result["width_s"] for i, _ in points]
+            points = [(i, value) for i, value in enumerate(measured.series_s) if value is not None]
+            xs = [(i + 0.5) * result.width_s for i, _ in points]
             lines.append(Series("measured", "Measured", y=[value for _, value in points], x=xs))
-        worst = max((value for value in known["latency_s"] if value is not None), default=None)
-        axis = time_axis(moment_of(result["since_s"]), result["width_s"], count)
-        finding = f"{name}: at most {seconds(worst)}, against {seconds(known['bound_s'])}."
-        return Chart("backtest-latency", finding, "s", axis, lines, objective_s=known["bound_s"])
+        worst = max((value for value in known.latency_s if value is not None), default=None)
+        axis = time_axis(moment_of(result.since_s), result.width_s, result.segments)
+        finding = f"{name}: at most {seconds(worst)}, against {seconds(known.bound_s)}."
+        return Chart("backtest-latency", finding, "s", axis, lines, objective_s=known.bound_s)
 
     # -- the rest
 
     @property
-    def moves(self) -> list[dict[str, Any]]:
-        return [{**move, "at": short(moment_of(move["at_s"]))} for move in self.tested["moved"]]
+    def moves(self) -> list[tuple[str, MovedOperator]]:
+        """(when, move)."""
+        return [(short(moment_of(move.at_s)), move) for move in self.answer.tested.moved]
 
     @property
-    def measured(self) -> list[dict[str, Any]]:
-        assert self.result is not None
-        return [{**query, "share": percent(query["within"] / query["segments"])} for query in self.result["measured"]]
+    def measured(self) -> list[tuple[MeasuredReplay, Quantity]]:
+        """Measured latencies with the share of segments that measured no more than was replayed."""
+        return [(row, percent(row.within / row.segments)) for row in self.answer.measured]
 
     @property
     def sources(self) -> list[tuple[str, str]]:
         """(what arrivals are of, sources)."""
-        assert self.result is not None
-        words = (("measured", "of telemetry"), ("history", "of load history"), ("filled", "filled in"))
         by_reason: dict[str, list[str]] = {}
-        for name, source in self.result["sources"].items():
-            parts = [f"{counted(source[key], 'segment')} {text}" for key, text in words if source[key]]
+        for name, source in self.answer.sources.items():
+            counts = {
+                "of telemetry": source.measured,
+                "of load history": source.history,
+                "filled in": source.filled,
+            }
+            parts = [f"{counted(count, 'segment')} {text}" for text, count in counts.items() if count]
             by_reason.setdefault(", ".join(parts), []).append(name)
         return [(text, ", ".join(names)) for text, names in by_reason.items()]
 
@@ -336,9 +327,8 @@ class BacktestFacts:
         return {"cluster": self.cluster.slug, **period, "policy": self.row.policy, "ask": self.row.ask}
 
 
-def _at_risk_s(side: Mapping[str, Any]) -> float:
-    """Seconds in which an upper end is over an objective and the median is not, over all queries."""
-    return float(sum(row["seconds_at_risk"] for row in side.get("at_risk", ())))
+def _late_words(violation: ReplayViolation | None, side: ReplayResult, query: str) -> str:
+    return duration_words(violation.seconds_over) if violation else "held" if query in side.queries else "–"
 
 
 def _reduction(name: str, old: float, new: float, words: Any) -> SideRow:

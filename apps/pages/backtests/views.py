@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -24,12 +25,14 @@ from apps.pages.saved_views.bar import open_views
 from apps.planning.backtests import BACKTEST, BacktestFilter, policy_default
 from apps.planning.choices import ANSWER_STATES, RequestTiming, RunState
 from apps.planning.models import BacktestRun
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
 from apps.ui.times import time_tag
+from engine.backtest.policy import ReplayPolicy
+from engine.backtest.result import ReplayedRequest
 
-__all__ = ["FAULTS_AT", "PERIODS", "BacktestCrud", "BacktestForm", "BacktestNow", "BacktestPage", "BacktestsPage"]
+__all__ = ["BacktestCrud", "BacktestNow", "BacktestPage", "BacktestsPage"]
 
 PERIODS = {
     "hour": ("Last hour", timedelta(hours=1)),
@@ -56,7 +59,7 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
     return Table(
         request,
         [
-            Column("policy", "Policy", _policy, csv=lambda row: policy_words(row.policy)),
+            Column("policy", "Policy", _policy, csv=lambda row: policy_words(ReplayPolicy.parse(row.policy))),
             Column("period", "Period", _period, sort="since", csv=_period, full=True),
             Column("finding", "Finding", _finding, csv=_finding, full=True),
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
@@ -79,7 +82,7 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
 
 def _policy(row: BacktestRun) -> SafeString:
     url = reverse("pages:backtest", args=[row.cluster.slug, row.pk])
-    words = policy_words(row.policy)
+    words = policy_words(ReplayPolicy.parse(row.policy))
     return format_html('<a class="name" href="{}">{}</a>', url, words[0].upper() + words[1:])
 
 
@@ -101,19 +104,17 @@ def requests_table(request: HttpRequest, facts: BacktestFacts) -> Table:
     return Table(
         request,
         [
-            Column(
-                "query", "Query", lambda row: _query(facts, row), sort=lambda row: row["query"], csv=_plain("query")
-            ),
-            Column("asked", "Asked", _asked, sort=lambda row: row["at_s"], csv=lambda row: moment_of(row["at_s"])),
+            Column("query", "Query", lambda row: _query(facts, row), sort=attrgetter("query"), csv=attrgetter("query")),
+            Column("asked", "Asked", _asked, sort=lambda row: row.at_s, csv=lambda row: moment_of(row.at_s)),
             Column(
                 "recorded",
                 "As recorded",
-                lambda row: outcome_mark(row["recorded"]),
+                lambda row: outcome_mark(row.recorded),
                 short="Recorded",
-                csv=_plain("recorded"),
+                csv=attrgetter("recorded"),
             ),
-            Column("outcome", "This policy", _outcome, short="Policy", csv=_plain("outcome")),
-            Column("why", "Why", _why, csv=_plain("reason"), full=True, css=lambda row: "long"),
+            Column("outcome", "This policy", _outcome, short="Policy", csv=attrgetter("outcome")),
+            Column("why", "Why", _why, csv=attrgetter("reason"), full=True, css=lambda row: "long"),
         ],
         facts.requests,
         caption="Requests",
@@ -122,12 +123,12 @@ def requests_table(request: HttpRequest, facts: BacktestFacts) -> Table:
             Filter(
                 "differs",
                 kinds,
-                lambda rows, value: [row for row in rows if row["differs"] == (value == "differs")],
+                lambda rows, value: [row for row in rows if row.differs == (value == "differs")],
                 "Every request",
             )
         ],
         file_name=f"backtest-{facts.row.pk}",
-        identify=lambda row: row["id"],
+        identify=lambda row: row.id,
         empty={
             "icon": "admission",
             "title": "Nobody asked in this period",
@@ -136,34 +137,28 @@ def requests_table(request: HttpRequest, facts: BacktestFacts) -> Table:
     )
 
 
-def _plain(name: str) -> Any:
-    return lambda row: row[name]
+def _query(facts: BacktestFacts, row: ReplayedRequest) -> SafeString:
+    url = url_of("pages:admission", facts.cluster.slug, row.id) if row.id else ""
+    return format_html('<a class="name" href="{}">{}</a>', url, row.query) if url else format_html("{}", row.query)
 
 
-def _query(facts: BacktestFacts, row: dict[str, Any]) -> SafeString:
-    url = url_of("pages:admission", facts.cluster.slug, row["id"]) if row["id"] else ""
-    return (
-        format_html('<a class="name" href="{}">{}</a>', url, row["query"]) if url else format_html("{}", row["query"])
-    )
+def _asked(row: ReplayedRequest) -> SafeString:
+    return time_tag(moment_of(row.at_s), relative=False)
 
 
-def _asked(row: dict[str, Any]) -> SafeString:
-    return time_tag(moment_of(row["at_s"]), relative=False)
-
-
-def _why(row: dict[str, Any]) -> SafeString:
+def _why(row: ReplayedRequest) -> SafeString:
     """The policy's reason, and the recorded one where they differ."""
-    if not row["differs"] or not row["recorded_reason"]:
-        return format_html("{}", row["reason"])
-    was = row["recorded_reason"]
+    if not row.differs or not row.recorded_reason:
+        return format_html("{}", row.reason)
+    was = row.recorded_reason
     return format_html(
-        '<div class="bt-why">{} <small class="muted bt-was">As recorded: {}</small></div>', row["reason"], was
+        '<div class="bt-why">{} <small class="muted bt-was">As recorded: {}</small></div>', row.reason, was
     )
 
 
-def _outcome(row: dict[str, Any]) -> SafeString:
-    mark = outcome_mark(row["outcome"])
-    return format_html('{} <small class="muted">differs</small>', mark) if row["differs"] else mark
+def _outcome(row: ReplayedRequest) -> SafeString:
+    mark = outcome_mark(row.outcome)
+    return format_html('{} <small class="muted">differs</small>', mark) if row.differs else mark
 
 
 def _moment(label: str, text: str) -> forms.DateTimeField:

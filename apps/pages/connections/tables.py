@@ -17,7 +17,7 @@ from apps.connections.selectors import connections_listed, next_round_at
 from apps.core.addresses import host_of
 from apps.fleet.models import Cluster
 from apps.pages.saved_views.bar import open_views
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import Mark, icon
 from apps.ui.numbers import MISSING, count
 from apps.ui.sentences import sentence

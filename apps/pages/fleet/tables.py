@@ -24,7 +24,7 @@ from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
 from apps.queries.models import Placement
 from apps.queries.selectors import cluster_memory
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, Quantity, byte_rate, bytes_size, cps, percent, ratio, seconds

@@ -18,7 +18,7 @@ from apps.pages.saved_views.bar import open_views
 from apps.planning.forecast_findings import PoolFix
 from apps.planning.load_histories import histories_visible
 from apps.planning.models import LoadHistory
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import evidence_mark
 from apps.ui.numbers import MISSING, percent, rate, seconds
 from apps.ui.tables import Column, Table

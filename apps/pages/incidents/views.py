@@ -19,11 +19,10 @@ from apps.connections.models import Connection
 from apps.estimates.words import cause_sentence
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
-from apps.incidents.engines import AWAY_POLLS
-from apps.incidents.filters import IncidentFilter
 from apps.incidents.models import Incident, IncidentQuery
 from apps.incidents.notices import incident_title
-from apps.incidents.selectors import incident_in_full, incidents_listed, incidents_open, routing_of
+from apps.incidents.refresh import AWAY_POLLS
+from apps.incidents.selectors import IncidentFilter, incident_in_full, incidents_listed, incidents_open, routing_of
 from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
 from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.queries.choices import ObjectiveState

@@ -15,7 +15,7 @@ from apps.microbatch.models import MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force, spark_queries_visible, spark_query_state
 from apps.pages.microbatch.intervals import BatchInterval
 from apps.pages.saved_views.bar import open_views
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, count, percent, scaled, seconds
 from apps.ui.tables import Column, Table

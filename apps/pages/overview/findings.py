@@ -28,7 +28,7 @@ from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_never_run
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
-from apps.ui.pictures import heat_strip
+from apps.ui.pictures import EXCESS_CAP_S, heat_strip
 from apps.ui.sentences import sentence
 from apps.ui.times import ago
 
@@ -37,7 +37,6 @@ __all__ = ["Findings", "NodeLine", "Stat", "headroom_of", "headroom_rank"]
 _MAX_LINES = 16  # a strip is a hundred rectangles
 _HISTORY_RUNS = 24
 _DECISIONS = 5
-_CAP_FROM_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ class Findings:
         if not self.servers:
             return Stat("Largest node excess", Quantity(MISSING), "No estimate yet")
         worst = self.servers[0]
-        tone = "watch" if worst.excess_s >= _CAP_FROM_S else ""
+        tone = "watch" if worst.excess_s >= EXCESS_CAP_S else ""
         return Stat("Largest node excess", seconds(worst.excess_s), f"{worst.name}, work waiting at its peak", tone)
 
     def _load(self) -> Stat:
@@ -247,7 +246,7 @@ class Findings:
         url = url_of("pages:node", self.cluster.slug, server.node_name) if server.node_name else ""
         peak = seconds(server.excess_s)
         strip = heat_strip(server.excess, f"{server.name}: highest excess {peak}")
-        tone = "watch" if server.excess_s >= _CAP_FROM_S else ""
+        tone = "watch" if server.excess_s >= EXCESS_CAP_S else ""
         return NodeLine(server.name.replace("->", " → "), url, strip, peak, tone, ratio(server.mean_load))
 
     # -- decisions

@@ -19,7 +19,7 @@ from apps.planning.choices import PLACEMENT_STATES, MoveState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placement_search import PLACEMENT, PlacementFacts, TightestQuery, stored_facts
 from apps.planning.placements import PlacementFilter
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, state_icon, state_mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar

@@ -18,7 +18,7 @@ from apps.planning.choices import Find, RunState
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.scenarios import scenarios_visible
 from apps.planning.what_ifs import WHAT_IF, WhatIfFilter, scenario_answers
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, as_float, factor, money, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns

@@ -29,7 +29,7 @@ from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_listed, queries_never_run
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag

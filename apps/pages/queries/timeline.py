@@ -17,10 +17,9 @@ from apps.estimates.objectives import latency_results
 from apps.estimates.selectors import HistoryPoint, query_history
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, Quantity, seconds, seconds_range, significant
-from apps.ui.svg.axes import PictureFrame, grid_line, line_data, step_data
+from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, line_data, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, text
-from apps.ui.svg.time_axis import clock_axis
 from engine.measurement.objectives import LatencyResult, statistic_of
 from engine.words import duration_words
 

@@ -13,7 +13,7 @@ from apps.queries.models import Query
 from apps.reports.calendar import DAYS, HOURS, MONTHS
 from apps.reports.choices import FORMATS, SECTIONS, ReportKind
 from apps.reports.models import ReportDefinition, Webhook
-from apps.reports.services import DEFAULTS
+from apps.reports.report import ProvisioningParameters
 from apps.ui.forms import choice_field, row_field
 
 __all__ = ["DefinitionForm", "WebhookForm"]
@@ -169,12 +169,13 @@ class DefinitionForm(forms.Form):
     @classmethod
     def beginning(cls, cluster: Cluster) -> dict[str, Any]:
         """Initial values of a new report: the fleet's, on Mondays at seven."""
+        defaults = ProvisioningParameters()
         return {
             "name": _free_name(cluster),
             "kind": ReportKind.PROVISIONING,
-            "sections": DEFAULTS["sections"],
-            "horizon_days": DEFAULTS["horizon_days"],
-            "growth": 100 * DEFAULTS["growth"],
+            "sections": defaults.sections,
+            "horizon_days": defaults.horizon_days,
+            "growth": 100 * defaults.growth,
             "formats": ["pdf"],
             "every": "week",
             "days": ["mon"],

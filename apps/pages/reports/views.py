@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,22 +24,32 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.reports.forms import DefinitionForm, WebhookForm
 from apps.pages.saved_views.bar import open_views
+from apps.reports.calendar import ScheduledRun
 from apps.reports.choices import FORMATS, ReportKind, ReportState, Trigger
 from apps.reports.deliveries import delivery_send_again, webhook_secret
-from apps.reports.filters import ReportFilter
 from apps.reports.lifecycle import report_delete, report_download, report_facts, report_request
 from apps.reports.models import Delivery, Report, ReportDefinition, Webhook
-from apps.reports.schedules import schedule_preview, schedule_remove, schedule_set
-from apps.reports.selectors import definitions_listed, next_run_text, reports_listed, schedule_sentence, webhooks_listed
+from apps.reports.renderings import html_sections
+from apps.reports.selectors import (
+    ReportFilter,
+    definitions_listed,
+    next_run_text,
+    reports_listed,
+    schedule_sentence,
+    webhooks_listed,
+)
 from apps.reports.services import (
     definition_create,
     definition_delete,
     definition_update,
+    schedule_preview,
+    schedule_remove,
+    schedule_set,
     webhook_create,
     webhook_delete,
     webhook_renew_secret,
 )
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.feedback import toast
 from apps.ui.marks import state_icon, state_mark
 from apps.ui.numbers import MISSING
@@ -158,34 +171,45 @@ class ReportsPage(ClusterPage):
             "table": table,
             "definitions": definitions,
             "sentence": _sentence(definitions),
-            "mail_missing": not settings.EMAIL_CONFIGURED and any(line["row"].emails for line in definitions),
+            "mail_missing": not settings.EMAIL_CONFIGURED and any(line.row.emails for line in definitions),
         }
         return self.page(context)
 
 
-def _line(row: Any) -> dict[str, Any]:
-    """A definition as the page lists it."""
+@dataclass(frozen=True)
+class DefinitionLine:
+    """A definition as the page lists it, with its next run."""
+
+    row: ReportDefinition
+    when: str
+    next: datetime | None
+    next_text: str
+    readers: str
+    icon: str
+
+
+def _line(row: Any) -> DefinitionLine:
     schedule = getattr(row, "schedule", None)
     readers = [*row.emails, *(hook.name for hook in row.webhooks.all())]
     said = "Written by hand" if schedule is None else schedule_sentence(schedule)
-    return {
-        "row": row,
-        "when": said[:1].upper() + said[1:] if row.enabled else "Its schedule rests",
-        "next": schedule.next_at if schedule is not None and row.enabled else None,
-        "next_text": next_run_text(schedule.next_at, schedule.time_zone) if schedule and schedule.next_at else "",
-        "readers": listed(readers, 4),
-        "icon": state_icon(_REPORT_MARKS[ReportState(row.last_state)]) if row.last_state else "",
-    }
+    return DefinitionLine(
+        row=row,
+        when=said[:1].upper() + said[1:] if row.enabled else "Its schedule rests",
+        next=schedule.next_at if schedule is not None and row.enabled else None,
+        next_text=next_run_text(schedule.next_at, schedule.time_zone) if schedule and schedule.next_at else "",
+        readers=listed(readers, 4),
+        icon=state_icon(_REPORT_MARKS[ReportState(row.last_state)]) if row.last_state else "",
+    )
 
 
-def _sentence(definitions: list[dict[str, Any]]) -> str:
+def _sentence(definitions: Sequence[DefinitionLine]) -> str:
     if not definitions:
         return "No report is defined yet."
-    due = [line for line in definitions if line["next"]]
+    due = [(line.next, line) for line in definitions if line.next]
     if not due:
         return f"{counted(len(definitions), 'report')} defined, none with a schedule that runs."
-    line = min(due, key=lambda definition: definition["next"])
-    return f"{counted(len(definitions), 'report')} defined. Next: {line['row'].name}, {line['next_text']}."
+    _, line = min(due, key=lambda pair: pair[0])
+    return f"{counted(len(definitions), 'report')} defined. Next: {line.row.name}, {line.next_text}."
 
 
 _DELIVERY_MARKS = {
@@ -211,19 +235,14 @@ class ReportPage(_ReportView):
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         row = self.report(pk)
         facts = report_facts(row)
-        context: dict[str, Any] = {
+        context = {
             "report": row,
             "mark": report_mark(row),
             "facts": facts,
-            "deliveries": [_delivery(delivery) for delivery in row.deliveries.all()],
+            "sections": html_sections(facts.blocks) if facts is not None else [],
+            "deliveries": [DeliveryLine(delivery) for delivery in row.deliveries.all()],
             "files": list(FORMATS),
         }
-        if facts is not None:
-            # drawing takes reportlab, which pages without a report need not load
-            from apps.reports.outline.report import report_blocks, title_lines
-            from apps.reports.render.html import html_parts
-
-            context |= {"title": title_lines(facts), "sections": html_parts(report_blocks(facts))}
         return self.page(context)
 
 
@@ -261,14 +280,23 @@ class DeliverySendAgain(_ReportView):
         return done(request, f"It is on its way to {delivery.target}.", "pages:report", slug, pk)
 
 
-def _delivery(row: Delivery) -> dict[str, Any]:
-    is_later = row.state == DeliveryState.WAITING and row.attempts > 0
-    return {
-        "row": row,
-        "mark": state_mark(_DELIVERY_MARKS[DeliveryState(row.state)], row.get_state_display()),
-        "next": row.next_try_at if is_later else None,
-        "can_send": row.state in {DeliveryState.FAILED, DeliveryState.SENT} or is_later,
-    }
+@dataclass(frozen=True)
+class DeliveryLine:
+    """A delivery, and when it is tried again."""
+
+    row: Delivery
+
+    @property
+    def mark(self) -> SafeString:
+        return state_mark(_DELIVERY_MARKS[DeliveryState(self.row.state)], self.row.get_state_display())
+
+    @property
+    def is_later(self) -> bool:
+        return self.row.state == DeliveryState.WAITING and self.row.attempts > 0
+
+    @property
+    def can_send(self) -> bool:
+        return self.row.state in {DeliveryState.FAILED, DeliveryState.SENT} or self.is_later
 
 
 _NAMES = {
@@ -357,16 +385,15 @@ class SchedulePreview(ClusterPage):
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         form = DefinitionForm(request.POST, cluster=self.cluster)
         form.is_valid()
-        context: dict[str, Any] = {"zone": form.cleaned_data.get("time_zone") or ""}
-        rule = form.rule
-        if rule is None:
-            return render(request, "pages/reports/runs.html", context)
-        try:
-            read, runs = schedule_preview(rule=rule, time_zone=context["zone"])
-        except SluiceError as error:
-            context["faults"] = [fault.message for fault in error.faults] or [error.message]
-        else:
-            context |= {"rule": read, "runs": runs}
+        zone, read = form.cleaned_data.get("time_zone") or "", None
+        runs: list[ScheduledRun] = []
+        faults: list[str] = []
+        if form.rule is not None:
+            try:
+                read, runs = schedule_preview(rule=form.rule, time_zone=zone)
+            except SluiceError as error:
+                faults = [fault.message for fault in error.faults] or [error.message]
+        context = {"zone": zone, "rule": read, "runs": runs, "faults": faults}
         return render(request, "pages/reports/runs.html", context)
 
 

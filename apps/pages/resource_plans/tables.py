@@ -14,7 +14,7 @@ from apps.planning.choices import ANSWER_STATES, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plan_questions import question_of
 from apps.planning.resource_plans import RESOURCE_PLAN, ResourcePlanFilter
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns

@@ -7,10 +7,8 @@ from typing import Any
 
 from django.http import HttpRequest, QueryDict
 
-from apps.saved_views.choices import SavedList
-from apps.saved_views.models import SavedView
-from apps.saved_views.permissions import caller_of
-from apps.saved_views.selectors import opens_with_all_rows, view_by_link, views_visible
+from apps.saved_views.models import SavedList, SavedView
+from apps.saved_views.selectors import caller_of, opens_with_all_rows, view_by_link, views_visible
 from apps.ui.tables import ALL_ROWS
 
 __all__ = ["ListViews", "open_views"]

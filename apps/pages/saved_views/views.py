@@ -19,11 +19,8 @@ from apps.core.limits import MAX_NAME
 from apps.pages.base import Page, done
 from apps.pages.context import PageFrame
 from apps.pages.crud import BaseCrud
-from apps.saved_views.choices import SavedList
-from apps.saved_views.filters import SavedViewFilter
-from apps.saved_views.models import SavedView
-from apps.saved_views.permissions import ViewCaller, caller_of
-from apps.saved_views.selectors import views_visible
+from apps.saved_views.models import SavedList, SavedView
+from apps.saved_views.selectors import SavedViewFilter, ViewCaller, caller_of, views_visible
 from apps.saved_views.services import (
     my_default_set,
     saved_view_create,

@@ -6,7 +6,7 @@ which SVG writes as `var(--c-band)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,11 +15,10 @@ from django.utils.safestring import SafeString, mark_safe
 
 __all__ = [
     "Attribute",
-    "Content",
+    "Drawing",
     "Shape",
     "circle",
     "group",
-    "number",
     "path",
     "path_data",
     "picture",
@@ -166,6 +165,21 @@ def picture(
         **attributes,
     )
     return svg_text(root)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Shapes on a sheet, in points; PDFs and pages draw the same ones."""
+
+    width: float
+    height: float
+    shapes: Sequence[Shape]
+
+    @property
+    def svg(self) -> SafeString:
+        """Its size is given, so that mail programs show it as large as print."""
+        view = f"0 0 {self.width:g} {self.height:g}"
+        return svg_text(shape("svg", self.shapes, width=self.width, height=self.height, viewBox=view))
 
 
 def swatch(colour: str) -> SafeString:

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.ui import marks, numbers, pictures, tables, times
 from apps.ui import marks as ui_marks
-from apps.ui.svg.time_axis import span_words, strip_axis
+from apps.ui.svg.axes import span_words, strip_axis
 from engine.words import counted, listed, statistic_words
 
 register = template.Library()

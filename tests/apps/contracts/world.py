@@ -42,14 +42,13 @@ from apps.queries.documents import import_request
 from apps.queries.models import Query, QueryVersion
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery
-from apps.reports.schedules import schedule_set
-from apps.reports.services import definition_create, webhook_create
+from apps.reports.services import definition_create, schedule_set, webhook_create
 from apps.reports.work import write_report
 from apps.results.models import Alert
 from apps.results.services import alert_rule_create
 from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.rollout.services import rollout_start
-from apps.saved_views.permissions import ViewCaller
+from apps.saved_views.selectors import ViewCaller
 from apps.saved_views.services import saved_view_create
 from apps.telemetry.agents.services import enrolment_create
 from apps.telemetry.live.services import live_start

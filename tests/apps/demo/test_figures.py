@@ -101,7 +101,8 @@ def newest_report() -> Report:
 
 
 def report_figures() -> dict[str, Any]:
-    return dict(report_facts(newest_report()) or {})
+    facts = report_facts(newest_report())
+    return facts.to_dict() if facts is not None else {}
 
 
 def get(pages: Client, path: str) -> str:

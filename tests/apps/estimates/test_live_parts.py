@@ -15,7 +15,8 @@ from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
 from apps.queries.snapshots.cluster import cluster_snapshot
-from apps.reports.facts.findings import risk_facts
+from apps.reports.sections.findings import report_risks
+from apps.reports.sections.fleet import fleet_facts
 from apps.telemetry.models import Agent
 from tests.apps.measurements.live import OPERATORS, body, go_live, make_live_cluster
 from tests.apps.microbatch.own import own_batch
@@ -49,12 +50,17 @@ def estimated(query: Query):
     return row, run
 
 
+def scheduling_risks(query: Query, run):
+    risks = report_risks(run, fleet_facts(query.cluster, run), [], [])
+    return [risk for risk in risks if risk.subject == "Scheduling"]
+
+
 def test_bound_is_that_of_stimulus_time_before_any_report(query: Query) -> None:
     row, run = estimated(query)
     assert "scheduling" not in row.result and "scheduling" not in run.result
     assert QueryDetail(query)._mace().note == "Largest excess on its servers"
     assert "No bound is proven" not in LatencyParts(row).sentence
-    assert not [risk for risk in risk_facts(run, {"nodes": []}, [], {}) if risk["subject"] == "Scheduling"]
+    assert not scheduling_risks(query, run)
 
 
 def test_policy_without_a_proven_bound_shows_none_anywhere(query: Query) -> None:
@@ -66,10 +72,8 @@ def test_policy_without_a_proven_bound_shows_none_anywhere(query: Query) -> None
     assert row.result["scheduling"]["words"] == "agent-1 runs klink, not stimulus time: no upper bound is proven."
     assert QueryDetail(query)._mace().note == "No bound is proven, as agent-1 runs klink"
     assert "No bound is proven, as agent-1 runs klink" in LatencyParts(row).sentence
-    (risk,) = [
-        risk_fact for risk_fact in risk_facts(run, {"nodes": []}, [], {}) if risk_fact["subject"] == "Scheduling"
-    ]
-    assert risk["text"].startswith("agent-1 runs klink") and risk["text"].endswith("are those of stimulus time.")
+    (risk,) = scheduling_risks(query, run)
+    assert risk.text.startswith("agent-1 runs klink") and risk.text.endswith("are those of stimulus time.")
 
 
 def test_agents_with_stimulus_time_or_without_the_query_change_nothing(query: Query) -> None:

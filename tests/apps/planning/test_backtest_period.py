@@ -83,7 +83,7 @@ def test_measured_latencies_stand_beside_replayed_ones_with_waits_added(live: Li
     assert grid is not None
     period = load_period(run, grid)
     assert period.added_s == {"errors": 3.0}
-    answer = backtest_policies(period, RECORDED)
+    answer = backtest_policies(period, RECORDED).to_dict()
     assert answer["recorded"]["queries"]["errors"]["latency_s"][0] >= 3.0
     (measured,) = answer["measured"]
     assert (measured["query"], measured["segments"], measured["measured_s"]) == ("errors", 1, 3.5)

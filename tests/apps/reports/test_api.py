@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 from apps.reports.api import DeliverySerializer
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery, Report, ReportDefinition
+from apps.reports.report import read_facts
 
 pytestmark = pytest.mark.django_db
 
@@ -81,6 +82,7 @@ def test_report_runs_and_downloads_in_every_format(
     with zipfile.ZipFile(io.BytesIO(files["csv"].content)) as archive:
         rows = list(csv.DictReader(io.StringIO(archive.read("objectives.csv").decode())))
     facts = json.loads(files["json"].content)
+    assert read_facts(facts).to_dict() == facts == shown["facts"]
     by_query = {row["query"]: row for row in facts["objectives"]["rows"]}
     assert {row["query"]: float(row["estimate_s"]) for row in rows} == {
         name: row["estimate_s"] for name, row in by_query.items()
@@ -99,6 +101,8 @@ def test_latency_report_covers_the_users_of_a_query(
     facts = api.get(f"/api/v1/reports/{report.pk}").data["facts"]
     assert [row["query"] for row in facts["objectives"]["rows"]] == ["late"]
     assert facts["curves"]["late"]["flow_s"]
+    assert facts["parameters"] == facts["subject"] == {"query": "late"}
+    assert read_facts(facts).to_dict() == facts
 
 
 def test_failed_delivery_is_sent_again_on_request(api: APIClient, definition: ReportDefinition) -> None:

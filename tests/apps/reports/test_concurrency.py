@@ -13,8 +13,8 @@ from apps.jobs.models import Job
 from apps.reports.deliveries import deliveries_send_due
 from apps.reports.lifecycle import report_for, report_store
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule
-from apps.reports.schedules import reports_run_due, schedule_set
-from apps.reports.services import definition_create, webhook_create
+from apps.reports.services import definition_create, reports_run_due, schedule_set, webhook_create
+from apps.reports.work import gather_facts
 from tests.apps.concurrency import run_concurrently
 from tests.apps.small_cluster import small_cluster
 
@@ -42,7 +42,8 @@ def test_delivery_is_made_by_one_of_several_workers(postgres_db: str, hook: Any)
         [webhook_create(cluster=cluster, name=f"h{i}", url=f"{hook.url}&hook={i}") for i in range(3)]
     )
     report = report_for(definition=definition)
-    report_store(report=report, facts={"finding": "x"}, parts={}, html="", pdf=b"", csv=b"")
+    facts, parts = gather_facts(report, lambda share, step: None)
+    report_store(report=report, facts=facts, parts=parts, html="", pdf=b"", csv=b"")
     assert run_concurrently([deliveries_send_due] * AT_ONCE) == {"done": AT_ONCE}
     assert len(hook.requests) == 3
     assert set(Delivery.objects.values_list("state", "attempts")) == {(DeliveryState.SENT, 1)}

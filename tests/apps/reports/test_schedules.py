@@ -15,9 +15,10 @@ from apps.jobs.services import job_cancel
 from apps.reports.choices import ReportState, Trigger
 from apps.reports.lifecycle import report_facts, report_request
 from apps.reports.models import Report, ReportDefinition, ReportSchedule
-from apps.reports.schedules import reports_run_due, schedule_preview, schedule_set
+from apps.reports.report import ProvisioningReport, ReportChanges
+from apps.reports.sections.forecast import NoForecast
 from apps.reports.selectors import schedule_sentence
-from apps.reports.services import definition_update
+from apps.reports.services import definition_update, reports_run_due, schedule_preview, schedule_set
 
 pytestmark = pytest.mark.django_db
 
@@ -112,11 +113,11 @@ def test_facts_are_the_same_everywhere(definition: ReportDefinition, write: Call
     facts = report_facts(report)
     assert facts is not None
     assert report.state == ReportState.READY
-    assert report.finding == "1 of 2 objectives hold; late is over." == facts["finding"]
-    states = {row["query"]: row["state"] for row in facts["objectives"]["rows"]}
+    assert report.finding == "1 of 2 objectives hold; late is over." == facts.finding
+    states = {row.query: row.state for row in facts.objectives.rows}
     assert states == {"late": "breached", "calm": "holds"}
-    assert facts["forecast"]["available"] is False
-    assert facts["changes"]["since"] is None
+    assert isinstance(facts, ProvisioningReport) and isinstance(facts.forecast, NoForecast)
+    assert facts.changes == ReportChanges(parts=[], decisions=[])
     assert bytes(report.pdf or b"").startswith(b"%PDF-")
 
 
@@ -128,10 +129,9 @@ def test_next_report_lists_changes_since_the_last_one(
     query.objective_bound_s = 90.0
     query.save()
     second = report_facts(write(report_request(definition=definition)))
-    assert second is not None
-    assert second["changes"]["since"] == first.covers_until.isoformat()
-    assert any("query late" in text for text in second["changes"]["parts"])
-    assert second["covers"]["from"] == first.covers_until.isoformat()
+    assert isinstance(second, ProvisioningReport) and second.changes is not None
+    assert second.changes.since == second.covers.since == first.covers_until
+    assert any("query late" in text for text in second.changes.parts)
 
 
 def test_a_cancelled_report_has_failed(definition: ReportDefinition) -> None:

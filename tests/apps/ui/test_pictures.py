@@ -135,7 +135,7 @@ def test_time_axis_handles_the_change_to_winter_time() -> None:
 
     with timezone.override("Europe/Berlin"):
         axis = charts.time_axis(datetime(2026, 10, 24, 22, 0, tzinfo=UTC), 60.0, 600)
-    assert [offset for _, offset in axis["offsets"]] == [7200.0, 3600.0]
+    assert [offset for _, offset in axis.offsets] == [7200.0, 3600.0]
 
 
 def test_headroom_bar_of_what_never_catches_up_fills_the_width_and_says_so() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apps.reports.drawings import Drawing
-from apps.reports.render.pdf import pdf_drawing
 from apps.ui.svg.axes import shorten, step_data
-from apps.ui.svg.shapes import circle, group, path, picture, place, rect, shape, svg_text, text
+from apps.ui.svg.pdf import pdf_drawing
+from apps.ui.svg.shapes import Drawing, circle, group, path, picture, place, rect, shape, svg_text, text
 
 
 def test_words_and_attributes_are_escaped() -> None:

@@ -14,7 +14,7 @@ from django.test import Client, RequestFactory
 from apps.core.errors import Malformed
 from apps.ui.feedback import refresh, toast
 from apps.ui.forms import show_faults
-from apps.ui.middleware import POLICY
+from apps.ui.parts import POLICY
 from tests.apps.pages.html import body, one_line
 
 

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.utils import timezone
 
-from apps.ui.svg.axes import PictureFrame
-from apps.ui.svg.time_axis import clock_axis, span_words, strip_axis, time_ticks
+from apps.ui.svg.axes import PictureFrame, clock_axis, span_words, strip_axis, time_ticks
 
 START = datetime(2026, 11, 24, 9, 36, 10, tzinfo=UTC)
 

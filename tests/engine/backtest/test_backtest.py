@@ -18,7 +18,7 @@ from tests.engine.backtest.periods import HOUR_S, SINCE_S, asks, recorded_period
 
 
 def replayed(period: RecordedPeriod, **rules: Any) -> dict[str, Any]:
-    return backtest_policies(period, read_policy(rules))
+    return backtest_policies(period, read_policy(rules)).to_dict()
 
 
 def late(part: dict[str, Any], query: str) -> list[float | None]:

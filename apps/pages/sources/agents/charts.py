@@ -11,10 +11,9 @@ from django.utils.safestring import SafeString
 
 from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
 from apps.ui.numbers import Quantity, byte_rate, percent, rate, ratio, scaled
-from apps.ui.svg.axes import PictureFrame, grid_line, shorten, step_data
+from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, path, path_data, picture, rect, text
-from apps.ui.svg.time_axis import clock_axis
 from engine.rollouts.epochs import EpochRow
 from engine.words import counted
 

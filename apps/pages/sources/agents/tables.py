@@ -19,7 +19,7 @@ from apps.pages.saved_views.bar import open_views
 from apps.pages.sources.agents.charts import factor_bars, factor_text
 from apps.pages.sources.agents.flows import AgentFlow, flows_of
 from apps.rollouts.configs.selectors import AgentConfigState, configs_by_agent
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import AgentHealth, agent_state, agents_listed

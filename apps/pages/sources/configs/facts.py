@@ -17,7 +17,7 @@ from apps.pages.saved_views.bar import open_views
 from apps.rollouts.choices import ConfigOrigin, ConfigState
 from apps.rollouts.configs.selectors import ConfigView, PartView
 from apps.rollouts.models import RefinedConfig
-from apps.saved_views.choices import SavedList
+from apps.saved_views.models import SavedList
 from apps.ui.marks import icon
 from apps.ui.numbers import MISSING, bytes_size, count, percent, ratio, seconds, significant
 from apps.ui.record_forms import setting_words

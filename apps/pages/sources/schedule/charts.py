@@ -14,10 +14,9 @@ from django.utils.safestring import SafeString
 from apps.rollouts.schedule.queries import ScheduledQuery, memory_of
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, bytes_size, percent, seconds, seconds_range
-from apps.ui.svg.axes import PictureFrame, grid_line, shorten, step_data
+from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, circle, group, path, path_data, picture, rect, text, title
-from apps.ui.svg.time_axis import clock_axis
 from engine.rollouts.epochs import Sweep
 from engine.words import counted
 

@@ -15,7 +15,7 @@ from apps.fleet.models import Cluster
 from apps.planning.forecasts import forecast_request
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, LoadHistory
-from apps.reports.facts.forecast import forecast_facts
+from apps.reports.sections.forecast import NoForecast, forecast_facts
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.recordings import recorded
@@ -69,7 +69,7 @@ def test_outdated_forecast_is_marked(browser: Client, forecast: Cluster) -> None
     assert "its time has passed, for the histories end on 01 March 2026" in body(browser.get(ROOT))
     assert "may miss its objective" not in body(browser.get("/c/little/"))
     facts = forecast_facts(forecast, 28, timezone.now())
-    assert (facts["available"], "end on 01 March 2026" in facts["text"]) == (False, True)
+    assert isinstance(facts, NoForecast) and "end on 01 March 2026" in facts.text
 
 
 def test_cost_and_days_are_read_from_the_address(browser: Client, forecast: Cluster) -> None:

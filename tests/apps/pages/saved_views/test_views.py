@@ -10,7 +10,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.saved_views.models import DefaultView, SavedView
-from apps.saved_views.permissions import ViewCaller
+from apps.saved_views.selectors import ViewCaller
 from apps.saved_views.services import my_default_set, saved_view_create, team_default_set
 from tests.apps.pages.html import body
 

@@ -1,16 +1,16 @@
-"""A report as PDF: A4, running heads, page numbers, repeated table heads, vector pictures. Readable in grey."""
+"""Renderings of a report's blocks: HTML, PDF (A4, running heads, readable in grey), and CSV tables in one zip file."""
 
 from __future__ import annotations
 
+import csv
 import io
-import re
+import zipfile
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from datetime import datetime
 from typing import Any
 from xml.sax.saxutils import escape
 
-from reportlab.graphics import shapes as pdf
-from reportlab.lib.colors import Color, HexColor
+from django.template.loader import render_to_string
 from reportlab.lib.enums import TA_RIGHT
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
@@ -38,11 +38,55 @@ from apps.reports.blocks import (
     ReportTable,
     ReportText,
 )
-from apps.reports.drawings import BOLD, PALETTE, REGULAR, Drawing, key_drawing, load_fonts, state_drawing
-from apps.reports.outline.report import report_blocks, title_lines
-from apps.ui.svg.shapes import Attribute, Shape
+from apps.reports.drawings import key_drawing, state_drawing
+from apps.reports.report import AnyReport
+from apps.ui.numbers import Quantity
+from apps.ui.svg.pdf import BOLD, PALETTE, REGULAR, colour, load_fonts, pdf_drawing
+from apps.ui.tables import csv_cell
 
-__all__ = ["NumberedCanvas", "pdf_document", "pdf_drawing"]
+__all__ = ["csv_zip", "html_document", "html_sections", "pdf_document"]
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same report gives the same file
+
+
+def html_sections(blocks: Iterable[Block]) -> list[tuple[ReportHeading | None, list[Block]]]:
+    """Blocks below their heading, for `reports/body.html`; the first of a report may have none."""
+    sections: list[tuple[ReportHeading | None, list[Block]]] = [(None, [])]
+    for block in blocks:
+        if isinstance(block, ReportHeading):
+            sections.append((block, []))
+        else:
+            sections[-1][1].append(block)
+    return [(heading, below) for heading, below in sections if heading or below]
+
+
+def html_document(facts: AnyReport, link: str = "") -> str:
+    """The whole report as one file that needs nothing else; `link` leads to the report's page."""
+    context = {"facts": facts, "sections": html_sections(facts.blocks), "palette": PALETTE, "link": link}
+    return render_to_string("reports/document.html", context)
+
+
+def csv_zip(blocks: Iterable[Block]) -> bytes:
+    """One file per table, named by its key."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for block in blocks:
+            if isinstance(block, ReportTable):
+                entry = zipfile.ZipInfo(f"{block.key}.csv", _EPOCH)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, _table_csv(block))
+    return file.getvalue()
+
+
+def _table_csv(table: ReportTable[Any]) -> str:
+    """Every row with its raw values; texts that a spreadsheet would take for a formula are quoted."""
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow([column.csv for column in table.columns])
+    for row in table.rows:
+        values = (column.raw(row) for column in table.columns)
+        rows.writerow([csv_cell(v.isoformat() if isinstance(v, datetime) else v) for v in values])
+    return text.getvalue()
 
 
 class NumberedCanvas(Canvas):
@@ -51,7 +95,7 @@ class NumberedCanvas(Canvas):
     def __init__(self, *arguments: Any, head: str, foot: str, margin: float, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head, self._foot, self._margin = head, foot, margin
-        self._pages: list[dict[str, Any]] = []
+        self._pages: list[Any] = []
 
     def showPage(self) -> None:  # noqa: N802 - reportlab's name
         self._pages.append(dict(self.__dict__))
@@ -82,16 +126,6 @@ class NumberedCanvas(Canvas):
 
 _MARGIN = 17 * mm
 _WIDTH = A4[0] - 2 * _MARGIN
-_COMMAND = re.compile(r"([A-Za-z])([^A-Za-z]*)")
-_NUMBER = re.compile(r"-?\d*\.?\d+")
-_MOVE = re.compile(r"translate\((\S+) (\S+)\)(?: scale\((\S+)\))?")
-_ROUND_JOIN = 1
-
-
-@cache
-def colour(name: str) -> Color:
-    """A colour of the palette."""
-    return HexColor(PALETTE[name])
 
 
 def _style(name: str, size: float, ink: str, lead: float = 1.32, font: str = REGULAR, **more: Any) -> ParagraphStyle:
@@ -117,7 +151,7 @@ _RIGHT = {
 }
 
 
-def pdf_document(facts: dict[str, Any]) -> bytes:
+def pdf_document(facts: AnyReport) -> bytes:
     """The whole report as PDF. The same facts give the same bytes."""
     load_fonts()
     file = io.BytesIO()
@@ -128,21 +162,21 @@ def pdf_document(facts: dict[str, Any]) -> bytes:
         file,
         pagesize=A4,
         pageTemplates=[PageTemplate("page", [frame])],
-        title=f"{facts['name']}, {facts['cluster']['name']}",
+        title=f"{facts.name}, {facts.cluster.name}",
         author="Sluice",
-        subject=facts["finding"],
+        subject=facts.finding,
         invariant=1,
     )
-    head = f"{facts['name']} · {facts['cluster']['name']}"
-    foot = dict(title_lines(facts))["Written"]
-    story = [*_title(facts), *_story(report_blocks(facts))]
+    head = f"{facts.name} · {facts.cluster.name}"
+    foot = dict(facts.title)["Written"]
+    story = [*_title(facts), *_story(facts.blocks)]
     document.build(story, canvasmaker=lambda *a, **k: NumberedCanvas(*a, head=head, foot=foot, margin=_MARGIN, **k))
     return file.getvalue()
 
 
-def _title(facts: dict[str, Any]) -> list[Flowable]:
+def _title(facts: AnyReport) -> list[Flowable]:
     """Title, who and when, and the finding in large type."""
-    lines = [[Paragraph(escape(name), _SMALL), Paragraph(escape(value), _TEXT)] for name, value in title_lines(facts)]
+    lines = [[Paragraph(escape(name), _SMALL), Paragraph(escape(value), _TEXT)] for name, value in facts.title]
     block = PdfTable(lines, colWidths=[20 * mm, _WIDTH - 20 * mm], hAlign="LEFT")
     block.setStyle(
         [
@@ -153,11 +187,11 @@ def _title(facts: dict[str, Any]) -> list[Flowable]:
         ]
     )
     return [
-        Paragraph(escape(facts["name"]), _TITLE),
+        Paragraph(escape(facts.name), _TITLE),
         Spacer(1, 6),
         block,
         Spacer(1, 12),
-        Paragraph(escape(facts["finding"]), _FINDING),
+        Paragraph(escape(facts.finding), _FINDING),
         Spacer(1, 12),
     ]
 
@@ -239,20 +273,17 @@ def _stats(block: ReportStats) -> Flowable:
     return band
 
 
-def _quantity(value: Any) -> str:
+def _quantity(value: Quantity) -> str:
     """The unit is written smaller."""
     unit = f'<font name="{REGULAR}" size="9"> {escape(value.unit)}</font>' if value.unit else ""
     return f"{escape(value.text)}{unit}"
 
 
-def _table(block: ReportTable) -> list[Flowable]:
+def _table(block: ReportTable[Any]) -> list[Flowable]:
     """Rows as far as they are shown; the head comes again on every page."""
     widths = _widths(block.columns)
     head = [Paragraph(escape(column.label), _RIGHT["head"] if column.num else _HEAD) for column in block.columns]
-    rows = [
-        [_cell(cell, column) for cell, column in zip(row, block.columns, strict=True)]
-        for row in block.rows[: block.shown]
-    ]
+    rows = [[_cell(cell, column) for column, cell in row] for row in block.shown]
     table = PdfTable([head, *rows], colWidths=widths, repeatRows=1)
     table.setStyle(_lines())
     parts: list[Flowable] = [table]
@@ -261,7 +292,7 @@ def _table(block: ReportTable) -> list[Flowable]:
     return [*parts, Spacer(1, 8)]
 
 
-def _widths(columns: Sequence[ReportColumn]) -> list[float]:
+def _widths(columns: Sequence[ReportColumn[Any]]) -> list[float]:
     total = sum(column.width for column in columns)
     return [_WIDTH * column.width / total for column in columns]
 
@@ -281,7 +312,7 @@ def _lines() -> list[Any]:
     ]
 
 
-def _cell(cell: ReportCell, column: ReportColumn) -> Any:
+def _cell(cell: ReportCell, column: ReportColumn[Any]) -> Flowable:
     style = _STRONG if cell.strong else _CELL
     text = Paragraph(escape(cell.text), _RIGHT[style.name] if column.num else style)
     if not cell.state:
@@ -297,95 +328,3 @@ def _cell(cell: ReportCell, column: ReportColumn) -> Any:
         ]
     )
     return both
-
-
-def pdf_drawing(drawing: Drawing) -> pdf.Drawing:
-    """The drawing, with y upwards as PDF has it."""
-    sheet = pdf.Drawing(drawing.width, drawing.height)
-    flipped = pdf.Group(transform=(1, 0, 0, -1, 0, drawing.height))
-    for shape in drawing.shapes:
-        flipped.add(_pdf_shape(shape))
-    sheet.add(flipped)
-    return sheet
-
-
-def _pdf_shape(shape: Shape) -> pdf.Shape:
-    at = partial(_number, shape)
-    match shape.tag:
-        case "rect":
-            return pdf.Rect(at("x"), at("y"), at("width"), at("height"), **_paint(shape))
-        case "circle":
-            return pdf.Circle(at("cx"), at("cy"), at("r"), **_paint(shape))
-        case "path":
-            return _pdf_path(shape)
-        case "text":
-            return _pdf_text(shape)
-        case "g":
-            return _pdf_group(shape)
-    raise ValueError(f"<{shape.tag}> cannot be drawn into a PDF; allowed: rect, circle, path, text, g")
-
-
-def _number(shape: Shape, name: str, default: float = 0.0) -> float:
-    return float(shape.attributes.get(name) or default)
-
-
-def _ink(value: Attribute) -> Color | None:
-    return None if value in (None, "none") else colour(str(value))
-
-
-def _paint(shape: Shape) -> dict[str, object]:
-    """SVG fills with black where nothing is said; every shape of a report says its fill or is a line."""
-    attributes = shape.attributes
-    dashes = str(attributes.get("stroke-dasharray") or "")
-    return {
-        "fillColor": _ink(attributes.get("fill")),
-        "strokeColor": _ink(attributes.get("stroke")),
-        "strokeWidth": _number(shape, "stroke-width", 1.0),
-        "strokeDashArray": [float(part) for part in dashes.split()] or None,
-        "strokeLineJoin": _ROUND_JOIN if attributes.get("stroke-linejoin") == "round" else 0,
-    }
-
-
-def _pdf_path(shape: Shape) -> pdf.Path:
-    """Absolute commands of straight lines are all that drawings have."""
-    drawn = pdf.Path(**_paint(shape))
-    x = y = 0.0
-    for command, numbers in _COMMAND.findall(str(shape.attributes["d"])):
-        values = [float(part) for part in _NUMBER.findall(numbers)]
-        match command:
-            case "M" | "L":
-                x, y = values
-            case "H":
-                (x,) = values
-            case "V":
-                (y,) = values
-            case "Z":
-                drawn.closePath()
-                continue
-            case _:
-                raise ValueError(f"path command {command!r} cannot be drawn into a PDF; allowed: M, L, H, V, Z")
-        drawn.moveTo(x, y) if command == "M" else drawn.lineTo(x, y)
-    return drawn
-
-
-def _pdf_text(shape: Shape) -> pdf.Group:
-    """Upright again in a sheet that is upside down."""
-    words = pdf.String(
-        0,
-        0,
-        shape.words,
-        fontName=BOLD if shape.attributes.get("font-weight") else REGULAR,
-        fontSize=_number(shape, "font-size"),
-        fillColor=_ink(shape.attributes.get("fill")),
-        textAnchor=shape.attributes.get("text-anchor") or "start",
-    )
-    return pdf.Group(words, transform=(1, 0, 0, -1, _number(shape, "x"), _number(shape, "y")))
-
-
-def _pdf_group(shape: Shape) -> pdf.Group:
-    group = pdf.Group(*map(_pdf_shape, shape.children))
-    moved = _MOVE.fullmatch(str(shape.attributes.get("transform") or ""))
-    if moved is not None:
-        x, y, scale = moved.groups(default="1")
-        group.transform = (float(scale), 0, 0, float(scale), float(x), float(y))
-    return group

@@ -1,1 +1,0 @@
-"""Renderings of a report's blocks: HTML, PDF, CSV, JSON."""
