@@ -1,4 +1,4 @@
-"""Base of the pages: scope, the cluster of the address, and answers to forms."""
+"""Base of the pages: scope, the cluster of the address, answers to forms, and visits, which the search offers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from apps.accounts.permissions import ScopeRequiredMixin
 from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
-from apps.pages.recent import remember_visit
 from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
 
-__all__ = ["ClusterPage", "Page", "done", "try_service"]
+__all__ = ["ClusterPage", "Page", "done", "recent_of", "try_service"]
 
 Row = TypeVar("Row", bound=Model)
 
@@ -89,3 +88,34 @@ def try_service(form: Any, call: Callable[[], Any], names: dict[str, str] | None
     except (Malformed, Conflict, Impossible) as error:
         show_faults(form, error, names)
     return None, False
+
+
+_VISITS_KEY = "recent"
+_VISITS_LIMIT = 12
+#: Pages of one thing: {name of the page: (kind, parameter of the address)}.
+_VISITED_KINDS = {
+    "query": ("query", "name"),
+    "query-live": ("query", "name"),
+    "node": ("node", "name"),
+    "agent": ("agent", "name"),
+    "arrivals-detail": ("source", "pk"),
+    "connection": ("connection", "pk"),
+    "admission": ("decision", "pk"),
+}
+
+
+def remember_visit(request: HttpRequest) -> None:
+    """Put the thing that a page is about first. The session is stored only where that changes the order."""
+    match = request.resolver_match
+    kind, parameter = _VISITED_KINDS.get(match.url_name or "", ("", "")) if match else ("", "")
+    if not match or not kind:
+        return
+    visit = [match.kwargs["slug"], kind, str(match.kwargs[parameter])]
+    kept: list[Any] = request.session.get(_VISITS_KEY, [])
+    if kept[:1] != [visit]:
+        request.session[_VISITS_KEY] = [visit, *(other for other in kept if other != visit)][:_VISITS_LIMIT]
+
+
+def recent_of(request: HttpRequest, slug: str) -> list[tuple[str, str]]:
+    """(kind, key) of what was looked at in a cluster, the last first."""
+    return [(kind, key) for cluster, kind, key in request.session.get(_VISITS_KEY, []) if cluster == slug]

@@ -13,10 +13,9 @@ from apps.accounts.permissions import signed_in_user
 from apps.admission.models import AdmissionRequest
 from apps.connections.models import Connection
 from apps.fleet.models import Cluster, Node
-from apps.pages.base import ClusterPage
+from apps.pages.base import ClusterPage, recent_of
 from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
-from apps.pages.recent import recent_of
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.selectors import queries_never_run
