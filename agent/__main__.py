@@ -1,7 +1,6 @@
 """`python -m agent`."""
 
-from agent.cli import main
-from agent.import_block import block_pandas
+from agent.cli import block_pandas, main
 
 block_pandas()
 raise SystemExit(main())

@@ -10,7 +10,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agent.config import AgentConfig
@@ -18,8 +21,7 @@ from agent.settings import AgentSettings, FolderInUse, default_name, lock_folder
 from engine.errors import DocumentError
 from engine.redaction import RedactingFormatter, redact_text
 
-__all__ = ["is_running", "main", "status_lines"]
-
+__all__ = ["block_pandas", "main"]
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ def _say_faults(error: DocumentError) -> None:
 def _run(options: argparse.Namespace) -> int:
     from agent.service import AgentService
     from agent.settings import FolderInUse
-    from agent.uplink.enrolment import EnrolmentRefused
+    from agent.uplink.console import EnrolmentRefused
 
     service = AgentService(AgentSettings.load(options.config))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -95,8 +97,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> int:
-    from agent.uplink.client import ConsoleUnreachable
-    from agent.uplink.enrolment import EnrolmentRefused, enrol
+    from agent.uplink.console import ConsoleUnreachable, EnrolmentRefused, enrol
     from engine.files import replace_file
 
     folder = options.state_dir or Path(os.environ.get("SLUICE_VAR_DIR") or "var") / "agents" / options.name
@@ -136,12 +137,12 @@ def _status(options: argparse.Namespace) -> int:
     settings = AgentSettings.load(options.config)
     path = settings.state_dir / "status.json"
     try:
-        says: dict[str, Any] = json.loads(path.read_text())
+        status: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
         print(f"{settings.name} has not run yet: there is no {path}")
         return 1
     alive = is_running(settings.state_dir)
-    print("\n".join(status_lines(says, alive=alive)))
+    print("\n".join(status_lines(status, alive=alive)))
     return 0 if alive else 1
 
 
@@ -164,39 +165,55 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def status_lines(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
+def status_lines(status: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
     """The status file as lines for people."""
-    age_s = time.time() - says["time"]
-    state = f"runs, process {says['pid']}" if alive else f"does not run; this is how it was {age_s:,.0f} s ago"
-    yield f"{says['name']} ({says['kind']} {says['version']}) {state}"
-    if "console" in says:
+    age_s = time.time() - status["time"]
+    state = f"runs, process {status['pid']}" if alive else f"does not run; this is how it was {age_s:,.0f} s ago"
+    yield f"{status['name']} ({status['kind']} {status['version']}) {state}"
+    if "console" in status:
         push_text = (
-            "announces changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
+            "announces changes at once" if status["console"].get("push") == "connected" else status["console"]["fault"]
         )
-        yield f"  console     {says['console']['state']}  {says['url']}  {push_text}".rstrip()
-    yield f"  uses        {says['cpu_cores']:.3f} of {says['budget_cores']:g} cores, {_mib(says['rss_bytes'])} MiB"
-    spool = says["spool"]
+        yield f"  console     {status['console']['state']}  {status['url']}  {push_text}".rstrip()
+    cores = f"{status['cpu_cores']:.3f} of {status['budget_cores']:g} cores"
+    yield f"  uses        {cores}, {_mib(status['rss_bytes'])} MiB"
+    spool = status["spool"]
     held = f"{_mib(spool['bytes'])} of {_mib(spool['limit_bytes'])} MiB, {spool['frames']:,} frames to send"
     yield f"  spool       {spool['state']}  {held}"
-    if says["sender"]:
-        yield f"  frames      {says['sender']['state']}  sent {says['sent_seq']:,}, acknowledged {says['acked_seq']:,}"
-    yield f"  config      version {says['config_version']}"
-    for report in says["collectors"]:
+    if sender := status["sender"]:
+        sent = f"sent {status['sent_seq']:,}, acknowledged {status['acked_seq']:,}"
+        yield f"  frames      {sender['state']}  {sent}"
+    yield f"  config      version {status['config_version']}"
+    for report in status["collectors"]:
         counts = f"{report['records']:,} records, {report['shed']:,} shed"
         yield f"  collector   {report['source']} ({report['kind']}) {report['state']}  {counts}"
         yield from (f"              {text}" for text in (*report.get("counted", ()), *report["faults"]))
-    if schedule := says.get("schedule"):
+    if schedule := status.get("schedule"):
         by = f" by {schedule['refined']['config']}" if schedule["refined"] else ""
         yield f"  schedule    {schedule['policy']}{by}, {schedule['mode']}: {schedule['reason']}"
-    for report in says["queries"]:
+    for report in status["queries"]:
         factors = " ".join(f"{factor:.3g}" for factor in report["load_factors"])
         yield f"  query       {report['query']} {report['state']}  load factors {factors}"
         if "adapting" in report:
             by = f" by {report['refined']['config']}" if report["refined"] else ""
             yield f"              {report['adapting']}{by}: {report['reason']}"
         yield from (f"              {text}" for text in (report.get("late"), *report["faults"]) if text)
-    yield from (f"  fault       {text}" for text in says["faults"])
+    yield from (f"  fault       {text}" for text in status["faults"])
 
 
 def _mib(size_bytes: float) -> str:
     return f"{size_bytes / 2**20:,.0f}"
+
+
+class _PandasBlock(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("an agent runs without pandas", name=fullname)
+        return None
+
+
+def block_pandas() -> None:
+    """To be called before pyarrow is used."""
+    sys.meta_path.insert(0, _PandasBlock())

@@ -7,28 +7,156 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import psutil
 
 from agent import VERSION
+from agent.collect import Collector, make_collector
 from agent.config import AgentConfig, config_line
-from agent.runtime import Spool
+from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
 from agent.runtime.downstream import Costs
 from agent.runtime.reports import spool_report
-from agent.settings import AgentSettings, lock_folder
-from agent.source_agent import SourceAgent
-from agent.uplink.client import Client
+from agent.settings import AgentSettings, ReadableFolders, lock_folder
+from agent.uplink.console import Client, Identity, wait_for_enrolment
 from agent.uplink.control import Control, cached_config
-from agent.uplink.enrolment import Identity, wait_for_enrolment
 from agent.uplink.sender import CONSOLE, LocalFrames, SpoolSender
 from engine.errors import DocumentError, Fault
 from engine.files import replace_file
 
-__all__ = ["STATUS_FILE", "AgentService"]
+__all__ = ["AgentService", "SourceAgent"]
 
 log = logging.getLogger(__name__)
+
+
+class SourceAgent:
+    """Runs the epochs of one agent. `run` belongs to one thread; the others may be called from any.
+
+    `notify` is called, by that thread, when the console has something to hear at once.
+    """
+
+    kind = "agent"
+
+    def __init__(
+        self, config: AgentConfig, spool: Spool, readable: ReadableFolders, notify: Callable[[], None] = lambda: None
+    ) -> None:
+        self._readable = readable
+        self._collectors = {
+            name: (source, make_collector(name, source, readable)) for name, source in config.sources.items()
+        }
+        self._retired: list[tuple[float, Collector]] = []
+        self._lock = threading.Lock()
+        self._epoch_s = config.epoch_s
+        self._runtime = Runtime(runtime_config(config), self._sources(), spool, notify=notify)
+
+    def apply(self, config: AgentConfig) -> None:
+        """Go over to another configuration at the next epoch. Collectors that stay the same go on as they are."""
+        with self._lock:
+            old, self._collectors = self._collectors, {}
+            for name, source in config.sources.items():
+                before = old.get(name)
+                stays = before is not None and before[0] == source
+                self._collectors[name] = (
+                    old.pop(name) if stays else (source, make_collector(name, source, self._readable))
+                )
+            until = time.monotonic() + 2 * max(self._epoch_s, config.epoch_s)  # the epoch under way still asks them
+            self._retired += [(until, collector) for _, collector in old.values()]
+            self._epoch_s = config.epoch_s
+            self._runtime.apply(runtime_config(config), self._sources())
+
+    def run(self, stopping: threading.Event) -> None:
+        """Epoch after epoch until it is to stop; the epoch under way is finished."""
+        wait_s = 0.0
+        while not stopping.wait(wait_s):
+            wait_s = self._runtime.tick()
+            self._let_go()
+        self._runtime.close()
+        for _, collector in self._retired:
+            collector.close()
+        for _, collector in self._collectors.values():
+            collector.close()
+
+    def report(self) -> dict[str, Any]:
+        """The heartbeat's part of the runtime and the collectors."""
+        state = self._runtime.state()
+        with self._lock:
+            reports = [self._collector_report(collector, state) for _, collector in self._collectors.values()]
+        return {
+            "queries": state["queries"],
+            "collectors": reports,
+            "schedule": state["schedule"],
+            "faults": state["faults"],
+            "epoch_us": state["epoch_us"],
+        }
+
+    def unreported(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows of unreported epochs by query."""
+        return self._runtime.unreported()
+
+    def mark_reported(self, queries: Mapping[str, int]) -> None:
+        """Acknowledge the epochs of these queries up to these times."""
+        self._runtime.mark_reported(queries)
+
+    def downstream(self, costs: Costs) -> None:
+        """Set the costs of retired rows at the relay above; from any thread."""
+        self._runtime.scheduler.downstream = costs
+
+    def _collector_report(self, collector: Collector, state: dict[str, Any]) -> dict[str, Any]:
+        document = collector.report()
+        seen = state["sources"].get(collector.name, {})
+        # what the runtime had no room for comes to what the collector itself lost
+        document["shed"] = max(document["shed"], seen.get("shed", 0))
+        document["faults"] = [
+            *document["faults"],
+            *(fault for fault in seen.get("faults", ()) if fault not in document["faults"]),
+        ]
+        return document
+
+    def _sources(self) -> dict[str, Collector]:
+        return {name: collector for name, (_, collector) in self._collectors.items()}
+
+    def _let_go(self) -> None:
+        if not self._retired:
+            return
+        now = time.monotonic()
+        with self._lock:
+            gone = [collector for until, collector in self._retired if until <= now]
+            self._retired = [entry for entry in self._retired if entry[0] > now]
+        for collector in gone:
+            collector.close()
+
+
+def runtime_config(config: AgentConfig) -> RuntimeConfig:
+    """The runtime's part of a configuration."""
+    queries = [
+        RuntimeQuery(
+            query=query.query,
+            pipeline=query.pipeline,
+            settings=query.settings,
+            refined=query.refined,
+            weight=query.weight,
+            latency_constraint_s=query.latency_constraint_s,
+            priority=query.priority,
+            shed_late=query.shed_late,
+        )
+        for query in config.queries
+    ]
+    return RuntimeConfig(
+        version=config.version,
+        agent=config.agent,
+        queries=tuple(queries),
+        epoch_s=config.epoch_s,
+        sub_epochs=config.sub_epochs,
+        budget_cores=config.budget_cores,
+        batch_records=config.batch_records,
+        checkpoint_share=config.checkpoint_share,
+        schedule=config.schedule,
+        refined_schedule=config.refined_schedule,
+        stream_delay_s=config.stream_delay_s,
+        forwards=config.parent is not None,
+    )
+
 
 STATUS_FILE = "status.json"
 STATUS_S = 2.0
@@ -222,7 +350,7 @@ class AgentService:
     def _post_marker(self) -> int | None:
         return self._sender.post_marker() if isinstance(self._sender, SpoolSender) else None
 
-    def _on_heartbeat_answer(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
+    def _on_heartbeat_answer(self, document: Mapping[str, Any], content: Mapping[str, Any], since: int | None) -> None:
         """Take in the answer to a heartbeat: its epochs are acknowledged, and the frames' position is known."""
         if self._role is not None:
             self._role.mark_reported(
@@ -231,23 +359,27 @@ class AgentService:
         spool = self._spool
         if not isinstance(self._sender, SpoolSender) or spool is None or document["life"] != spool.life:
             return
-        committed = says.get("committed_seq")
-        self._sender.reconcile(says.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
+        committed = content.get("committed_seq")
+        self._sender.reconcile(content.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
 
     # Reporting
 
     def _heartbeat(self) -> dict[str, Any]:
         """Heartbeat of the agent, with the epochs not acknowledged yet."""
-        says, work = self._report(), self._role
+        document, work = self._report(), self._role
         epochs = work.unreported() if work is not None else {}
-        return says | {"queries": [query | {"epochs": epochs.get(query["query"], [])} for query in says["queries"]]}
+        return document | {
+            "queries": [query | {"epochs": epochs.get(query["query"], [])} for query in document["queries"]]
+        }
 
     def _report(self) -> dict[str, Any]:
         """State of the agent."""
         spool, sender, control = self._spool, self._sender, self._control
         config, work = self._config, self._role
-        says: dict[str, Any] = work.report() if work is not None else {"queries": [], "collectors": [], "faults": []}
-        faults = [*says["faults"]]
+        document: dict[str, Any] = (
+            work.report() if work is not None else {"queries": [], "collectors": [], "faults": []}
+        )
+        faults = [*document["faults"]]
         if sender is not None and sender.fault:
             faults.append(f"frames: {sender.fault}")
         if isinstance(sender, SpoolSender) and sender.ignored:
@@ -255,7 +387,7 @@ class AgentService:
         if control is not None:
             faults += control.config_faults
         return {
-            **says,
+            **document,
             "life": spool.life if spool is not None else "none",
             "version": VERSION,
             "kind": work.kind if work is not None else "agent",
@@ -287,11 +419,11 @@ class AgentService:
             self._write_status()
 
     def _write_status(self) -> None:
-        says = self._report() | {"name": self._settings.name, "pid": os.getpid(), "url": self._settings.url}
+        document = self._report() | {"name": self._settings.name, "pid": os.getpid(), "url": self._settings.url}
         if self._control is not None:
             control = self._control
-            says["console"] = {"state": control.state, "fault": control.fault, "push": control.push_state}
+            document["console"] = {"state": control.state, "fault": control.fault, "push": control.push_state}
         try:
-            replace_file(self._settings.state_dir / STATUS_FILE, json.dumps(says).encode())
+            replace_file(self._settings.state_dir / STATUS_FILE, json.dumps(document).encode())
         except OSError as error:
             log.warning("%s cannot be written: %s", STATUS_FILE, error.strerror)

@@ -7,43 +7,23 @@ import os
 import socket
 import ssl
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, FieldTable, ListOf, String
+from engine.fields import String
+from engine.records import Record, Words
 
-__all__ = ["DEFAULT_FOLDERS", "SETTINGS", "AgentSettings", "LocalSettings", "OutsideFolders", "ReadableFolders"]
+__all__ = ["AgentSettings", "OutsideFolders", "ReadableFolders", "SettingsFile"]
 
 
 DEFAULT_FOLDERS = (Path("/var/log"),)
-URL = String(r"https?://\S+", "an address that begins with http:// or https://")
-NAME = String(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")
-PATH = String()
+_Text = Annotated[str, String()]
+_Url = Annotated[str, String(r"https?://\S+", "an address that begins with http:// or https://")]
+_Name = Annotated[str, String(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")]
 URL_VARIABLE = "SLUICE_URL"  #: wins over the file: a console on the same host may change its port
-SETTINGS = FieldTable(
-    "the settings",
-    Field("url", URL, help="address of the console"),
-    Field("token", String(), help="enrolment token, used at the first start"),
-    Field("token_file", PATH, help="a file with the enrolment token"),
-    Field("name", NAME, help="what the console calls this agent; the host's name"),
-    Field("state_dir", PATH, help="folder of its state; the folder of this file"),
-    Field("ca_file", PATH, help="certificates to trust beside the system's, for https"),
-    Field("read_from", ListOf(PATH), help="folders that collectors may read files from; /var/log"),
-    Field("secret", String(), help="instead of a token: the secret of an agent that is enrolled"),
-    Field("agent", String(), help="the id that belongs to the secret"),
-    Field(
-        "local",
-        FieldTable(
-            "local",
-            Field("config", PATH, required=True, help="a configuration as JSON"),
-            Field("frames", PATH, required=True, help="folder that frames are written to; - is standard output"),
-        ),
-        help="run without a console",
-    ),
-)
 
 
 class OutsideFolders(Exception):
@@ -99,6 +79,50 @@ def _is_in(real: str, folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
+class LocalFile(Record):
+    """Section `local` of the file: an agent without a console."""
+
+    TITLE: ClassVar[str] = "local"
+
+    config: Annotated[_Text, Words("a configuration as JSON")]
+    frames: Annotated[_Text, Words("folder that frames are written to; - is standard output")]
+
+
+@dataclass(frozen=True)
+class SettingsFile(Record):
+    """The file as it stands; its relative paths begin at its folder."""
+
+    TITLE: ClassVar[str] = "the settings"
+
+    url: Annotated[_Url | None, Words("address of the console")] = None
+    token: Annotated[_Text | None, Words("enrolment token, used at the first start")] = None
+    token_file: Annotated[_Text | None, Words("a file with the enrolment token")] = None
+    name: Annotated[_Name | None, Words("what the console calls this agent; the host's name")] = None
+    state_dir: Annotated[_Text, Words("folder of its state; the folder of this file")] = "."
+    ca_file: Annotated[_Text | None, Words("certificates to trust beside the system's, for https")] = None
+    read_from: Annotated[tuple[_Text, ...] | None, Words("folders that collectors may read files from; /var/log")] = (
+        None
+    )
+    secret: Annotated[_Text | None, Words("instead of a token: the secret of an agent that is enrolled")] = None
+    agent: Annotated[_Text | None, Words("the id that belongs to the secret")] = None
+    local: Annotated[LocalFile | None, Words("run without a console")] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Fields that exclude each other, and those that need another."""
+        if self.local is not None:
+            for name in ("url", "token", "token_file", "secret", "agent"):
+                if getattr(self, name) is not None:
+                    yield Fault(name, f"{name} is given beside local; allowed: one of them")
+        elif self.url is None and not os.environ.get(URL_VARIABLE):
+            yield Fault("url", "url is missing; allowed: the console's address, or a section [local]")
+        if (self.secret is None) != (self.agent is None):
+            missing, given = ("agent", "secret") if self.agent is None else ("secret", "agent")
+            yield Fault(missing, f"{missing} is missing; {given} needs it")
+        if self.token is not None and self.token_file is not None:
+            yield Fault("token_file", "token_file is given beside token; allowed: one of them")
+
+
+@dataclass(frozen=True)
 class LocalSettings:
     """An agent without a console: its configuration and where its frames go (None: standard output)."""
 
@@ -144,26 +168,25 @@ class AgentSettings:
     def parse(cls, document: Any, folder: Path) -> AgentSettings:
         """Check the document of a file in `folder`."""
         faults: list[Fault] = []
-        read = SETTINGS.read(document, "", "", faults)
-        if not faults:
-            _check_together(read, faults)
-            _check_certificates(read, folder, faults)
-        if faults or read is BAD:
+        file = SettingsFile.read(document, "", "", faults)
+        if file is not None and file.ca_file is not None:
+            faults += _certificate_faults(file.ca_file, folder)
+        if faults or file is None:
             raise DocumentError(faults, "configuration file")
-        local = read.get("local")
-        state_dir = folder / read.get("state_dir", ".")
-        token_file = folder / read["token_file"] if "token_file" in read else None
+        state_dir = folder / file.state_dir
+        token_file = folder / file.token_file if file.token_file is not None else None
+        read_from = DEFAULT_FOLDERS if file.read_from is None else file.read_from
         return cls(
-            name=read.get("name") or default_name(),
+            name=file.name or default_name(),
             state_dir=state_dir,
-            url=(os.environ.get(URL_VARIABLE) or read.get("url", "")).rstrip("/"),
-            token=read.get("token", ""),
+            url=(os.environ.get(URL_VARIABLE) or file.url or "").rstrip("/"),
+            token=file.token or "",
             token_file=token_file,
-            ca_file=str(folder / read["ca_file"]) if "ca_file" in read else None,
-            secret=read.get("secret", ""),
-            agent=read.get("agent", ""),
-            local=_local(local, folder) if local else None,
-            read_from=tuple(folder / path for path in read.get("read_from", DEFAULT_FOLDERS)),
+            ca_file=str(folder / file.ca_file) if file.ca_file is not None else None,
+            secret=file.secret or "",
+            agent=file.agent or "",
+            local=_local(file.local, folder) if file.local is not None else None,
+            read_from=tuple(folder / path for path in read_from),
             own=(state_dir, token_file) if token_file is not None else (state_dir,),
         )
 
@@ -173,32 +196,17 @@ class AgentSettings:
         return ReadableFolders(self.read_from, self.own)
 
 
-def _local(says: dict[str, str], folder: Path) -> LocalSettings:
-    frames = None if says["frames"] == "-" else folder / says["frames"]
-    return LocalSettings(folder / says["config"], frames)
+def _local(file: LocalFile, folder: Path) -> LocalSettings:
+    frames = None if file.frames == "-" else folder / file.frames
+    return LocalSettings(folder / file.config, frames)
 
 
-def _check_together(read: dict[str, Any], faults: list[Fault]) -> None:
-    if "local" in read:
-        spare = [name for name in ("url", "token", "token_file", "secret", "agent") if name in read]
-        faults.extend(Fault(name, f"{name} is given beside local; allowed: one of them") for name in spare)
-    elif "url" not in read and not os.environ.get(URL_VARIABLE):
-        faults.append(Fault("url", "url is missing; allowed: the console's address, or a section [local]"))
-    if ("secret" in read) != ("agent" in read):
-        missing, given = ("agent", "secret") if "secret" in read else ("secret", "agent")
-        faults.append(Fault(missing, f"{missing} is missing; {given} needs it"))
-    if "token" in read and "token_file" in read:
-        faults.append(Fault("token_file", "token_file is given beside token; allowed: one of them"))
-
-
-def _check_certificates(read: dict[str, Any], folder: Path, faults: list[Fault]) -> None:
-    if "ca_file" not in read:
-        return
+def _certificate_faults(ca_file: str, folder: Path) -> Iterator[Fault]:
     try:
-        ssl.create_default_context().load_verify_locations(folder / read["ca_file"])
+        ssl.create_default_context().load_verify_locations(folder / ca_file)
     except (OSError, ssl.SSLError) as error:
-        message = f"ca_file is {read['ca_file']!r}: {error.strerror or error}; allowed: a file of certificates in PEM"
-        faults.append(Fault("ca_file", message))
+        message = f"ca_file is {ca_file!r}: {error.strerror or error}; allowed: a file of certificates in PEM"
+        yield Fault("ca_file", message)
 
 
 def default_name() -> str:

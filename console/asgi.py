@@ -17,7 +17,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from apps.accounts.middleware import caller_refusal
 from apps.core.bodies import BodyLimit, CountedHandler
 from apps.core.consumers import ChangesConsumer, SocketUserMiddleware
-from apps.telemetry.push import AgentConsumer
+from apps.telemetry.configs import AgentConsumer
 from console.env import ENV
 
 pages = AllowedHostsOriginValidator(SocketUserMiddleware(ChangesConsumer.as_asgi()))

@@ -22,23 +22,21 @@ import redis
 
 from engine.backoff import Backoff
 from spark_jobs.checkpoint import Checkpoint, HadoopFolder, NewerCheckpoint
-from spark_jobs.console import ConsoleClient
+from spark_jobs.console import ConsoleClient, ProgressFeed
 from spark_jobs.history.archive import Archive
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.planner import Planner
 from spark_jobs.plans import FlowKey
-from spark_jobs.progress import ProgressFeed
-from spark_jobs.report import StatusReport, stream_report
+from spark_jobs.report import StateReader, StatusReport, stream_report
 from spark_jobs.session import NoJava, Options, WrongOptions, spark_session
 from spark_jobs.sink import Sink
-from spark_jobs.state_reader import StateReader
 from spark_jobs.stream import StreamSettings, stream_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["Driver", "main"]
+__all__ = ["main"]
 
 
 _NAME = "Sluice stream processor"

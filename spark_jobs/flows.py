@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs import joins
 from spark_jobs.generations import KeyedRow, split_key
 from spark_jobs.plans import LivePlan, PlanReader, PlanVersion, aggregate_of
-from spark_jobs.results import OperatorWork, finish_partials, result_body, result_facts
+from spark_jobs.records import JoinRows, absorb_rows, partial_of
 from spark_jobs.state import (
     AgentMarks,
     FlowState,
@@ -31,8 +30,8 @@ from spark_jobs.state import (
     recovered_rows,
     supersede_checkpoint,
 )
+from spark_jobs.statistics.history import StatisticsState
 from spark_jobs.statistics.refinement import RefinementReport
-from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.subintervals import (
     FlowWork,
     StatisticsReport,
@@ -44,16 +43,20 @@ from spark_jobs.statistics.sweep_report import SweepReport
 from spark_jobs.statistics.updates import Update
 from spark_jobs.variables import FlowVariables, StatisticsVariables, read_table
 from spark_jobs.windows import (
+    OperatorWork,
     absorb_partials,
     advance_watermark,
     count_records,
     due_windows,
     evict_windows,
     excuse_pauses,
+    finish_partials,
+    result_body,
+    result_facts,
     take_mark,
 )
 
-__all__ = ["FLOWS", "FlowStep", "FlowsContext", "FlowsRow", "StatisticsStep", "rows_of_key"]
+__all__ = ["FLOWS", "FlowsContext", "FlowsRow", "rows_of_key"]
 
 _MAX_WORK = 500  # batches whose work waits to be summed
 
@@ -102,7 +105,7 @@ class _Frames:
     """Contents of a batch that belong to one flow."""
 
     partials: list[pa.Table] = field(default_factory=list)
-    sides: joins.JoinRows = field(default_factory=joins.JoinRows)
+    sides: JoinRows = field(default_factory=JoinRows)
     checkpoints: dict[str, bytes] = field(default_factory=dict)
     events: list[list[Any]] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)
@@ -189,7 +192,7 @@ class FlowStep:
                 keep_checkpoint(flow, agent, rows, epoch, {"part": part, "parts": parts}, flow.step)
         arrived_ms = max(row.arrived_ms for row in self._rows)
         absorb_partials(flow, pipeline, frames.partials, flow.step, arrived_ms)
-        joins.absorb_rows(flow, pipeline, frames.sides, flow.step, arrived_ms)
+        absorb_rows(flow, pipeline, frames.sides, flow.step, arrived_ms)
         for begin_us in frames.touched & flow.windows.keys():
             flow.windows[begin_us].step = flow.step
 
@@ -216,7 +219,7 @@ class FlowStep:
             counted = OperatorWork() if again else work
             own = due.window.partial
             if pipeline.stream_join is not None:
-                own = joins.partial_of(flow, pipeline, due.begin_us, counted)
+                own = partial_of(flow, pipeline, due.begin_us, counted)
                 due.window.records = count_records(own)
             left = recovered_rows(flow, due.begin_us, due.missing)
             partial = aggregate_of(pipeline).merge([own, *left.values()]) if left else own

@@ -32,29 +32,18 @@ from agent.wire import (
 from agent.wire.broker import generation_progress
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
-from spark_jobs import joins
 from spark_jobs.input.arrivals import Arrival, arrivals_of, frame_bytes, order_frames
 from spark_jobs.input.entries import UNREADABLE, EntryReader, RedisAway, ask_redis, entry_batch
-from spark_jobs.input.kafka import message_entries
-from spark_jobs.input.source import PLAN_CHANGES, id_number
+from spark_jobs.input.source import PLAN_CHANGES, id_number, message_entries
 from spark_jobs.plans import FlowKey, PlanReader, PlanVersion, aggregate_of, is_usable
-from spark_jobs.records import BadBody, partial_of_records, read_body, read_conforming
-from spark_jobs.results import OperatorWork
+from spark_jobs.records import BadBody, JoinRows, partial_of_records, read_body, read_conforming, side_of, take_sides
 from spark_jobs.state import checkpoint_part, window_begins
+from spark_jobs.statistics.history import sweep_rows
 from spark_jobs.statistics.subintervals import FlowWork, epoch_rows, work_epochs
-from spark_jobs.statistics.sweep_history import sweep_rows
 from spark_jobs.variables import GenerationsVariables
+from spark_jobs.windows import OperatorWork
 
-__all__ = [
-    "GENERATIONS",
-    "GenerationsContext",
-    "GenerationsStep",
-    "KeyedRow",
-    "Span",
-    "flow_key",
-    "spans_of_rows",
-    "split_key",
-]
+__all__ = ["GENERATIONS", "GenerationsContext", "GenerationsStep", "KeyedRow", "Span", "spans_of_rows", "split_key"]
 
 _AT_ONCE_BYTES = 16 * 2**20  # of a flow's records, which are held before they are aggregated
 _MAX_WAITING_BYTES = 64 * 2**20
@@ -125,7 +114,7 @@ class _Flow:
     places: dict[str, dict[int, list[pa.Table]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     size: int = 0
     partials: list[pa.Table] = field(default_factory=list)
-    sides: joins.JoinRows = field(default_factory=joins.JoinRows)
+    sides: JoinRows = field(default_factory=JoinRows)
     events: list[list[Any]] = field(default_factory=list)  #: marks, checkpoints and what supersedes them, in order
     checkpoints: list[pa.Table] = field(default_factory=list)
     work: OperatorWork = field(default_factory=OperatorWork)
@@ -279,7 +268,7 @@ class GenerationsStep:
                 raise ValueError(f"a mark's {fault}")
             frames.events.append(["mark", arrival.agent, _mark(arrival), arrival.epoch, arrival.arrived_ms])
         elif pipeline.stream_join is not None:
-            place, rows = joins.side_of(arrival, pipeline), read_body(arrival, pipeline)
+            place, rows = side_of(arrival, pipeline), read_body(arrival, pipeline)
             self._hold(frames, frames.places[place], arrival, rows)
         elif arrival.kind == FrameKind.PARTIALS:
             rows = read_body(arrival, pipeline)
@@ -358,7 +347,7 @@ class GenerationsStep:
     def _process(self, frames: _Flow) -> None:
         work = OperatorWork()
         if frames.places:
-            sides = joins.take_sides(frames.pipeline, frames.places, work)
+            sides = take_sides(frames.pipeline, frames.places, work)
             frames.sides.records += sides.records
             frames.sides.others += sides.others
         else:
@@ -370,7 +359,7 @@ class GenerationsStep:
         frames.tables.clear()
         frames.places.clear()
         if frames.pipeline.stream_join is not None:
-            frames.places[joins.side_of(arrival, frames.pipeline)][arrival.entry].append(rows)
+            frames.places[side_of(arrival, frames.pipeline)][arrival.entry].append(rows)
         else:
             frames.tables[arrival.entry].append(rows)
         for attempt in range(1, _ATTEMPTS):  # it has failed once, with the others

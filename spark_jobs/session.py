@@ -13,21 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from spark_jobs.input.kafka import KafkaTopic
+from spark_jobs.input.source import KafkaTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "DEFAULT_MASTER",
-    "SHUFFLE_PARTITIONS",
-    "NoJava",
-    "Options",
-    "WrongOptions",
-    "require_java",
-    "settings",
-    "spark_session",
-]
+__all__ = ["DEFAULT_MASTER", "NoJava", "Options", "WrongOptions", "require_java", "settings", "spark_session"]
 
 
 DEFAULT_MASTER = "local[2]"

@@ -21,14 +21,14 @@ from spark_jobs.flows import FlowsRow
 from spark_jobs.history.archive import Archive
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import FlowKey
-from spark_jobs.results import result_body
 from spark_jobs.statistics.subintervals import SENDER
 from spark_jobs.variables import read_table
+from spark_jobs.windows import result_body
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchFacts", "Sink", "frames_of_rows"]
+__all__ = ["BatchFacts", "Sink"]
 
 _FRAMES_PER_STEP = 2**20  # numbers of frames: unlike for every step, and growing
 _COUNTS = ("duplicates", "gaps", "quarantined", "unknown")

@@ -24,7 +24,6 @@ from engine.dataflow.types import WINDOW_START
 from spark_jobs.plans import aggregate_of
 
 __all__ = [
-    "CHECKPOINTS",
     "AgentCheckpoint",
     "AgentMarks",
     "FlowState",
@@ -175,7 +174,7 @@ RecoveredRows = Mapping[str, pa.Table]
 
 
 def keep_checkpoint(
-    flow: FlowState, agent: str, rows: pa.Table, epoch: int, says: Mapping[str, Any], step: int
+    flow: FlowState, agent: str, rows: pa.Table, epoch: int, document: Mapping[str, Any], step: int
 ) -> None:
     """Take in a part of a checkpoint; once all are here it takes the place of the one before.
 
@@ -184,7 +183,7 @@ def keep_checkpoint(
     ValueError
         It says not which part it is, of how many.
     """
-    part, parts = checkpoint_part(says)
+    part, parts = checkpoint_part(document)
     before = flow.arriving.pop(agent, None)
     if part > 1:
         if before is None or (before.epoch, before.parts) != (epoch, part - 1):
@@ -199,14 +198,14 @@ def keep_checkpoint(
         flow.checkpoints.pop(agent, None)
 
 
-def checkpoint_part(says: Mapping[str, Any]) -> tuple[int, int]:
+def checkpoint_part(document: Mapping[str, Any]) -> tuple[int, int]:
     """Which part of a checkpoint a frame holds, of how many.
 
     Raises
     ------
     ValueError
     """
-    part, parts = says.get("part"), says.get("parts")
+    part, parts = document.get("part"), document.get("parts")
     if not (type(part) is int and type(parts) is int and 1 <= part <= parts <= _MAX_PARTS):
         raise ValueError(f"a checkpoint's part is {part!r} of {parts!r}; allowed: 1 to as many as there are")
     return part, parts

@@ -15,8 +15,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from spark_jobs.flows import FLOWS, FlowsContext, FlowsRow, rows_of_key
 from spark_jobs.generations import GENERATIONS, GenerationsContext, GenerationsStep, KeyedRow, spans_of_rows
 from spark_jobs.input.entries import EntryReader
-from spark_jobs.input.kafka import KafkaTopic, spans_of_topic
-from spark_jobs.input.source import MAX_ENTRIES, spans_of
+from spark_jobs.input.source import MAX_ENTRIES, KafkaTopic, spans_of, spans_of_topic
 from spark_jobs.plans import PlanReader
 from spark_jobs.variables import FlowVariables, GenerationsVariables, StatisticsVariables
 

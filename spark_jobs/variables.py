@@ -16,9 +16,7 @@ from agent.wire.schemas import batch_bytes, compressed_bytes
 from spark_jobs.input.arrivals import Arrival, table_of_waiting
 from spark_jobs.plans import FlowKey
 from spark_jobs.state import AgentCheckpoint, AgentMarks, FlowState, FlowWindow, JoinWindow, SideRows, StoredTable
-from spark_jobs.statistics.operator_history import OperatorHistory
-from spark_jobs.statistics.state import StatisticsState
-from spark_jobs.statistics.sweep_history import SweepTables
+from spark_jobs.statistics.history import OperatorHistory, StatisticsState, SweepTables
 
 __all__ = ["FORMAT", "FlowVariables", "GenerationsVariables", "StatisticsVariables", "read_table"]
 

@@ -16,7 +16,7 @@ from apps.planning.history_work import run_history
 from apps.planning.placement_moves import apply_moves
 from apps.queries.documents import run_import
 from apps.reports.work import write_report
-from apps.rollouts.schedule.replays import replay_work
+from apps.rollouts.replays import replay_work
 
 __all__ = ["JOB_WORK"]
 

@@ -12,7 +12,7 @@ from celery.signals import worker_init
 from engine.compilation import show_compilation
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
-from engine.klink.replay import replay
+from engine.klink.replay import ReplayQuery, ReplayQuestion, replay
 from engine.placement.proposal import place
 from engine.planner.profile import NodeHardware, StageProfile
 from engine.planner.sizing import size_stage
@@ -20,9 +20,7 @@ from engine.planner.sizing import size_stage
 __all__ = ["warm_up"]
 
 _log = logging.getLogger(__name__)
-_SMALL_REPLAY: dict[str, Any] = {
-    "queries": [{"id": "few", "cost_ms": 1.0, "arrivals": [1, 1], "period_ms": 1000, "delays_ms": [0]}]
-}
+_SMALL_REPLAY = ReplayQuestion((ReplayQuery("few", 1.0, (1.0, 1.0), 1000.0, delays_ms=(0.0,)),))
 
 
 def warm_up() -> float:

@@ -45,10 +45,10 @@ from apps.reports.deliveries import deliveries_send_due
 from apps.reports.services import reports_run_due
 from apps.results.notices import alert_deliveries_send_due
 from apps.results.services import results_purge
-from apps.rollouts.configs.parts import parts_renew
-from apps.rollouts.configs.services import configs_purge
-from apps.rollouts.rollout.services import rollouts_advance
-from apps.telemetry.ingest.streams import generations_purge, plans_purge
+from apps.rollouts.rollout_services import rollouts_advance
+from apps.rollouts.services import configs_purge
+from apps.rollouts.versions import parts_renew
+from apps.telemetry.streams import generations_purge, plans_purge
 
 __all__ = ["SCHEDULED", "send_deliveries"]
 

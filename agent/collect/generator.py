@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from string import Formatter
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.collect.base import LATEST_US, Collector, digest_of
+from agent.collect import LATEST_US, Collector, digest_of
+from agent.collect.options import DrawnPart, GeneratorOptions, TextTemplate
 
-__all__ = ["BLOCK", "LoadGenerator", "RateCurve", "draw"]
+__all__ = ["LoadGenerator", "RateCurve"]
 
 BLOCK = 4096  #: records drawn at once
 
@@ -93,9 +94,9 @@ def _until(knots: list[tuple[float, float]], period_s: float) -> list[tuple[floa
     return [*kept, (period_s, rate)]
 
 
-def draw(spec: Mapping[str, Any], kind: pa.DataType, *, seed: int, name: str, block: int) -> pa.Array:
+def draw(part: DrawnPart, kind: pa.DataType, *, seed: int, name: str, block: int) -> pa.Array:
     """Values of the records ``block * BLOCK`` to ``(block + 1) * BLOCK - 1`` of one column."""
-    ((way, how),) = spec.items()
+    way, how = part.rule
     if way == "template":
         return _filled(how, seed=seed, name=name, block=block)
     if way == "constant":
@@ -139,24 +140,24 @@ def _chosen(values: Sequence[Any], kind: pa.DataType, random: np.random.Generato
     return pc.take(pa.array(values, kind), pa.array(numbers))
 
 
-def _filled(how: Mapping[str, Any], *, seed: int, name: str, block: int) -> pa.Array:
+def _filled(how: TextTemplate, *, seed: int, name: str, block: int) -> pa.Array:
     """A text with the parts filled in, each drawn as a column of its own."""
     pieces: list[Any] = []
-    for text, part, _, _ in Formatter().parse(how["text"]):
+    for text, name_of_part, _, _ in Formatter().parse(how.text):
         if text:
             pieces.append(pa.scalar(text))
-        if part is not None:
-            spec = how["parts"][part]
-            drawn = draw(spec, part_type(spec), seed=seed, name=f"{name}.{part}", block=block)
+        if name_of_part is not None:
+            part = how.parts[name_of_part]
+            drawn = draw(part, part_type(part), seed=seed, name=f"{name}.{name_of_part}", block=block)
             pieces.append(drawn.cast(pa.string()))
     filled = pc.binary_join_element_wise(*pieces, pa.scalar(""))
     return filled if isinstance(filled, pa.Array) else pa.repeat(filled, BLOCK)
 
 
-def part_type(spec: Mapping[str, Any]) -> pa.DataType:
+def part_type(part: DrawnPart) -> pa.DataType:
     """Integers where all given numbers are whole, as a reader of the text would expect."""
-    ((way, how),) = spec.items()
-    values = how if isinstance(how, list) else [how]
+    way, how = part.rule
+    values = how if isinstance(how, tuple) else [how]
     if any(isinstance(value, str) for value in values):
         return pa.string()
     if all(isinstance(value, bool) for value in values):
@@ -170,16 +171,16 @@ class LoadGenerator(Collector):
     kind = "generator"
     replayable = True
 
-    def __init__(self, name: str, schema: pa.Schema, time: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, schema: pa.Schema, time: str, options: GeneratorOptions) -> None:
         super().__init__(name, schema)
         self._time = time
         self._of = digest_of(options)
-        self._specs: Mapping[str, Any] = options["columns"]
-        self._seed = options.get("seed", 0)
-        self._max_lag_us = int(options.get("max_lag_s", 60.0) * 1e6)
-        rate = options["rate_per_s"] * options.get("times", 1.0)
-        self._curve = RateCurve(rate, options.get("curve", ()), options.get("period_s"))
-        self._end = min(options.get("records", np.inf), self._curve.records)
+        self._columns = options.columns
+        self._seed = options.seed
+        self._max_lag_us = int(options.max_lag_s * 1e6)
+        rate = options.rate_per_s * options.times
+        self._curve = RateCurve(rate, options.curve, options.period_s)
+        self._end = min(options.records or np.inf, self._curve.records)
         self._next = 0
         self._now_us = 0
         self._start_us: int | None = None
@@ -237,7 +238,7 @@ class LoadGenerator(Collector):
         arrays = [
             stamps
             if field.name == self._time
-            else draw(self._specs[field.name], field.type, seed=self._seed, name=field.name, block=number)
+            else draw(self._columns[field.name], field.type, seed=self._seed, name=field.name, block=number)
             for field in self.schema
         ]
         self._drawn = pa.RecordBatch.from_arrays(arrays, schema=self.schema)

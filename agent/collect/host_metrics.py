@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
 import pyarrow as pa
 
-from agent.collect.base import Collector, batch_of
+from agent.collect import Collector, batch_of
+from agent.collect.options import HostMetricsOptions
 
 __all__ = ["HostMetrics"]
 
@@ -19,12 +20,12 @@ class HostMetrics(Collector):
 
     kind = "host_metrics"
 
-    def __init__(self, name: str, schema: pa.Schema, time: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, schema: pa.Schema, time: str, options: HostMetricsOptions) -> None:
         super().__init__(name, schema)
         self._time = time
-        self._interval_us = int(options.get("interval_s", 1.0) * 1e6)
-        self._disk = options.get("disk", "/")
-        self._host = options.get("host") or socket.gethostname()
+        self._interval_us = int(options.interval_s * 1e6)
+        self._disk = options.disk
+        self._host = options.host or socket.gethostname()
         self._next_us = 0
         self._seen_us = 0
         self._totals = self._counters()

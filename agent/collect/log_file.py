@@ -4,18 +4,103 @@ from __future__ import annotations
 
 import codecs
 import glob
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from agent.collect.base import Collector, batch_of
+from agent.collect import Collector, batch_of
+from agent.collect.options import LogFileOptions
 from agent.collect.rotation import FollowedFile, LogFileSet
-from agent.collect.timestamps import LineTimes
 from agent.settings import ReadableFolders
-from agent.wire import MAX_AHEAD_US
+from agent.wire import MAX_AHEAD_US, MAX_NUMBER
 
-__all__ = ["LogFileCollector"]
+__all__ = ["UNITS_US", "LineTimes", "LogFileCollector", "reader_of"]
+
+#: Microseconds in the unit that a number counts since 1970.
+UNITS_US = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+_CACHED = 4096  # lines of a log come many to a second
+
+
+def reader_of(time_format: str | None) -> Callable[[str], int | None]:
+    """Reader of a time format: text to microseconds, None for other text. Times without a zone are UTC.
+
+    `time_format` is one of `UNITS_US`, a format of strptime, or None for ISO 8601. A format without a year, as in
+    syslog, means the latest such day that is not in the future.
+    """
+    if time_format in UNITS_US:
+        factor = UNITS_US[time_format]
+        return lru_cache(_CACHED)(lambda text: _number(text, factor))
+    if time_format is None:
+        return lru_cache(_CACHED)(_iso)
+    if re.search("%[YyGcxs]", time_format) is None:
+        return lru_cache(_CACHED)(lambda text: _without_year(text, time_format))
+    return lru_cache(_CACHED)(lambda text: _formatted(text, time_format))
+
+
+def _number(text: str, factor: float) -> int | None:
+    try:
+        return round(float(text) * factor)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _iso(text: str) -> int | None:
+    try:
+        return _us(datetime.fromisoformat(text))
+    except ValueError:
+        return None
+
+
+def _formatted(text: str, time_format: str) -> int | None:
+    try:
+        return _us(datetime.strptime(text, time_format))  # noqa: DTZ007 - the zone follows in `_us`
+    except ValueError:
+        return None
+
+
+def _without_year(text: str, time_format: str) -> int | None:
+    now = datetime.now(UTC)
+    for year in (now.year, now.year - 1):
+        at_us = _formatted(f"{year} {text}", f"%Y {time_format}")
+        if at_us is not None and at_us <= _us(now) + 86_400_000_000:
+            return at_us
+    return None
+
+
+def _us(moment: datetime) -> int:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+class LineTimes:
+    """Event times of lines of text: the first group of a pattern, read by a format."""
+
+    def __init__(self, pattern: str, time_format: str | None) -> None:
+        self._pattern = re.compile(pattern)
+        self._read = reader_of(time_format)
+
+    def read(self, lines: Sequence[str], before_us: int, latest_us: int = MAX_NUMBER) -> tuple[list[int], int]:
+        """One time per line, and how many lines have none: those get the time of the line before.
+
+        A time after `latest_us` is none.
+        """
+        times: list[int] = []
+        without = 0
+        for line in lines:
+            match = self._pattern.search(line)
+            at_us = self._read(match.group(1)) if match and match.group(1) is not None else None
+            if at_us is None or at_us > latest_us:
+                without += 1
+            else:
+                before_us = at_us
+            times.append(before_us)
+        return times, without
+
 
 _LIVE_US = 120_000_000  # a log whose lines are read within two minutes of their time is one being written
 
@@ -37,19 +122,19 @@ class LogFileCollector(Collector):
         name: str,
         schema: pa.Schema,
         time: str,
-        options: Mapping[str, Any],
+        options: LogFileOptions,
         lateness_s: float,
         readable: ReadableFolders,
     ) -> None:
         super().__init__(name, schema)
         self._time = time
-        self._path = options["path"]
-        self._encoding = codecs.lookup(options.get("encoding", "utf-8")).name
-        self._from_end = options.get("begin", "end") == "end"
-        pattern = options.get("time_pattern")
-        self._times = LineTimes(pattern, options.get("time_format")) if pattern else None
+        self._path = options.path
+        self._encoding = codecs.lookup(options.encoding).name
+        self._from_end = options.begin == "end"
+        pattern = options.time_pattern
+        self._times = LineTimes(pattern, options.time_format) if pattern else None
         self._lateness_us = int(lateness_s * 1e6)
-        self._watched = LogFileSet(self._path, options.get("max_line_bytes", 65_536), self.fault, readable)
+        self._watched = LogFileSet(self._path, options.max_line_bytes, self.fault, readable)
         self._first = True
         self._counts = {"cut": 0, "undecodable": 0, "without_time": 0}
         self._newest_us = 0
@@ -98,10 +183,10 @@ class LogFileCollector(Collector):
         unread = sum(file.unread() for file in self._watched.files)
         words = {"cut": "lines cut", "undecodable": "lines with wrong bytes", "without_time": "lines without a time"}
         counted = [f"{count} {words[name]}" for name, count in self._counts.items() if count]
-        says = super().report()
+        document = super().report()
         if self.state == "no file yet" and not glob.has_magic(self._path):
-            says["faults"] = [*says["faults"], f"path is {self._path!r}: no such file yet"]
-        return says | {"unread_bytes": unread, "counted": counted}
+            document["faults"] = [*document["faults"], f"path is {self._path!r}: no such file yet"]
+        return document | {"unread_bytes": unread, "counted": counted}
 
     def _read(self, file: FollowedFile, now_us: int, most: int) -> list[pa.RecordBatch]:
         read = file.read(most, final=self._watched.retired(file))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from agent.collect.base import TIMESTAMP, Collector, digest_of
-from agent.collect.timestamps import UNITS_US, LineTimes, reader_of
+from agent.collect import TIMESTAMP, Collector, digest_of
+from agent.collect.log_file import UNITS_US, LineTimes, reader_of
+from agent.collect.options import ReplayOptions
 from agent.settings import OutsideFolders, ReadableFolders
 
-__all__ = ["Chunk", "RecordingError", "ReplayCollector", "format_of", "read_recording"]
+__all__ = ["ReplayCollector"]
 
 
 _BLOCK_BYTES = 2**20
@@ -49,7 +50,7 @@ def format_of(path: str) -> str:
 
 
 def read_recording(
-    schema: pa.Schema, options: Mapping[str, Any], readable: ReadableFolders, skipped: Callable[[int], None]
+    schema: pa.Schema, options: ReplayOptions, readable: ReadableFolders, skipped: Callable[[int], None]
 ) -> Iterator[Chunk]:
     """The file's records under `schema`, which has no event time. `skipped` is called for each row with too few or too
     many columns, with its number where the reader knows it.
@@ -60,8 +61,8 @@ def read_recording(
         The file is not there, not `readable`, lacks a column, or holds what its format or a column's type does not
         allow.
     """
-    path = options["path"]
-    how = options.get("format") or format_of(path)
+    path = options.path
+    how = options.format or format_of(path)
     reader: Callable[..., Iterator[Chunk]] = {
         "csv": _from_csv,
         "tsv": _from_csv,
@@ -91,13 +92,13 @@ def _opened(path: str, readable: ReadableFolders) -> Iterator[IO[bytes]]:
 
 
 def _from_csv(
-    file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], skipped: Callable[[int], None], delimiter: str
+    file: IO[bytes], schema: pa.Schema, options: ReplayOptions, skipped: Callable[[int], None], delimiter: str
 ) -> Iterator[Chunk]:
     def skip(row: csv.InvalidRow) -> str:
         skipped(row.number or 0)
         return "skip"
 
-    time = options.get("time_column")
+    time = options.time_column
     types = {field.name: field.type for field in schema}
     if time and time not in types:
         types[time] = pa.string()
@@ -113,8 +114,8 @@ def _from_csv(
         yield Chunk(batch.select(schema.names), _times(batch.column(time), options) if time else None)
 
 
-def _from_arrow(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], *_: Any) -> Iterator[Chunk]:
-    time = options.get("time_column")
+def _from_arrow(file: IO[bytes], schema: pa.Schema, options: ReplayOptions, *_: Any) -> Iterator[Chunk]:
+    time = options.time_column
     for batch in _arrow_batches(file):
         columns = [batch.column(field.name).cast(field.type) for field in schema]
         times = _times(batch.column(time), options) if time else None
@@ -134,9 +135,9 @@ def _arrow_batches(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
         yield opened.get_batch(i)
 
 
-def _from_lines(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], *_: Any) -> Iterator[Chunk]:
-    pattern = options.get("time_pattern")
-    times = LineTimes(pattern, options.get("time_format")) if pattern else None
+def _from_lines(file: IO[bytes], schema: pa.Schema, options: ReplayOptions, *_: Any) -> Iterator[Chunk]:
+    pattern = options.time_pattern
+    times = LineTimes(pattern, options.time_format) if pattern else None
     before_us = 0
     while lines := [line for line, _ in zip(file, range(_LINES), strict=False)]:
         texts = [line.rstrip(b"\r\n").decode(errors="replace") for line in lines]
@@ -147,28 +148,28 @@ def _from_lines(file: IO[bytes], schema: pa.Schema, options: Mapping[str, Any], 
                 first = next((at for at in read if at), 0)
                 read = [at or first for at in read]
             at_us, before_us = np.array(read, dtype=np.int64), read[-1]
-        columns = {"line": pa.array(texts), "file": pa.repeat(options["path"], len(texts))}
+        columns = {"line": pa.array(texts), "file": pa.repeat(options.path, len(texts))}
         yield Chunk(pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema), at_us)
 
 
-def _times(column: pa.Array, options: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+def _times(column: pa.Array, options: ReplayOptions) -> npt.NDArray[np.int64]:
     """A time column in microseconds."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     elif pa.types.is_string(column.type) and not _is_number(column, options):
-        read = reader_of(options.get("time_format"))
+        read = reader_of(options.time_format)
         column = pa.array([None if text is None else read(text) for text in column.to_pylist()], pa.int64())
     else:
-        factor = UNITS_US[options.get("time_unit", "s")]
+        factor = UNITS_US[options.time_unit]
         column = pc.round(pc.multiply(column.cast(pa.float64()), factor)).cast(pa.int64())
     if column.null_count:
         at = column.is_null().index(True).as_py()
-        raise RecordingError(f"{options['time_column']} has no time that can be read in record {at} of a block")
+        raise RecordingError(f"{options.time_column} has no time that can be read in record {at} of a block")
     return np.asarray(column)
 
 
-def _is_number(column: pa.Array, options: Mapping[str, Any]) -> bool:
-    if "time_format" in options or not len(column):
+def _is_number(column: pa.Array, options: ReplayOptions) -> bool:
+    if options.time_format is not None or not len(column):
         return False
     try:
         float(column[0].as_py() or "")
@@ -205,7 +206,7 @@ class ReplayCollector(Collector):
         name: str,
         schema: pa.Schema,
         time: str,
-        options: Mapping[str, Any],
+        options: ReplayOptions,
         lateness_s: float,
         readable: ReadableFolders,
     ) -> None:
@@ -214,10 +215,10 @@ class ReplayCollector(Collector):
         self._time = time
         self._options = options
         self._bare = pa.schema([field for field in schema if field.name != time])
-        self._speed = options.get("speed", 1.0)
-        self._rate = options.get("rate_per_s")
-        self._rebase = options.get("rebase", True)
-        self._loop = options.get("loop", False)
+        self._speed = options.speed
+        self._rate = options.rate_per_s
+        self._rebase = options.rebase
+        self._loop = options.loop
         self._lateness_us = int(lateness_s * 1e6)
         self._place = _Place(self._stamp())
         self._chunks: Iterator[Chunk] | None = None
@@ -254,7 +255,7 @@ class ReplayCollector(Collector):
             return
         ended, place = position["ended"], _Place(**{key: position[key] for key in asdict(self._place)})
         if place.of != self._stamp():
-            raise ValueError(f"{self._options['path']} or how it is replayed has changed: it begins anew")
+            raise ValueError(f"{self._options.path} or how it is replayed has changed: it begins anew")
         self._place, self._chunks, self._ready = place, None, None
         self.state = "ended" if ended else "starting"
 
@@ -263,7 +264,7 @@ class ReplayCollector(Collector):
 
     def _stamp(self) -> list[Any]:
         try:
-            status = Path(self._options["path"]).stat()
+            status = Path(self._options.path).stat()
         except OSError:
             return [digest_of(self._options), 0, 0]
         return [digest_of(self._options), status.st_size, status.st_mtime_ns]

@@ -15,7 +15,7 @@ from typing import Any
 
 from agent.settings import OutsideFolders, ReadableFolders
 
-__all__ = ["FollowedFile", "LineBatch", "LogFileSet"]
+__all__ = ["FollowedFile", "LogFileSet"]
 
 
 # the beginning of a file, and what stands before the place it was read to, tell it from another under its name or inode
@@ -60,8 +60,8 @@ class FollowedFile:
 
     def position(self) -> dict[str, Any]:
         """From where to go on after a restart."""
-        says = {"inode": self.inode, "path": str(self.path), "offset": self.offset, "last_us": self.last_us}
-        return says | {"marks": self._marks, "skipping": self._skipping}
+        document = {"inode": self.inode, "path": str(self.path), "offset": self.offset, "last_us": self.last_us}
+        return document | {"marks": self._marks, "skipping": self._skipping}
 
     def resume(self, position: Mapping[str, Any]) -> bool:
         """Go on from a position; False, and from the start, if this file is not the one that it was taken of."""

@@ -10,16 +10,16 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from agent.collect.base import Collector, batch_of
-from agent.runtime.clock import EpochLabels, SystemClock
+from agent.collect import Collector, batch_of
+from agent.collect.options import ProbedPeer, TcpProbeOptions
+from agent.runtime.interface import EpochLabels, SystemClock
 
-__all__ = ["Peer", "ProbeResult", "Prober", "TcpProbe", "split_address"]
+__all__ = ["TcpProbe"]
 
 
 _PING = b"slping01"
@@ -242,15 +242,15 @@ class TcpProbe(Collector):
 
     kind = "tcp_probe"
 
-    def __init__(self, name: str, schema: pa.Schema, time: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, schema: pa.Schema, time: str, options: TcpProbeOptions) -> None:
         super().__init__(name, schema)
         self._time = time
-        self._listen = split_address(options["listen"]) if "listen" in options else None
-        self._name = options.get("name") or (self._listen[0] if self._listen else socket.gethostname())
-        self._cluster = options.get("cluster", "default")
-        self._peers = [self._peer(peer) for peer in options.get("peers", ())]
-        self._every = {"interval_s": options.get("interval_s", 5.0), "timeout_s": options.get("timeout_s", 1.0)}
-        self._room = options.get("buffer_records", 100_000)
+        self._listen = split_address(options.listen) if options.listen else None
+        self._name = options.name or (self._listen[0] if self._listen else socket.gethostname())
+        self._cluster = options.cluster
+        self._peers = [self._peer(peer) for peer in options.peers]
+        self._every = {"interval_s": options.interval_s, "timeout_s": options.timeout_s}
+        self._room = options.buffer_records
         self._waiting: deque[tuple[int, ProbeResult]] = deque()
         self._lock = threading.Lock()
         self._labels = EpochLabels(SystemClock())
@@ -287,9 +287,9 @@ class TcpProbe(Collector):
             self._prober.stop()
             self._prober = None
 
-    def _peer(self, says: Mapping[str, Any]) -> Peer:
-        host, port = split_address(says["address"])
-        return Peer(host, port, says.get("name", host), says.get("cluster", self._cluster))
+    def _peer(self, peer: ProbedPeer) -> Peer:
+        host, port = split_address(peer.address)
+        return Peer(host, port, peer.name or host, peer.cluster or self._cluster)
 
     def _begin(self) -> None:
         """Listen and probe, as soon as the port can be had."""

@@ -16,13 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from agent.config import AgentConfig, RelayConfig
-from agent.relay.schedule import MergeSchedule, MergeSession
 from agent.relay.server import UNKNOWN, AcceptedPost, RelayServer, Reply, read_post
-from agent.relay.state import ChildMark, Children, Key, RelayState, row_count, split_closed
+from agent.relay.state import ChildMark, Children, Key, MergeSchedule, MergeSession, RelayState, row_count, split_closed
 from agent.runtime import Spool, WalRecord
-from agent.runtime.clock import Clock, SystemClock
 from agent.runtime.downstream import FORWARDED, cost_notes
-from agent.runtime.epoch import Framer
+from agent.runtime.interface import Clock, SystemClock
+from agent.runtime.reports import Framer
 from agent.wire import Frame, FrameKind
 from engine.dataflow.arrow.kernels import aggregate_kernel
 
@@ -64,7 +63,7 @@ class Relay:
         self._config = config
         self._relay: RelayConfig = config.relay
         self._children.adopt(self._relay)
-        self._turns.adopt(config.schedule, self._relay.children)
+        self._turns.adopt(config.schedule, self._relay.by_agent)
 
     # Running
 
@@ -249,13 +248,13 @@ class Relay:
         query, plan = key
         if going is not None:
             framer.tables(FrameKind.PARTIALS, query, plan, entry, [self._merged(key, [going])])
-        says = {"watermarks": dict(mark.watermarks), "closing_epoch_us": mark.closing_epoch_us, "final": final}
-        extra = {**says, "left_out": sorted(left_out)[:MAX_LEFT_OUT]} if left_out else says
+        document = {"watermarks": dict(mark.watermarks), "closing_epoch_us": mark.closing_epoch_us, "final": final}
+        extra = {**document, "left_out": sorted(left_out)[:MAX_LEFT_OUT]} if left_out else document
         if mark.watermarks:
             framer.frames.append(
                 Frame(FrameKind.MARK, self._config.agent, "", 1, query, plan, epoch=framer.epoch, extra=extra)
             )
-        return {"query": query, "plan": plan, "all": too_much or final, **says}
+        return {"query": query, "plan": plan, "all": too_much or final, **document}
 
     def _merged(self, key: Key, tables: list[pa.Table]) -> pa.Table:
         pipeline = self._relay.pipelines.get(key[1])
@@ -276,8 +275,8 @@ class Relay:
             if ignored := self._turns.ignored:
                 faults.append(f"{ignored} delays that agents told could not be used")
             merging = self._turns.report(self._clock.wall_us())
-            says = {"children": self._children.reports(self._state), "merging": merging}
-            return {"queries": queries, "collectors": [], "faults": faults, "relay": says}
+            document = {"children": self._children.reports(self._state), "merging": merging}
+            return {"queries": queries, "collectors": [], "faults": faults, "relay": document}
 
     def unreported(self) -> dict[str, list[dict[str, Any]]]:
         """No epochs of its own."""

@@ -197,8 +197,8 @@ def read_post(child: str, data: bytes, pipelines: Mapping[str, Pipeline], state:
         return Reply(422, {"code": "wrong_frames", "detail": first, "faults": faults[:_MAX_FAULTS]})
     if fresh and fresh[0].seq != accepted + 1:
         message = f"Frames are missing: the next one of this life is {accepted + 1}."
-        says = {"code": "gap", "detail": message, "expected_seq": accepted + 1}
-        return Reply(409, says | {"accepted_seq": accepted, "committed_seq": accepted})
+        document = {"code": "gap", "detail": message, "expected_seq": accepted + 1}
+        return Reply(409, document | {"accepted_seq": accepted, "committed_seq": accepted})
     return AcceptedPost(life, frames[-1].seq, len(frames) - len(fresh), read)
 
 

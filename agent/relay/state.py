@@ -1,9 +1,10 @@
-"""State of a relay: accepted frames, watermarks and silence of its children, partials that wait."""
+"""State of a relay: frames, watermarks and silence of its children, waiting partials, and the order of merges."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,12 +13,18 @@ import pyarrow.compute as pc
 
 from agent.config import RelayConfig
 from agent.runtime import WriterState
+from agent.runtime.cpu import OperatorCost
+from agent.runtime.downstream import Delay, read_delays
 from agent.runtime.query.windows import still_open
 from agent.wire import batch_bytes, table_of
 from agent.wire.silence import excused_agents, is_pause
+from engine.dataflow import Pipeline
+from engine.klink.policies import QueryView, make_policy, starving_query
+from engine.klink.settings import ScheduleSettings
+from engine.klink.slack import min_slack_ms
+from engine.klink.watermarks import SweepForecast
 
-__all__ = ["ChildMark", "Children", "Key", "LowestMarks", "RelayState", "row_count", "split_closed"]
-
+__all__ = ["ChildMark", "Children", "Key", "MergeSchedule", "MergeSession", "RelayState", "row_count", "split_closed"]
 
 Key = tuple[str, str]  # query and plan
 _LIVES = 4  # of one child are remembered
@@ -87,7 +94,7 @@ class RelayState:
         state = cls(accepted=notes["accepted"], marks={(query, plan): {} for query, plan in notes["open"]})
         for query, plan, child, watermarks, closing_us in notes["marks"]:
             state.marks[query, plan][child] = ChildMark(watermarks, closing_us)
-        state.sent = {(query, plan): ChildMark(says, closing_us) for query, plan, says, closing_us in notes["out"]}
+        state.sent = {(query, plan): ChildMark(marks, closing_us) for query, plan, marks, closing_us in notes["out"]}
         state.shapes = {(query, plan): (size_us, entry) for query, plan, size_us, entry in notes["shapes"]}
         for (query, plan), table in zip(notes["held"], tables, strict=True):
             state.held.setdefault((query, plan), []).append(table)
@@ -170,7 +177,7 @@ class Children:
     def adopt(self, relay: RelayConfig) -> None:
         """Children of another configuration; known ones keep their time of the last sign of life."""
         self._relay = relay
-        self._by_secret = {child.secret_hash: child.agent for child in relay.children.values()}
+        self._by_secret = {child.secret_hash: child.agent for child in relay.children}
 
     def named(self, secret_hash: str) -> str | None:
         """The child with this secret."""
@@ -189,8 +196,8 @@ class Children:
     def of(self, key: Key, state: RelayState) -> set[str]:
         """Children that run the query, or have sent a mark for it."""
         query, plan = key
-        children = {child.agent for child in self._relay.children.values() if child.queries.get(query) == plan}
-        return children | (state.marks.get(key, {}).keys() & self._relay.children.keys())
+        children = {child.agent for child in self._relay.children if child.queries.get(query) == plan}
+        return children | (state.marks.get(key, {}).keys() & self._relay.by_agent.keys())
 
     def silent(self, key: Key, state: RelayState) -> set[str]:
         """Children of the query that have been silent for too long to wait for."""
@@ -218,7 +225,7 @@ class Children:
 
     def reports(self, state: RelayState) -> list[dict[str, Any]]:
         """Report of each child for the heartbeat."""
-        return [self._report(child, state) for child in self._relay.children]
+        return [self._report(child.agent, state) for child in self._relay.children]
 
     def _report(self, child: str, state: RelayState) -> dict[str, Any]:
         heard_s = self._heard_s.get(child)
@@ -230,3 +237,162 @@ class Children:
             "silent_s": round(silent_s, 1),
             "accepted_seq": lives[-1] if lives else 0,
         }
+
+
+_SATURATED_EPOCHS = 5  # one after the other that left queries over: there is more work than CPU time
+_RECENT = 20  # windows whose latencies are reported
+
+
+@dataclass
+class MergeSession:
+    """One query at the relay. Times are microseconds since 1970.
+
+    The window that ends at `deadline_us` is the next to be sent on; `pending_us` is when the last of the children's
+    watermarks passed it.
+    """
+
+    period_us: int | None
+    cost: OperatorCost = field(default_factory=OperatorCost)
+    delays: dict[str, Mapping[str, Delay]] = field(default_factory=dict)  #: by child and stream
+    rows: int = 0  #: that wait
+    since_us: int | None = None  #: arrival of the oldest rows that were not merged yet
+    ran_us: int | None = None
+    deadline_us: int | None = None
+    pending_us: int | None = None
+    latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))  #: from deadline to sending on
+
+    def came(self, rows: int, now_us: int) -> None:
+        """Partial rows, or a mark: so many rows wait now."""
+        self.rows = rows
+        self.since_us = self.since_us or now_us
+
+    def passed(self, watermark_us: int, now_us: int) -> None:
+        """The least of the children's watermarks."""
+        if self.period_us is None:
+            return
+        if self.deadline_us is None:  # windows of before the start are not late
+            self.deadline_us = _next(watermark_us, self.period_us)
+        elif watermark_us >= self.deadline_us and self.pending_us is None:
+            self.pending_us = now_us
+
+    def sent(self, watermark_us: int, rows: int, now_us: int) -> None:
+        """It has had its turn, after which `rows` stay; windows that the watermark passed are on their way."""
+        self.rows, self.since_us, self.ran_us = rows, None, now_us
+        if self.period_us is None or self.deadline_us is None or watermark_us < self.deadline_us:
+            return
+        following_us = _next(watermark_us, self.period_us)
+        oldest_us = max(self.deadline_us, following_us - _RECENT * self.period_us)
+        for deadline_us in range(oldest_us, following_us, self.period_us):
+            self.latencies_s.append(max(now_us - deadline_us, 0) / 1e6)
+        self.deadline_us, self.pending_us = following_us, None
+
+    def view(self, key: Key, now_us: int) -> QueryView:
+        """The query as a policy sees it."""
+        cost_ms, now_ms = self.cost.record_ns / 1e6, now_us / 1e3
+        work_ms = self.rows * cost_ms
+        pending_ms = None if self.pending_us is None else self.pending_us / 1e3
+        return QueryView(
+            id="/".join(key),
+            queued=[self.rows],
+            cost_ms=[cost_ms],
+            selectivity=[1.0],
+            work_ms=work_ms,
+            arrived_ms=None if self.since_us is None else self.since_us / 1e3,
+            deadline_ms=None if self.deadline_us is None else self.deadline_us / 1e3,
+            pending_ms=pending_ms,
+            pending_work_ms=work_ms if pending_ms is not None else 0.0,
+            slack_ms=self._slack_ms(now_ms, work_ms, pending_ms),
+            ideal_ms=cost_ms,
+            ran_ms=float("-inf") if self.ran_us is None else self.ran_us / 1e3,
+        )
+
+    def _slack_ms(self, now_ms: float, work_ms: float, pending_ms: float | None) -> float | None:
+        """Least slack over the streams of all children; some report the period alone, or nothing."""
+        if self.deadline_us is None:
+            return None
+        known_forecasts = [
+            stream.forecast(self.deadline_us) for streams in self.delays.values() for stream in streams.values()
+        ]
+        due_ms = self.deadline_us / 1e3
+        forecasts = known_forecasts or [SweepForecast(due_ms, 0.0, due_ms, due_ms, 0)]
+        return min_slack_ms(now_ms, work_ms, [(forecast, pending_ms) for forecast in forecasts])
+
+    def report(self, key: Key, now_us: int) -> dict[str, Any]:
+        """Report of the query for the heartbeat."""
+        slack_ms, latencies_s = self.view(key, now_us).slack_ms, self.latencies_s
+        return {
+            "query": key[0],
+            "plan": key[1],
+            "rows": self.rows,
+            "row_cost_s": self.cost.record_ns / 1e9 if self.cost.known else None,
+            "slack_s": None if slack_ms is None else round(slack_ms / 1e3, 6),
+            "delays": {
+                child: {stream: delay.note() for stream, delay in streams.items()}
+                for child, streams in self.delays.items()
+            },
+            "windows": len(latencies_s),
+            "latency_mean_s": round(sum(latencies_s) / len(latencies_s), 6) if latencies_s else None,
+            "latency_most_s": round(max(latencies_s), 6) if latencies_s else None,
+        }
+
+
+class MergeSchedule:
+    """The queries that a relay merges for, and the policy by which they take turns."""
+
+    def __init__(self, settings: ScheduleSettings) -> None:
+        self.sessions: dict[Key, MergeSession] = {}
+        self.left_over = 0  #: queries that had to wait for the next epoch, of the last one
+        self.ignored = 0  #: delays from children that could not be used
+        self._guarded = False
+        self._behind_epochs = 0
+        self.settings, self._policy = settings, make_policy(settings.policy)
+
+    def adopt(self, settings: ScheduleSettings, children: Collection[str]) -> None:
+        """Use these settings from now on; delays reported by other children are dropped."""
+        if settings.policy != self.settings.policy:  # else it keeps what it has seen of windows
+            self._policy = make_policy(settings.policy)
+        self.settings = settings
+        for session in self.sessions.values():
+            session.delays = {child: streams for child, streams in session.delays.items() if child in children}
+
+    def take_delays(self, session: MergeSession, child: str, extra: Mapping[str, Any]) -> None:
+        """Take in the watermark delays of a child's mark; a final mark clears them."""
+        delays, ignored = read_delays(extra)
+        self.ignored += ignored
+        if extra.get("final"):
+            session.delays.pop(child, None)
+        elif delays:
+            session.delays[child] = delays
+
+    def session(self, key: Key, pipeline: Pipeline | None) -> MergeSession:
+        """The query's session; a new one where there was none, or its plan was not known before."""
+        window = pipeline.window if pipeline is not None else None
+        period_us = window.slide_us if window is not None else None
+        session = self.sessions.get(key)
+        if session is None or session.period_us != period_us:
+            session = self.sessions[key] = MergeSession(period_us)
+        return session
+
+    def pick(self, waiting: Collection[Key], now_us: int) -> Key:
+        """The query to run next; one past the starvation limit goes first, every other time at most."""
+        keys = list(waiting)
+        views = [self.sessions[key].view(key, now_us) for key in keys]
+        index = None if self._guarded else starving_query(views, now_us / 1e3, self.settings.starvation_s)
+        self._guarded = index is not None
+        if index is None:
+            index = self._policy.pick(views, now_us / 1e3, self._behind_epochs >= _SATURATED_EPOCHS)
+        return keys[index or 0]
+
+    def epoch_over(self, left_over: int) -> None:
+        """So many queries wait for the next epoch."""
+        self.left_over = left_over
+        self._behind_epochs = self._behind_epochs + 1 if left_over else 0
+
+    def report(self, now_us: int) -> dict[str, Any]:
+        """The heartbeat's part of merging."""
+        queries = [session.report(key, now_us) for key, session in sorted(self.sessions.items())]
+        return {"policy": self.settings.policy, "left_over": self.left_over, "queries": queries}
+
+
+def _next(watermark_us: int, period_us: int) -> int:
+    return (watermark_us // period_us + 1) * period_us

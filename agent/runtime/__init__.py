@@ -29,10 +29,9 @@ frames are numbered by the spool in one order. `Spool.recovered(writer)` returns
 on.
 """
 
-from agent.runtime.clock import Clock, SystemClock
-from agent.runtime.durability.spool import Spool, WalRecord, WriterState
-from agent.runtime.interface import RecordSource, RuntimeConfig, RuntimeQuery
+from agent.runtime.interface import Clock, RecordSource, RuntimeConfig, RuntimeQuery, SystemClock
 from agent.runtime.runtime import Runtime
+from agent.runtime.spool import Spool, WalRecord, WriterState
 
 __all__ = [
     "Clock",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from agent.runtime.clock import Clock
+from agent.runtime.interface import Clock
 
 __all__ = ["CpuBudget", "OperatorCost", "quota_cores", "records_within"]
 

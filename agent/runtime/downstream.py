@@ -2,7 +2,7 @@
 
 The agent sees a stream's watermarks first and sends their delays (`delay`) with its marks. The relay merges the
 agents' rows, and sends the cost of a row (`cost:OPERATOR`) with its answers. Nothing else is exchanged: only the
-figures that a node needs for its slack and cannot measure itself (`engine.klink.forwarding`).
+figures that a node needs for its slack and cannot measure itself (`engine.klink.slack`).
 
 Impossible values are left out and counted: the other side may be of another release, and its frames count all the
 same.
@@ -55,21 +55,21 @@ class Delay:
 
 def read_delays(extra: Mapping[str, Any]) -> tuple[dict[str, Delay], int]:
     """Delays by stream in the `extra` of a mark, and how many there could not be used."""
-    says = extra.get(DELAY)
-    if says is None:
+    document = extra.get(DELAY)
+    if document is None:
         return {}, 0
-    if not isinstance(says, Mapping) or len(says) > MAX_STREAMS:
+    if not isinstance(document, Mapping) or len(document) > MAX_STREAMS:
         return {}, 1
-    read = {stream: _delay(note) for stream, note in says.items()}
+    read = {stream: _delay(note) for stream, note in document.items()}
     delays = {stream: note for stream, note in read.items() if note is not None}
     return delays, len(read) - len(delays)
 
 
-def _delay(says: Any) -> Delay | None:
-    if not isinstance(says, Mapping):
+def _delay(document: Any) -> Delay | None:
+    if not isinstance(document, Mapping):
         return None
-    period_s, epochs = says.get("period_s"), says.get("epochs")
-    mean_s, variance_s2 = says.get("mean_s"), says.get("variance_s2")
+    period_s, epochs = document.get("period_s"), document.get("epochs")
+    mean_s, variance_s2 = document.get("mean_s"), document.get("variance_s2")
     if not _is_number(period_s) or not period_s or type(epochs) is not int or epochs < 0:
         return None
     if mean_s is None and variance_s2 is None:
@@ -86,21 +86,21 @@ def cost_notes(costs: Iterable[tuple[str, str, str, float]]) -> list[dict[str, A
 
 def read_costs(answer: Mapping[str, Any]) -> tuple[Costs, int]:
     """Costs downstream from the answer to a post, and the number of its objects that could not be used."""
-    says = answer.get(FORWARDED)
-    if says is None:
+    document = answer.get(FORWARDED)
+    if document is None:
         return {}, 0
-    if not isinstance(says, list) or len(says) > MAX_QUERIES:
+    if not isinstance(document, list) or len(document) > MAX_QUERIES:
         return {}, 1
-    read = [_cost(note) for note in says]
+    read = [_cost(note) for note in document]
     costs = {key: cost_s for note in read if note is not None for key, cost_s in [note]}
     return costs, sum(note is None for note in read)
 
 
-def _cost(says: Any) -> tuple[tuple[str, str], float] | None:
-    if not isinstance(says, Mapping):
+def _cost(document: Any) -> tuple[tuple[str, str], float] | None:
+    if not isinstance(document, Mapping):
         return None
-    query, plan = says.get("query"), says.get("plan")
-    costs = [value for name, value in says.items() if isinstance(name, str) and name.startswith(COST)]
+    query, plan = document.get("query"), document.get("plan")
+    costs = [value for name, value in document.items() if isinstance(name, str) and name.startswith(COST)]
     if not (isinstance(query, str) and isinstance(plan, str) and costs and all(map(_is_number, costs))):
         return None
     return (query, plan), sum(costs)

@@ -1,7 +1,8 @@
-"""Interface of the runtime: sources of records, and its settings."""
+"""Interface of the runtime: sources of records, settings and clocks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
 
-__all__ = ["RecordSource", "RuntimeConfig", "RuntimeQuery"]
+__all__ = ["Clock", "EpochLabels", "RecordSource", "RuntimeConfig", "RuntimeQuery", "SystemClock"]
 
 
 class RecordSource(Protocol):
@@ -81,3 +82,72 @@ class RuntimeConfig:
     refined_schedule: Any = None  #: a refined schedule, judged when the next epoch begins
     stream_delay_s: float = 4.0  #: from leaving here until a result is out: trigger and batch of the stream processor
     forwards: bool = False  #: a relay continues the queries, and gets the delays of their watermarks
+
+
+SLEW = 0.9  # pace of labels that are ahead of a wall clock that was put back
+MIN_TOLD_S = 1.0  # of catching up; less is over before anybody looks
+
+
+class Clock(Protocol):
+    """Clock of the runtime; tests have their own."""
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970; may jump."""
+
+    def monotonic_ns(self) -> int:
+        """Never goes back, knows no date."""
+
+    def process_cpu_ns(self) -> int:
+        """CPU time of the whole process, all threads."""
+
+    def thread_cpu_ns(self) -> int:
+        """CPU time of the thread that asks."""
+
+
+class SystemClock:
+    """The machine's own."""
+
+    def wall_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def process_cpu_ns(self) -> int:
+        return time.process_time_ns()
+
+    def thread_cpu_ns(self) -> int:
+        return time.thread_time_ns()
+
+
+class EpochLabels:
+    """The wall clock made monotone: each label is above the one before.
+
+    A wall clock that jumps forward is followed at once, by one label. One that is put back is waited for: labels go on
+    at nine tenths of the true pace until it has caught up, so rates per label time stay right to a tenth.
+    """
+
+    def __init__(self, clock: Clock, last_us: int = 0) -> None:
+        self._clock = clock
+        self._last_us = last_us
+        self._read_ns = clock.monotonic_ns()
+        self._ahead_us = 0
+
+    def now_us(self) -> int:
+        """The next label."""
+        read_ns = self._clock.monotonic_ns()
+        passed_us = int((read_ns - self._read_ns) / 1000 * SLEW)
+        self._read_ns = read_ns
+        wall_us = self._clock.wall_us()
+        self._last_us = max(wall_us, self._last_us + max(passed_us, 1))
+        self._ahead_us = self._last_us - wall_us
+        return self._last_us
+
+    @property
+    def fault(self) -> str:
+        """That the wall clock was put back, and for how long labels differ from it; empty when they do not."""
+        ahead_s = self._ahead_us / 1e6
+        catching_up_s = ahead_s / (1 - SLEW)
+        if catching_up_s < MIN_TOLD_S:
+            return ""
+        return f"clock stepped back: epochs are {ahead_s:,.1f} s ahead of it, {catching_up_s:,.0f} s to catch up"

@@ -10,24 +10,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime.clock import Clock, EpochLabels, SystemClock
 from agent.runtime.cpu import CpuBudget, quota_cores
-from agent.runtime.durability.recovery import PlanDelta, RecoveryState
-from agent.runtime.durability.spool import Spool, WalRecord, WriterState
-from agent.runtime.epoch import Framer, adapt_query, end_query_epoch
 from agent.runtime.intake import Intake
-from agent.runtime.interface import RecordSource, RuntimeConfig
+from agent.runtime.interface import Clock, EpochLabels, RecordSource, RuntimeConfig, SystemClock
 from agent.runtime.query.pipeline import QUEUED_SHARE, LocalPipeline, overflow_backlog
-from agent.runtime.registry import QueryRegistry, feed_pipeline
+from agent.runtime.recovery import PlanDelta, QueryRegistry, RecoveryState, feed_pipeline
 from agent.runtime.reports import (
     EpochRows,
+    Framer,
     QueryEpochReport,
+    adapt_query,
     counter_rows,
+    end_query_epoch,
     query_reports,
     runtime_state,
     variation_rows,
 )
 from agent.runtime.scheduler import Scheduler
+from agent.runtime.spool import Spool, WalRecord, WriterState
 from agent.wire import COUNTERS, SWEEPS, FrameKind, variation_extra
 
 __all__ = ["Runtime"]

@@ -7,21 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import Any
 
-from agent.runtime.clock import Clock
 from agent.runtime.deadlines import records_to_drop
 from agent.runtime.downstream import Costs
-from agent.runtime.interface import RuntimeConfig
+from agent.runtime.interface import Clock, RuntimeConfig
+from agent.runtime.query.adaptation import NewestAccepted, RefinedScheduleState
 from agent.runtime.query.control_proxy import OperatorStage, run_length
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import RecordQueue
-from agent.runtime.query.refined_config import NewestAccepted, RefinedScheduleState
 from agent.runtime.session import QuerySession
 from engine.jarvis.fairness import max_min
-from engine.klink.memory import MemoryMode, pick_for_memory
-from engine.klink.policies import QueryView, make_policy
+from engine.klink.policies import MemoryMode, QueryView, make_policy, pick_for_memory
 from engine.klink.settings import ScheduleSettings
 
-__all__ = ["Saturation", "Scheduler"]
+__all__ = ["Scheduler"]
 
 
 USED_UP_SHARE = 0.95  # of what operators could have had

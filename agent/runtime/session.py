@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from agent.runtime.deadlines import QueryDeadlines, WaitingRecords
+from agent.runtime.deadlines import QueryDeadlines, StreamTracker, WaitingRecords, sweep_prior
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import WindowSweep
-from agent.runtime.stream_tracker import StreamTracker, sweep_prior
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.klink.policies import QueryView
 from engine.klink.settings import ScheduleSettings

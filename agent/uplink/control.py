@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import VERSION
 from agent.config import AgentConfig
-from agent.uplink.client import Client, ConsoleAnswer, ConsoleUnreachable
-from agent.uplink.enrolment import Identity
+from agent.uplink.console import Client, ConsoleAnswer, ConsoleUnreachable, Identity
 from engine.backoff import Backoff
 from engine.errors import DocumentError, Fault
 from engine.files import replace_file
@@ -240,8 +239,8 @@ class Control:
         announced, self._told = self._told, None
         if self._version is None or announced not in (None, self._version):
             self._fetch()
-        says = self._beat()
-        if says is not None and says.get("config_version") != self._version:
+        document = self._beat()
+        if document is not None and document.get("config_version") != self._version:
             self._fetch()
 
     def _on_version(self, version: int) -> None:

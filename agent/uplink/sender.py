@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.runtime import Spool
 from agent.runtime.downstream import FORWARDED, Costs, read_costs
-from agent.uplink.client import Client, ConsoleAnswer, ConsoleUnreachable
+from agent.uplink.console import Client, ConsoleAnswer, ConsoleUnreachable
 from engine.backoff import Backoff
 from engine.files import replace_file
 
@@ -135,7 +135,7 @@ class SpoolSender:
             self._back_off("away", str(away), max_s=MAX_PAUSE_S)
             return
         self.sent_seq = max(self.sent_seq, last)
-        says = answer.document
+        document = answer.document
         handlers: dict[int, Callable[[ConsoleAnswer, Mapping[str, Any]], None]] = {
             200: self._taken,
             409: self._gap,
@@ -143,10 +143,10 @@ class SpoolSender:
             429: self._held_back,
             503: self._held_back,
         }
-        handlers.get(answer.status, self._refused)(answer, says)
+        handlers.get(answer.status, self._refused)(answer, document)
 
-    def _taken(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
-        if not isinstance(says.get("accepted_seq"), int):
+    def _taken(self, answer: ConsoleAnswer, document: Mapping[str, Any]) -> None:
+        if not isinstance(document.get("accepted_seq"), int):
             self._back_off("away", f"{self._client.url} is no console: its answer has no accepted_seq", MAX_PAUSE_S)
             return
         if self.state != "sending":
@@ -155,40 +155,40 @@ class SpoolSender:
             self._keep_route()
         self._learned = True
         self.state, self.fault, self._pause_s = "sending", "", 0.0
-        self._acknowledge(says)
-        if FORWARDED in says and self._route != CONSOLE and not self._moving:
-            costs, ignored = read_costs(says)
+        self._acknowledge(document)
+        if FORWARDED in document and self._route != CONSOLE and not self._moving:
+            costs, ignored = read_costs(document)
             self.ignored += ignored
             self._costs(costs)
 
-    def _acknowledge(self, says: Mapping[str, Any]) -> None:
-        if isinstance(accepted := says.get("accepted_seq"), int):
+    def _acknowledge(self, document: Mapping[str, Any]) -> None:
+        if isinstance(accepted := document.get("accepted_seq"), int):
             self._spool.acknowledged(accepted)
-        if isinstance(committed := says.get("committed_seq"), int):
+        if isinstance(committed := document.get("committed_seq"), int):
             self._spool.committed(committed)
 
-    def _gap(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
-        expected = says.get("expected_seq")
+    def _gap(self, answer: ConsoleAnswer, document: Mapping[str, Any]) -> None:
+        expected = document.get("expected_seq")
         if not isinstance(expected, int) or expected < 1:
-            self._refused(answer, says)
+            self._refused(answer, document)
             return
         log.warning("frames from %d on are asked for", expected)
         self._spool.rewind(expected - 1)
         self._pause_s = FIRST_PAUSE_S if self._spool.acked_seq == expected - 1 else MAX_PAUSE_S / 10
 
-    def _too_large(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
+    def _too_large(self, answer: ConsoleAnswer, document: Mapping[str, Any]) -> None:
         if self._post_bytes <= MIN_POST_BYTES:
-            self._refused(answer, says)
+            self._refused(answer, document)
             return
         self._post_bytes //= 2
         self._pause_s = 0.0
 
-    def _held_back(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
-        self._acknowledge(says)
+    def _held_back(self, answer: ConsoleAnswer, document: Mapping[str, Any]) -> None:
+        self._acknowledge(document)
         wait_s = answer.retry_after_s
         self._back_off("held back", answer.message, MAX_PAUSE_S, at_least_s=min(wait_s or 0.0, MAX_RETRY_AFTER_S))
 
-    def _refused(self, answer: ConsoleAnswer, says: Mapping[str, Any]) -> None:
+    def _refused(self, answer: ConsoleAnswer, document: Mapping[str, Any]) -> None:
         """Nothing is left out: numbers have no gaps. It stays visible until somebody has put it right."""
         if answer.status >= 500:
             self._back_off("away", answer.message, MAX_PAUSE_S)

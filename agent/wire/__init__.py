@@ -35,8 +35,10 @@ from agent.wire.sums import (
     VARIATION,
     Merge,
     OperatorCounts,
+    variation_columns,
+    variation_extra,
+    variation_fault,
 )
-from agent.wire.variation import variation_columns, variation_extra, variation_fault
 
 __all__ = [
     "ARRIVAL_SUMS",

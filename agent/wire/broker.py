@@ -9,6 +9,7 @@ may read, without touching the frames.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ from typing import Any
 
 import redis
 
-from agent.wire import scripts
 from agent.wire.frames import Frame
 
 __all__ = [
@@ -25,11 +25,11 @@ __all__ = [
     "ACCEPTED_AT",
     "COMMITTED",
     "ENTRY_BYTES",
+    "FORGET",
     "PARTITIONS",
     "Acceptance",
     "BrokerLimits",
     "GenerationProgress",
-    "ReadReach",
     "StreamEntry",
     "accept_frames",
     "generation_progress",
@@ -42,6 +42,7 @@ __all__ = [
     "read_entries",
     "read_reach",
     "request_keyed_state",
+    "run_script",
     "stream_state",
     "take_keyed_state_request",
     "trim_streams",
@@ -149,7 +150,7 @@ def accept_frames(
         arguments += [frame.seq, frame.kind.value, frame.query, frame.plan, frame.entry, data]
     number = partition_of(agent)
     keys = [_frames(number), _sizes(number), ACCEPTED, COMMITTED, _HELD, ACCEPTED_AT]
-    accepted, committed, duplicates, refused = scripts.run(client, scripts.ACCEPT, keys, arguments)
+    accepted, committed, duplicates, refused = run_script(client, ACCEPT, keys, arguments)
     why = {0: None, 1: "gap", 2: "full"}[refused]
     retry_after_s = limits.retry_after_s if why == "full" else None
     return Acceptance(accepted, committed, duplicates, why, retry_after_s)
@@ -200,7 +201,7 @@ def oldest_at_s(client: redis.Redis, partition: int, after_id: str) -> float | N
 def last_ids(client: redis.Redis) -> dict[int, str]:
     """Last id ever assigned in each partition, also where the entry is trimmed already."""
     keys = [_sizes(number) for number in range(PARTITIONS)]
-    return {number: _text(entry_id) for number, entry_id in enumerate(scripts.run(client, scripts.LAST_IDS, keys, []))}
+    return {number: _text(entry_id) for number, entry_id in enumerate(run_script(client, LAST_IDS, keys, []))}
 
 
 def trim_streams(client: redis.Redis, upto: Mapping[int, str]) -> int:
@@ -208,7 +209,7 @@ def trim_streams(client: redis.Redis, upto: Mapping[int, str]) -> int:
     dropped = 0
     for number, last_id in upto.items():
         keys = [_frames(number), _sizes(number), _HELD]
-        while count := scripts.run(client, scripts.TRIM, keys, [last_id, _following(last_id), _TRIM_ENTRIES]):
+        while count := run_script(client, TRIM, keys, [last_id, _following(last_id), _TRIM_ENTRIES]):
             dropped += count
     return dropped
 
@@ -217,7 +218,7 @@ def publish_committed(client: redis.Redis, committed: Mapping[tuple[str, str], i
     """Publish the committed positions of the stream processor by agent and generation. Positions never go back."""
     pairs = [part for (agent, life), seq in committed.items() for part in (f"{agent}:{life}", seq)]
     if pairs:
-        scripts.run(client, scripts.COMMIT, [COMMITTED], pairs)
+        run_script(client, COMMIT, [COMMITTED], pairs)
 
 
 def stream_state(client: redis.Redis) -> dict[str, Any] | None:
@@ -282,3 +283,124 @@ def _entry(entry_id: str, fields: Mapping[bytes, bytes]) -> StreamEntry:
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script and the name a server knows it by."""
+
+    text: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+def run_script(client: redis.Redis, script: Script, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    """Run a script by its digest; a server that does not know it yet, as after a restart, is sent its text."""
+    try:
+        return client.evalsha(script.digest, len(keys), *keys, *arguments)
+    except redis.exceptions.NoScriptError:
+        return client.eval(script.text, len(keys), *keys, *arguments)
+
+
+#: KEYS frames, sizes, accepted, committed, held, accepted-at; ARGV agent, agent:life, life, floor, total, overhead,
+#: then six for each frame. Returns accepted, committed, duplicates, refused (0 none, 1 gap, 2 full).
+ACCEPT = Script("""
+local function number(key, field) return tonumber(redis.call('HGET', key, field) or '0') end
+local agent, who, life = ARGV[1], ARGV[2], ARGV[3]
+local most, overhead = tonumber(ARGV[5]), tonumber(ARGV[6])
+local committed = math.max(number(KEYS[4], who), tonumber(ARGV[4]))
+local at = math.max(number(KEYS[3], who), committed)
+local own, total = number(KEYS[5], agent), number(KEYS[5], '*')
+local before, duplicates, refused, added, id = at, 0, 0, 0, nil
+for i = 7, #ARGV, 6 do
+  local seq = tonumber(ARGV[i])
+  if seq <= at then
+    duplicates = duplicates + 1
+  elseif seq > at + 1 then
+    refused = 1
+    break
+  else
+    local size = #ARGV[i + 5] + overhead
+    if own + size > most - total then
+      refused = 2
+      break
+    end
+    id = redis.call('XADD', KEYS[1], '*', 'f', ARGV[i + 5], 'a', agent, 'l', life, 's', ARGV[i],
+      'k', ARGV[i + 1], 'q', ARGV[i + 2], 'p', ARGV[i + 3], 'e', ARGV[i + 4])
+    redis.call('XADD', KEYS[2], id, 'a', agent, 'b', size)
+    own, total, added, at = own + size, total + size, added + size, seq
+  end
+end
+if at > before then
+  redis.call('HSET', KEYS[3], who, string.format('%.0f', at))
+  redis.call('HSET', KEYS[6], who, string.match(id, '%d+'))
+  redis.call('HINCRBY', KEYS[5], agent, added)
+  redis.call('HINCRBY', KEYS[5], '*', added)
+end
+return {at, committed, duplicates, refused}
+""")
+
+#: KEYS frames, sizes, held; ARGV last id to drop, the id after it, most entries. Returns how many were dropped.
+TRIM = Script("""
+local rows = redis.call('XRANGE', KEYS[2], '-', ARGV[1], 'COUNT', ARGV[3])
+if #rows == 0 then return 0 end
+local freed, total = {}, 0
+for _, row in ipairs(rows) do
+  local agent, size = row[2][2], tonumber(row[2][4])
+  freed[agent] = (freed[agent] or 0) + size
+  total = total + size
+end
+for agent, size in pairs(freed) do
+  if redis.call('HINCRBY', KEYS[3], agent, -size) <= 0 then redis.call('HDEL', KEYS[3], agent) end
+end
+if redis.call('HINCRBY', KEYS[3], '*', -total) <= 0 then redis.call('HDEL', KEYS[3], '*') end
+local threshold = ARGV[2]
+if #rows == tonumber(ARGV[3]) then
+  local moment, count = string.match(rows[#rows][1], '(%d+)-(%d+)')
+  threshold = moment .. '-' .. string.format('%.0f', tonumber(count) + 1)
+end
+redis.call('XTRIM', KEYS[1], 'MINID', threshold)
+redis.call('XTRIM', KEYS[2], 'MINID', threshold)
+return #rows
+""")
+
+#: KEYS sizes of each partition. Returns the last id given in each.
+LAST_IDS = Script("""
+local found = {}
+for i, key in ipairs(KEYS) do
+  found[i] = '0-0'
+  if redis.call('EXISTS', key) == 1 then
+    local info = redis.call('XINFO', 'STREAM', key)
+    for at = 1, #info, 2 do
+      if info[at] == 'last-generated-id' then found[i] = info[at + 1] end
+    end
+  end
+end
+return found
+""")
+
+#: KEYS committed; ARGV pairs of agent:life and number.
+COMMIT = Script("""
+for i = 1, #ARGV, 2 do
+  if tonumber(ARGV[i + 1]) > tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0') then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end
+return 1
+""")
+
+#: KEYS accepted, committed, accepted-at, names; ARGV agent:life of each. Returns those dropped.
+FORGET = Script("""
+local gone = {}
+for _, who in ipairs(ARGV) do
+  redis.call('SREM', KEYS[4], who)
+  local accepted = tonumber(redis.call('HGET', KEYS[1], who) or '0')
+  if accepted <= tonumber(redis.call('HGET', KEYS[2], who) or '0') then
+    for key = 1, 3 do redis.call('HDEL', KEYS[key], who) end
+    gone[#gone + 1] = who
+  end
+end
+return gone
+""")

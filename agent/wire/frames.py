@@ -89,11 +89,11 @@ def encode_frame(frame: Frame) -> bytes:
     WireError
         Header or body are larger than a frame may be.
     """
-    says: dict[str, Any] = {"kind": frame.kind.value, "agent": frame.agent, "life": frame.life, "seq": frame.seq}
+    document: dict[str, Any] = {"kind": frame.kind.value, "agent": frame.agent, "life": frame.life, "seq": frame.seq}
     for name in ("query", "plan", "entry", "epoch", "extra"):
         if value := getattr(frame, name):
-            says[name] = value
-    header = json.dumps(says, separators=(",", ":")).encode()
+            document[name] = value
+    header = json.dumps(document, separators=(",", ":")).encode()
     if len(header) > MAX_HEADER_BYTES or len(frame.body) > MAX_BODY_BYTES:
         raise WireError(
             f"a frame of {len(header)} + {len(frame.body)} bytes; allowed: {MAX_HEADER_BYTES} + {MAX_BODY_BYTES}"
@@ -140,17 +140,17 @@ def _decode(view: memoryview, at: int, number: int) -> tuple[Frame, int]:
 
 def _read_header(header: memoryview, body: memoryview, number: int) -> Frame:
     try:
-        says = json.loads(bytes(header))
+        document = json.loads(bytes(header))
         frame = Frame(
-            kind=FrameKind(says["kind"]),
-            agent=says["agent"],
-            life=says["life"],
-            seq=says["seq"],
-            query=says.get("query", ""),
-            plan=says.get("plan", ""),
-            entry=says.get("entry", 0),
-            epoch=says.get("epoch", 0),
-            extra=says.get("extra", {}),
+            kind=FrameKind(document["kind"]),
+            agent=document["agent"],
+            life=document["life"],
+            seq=document["seq"],
+            query=document.get("query", ""),
+            plan=document.get("plan", ""),
+            entry=document.get("entry", 0),
+            epoch=document.get("epoch", 0),
+            extra=document.get("extra", {}),
             body=bytes(body),
         )
     except (ValueError, TypeError, KeyError, RecursionError) as error:

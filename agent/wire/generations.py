@@ -17,18 +17,18 @@ from typing import Any
 
 import redis
 
-from agent.wire import scripts
-from agent.wire.broker import ACCEPTED, ACCEPTED_AT, COMMITTED, PARTITIONS, oldest_at_s, partition_of
+from agent.wire.broker import (
+    ACCEPTED,
+    ACCEPTED_AT,
+    COMMITTED,
+    FORGET,
+    PARTITIONS,
+    oldest_at_s,
+    partition_of,
+    run_script,
+)
 
-__all__ = [
-    "IDLE_MS",
-    "Generation",
-    "expired_generations",
-    "expired_names",
-    "forget_generations",
-    "known_generations",
-    "mark_expired",
-]
+__all__ = ["expired_generations", "expired_names", "forget_generations", "known_generations", "mark_expired"]
 
 IDLE_MS = 30 * 86_400_000
 _NAMED = "sluice:outlived"
@@ -95,7 +95,7 @@ def forget_generations(client: redis.Redis, lives: Iterable[tuple[str, str]]) ->
     """
     names = {f"{agent}:{life}": (agent, life) for agent, life in lives}
     keys = [ACCEPTED, COMMITTED, ACCEPTED_AT, _NAMED]
-    gone = scripts.run(client, scripts.FORGET, keys, list(names)) if names else []
+    gone = run_script(client, FORGET, keys, list(names)) if names else []
     return {names[name.decode()] for name in gone}
 
 

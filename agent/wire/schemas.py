@@ -27,7 +27,6 @@ __all__ = [
     "batch_bytes",
     "compressed_bytes",
     "table_of",
-    "unpacked_bytes",
 ]
 
 

@@ -21,10 +21,9 @@ from apps.measurements.selectors import pipeline_operators
 from apps.measurements.services import trial_learn
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
-from apps.telemetry.choices import AgentState
-from apps.telemetry.live.pipelines import Executable, executable_of
-from apps.telemetry.live.services import trial_end, trial_start
-from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.live_services import trial_end, trial_start
+from apps.telemetry.models import Agent, AgentState, LiveQuery
+from apps.telemetry.pipelines import Executable, executable_of
 from apps.telemetry.selectors import agent_state, agents_collecting
 from engine.errors import EngineError
 from engine.measurement.statistics import MIN_EVENTS

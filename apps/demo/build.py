@@ -38,7 +38,7 @@ from apps.estimates.work import estimate_cluster
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, link_create, node_create, pool_create
 from apps.jobs.models import Job, JobKind
-from apps.microbatch.choices import SparkQueryOrigin
+from apps.microbatch.models import SparkQueryOrigin
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.choices import PlacementObjective

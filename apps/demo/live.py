@@ -22,11 +22,11 @@ from apps.queries.models import Query
 from apps.queries.services import query_start
 from apps.results.models import Comparison
 from apps.results.services import alert_rule_create
-from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
-from apps.telemetry.live.drafts import live_query_describe
-from apps.telemetry.live.services import live_start
-from apps.telemetry.live.sources import source_upsert, table_upsert
+from apps.telemetry.agent_services import agent_enrol, agent_update, enrolment_create
+from apps.telemetry.drafts import live_query_describe
+from apps.telemetry.live_services import live_start
 from apps.telemetry.models import Agent
+from apps.telemetry.sources import source_upsert, table_upsert
 from engine.calibration import nominal_cps
 from engine.dataflow.templates import TEMPLATES, AssumedStatistics, Template
 

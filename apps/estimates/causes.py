@@ -10,9 +10,8 @@ from typing import Any
 from apps.estimates.answers import StoredEstimate
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
-from apps.telemetry.choices import AgentKind
-from apps.telemetry.ingest.epochs import RecordedEpochs, recorded_epochs
-from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.telemetry.epochs import RecordedEpochs, recorded_epochs
+from apps.telemetry.models import Agent, AgentKind, Assignment, LiveQuery
 from apps.telemetry.selectors import SILENT_S, idle_collectors, stream_state
 from engine.estimation.answer import Bottleneck
 from engine.estimation.waits.summary import main_wait

@@ -18,7 +18,7 @@ from apps.core.events import announce
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.subintervals import kept_from
 from apps.queries.models import Query
-from apps.telemetry.ingest.frames import receiver
+from apps.telemetry.frames import receiver
 
 __all__ = ["statistics_receive"]
 

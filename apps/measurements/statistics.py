@@ -20,9 +20,8 @@ from apps.measurements.stream_processor import stream_disturbances
 from apps.measurements.subintervals import MAX_LOOKBACK, OperatorWindows, lookback_s, operator_windows, recent_windows
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_update
-from apps.telemetry.choices import LiveState
-from apps.telemetry.live.pipelines import executable_of
-from apps.telemetry.models import LiveQuery
+from apps.telemetry.models import LiveQuery, LiveState
+from apps.telemetry.pipelines import executable_of
 from engine.measurement.places import block_s, gather_blocks, merge_places, place_shares
 from engine.measurement.statistics import (
     MIN_EVENTS,

@@ -10,11 +10,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.measurements.models import StreamStretch, StreamWork
-from apps.microbatch.choices import SparkQueryOrigin
-from apps.microbatch.models import MicroBatch
+from apps.microbatch.models import MicroBatch, SparkQueryOrigin
 from apps.telemetry.selectors import stream_state, stream_trigger_s
 from engine.measurement.microbatch import StageTiming
-from engine.rollouts.epochs import EPOCH_S
+from engine.rollouts.measures import EPOCH_S
 
 __all__ = [
     "CATCH_UP",

@@ -14,8 +14,7 @@ from apps.core.errors import Impossible
 from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_announce
-from apps.microbatch.choices import FitReason
-from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
+from apps.microbatch.models import BatchFit, FitReason, MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
 from engine.microbatch.model import DRIFT_BATCHES, BatchDrift, BatchModel, batch_drift, fit_durations

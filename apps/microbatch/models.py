@@ -12,13 +12,51 @@ from django.utils import timezone
 from apps.core.limits import MAX_FAULT, MAX_GENERATION, MAX_NAME, MAX_URL
 from apps.fleet.choices import InputOrigin
 from apps.fleet.models import Cluster
-from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from engine.microbatch.model import MAX_DRIFT, BatchModel
 from engine.microbatch.progress import BatchProgress
 from engine.microbatch.settings import MAX_EXECUTORS, SparkSettings
 from engine.records import record_fields
 
-__all__ = ["MAX_OWN_TRIGGER_S", "MIN_OWN_TRIGGER_S", "SETTINGS", "BatchFit", "MicroBatch", "SparkQuery"]
+__all__ = [
+    "MAX_OWN_TRIGGER_S",
+    "MIN_OWN_TRIGGER_S",
+    "SETTINGS",
+    "BatchFit",
+    "FitReason",
+    "MicroBatch",
+    "SparkQuery",
+    "SparkQueryOrigin",
+    "SparkQueryState",
+]
+
+
+class SparkQueryOrigin(models.TextChoices):
+    """Way by which the progress of a Spark query arrives."""
+
+    OWN = "own", "Sluice"  #: its own stream processor, which registers itself
+    LISTENER = "listener", "Listener"  #: a StreamingQueryListener posts each micro-batch
+    URL = "url", "URL"  #: asked every half minute
+    FILE = "file", "File"  #: uploaded by a person
+
+
+class SparkQueryState(models.TextChoices):
+    """State of a Spark query, by the last progress of it."""
+
+    AWAITED = "awaited", "Awaited"  #: no progress yet
+    REPORTING = "reporting", "Reporting"  #: its last progress is recent
+    SILENT = "silent", "Silent"  #: its last progress is not recent
+    UNREACHABLE = "unreachable", "Unreachable"  #: its URL does not answer, or with something else
+    RECORDED = "recorded", "Recorded"  #: a file, which ends where it ends
+
+
+class FitReason(models.TextChoices):
+    """Reason of a fit. The words end a sentence: fitted …"""
+
+    FIRST = "first", "to its first micro-batches"
+    SETTINGS = "settings", "after a change of settings"
+    REQUEST = "request", "on request"
+    DRIFT = "drift", "by itself, after drift"
+
 
 #: Settings of a Spark query that its latency hangs on; a change of one begins a new fit.
 SETTINGS = tuple(record_fields(SparkSettings))

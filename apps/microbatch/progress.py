@@ -18,9 +18,8 @@ from apps.core.clock import shared_now
 from apps.core.errors import Fault, Impossible, Malformed, Missing, TooLarge, from_engine
 from apps.core.limits import MAX_GENERATION, MAX_NAME
 from apps.fleet.choices import InputOrigin
-from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query_announce
-from apps.microbatch.models import MicroBatch, SparkQuery
+from apps.microbatch.models import FitReason, MicroBatch, SparkQuery, SparkQueryOrigin
 from apps.queries.arrivals.text import read_text
 from apps.queries.arrivals.uploads import text_limit_bytes
 from engine.errors import DocumentError

@@ -10,12 +10,23 @@ from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from apps.core.clock import shared_now
+from apps.core.filters import (
+    BooleanFilter,
+    ChoiceFilter,
+    ListFilter,
+    NumberFilter,
+    PresenceFilter,
+    TextFilter,
+    TimeFilter,
+    sort_paths,
+)
 from apps.fleet.models import Cluster
-from apps.microbatch.choices import SparkQueryOrigin, SparkQueryState
-from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
+from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery, SparkQueryOrigin, SparkQueryState
 
 __all__ = [
     "RATE_BATCHES",
+    "MicroBatchFilter",
+    "SparkQueryFilter",
     "batches_newest",
     "fit_in_force",
     "newest_rate",
@@ -92,3 +103,24 @@ def newest_rate(batches: Sequence[MicroBatch]) -> float | None:
     ]
     span_s = sum((batch.begins_at - before.begins_at).total_seconds() for before, batch in pairs)
     return sum(batch.rows for _, batch in pairs) / span_s if span_s > 0 else None
+
+
+class SparkQueryFilter(ListFilter):
+    """`?cluster=eu-1&origin=url&drifting=true`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    origin = ChoiceFilter(choices=SparkQueryOrigin.choices)
+    drifting = PresenceFilter("drifting_since", label="Whether it drifts")
+    sorts = sort_paths("name", "origin", "created_at", "reported_at", "drift_share", cluster="cluster__slug")
+
+
+class MicroBatchFilter(ListFilter):
+    """`?run_id=…&warm_up=false&duration_s__gt=10`."""
+
+    run_id = TextFilter(label="Run in Spark")
+    warm_up = BooleanFilter("is_warm_up", label="Whether it is one of the first of its run")
+    begins_at = TimeFilter()
+    rows = NumberFilter(whole=True)
+    duration_s = NumberFilter()
+    sorts = sort_paths("begins_at", "batch", "rows", "duration_s", "event_lag_s")

@@ -18,9 +18,15 @@ from apps.core.messages import Gone, Undelivered, address_faults, fetch
 from apps.fleet.choices import InputOrigin
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
-from apps.microbatch.choices import SparkQueryOrigin
 from apps.microbatch.fits import spark_query_announce
-from apps.microbatch.models import MAX_OWN_TRIGGER_S, MIN_OWN_TRIGGER_S, SETTINGS, MicroBatch, SparkQuery
+from apps.microbatch.models import (
+    MAX_OWN_TRIGGER_S,
+    MIN_OWN_TRIGGER_S,
+    SETTINGS,
+    MicroBatch,
+    SparkQuery,
+    SparkQueryOrigin,
+)
 from apps.microbatch.progress import documents_of, progress_ingest
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
@@ -28,8 +34,6 @@ from engine.fields import Number
 from engine.microbatch.model import quantile_level
 
 __all__ = [
-    "KEEP_BATCHES",
-    "MAX_BATCHES",
     "batches_purge",
     "settings_apply",
     "spark_queries_poll",

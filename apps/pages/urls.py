@@ -26,11 +26,11 @@ from apps.pages.queries import views as queries
 from apps.pages.reports import views as reports
 from apps.pages.resource_plans import views as resource_plans
 from apps.pages.saved_views import views as saved_views
-from apps.pages.sources import history, state
+from apps.pages.sources import agent_views as agents
+from apps.pages.sources import config_views as configs
+from apps.pages.sources import schedule_views as schedule
+from apps.pages.sources import state
 from apps.pages.sources import views as sources
-from apps.pages.sources.agents import views as agents
-from apps.pages.sources.configs import views as configs
-from apps.pages.sources.schedule import views as schedule
 
 app_name = "pages"
 
@@ -237,8 +237,8 @@ urlpatterns = [
     path(f"{_C}sources/rollouts/<int:pk>/<str:change>/", configs.RolloutChange.as_view(), name="rollout-change"),
     path(f"{_C}sources/state/", state.StatePage.as_view(), name="stream-state"),
     path(f"{_C}sources/state/read/", state.StateRead.as_view(), name="stream-state-read"),
-    path(f"{_C}sources/history/", history.HistoryPage.as_view(), name="stream-history"),
-    path(f"{_C}sources/history/run/", history.HistoryRun.as_view(), name="stream-history-run"),
+    path(f"{_C}sources/history/", state.HistoryPage.as_view(), name="stream-history"),
+    path(f"{_C}sources/history/run/", state.HistoryRun.as_view(), name="stream-history-run"),
     path(f"{_C}sources/rollout-policy/", configs.PolicyPage.as_view(), name="rollout-policy"),
     path(f"{_C}sources/new/source/", sources.SourceCrud.create_view(), name="source-new"),
     path(f"{_C}sources/collected/<str:source_id>/", sources.SourceCrud.change_view(), name="source"),

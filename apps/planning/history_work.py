@@ -143,7 +143,7 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[HistoryAnswer | HistorySt
 
 
 _SETTLED = timedelta(hours=1)  # after its end a day's runs are all judged
-#: Columns of the file and the fields they come from, as `spark_jobs.history.calibration.RUNS` reads them.
+#: Columns of the file and the fields they come from, as `spark_jobs.history.figures.RUNS` reads them.
 _FIELDS = {
     "origin": "origin",
     "evidence": "evidence",

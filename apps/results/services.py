@@ -34,8 +34,7 @@ from apps.results.models import (
 from apps.results.notices import alerts_notify, recipient_faults
 from apps.results.rows import is_number
 from apps.results.selectors import result_schema
-from apps.telemetry.choices import LiveState
-from apps.telemetry.models import LiveQuery
+from apps.telemetry.models import LiveQuery, LiveState
 
 __all__ = [
     "ALERTS_KEPT",

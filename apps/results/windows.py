@@ -18,7 +18,7 @@ from apps.queries.models import Query
 from apps.results.evaluation import rules_evaluate
 from apps.results.models import ResultWindow
 from apps.results.rows import as_json, body_of, table_in
-from apps.telemetry.ingest.frames import receiver
+from apps.telemetry.frames import receiver
 from apps.telemetry.models import KnownPlan
 from apps.ui.tables import csv_cell
 

@@ -7,7 +7,4 @@ class RolloutsConfig(AppConfig):
     name = "apps.rollouts"
 
     def ready(self) -> None:
-        from apps.rollouts.rollout import proposals  # noqa: F401 - they register themselves
-        from apps.rollouts.signals import connect
-
-        connect()
+        from apps.rollouts import proposals  # noqa: F401 - with its receivers, and those of what it leads on

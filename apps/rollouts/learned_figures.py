@@ -11,15 +11,15 @@ from typing import Any
 
 from django.db.models import F
 
-from apps.rollouts.documents import document_make, source_operators_of
 from apps.rollouts.models import Learned, LearnedWatermarks, RefinedConfig
+from apps.rollouts.versions import document_make, source_operators_of
 from apps.telemetry.models import Agent, LiveQuery
 from engine.errors import DocumentError
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.klink.watermarks import MIN_EPOCHS
-from engine.rollouts.epochs import EPOCH_S
+from engine.rollouts.measures import EPOCH_S
 
-__all__ = ["ALL_AGENTS", "learned_operators_store", "learned_watermarks_store", "watermarks_for", "watermarks_in"]
+__all__ = ["learned_operators_store", "learned_watermarks_store", "watermarks_for", "watermarks_in"]
 
 ALL_AGENTS = "*"  #: stands for all agents together
 _FIGURES = ("sweeps", "clamped", "least_s", "most_s", "expected", "within", "latency_mean_s", "latency_p99_s")

@@ -1,29 +1,46 @@
-"""Predictions on recorded epochs by learned figures: load, overflow, and bytes saved against the baselines."""
+"""Predictions of a configuration on recorded epochs, and the check of one before its rollout."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any
 
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.rollouts.documents import learned_in, source_operators_of
-from apps.telemetry.ingest.epochs import recorded_epochs
-from apps.telemetry.models import LiveQuery
+from apps.rollouts.models import RefinedConfig, RolloutPolicy
+from apps.rollouts.versions import (
+    PartDraft,
+    ScheduleDraft,
+    document_of_learned,
+    learned_in,
+    part_of,
+    source_operators_of,
+)
+from apps.telemetry.epochs import recorded_epochs
+from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.selectors import assignments_adapting
+from engine.fields import Enumeration
 from engine.jarvis.baselines import SourcePipeline
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.wire_bytes import PartialRows
-from engine.rollouts.epochs import EPOCH_S, EPOCH_US, EpochRow
+from engine.records import Record, Words
+from engine.rollouts.measures import EPOCH_S, EPOCH_US, EpochRow
+from engine.words import percent_words
 
 __all__ = [
+    "GOOD",
+    "WORSE",
+    "ConfigCheck",
     "KnownOperators",
-    "PredictedSums",
+    "QueryCheck",
     "SavedBytes",
     "aggregated_window_s",
+    "config_check_of",
+    "drafts_check",
     "known_operators",
     "predict",
     "saved_bytes",
@@ -194,3 +211,154 @@ def _saved_sum(listed: Sequence[SavedBytes]) -> SavedBytes:
         span_s=max(saved.span_s for saved in listed),
         **sums,
     )
+
+
+GOOD, WORSE, UNKNOWN = "good", "worse", "unknown"
+_RECORDED_S = 300.0
+_MAX_PARTS = 200  # are predicted, the first by query and agent
+_MAX_CHECKED = 40  # of a query at an agent are replayed and scaled up
+_SAVES = 0.02  # relative fall of bytes that justifies more CPU time
+
+
+@dataclass(frozen=True)
+class QueryCheck(Record):
+    """Predicted change of a query by a configuration, per record."""
+
+    bytes_before: float
+    bytes_after: float
+    bytes_rel: Annotated[float | None, Words("Relative change.")]
+    cpu_before_s: float
+    cpu_after_s: float
+    cpu_rel: Annotated[float | None, Words("Relative change.")]
+    overflow_pp: Annotated[float, Words("Change in percentage points.")]
+    agents: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class ConfigCheck(Record):
+    """Replay of recent recorded epochs under a configuration."""
+
+    health: Annotated[str, Enumeration((GOOD, WORSE, UNKNOWN))]
+    reasons: tuple[str, ...]
+    queries: Mapping[str, QueryCheck]
+    parts: Annotated[int, Words("Queries at agents that it is for.")]
+    predicted_parts: Annotated[int, Words("Of these, how many could be predicted.")]
+    epochs: int
+    at: str
+
+
+def config_check_of(config: RefinedConfig) -> ConfigCheck | None:
+    """The check that a configuration was stored with."""
+    return ConfigCheck.parse(config.checked) if config.checked else None
+
+
+@dataclass
+class _BeforeAndAfter:
+    """Predictions of a query, under the configuration in force and under the new one."""
+
+    now: PredictedSums
+    then: PredictedSums
+    agents: int = 0
+
+
+def drafts_check(
+    cluster: Any,
+    drafts: Sequence[PartDraft],
+    policy: RolloutPolicy,
+    now: datetime,
+    schedules: Sequence[ScheduleDraft] = (),
+) -> ConfigCheck:
+    """Predict a configuration against the one in force.
+
+    `health` is unknown where nothing was learned of the operators yet, or nothing is recorded: the canaries decide.
+    Schedules are judged at the canaries alone; a replay of recorded arrivals is a job of its own
+    (`apps.rollouts.replays`).
+    """
+    by_part = {(draft.live.pk, draft.agent.pk if draft.agent else None): draft for draft in drafts}
+    parts = [
+        (part, draft)
+        for part in assignments_adapting(cluster)
+        if (draft := by_part.get((part.live_id, part.agent_id)) or by_part.get((part.live_id, None)))
+    ][:_MAX_PARTS]
+    recorded = recorded_epochs({part.agent for part, _ in parts}, now, _RECORDED_S)
+    queries: dict[str, _BeforeAndAfter] = {}
+    learned = learned_in(cluster)
+    for part, draft in parts:
+        epochs = recorded.get(str(part.agent_id), {}).get(part.live.key, [])
+        epochs = epochs[:: -(-len(epochs) // _MAX_CHECKED) or 1]
+        row = learned.get((part.live_id, part.agent_id))
+        figures = draft.learned if draft.learned and draft.learned.get("operators") else None
+        document = figures or (document_of_learned(row) if row else None)
+        if both := _predicted(part, draft, document, epochs):
+            sums = queries.setdefault(part.live.query.name, _BeforeAndAfter(PredictedSums(), PredictedSums()))
+            sums.now.add(both.now)
+            sums.then.add(both.then)
+            sums.agents += 1
+    check = _check_of(queries, policy, now, len(parts))
+    if schedules and not drafts:
+        return replace(check, reasons=("schedules are judged at their canaries; a replay predicts them",))
+    return check
+
+
+def _predicted(
+    part: Assignment, draft: PartDraft, document: Mapping[str, Any] | None, epochs: Sequence[EpochRow]
+) -> _BeforeAndAfter | None:
+    """Both predictions on the same epochs, by the operators in the document."""
+    operators = known_operators(document, part.live)
+    if operators is None or not any(epoch.records_in for epoch in epochs):
+        return None
+    before = part_of(part)
+    settings = AdaptationSettings.parse(before.document["settings"] if before else part.settings)
+    planned = known_operators(before.document, part.live) if before else None
+    now = predict(operators, settings, epochs, planned=planned)
+    return _BeforeAndAfter(now, predict(operators, AdaptationSettings.parse(dict(draft.settings)), epochs))
+
+
+def _check_of(queries: Mapping[str, _BeforeAndAfter], policy: RolloutPolicy, now: datetime, parts: int) -> ConfigCheck:
+    reasons: list[str] = []
+    shown = {}
+    for query, both in queries.items():
+        shown[query] = _query_check(both)
+        reasons += [f"{query}: {reason}" for reason in _reasons(shown[query], policy)]
+    health = WORSE if reasons else GOOD if queries else UNKNOWN
+    if not queries:
+        reasons = ["no prediction: nothing was learned of these operators yet, or no epochs are recorded"]
+    return ConfigCheck(
+        health=health,
+        reasons=tuple(reasons),
+        queries=shown,
+        parts=parts,
+        predicted_parts=sum(both.agents for both in queries.values()),
+        epochs=sum(both.then.epochs for both in queries.values()),
+        at=now.isoformat(),
+    )
+
+
+def _query_check(both: _BeforeAndAfter) -> QueryCheck:
+    now, then = both.now, both.then
+    return QueryCheck(
+        bytes_before=now.bytes_sent / now.records,
+        bytes_after=then.bytes_sent / then.records,
+        bytes_rel=then.bytes_sent / now.bytes_sent - 1 if now.bytes_sent else None,
+        cpu_before_s=now.cpu_s / now.records,
+        cpu_after_s=then.cpu_s / then.records,
+        cpu_rel=then.cpu_s / now.cpu_s - 1 if now.cpu_s else None,
+        overflow_pp=100 * (then.overflow / then.records - now.overflow / now.records),
+        agents=both.agents,
+        epochs=then.epochs,
+    )
+
+
+def _reasons(check: QueryCheck, policy: RolloutPolicy) -> list[str]:
+    """Measures that are predicted beyond their limits."""
+    bytes_rel, cpu_rel, overflow_pp = check.bytes_rel or 0.0, check.cpu_rel or 0.0, check.overflow_pp
+    reasons = []
+    if overflow_pp > policy.overflow_pp:
+        reasons.append(f"{overflow_pp:.3g} points more records would overflow (limit {policy.overflow_pp:g})")
+    if bytes_rel > policy.bytes_rel:
+        reasons.append(f"{percent_words(bytes_rel)} more bytes per record (limit {percent_words(policy.bytes_rel)})")
+    if cpu_rel > policy.cpu_rel and bytes_rel > -_SAVES:
+        limit = percent_words(policy.cpu_rel)
+        reasons.append(f"{percent_words(cpu_rel)} more CPU time that saves no bytes (limit {limit})")
+    return reasons

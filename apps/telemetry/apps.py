@@ -7,8 +7,8 @@ class TelemetryConfig(AppConfig):
     name = "apps.telemetry"
 
     def ready(self) -> None:
-        from apps.telemetry import selectors  # noqa: F401 - registers itself with snapshots of clusters
-        from apps.telemetry.agents import directory  # noqa: F401 - registers itself with the description of the API
-        from apps.telemetry.live.services import connect
+        # they register themselves: with snapshots of clusters, and with the description of the API
+        from apps.telemetry import directory, selectors  # noqa: F401
+        from apps.telemetry.live_services import connect
 
         connect()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
+from agent.wire.heartbeat import AgentQueryReport
 from apps.core.limits import (
     DIGEST_LENGTH,
     MAX_FAULT,
@@ -24,18 +24,55 @@ from apps.core.limits import (
 )
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.queries.models import Query, QueryVersion
-from apps.telemetry.choices import AgentKind, LiveState
 
 __all__ = [
+    "COLUMN_TYPES",
+    "PRODUCER",
     "Agent",
+    "AgentKind",
+    "AgentState",
     "Assignment",
     "EnrolmentToken",
     "KnownPlan",
     "LiveQuery",
+    "LiveState",
     "StaticTable",
     "StreamPlan",
     "TelemetrySource",
 ]
+
+COLUMN_TYPES = ("int64", "float64", "string", "bool", "timestamp")
+PRODUCER = "producer"  # the kind of a source whose records no agent collects
+
+
+class AgentKind(models.TextChoices):
+    """Kind of a sender of telemetry."""
+
+    AGENT = "agent", "Agent"  #: runs collectors and the first operators of queries
+    RELAY = "relay", "Relay"  #: merges frames of the agents below it
+    PRODUCER = "producer", "Producer"  #: another program that posts records
+
+
+class AgentState(models.TextChoices):
+    """State of an agent, worst first."""
+
+    DISABLED = "disabled", "Disabled"  #: by hand: its frames are refused
+    NEVER = "never", "Never reported"  #: enrolled, without a heartbeat yet
+    SILENT = "silent", "No report"  #: its last heartbeat is too old
+    SPOOL = "spool", "Spool filling"  #: more comes than leaves, or its disk is full
+    OVERFLOW = "overflow", "Overflowing"  #: records are sent on unprocessed, or shed, for lack of CPU
+    NEAR = "near", "Near its CPU cap"  #: it uses nearly its whole CPU budget
+    ADAPTING = "adapting", "Adapting"  #: load factors of a query are changing
+    STEADY = "steady", "Steady"  #: none of the above
+
+
+class LiveState(models.TextChoices):
+    """State of a live query."""
+
+    STARTING = "starting", "Starting"  #: requested; not reported by the stream processor yet
+    RUNNING = "running", "Running"  #: the stream processor reports its watermark
+    STOPPED = "stopped", "Stopped"  #: by hand, or because the query stopped
+
 
 BUDGET_CORES = 0.2
 
@@ -253,10 +290,11 @@ class Assignment(models.Model):
         return self.settings.get("method") == "fixed"
 
     @property
-    def report(self) -> dict[str, Any]:
+    def report(self) -> AgentQueryReport:
         """Last report of its agent for this part with the present plan; empty where there is none."""
-        rows = self.agent.heartbeat.get("queries", ())
-        return next((row for row in rows if row["query"] == self.live.key and row.get("plan") == self.live.plan), {})
+        rows: list[AgentQueryReport] = self.agent.heartbeat.get("queries", [])
+        mine = (row for row in rows if row["query"] == self.live.key and row.get("plan") == self.live.plan)
+        return next(mine, AgentQueryReport())
 
     @property
     def load_factors(self) -> list[float]:

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
+from agent.wire.heartbeat import AgentQueryReport, Heartbeat, SpoolReport
 from apps.core.clock import shared_now
 from apps.core.errors import Missing
+from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
 from apps.queries.snapshots.contents import AgentPolicy, policy_reader
-from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.configs import live_served
-from apps.telemetry.ingest.streams import stream_state, stream_trigger_s
-from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
+from apps.telemetry.models import (
+    Agent,
+    AgentKind,
+    AgentState,
+    Assignment,
+    EnrolmentToken,
+    LiveQuery,
+    LiveState,
+    StaticTable,
+    TelemetrySource,
+)
+from apps.telemetry.streams import stream_state, stream_trigger_s
 
 __all__ = [
     "SILENT_S",
+    "AgentFilter",
     "AgentHealth",
+    "EnrolmentFilter",
+    "LiveFilter",
+    "SourceFilter",
+    "TableFilter",
     "agent_named",
     "agent_state",
     "agents_collecting",
@@ -39,7 +55,6 @@ __all__ = [
     "stream_trigger_s",
     "tables_listed",
 ]
-
 
 SILENT_S = 15.0  # after the last written heartbeat; one is written every five seconds
 _IDLE = ("failed", "cannot listen", "no file yet", "not allowed")  # what a collector says when nothing comes of it
@@ -70,19 +85,19 @@ def agent_state(agent: Agent, now: datetime | None = None) -> AgentHealth:
     silent_s = ((now or shared_now()) - agent.last_seen).total_seconds()
     if silent_s > SILENT_S:
         return AgentHealth(AgentState.SILENT, (f"its last report came {silent_s:.0f} s ago",))
-    says, notes = agent.heartbeat, tuple(_notes(agent))
+    report, notes = agent.heartbeat, tuple(_notes(agent))
     for state, reasons in (
-        (AgentState.SPOOL, _spool(says.get("spool", {}))),
-        (AgentState.OVERFLOW, _overflow(says)),
-        (AgentState.NEAR, _budget(agent, says)),
-        (AgentState.ADAPTING, _adapting(says)),
+        (AgentState.SPOOL, _spool(report.get("spool", {}))),
+        (AgentState.OVERFLOW, _overflow(report)),
+        (AgentState.NEAR, _budget(agent, report)),
+        (AgentState.ADAPTING, _adapting(report)),
     ):
         if reasons:
             return AgentHealth(state, tuple(reasons), notes)
     return AgentHealth(AgentState.STEADY, (), notes)
 
 
-def _spool(spool: Mapping[str, Any]) -> list[str]:
+def _spool(spool: SpoolReport) -> list[str]:
     words = {
         "filling": "is filling",
         "full": "is full: collectors wait or shed",
@@ -94,58 +109,60 @@ def _spool(spool: Mapping[str, Any]) -> list[str]:
     return [f"its spool {words[spool['state']]}: {held:,.1f} of {limit:,.0f} MiB"]
 
 
-def _overflow(says: Mapping[str, Any]) -> list[str]:
+def _overflow(report: Heartbeat) -> list[str]:
     queries = [
         _name(row)
-        for row in says.get("queries", ())
-        if row.get("state") in ("overflowing", "congested") and not _on_the_move(row, says)
+        for row in report.get("queries", ())
+        if row.get("state") in ("overflowing", "congested") and not _on_the_move(row, report)
     ]
-    shed = [f"{row['source']} sheds records" for row in says.get("collectors", ()) if row.get("state") == "shedding"]
+    shed = [f"{row['source']} sheds records" for row in report.get("collectors", ()) if row.get("state") == "shedding"]
     return [
         f"{query} sends records on unprocessed: its load factors are too high for the budget" for query in queries
     ] + shed
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _name(row: AgentQueryReport) -> str:
     """A query's name without its cluster's, which is the agent's own."""
     return str(row["query"]).partition("/")[2]
 
 
-def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
+def _on_the_move(row: AgentQueryReport, report: Heartbeat) -> bool:
     """Whether load factors changed a moment ago and have not settled yet."""
     last = row["changes"][-1] if row.get("changes") else None
-    return last is not None and last["epochs"] is None and says.get("time", 0.0) - last["epoch_us"] / 1e6 < _SETTLING_S
+    return (
+        last is not None and last["epochs"] is None and report.get("time", 0.0) - last["epoch_us"] / 1e6 < _SETTLING_S
+    )
 
 
-def _adapting(says: Mapping[str, Any]) -> list[str]:
+def _adapting(report: Heartbeat) -> list[str]:
     return [
         f"{_name(row)}: {row.get('reason') or 'its load factors are being found'}"
-        for row in says.get("queries", ())
-        if _on_the_move(row, says)
+        for row in report.get("queries", ())
+        if _on_the_move(row, report)
     ]
 
 
-def _budget(agent: Agent, says: Mapping[str, Any]) -> list[str]:
-    used = says.get("cpu_cores", 0.0)
+def _budget(agent: Agent, report: Heartbeat) -> list[str]:
+    used = report.get("cpu_cores", 0.0)
     if used < _NEAR * agent.budget_cores:
         return []
     return [f"it uses {used:.2f} of {agent.budget_cores:g} cores"]
 
 
 def _notes(agent: Agent) -> Iterator[str]:
-    says = agent.heartbeat
+    report = agent.heartbeat
     if agent.clock_offset_s is not None and abs(agent.clock_offset_s) > _SKEW_S:
         way = "ahead of" if agent.clock_offset_s > 0 else "behind"
         yield f"its clock is {abs(agent.clock_offset_s):.1f} s {way} the console's"
-    if says.get("config_version", 0) < agent.config_version:
-        yield f"it runs configuration {says.get('config_version', 0)}, the current one is {agent.config_version}"
-    yield from (str(fault) for fault in says.get("faults", ()))
-    for row in says.get("queries", ()):
+    if report.get("config_version", 0) < agent.config_version:
+        yield f"it runs configuration {report.get('config_version', 0)}, the current one is {agent.config_version}"
+    yield from (str(fault) for fault in report.get("faults", ()))
+    for row in report.get("queries", ()):
         yield from (f"{_name(row)}: {fault}" for fault in row.get("faults", ()))
         if refused := row.get("refused"):
             yield f"{_name(row)}: refuses {refused['config'] or 'a configuration'}: {'; '.join(refused['reasons'])}"
     yield from (f"{source}: {state}" for source, state in idle_collectors(agent))
-    for row in says.get("collectors", ()):
+    for row in report.get("collectors", ()):
         yield from (f"{row['source']}: {fault}" for fault in row.get("faults", ()))
 
 
@@ -188,8 +205,8 @@ def policies_in_force(cluster: Cluster) -> list[AgentPolicy]:
     Nothing else of what agents said is read.
     """
     rows = Agent.objects.filter(cluster=cluster, heartbeat__has_key="schedule").order_by("name")
-    said = rows.values_list("name", "node_id", "heartbeat__schedule__policy")
-    return [AgentPolicy(name, node_id, policy) for name, node_id, policy in said if policy]
+    report = rows.values_list("name", "node_id", "heartbeat__schedule__policy")
+    return [AgentPolicy(name, node_id, policy) for name, node_id, policy in report if policy]
 
 
 def enrolments_listed() -> QuerySet[EnrolmentToken]:
@@ -253,3 +270,55 @@ def assignments_adapting(cluster: Any) -> list[Assignment]:
     rows = Assignment.objects.filter(enabled=True, agent__enabled=True, agent__cluster=cluster, live__in=live_served())
     rows = rows.exclude(agent__kind=AgentKind.PRODUCER).select_related("agent", "live__query__cluster", "live__source")
     return [row for row in rows.order_by("live__query__name", "agent__name") if not row.by_hand]
+
+
+class AgentFilter(ListFilter):
+    """`?cluster=eu-1&kind=agent&heard=false`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    kind = ChoiceFilter(choices=AgentKind.choices)
+    enabled = BooleanFilter(label="Whether what it sends is taken")
+    heard = BooleanFilter(method="heard_lately", label="Whether it has reported lately")
+    last_seen = TimeFilter()
+    sorts = sort_paths("name", "kind", "enrolled_at", "last_seen", "version", cluster="cluster__slug")
+
+    def heard_lately(self, agents: QuerySet[Agent], value: bool) -> QuerySet[Agent]:
+        since = shared_now() - timedelta(seconds=SILENT_S)
+        return agents.filter(last_seen__gte=since) if value else agents.exclude(last_seen__gte=since)
+
+
+class EnrolmentFilter(ListFilter):
+    """`?cluster=eu-1&sort=expires_at`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    created_at = TimeFilter()
+    expires_at = TimeFilter()
+    sorts = sort_paths("created_at", "expires_at", "last_used_at", cluster="cluster__slug")
+
+
+class SourceFilter(ListFilter):
+    """`?cluster=eu-1&kind=log_file`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    source_id = TextFilter(label="Its id")
+    kind = TextFilter(label="Kind of the collector")
+    sorts = sort_paths("source_id", "kind", "updated_at", cluster="cluster__slug")
+
+
+class TableFilter(ListFilter):
+    """`?cluster=eu-1&name=hosts`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    sorts = sort_paths("name", "updated_at", cluster="cluster__slug")
+
+
+class LiveFilter(ListFilter):
+    """`?cluster=eu-1&query=rtt&state=running`."""
+
+    cluster = TextFilter("query__cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    state = ChoiceFilter(choices=LiveState.choices)
+    started_at = TimeFilter()
+    sorts = sort_paths("started_at", "stopped_at", "state", query="query__name", cluster="query__cluster__slug")

@@ -11,17 +11,7 @@ from engine.jarvis.partition import Frontier, Partition, outcome
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.wire_bytes import PartialRows, WireBytes
 
-__all__ = [
-    "BASELINES",
-    "EpochPrediction",
-    "SourcePipeline",
-    "all_sp",
-    "all_src",
-    "baseline",
-    "best_op",
-    "filter_cut",
-    "filter_src",
-]
+__all__ = ["BASELINES", "EpochPrediction", "SourcePipeline", "baseline", "best_op", "filter_cut"]
 
 BASELINES = ("all-sp", "all-src", "filter-src", "best-op")  #: methods of settings that give an operator all or nothing
 

@@ -19,17 +19,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
 from engine.jarvis.wire_bytes import AGGREGATE, OVERHEAD, Overhead, PartialRows, WireBytes, wire_faults
 
-__all__ = [
-    "PROBLEM",
-    "Frontier",
-    "Partition",
-    "PartitionOutcome",
-    "command",
-    "faults_of",
-    "length_faults",
-    "outcome",
-    "shares",
-]
+__all__ = ["PROBLEM", "Frontier", "Partition", "command", "length_faults", "outcome", "shares"]
 
 TIE = 1e-12  # relative; nearer than that, two plans are equally good
 _NON_NEGATIVE = Number(least=0)

@@ -20,21 +20,11 @@ from engine.refined_document import (
     DIGEST,
     SCHEMA,
     RefinedDocument,
-    checksum,
     refusal_reasons,
     seal,
 )
 
-__all__ = [
-    "ENOUGH_RECORDS",
-    "SCHEMA",
-    "OperatorPrior",
-    "PlanPrior",
-    "RefinedAdaptation",
-    "checksum",
-    "judge_config",
-    "seal",
-]
+__all__ = ["ENOUGH_RECORDS", "SCHEMA", "OperatorPrior", "RefinedAdaptation", "judge_config", "seal"]
 
 ROUNDING = 1e-6  # of load factors that passed through a document
 ENOUGH_RECORDS = 1000  # behind a cost that may be far from what a source sees itself

@@ -18,17 +18,7 @@ from engine.errors import Fault
 from engine.fields import Field, FieldTable, Number
 from engine.jarvis.group_law import distinct, keys
 
-__all__ = [
-    "AGGREGATE",
-    "OVERHEAD",
-    "Overhead",
-    "PartialRows",
-    "SentBytes",
-    "VertexPlan",
-    "WireBytes",
-    "checkpoint_bytes",
-    "wire_faults",
-]
+__all__ = ["AGGREGATE", "OVERHEAD", "Overhead", "PartialRows", "WireBytes", "checkpoint_bytes", "wire_faults"]
 
 EPOCH_BYTES, OPERATOR_BYTES = 3130.0, 388.0  # a mark and counters: of an epoch, and of each operator more
 FRAME_BYTES = 1350.0  # lead, header and the schema of some eight columns

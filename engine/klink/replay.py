@@ -6,162 +6,178 @@ The same simulation as in the benchmarks (docs/models/klink-scheduling.md), on o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
-from engine.errors import DocumentError, Fault, join_path
-from engine.fields import BAD, Enumeration, Field, FieldKind, FieldTable, ListOf, Number, RecordOf, String
+from engine.errors import Fault, join_path
+from engine.fields import Enumeration, Number, String
 from engine.klink.settings import POLICIES, ScheduleSettings
-from engine.klink.simulation.run import (
-    Arrivals,
-    KlinkRun,
-    SimulatedOperator,
-    SimulatedQuery,
-    SimulationSetting,
-    simulate,
-)
+from engine.klink.simulation.loads import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 from engine.klink.watermarks import usual_epochs
+from engine.records import ItemCount, Record, Words
 
-__all__ = ["REPLAY", "command", "replay"]
+if TYPE_CHECKING:
+    from engine.klink.simulation.run import KlinkRun
+
+__all__ = ["PolicyFigures", "ReplayAnswer", "ReplayFigures", "ReplayQuery", "ReplayQuestion", "command", "replay"]
 
 _TICK_MS = 20.0
 _PIECES = 10  # in which the records of a bin come, as an agent's intake is read several times in an epoch
 _MAX_BINS, _MAX_QUERIES, _MAX_WINDOWS = 7_200, 200, 100_000
 _MIN_BIN_MS, _MAX_BIN_MS = 200.0, 60_000.0
-_RECORD_BYTES = 100.0
+_DEFAULTS = ScheduleSettings()
 _TIME = Number(least=0, most=1e12)
+_Time = Annotated[float, _TIME]
 
 
-class _Delay(FieldKind):
-    """Milliseconds, or null where no watermark came."""
+@dataclass(frozen=True)
+class ReplayQuery(Record):
+    """Recorded arrivals of a query and delays of its watermarks."""
 
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        return math.inf if value is None else _TIME.read(value, parent, key, faults)
+    TITLE: ClassVar[str] = "a query"
 
-    def schema(self) -> dict[str, Any]:
-        return {"anyOf": [_TIME.schema(), {"type": "null"}]}
+    id: Annotated[str, String()]
+    cost_ms: Annotated[float, Number(least=0, most=1e6), Words("CPU time of a record through the whole pipeline")]
+    arrivals: Annotated[
+        tuple[Annotated[float, Number(least=0, most=1e12)], ...],
+        ItemCount(1, _MAX_BINS),
+        Words("records that came in each bin, oldest first; equally many bins for every query"),
+    ]
+    period_ms: Annotated[
+        Annotated[float, Number(least=10, most=1e9)] | None, Words("of its windows; none: it has no windows")
+    ] = None
+    first_ms: Annotated[
+        float | None, _TIME, Words("first deadline, from the beginning of the first bin on; period_ms")
+    ] = None
+    delays_ms: Annotated[
+        tuple[_Time | None, ...],
+        ItemCount(most=_MAX_WINDOWS),
+        Words(
+            "how long after its deadline each window's watermark came, oldest first; null where none came. Windows "
+            "after the last one are not looked at"
+        ),
+    ] = ()
+    record_bytes: Annotated[float, Number(above=0), Words("of a waiting record; 100")] = 100.0
+    output_ratio: Annotated[float, Number(least=0), Words("records out per record in; 1")] = 1.0
+    waits_ms: Annotated[
+        float | None, _TIME, Words("that a record may wait; by the schedule's backlog_periods and backlog_most_s")
+    ] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Delays without windows."""
+        if self.delays_ms and self.period_ms is None:
+            yield Fault("delays_ms", "delays_ms is given without period_ms; allowed: both or none")
+
+    def simulated(self, cores: float, settings: ScheduleSettings) -> SimulatedQuery:
+        """The query on so many cores: one operator for all of its pipeline."""
+        period_ms = self.period_ms
+        backlog_ms = 1e3 * settings.backlog_s(None if period_ms is None else period_ms / 1e3)
+        return SimulatedQuery(
+            id=self.id,
+            operators=(SimulatedOperator(self.cost_ms / cores, self.output_ratio),),
+            period_ms=period_ms,
+            first_ms=(period_ms or 0.0) if self.first_ms is None else self.first_ms,
+            event_bytes=self.record_bytes,
+            waits_ms=backlog_ms if self.waits_ms is None else self.waits_ms,
+        )
 
 
-_QUERY = FieldTable(
-    "a query",
-    Field("id", String(), required=True),
-    Field("cost_ms", Number(least=0, most=1e6), required=True, help="CPU time of a record through the whole pipeline"),
-    Field("arrivals", ListOf(Number(least=0, most=1e12), least=1, most=_MAX_BINS), required=True,
-          help="records that came in each bin, oldest first; equally many bins for every query"),
-    Field("period_ms", Number(least=10, most=1e9), nullable=True, help="of its windows; none: it has no windows"),
-    Field("first_ms", _TIME, help="first deadline, from the beginning of the first bin on; period_ms"),
-    Field("delays_ms", ListOf(_Delay(), most=_MAX_WINDOWS), help="how long after its deadline each window's "
-          "watermark came, oldest first; null where none came. Windows after the last one are not looked at"),
-    Field("record_bytes", Number(above=0), help="of a waiting record; 100"),
-    Field("output_ratio", Number(least=0), help="records out per record in; 1"),
-    Field("waits_ms", _TIME, help="that a record may wait; by the schedule's backlog_periods and backlog_most_s"),
-)  # fmt: skip
+@dataclass(frozen=True)
+class ReplayQuestion(Record):
+    """A recording, and the policies under which it is replayed."""
 
-REPLAY = FieldTable(
-    "replay",
-    Field("queries", ListOf(_QUERY, least=1, most=_MAX_QUERIES), required=True),
-    Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MAX_BIN_MS), help="width of a bin of arrivals; 1,000"),
-    Field("policies", ListOf(Enumeration(POLICIES), least=1), help="which ones; those that agents know"),
-    Field("schedule", RecordOf(ScheduleSettings), help="scheduling settings; the policy is ignored"),
-    Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),
-)
+    TITLE: ClassVar[str] = "replay"
+
+    queries: Annotated[tuple[ReplayQuery, ...], ItemCount(1, _MAX_QUERIES)]
+    bin_ms: Annotated[
+        float, Number(least=_MIN_BIN_MS, most=_MAX_BIN_MS), Words("width of a bin of arrivals; 1,000")
+    ] = 1_000.0
+    policies: Annotated[
+        tuple[Annotated[str, Enumeration(POLICIES)], ...], ItemCount(1), Words("which ones; those that agents know")
+    ] = POLICIES
+    schedule: Annotated[ScheduleSettings, Words("scheduling settings; the policy is ignored")] = _DEFAULTS
+    cores: Annotated[float, Number(above=0), Words("CPU time per second that operators may use; 1")] = 1.0
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Ids that occur twice, and different numbers of bins."""
+        ids, bins = set(), len(self.queries[0].arrivals)
+        for index, query in enumerate(self.queries):
+            path = join_path("queries", index)
+            if query.id in ids:
+                yield Fault(join_path(path, "id"), f"id is {query.id!r} again; allowed: each once")
+            ids.add(query.id)
+            if len(query.arrivals) != bins:
+                message = f"arrivals has {len(query.arrivals)} bins; allowed: {bins}, as the first query"
+                yield Fault(join_path(path, "arrivals"), message)
+
+
+@dataclass(frozen=True)
+class ReplayFigures(Record):
+    """Figures of all queries under a policy, or of one; latencies are those of windows, None without any."""
+
+    windows: int
+    mean_ms: float | None
+    p99_ms: float | None
+    most_ms: float | None
+    unswept: int  #: windows that were not swept by the end
+    records: float
+    processed: float
+    overflow: float
+    overflow_share: float
+    waiting: float
+    memory_peak_bytes: float
+
+
+@dataclass(frozen=True)
+class PolicyFigures(ReplayFigures):
+    """Figures of the core under a policy, and of each query by id."""
+
+    busy_share: float
+    queries: Mapping[str, ReplayFigures]
+
+
+@dataclass(frozen=True)
+class ReplayAnswer(Record):
+    """Figures by policy, and the length of what was replayed."""
+
+    policies: Mapping[str, PolicyFigures]
+    duration_s: float
+    bins: int
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """`replay` of the command line."""
-    return replay(document)
+    return replay(ReplayQuestion.parse(document)).to_dict()
 
 
-def replay(document: Any) -> dict[str, Any]:
-    """Per policy and query: latencies of windows (ms), records that overflow, memory.
+def replay(asked: ReplayQuestion) -> ReplayAnswer:
+    """Per policy and query: latencies of windows (ms), records that overflow, memory."""
+    from engine.klink.simulation.run import simulate  # it loads numba, and the console reads answers alone
 
-    Returns
-    -------
-    dict
-        ``policies``: by name, each with ``windows``, ``mean_ms``, ``p99_ms``, ``most_ms`` (null without windows),
-        ``unswept``, ``records``, ``processed``, ``overflow``, ``overflow_share``, ``waiting``, ``memory_peak_bytes``,
-        ``busy_share`` and ``queries``: the same by id, without what belongs to the core.
-        ``duration_s`` and ``bins`` of what was replayed.
-
-    Raises
-    ------
-    DocumentError
-        With every fault of the document.
-    """
-    read = _read(document)
-    bin_ms, cores = read.get("bin_ms", 1_000.0), read.get("cores", 1.0)
-    settings = read.get("schedule") or ScheduleSettings()
-    given = sorted(read["queries"], key=lambda entry: str(entry["id"]))  # the order in which policies break ties
-    queries = [_query(entry, cores, settings) for entry in given]
-    arrivals = [_arrivals(entry, query, bin_ms) for entry, query in zip(given, queries, strict=True)]
-    names = list(dict.fromkeys(read.get("policies", POLICIES)))
+    bin_ms, settings = asked.bin_ms, asked.schedule
+    given = sorted(asked.queries, key=lambda query: query.id)  # the order in which policies break ties
+    queries = [query.simulated(asked.cores, settings) for query in given]
+    arrivals = [_arrivals(recorded, query, bin_ms) for recorded, query in zip(given, queries, strict=True)]
+    names = dict.fromkeys(asked.policies)
     runs = {name: simulate(queries, arrivals, _setting(name, settings)) for name in names}
-    bins = len(given[0]["arrivals"])
-    return {
-        "policies": {name: _told(queries, run) for name, run in runs.items()},
-        "duration_s": bins * bin_ms / 1e3,
-        "bins": bins,
-    }
+    bins = len(given[0].arrivals)
+    return ReplayAnswer({name: _policy(queries, run) for name, run in runs.items()}, bins * bin_ms / 1e3, bins)
 
 
-def _read(document: Any) -> dict[str, Any]:
-    faults: list[Fault] = []
-    read = REPLAY.read(document, "", "", faults)
-    if read is not BAD and read["queries"] is not BAD:
-        faults += _clashes(read["queries"])
-    if faults:
-        raise DocumentError(faults, "replay")
-    checked: dict[str, Any] = read
-    return checked
-
-
-def _clashes(queries: Sequence[Any]) -> list[Fault]:
-    """Faults across fields: duplicate ids, different numbers of bins, delays without windows."""
-    faults, ids, bins = [], set(), None
-    for index, query in enumerate(queries):
-        path = join_path("queries", index)
-        if query is BAD:
-            continue
-        if query["id"] is not BAD and query["id"] in ids:
-            faults.append(Fault(join_path(path, "id"), f"id is {query['id']!r} again; allowed: each once"))
-        ids.add(query["id"])
-        if query["arrivals"] is not BAD:
-            bins = bins or len(query["arrivals"])
-            if len(query["arrivals"]) != bins:
-                said = f"arrivals has {len(query['arrivals'])} bins; allowed: {bins}, as the first query"
-                faults.append(Fault(join_path(path, "arrivals"), said))
-        if "delays_ms" in query and "period_ms" not in query:
-            said = "delays_ms is given without period_ms; allowed: both or none"
-            faults.append(Fault(join_path(path, "delays_ms"), said))
-    return faults
-
-
-def _query(document: Mapping[str, Any], cores: float, settings: ScheduleSettings) -> SimulatedQuery:
-    period_ms = document.get("period_ms")
-    backlog_ms = 1e3 * settings.backlog_s(None if period_ms is None else period_ms / 1e3)
-    return SimulatedQuery(
-        id=document["id"],
-        operators=(SimulatedOperator(document["cost_ms"] / cores, document.get("output_ratio", 1.0)),),
-        period_ms=period_ms,
-        first_ms=document.get("first_ms", period_ms or 0.0),
-        event_bytes=document.get("record_bytes", _RECORD_BYTES),
-        waits_ms=document.get("waits_ms", backlog_ms),
-    )
-
-
-def _arrivals(document: Mapping[str, Any], query: SimulatedQuery, bin_ms: float) -> Arrivals:
+def _arrivals(recorded: ReplayQuery, query: SimulatedQuery, bin_ms: float) -> Arrivals:
     """Records in pieces; a piece of a bin comes at the end of its part of the bin."""
-    records = np.repeat(np.array(document["arrivals"]) / _PIECES, _PIECES)
-    end_ms = len(document["arrivals"]) * bin_ms
+    records = np.repeat(np.array(recorded.arrivals) / _PIECES, _PIECES)
+    end_ms = len(recorded.arrivals) * bin_ms
     at_ms = (np.arange(len(records)) + 1) * (bin_ms / _PIECES)
     at = np.ceil(at_ms / _TICK_MS - 1e-9).astype(np.int64)
     bins = math.ceil(end_ms / _TICK_MS) + 1
     events, stimulus = np.zeros(bins), np.full(bins, math.inf)
     np.add.at(events, at, records)
     np.minimum.at(stimulus, at, at_ms - bin_ms / _PIECES)
-    delays = np.array(document.get("delays_ms", [])) if query.period_ms is not None else np.empty(0)
+    delays = np.array([math.inf if delay is None else delay for delay in recorded.delays_ms])
     due = query.first_ms + np.arange(len(delays)) * (query.period_ms or 0.0)
     seen = due < end_ms
     due, delays = due[seen], delays[seen]
@@ -186,14 +202,17 @@ def _setting(policy: str, settings: ScheduleSettings) -> SimulationSetting:
     )
 
 
-def _told(queries: Sequence[SimulatedQuery], run: KlinkRun) -> dict[str, Any]:
-    whole = _figures(run, None) | {
-        "memory_peak_bytes": float(run.memory_bytes.sum(axis=1).max()),
-        "busy_share": float(run.busy_ms.sum() / (run.end_ms * len(run.busy_ms))),
+def _policy(queries: Sequence[SimulatedQuery], run: KlinkRun) -> PolicyFigures:
+    each = {
+        query.id: ReplayFigures(**_figures(run, index), memory_peak_bytes=float(run.peak[index] * query.event_bytes))
+        for index, query in enumerate(queries)
     }
-    each = {query.id: _figures(run, index) | {"memory_peak_bytes": float(run.peak[index] * query.event_bytes)}
-            for index, query in enumerate(queries)}  # fmt: skip
-    return whole | {"queries": each}
+    return PolicyFigures(
+        **_figures(run, None),
+        memory_peak_bytes=float(run.memory_bytes.sum(axis=1).max()),
+        busy_share=float(run.busy_ms.sum() / (run.end_ms * len(run.busy_ms))),
+        queries=each,
+    )
 
 
 def _figures(run: KlinkRun, index: int | None) -> dict[str, Any]:

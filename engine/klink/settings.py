@@ -12,15 +12,7 @@ from engine.fields import Enumeration, Number, String
 from engine.records import ItemCount, Record, Words
 from engine.refined_document import RefinedDocument, refusal_reasons
 
-__all__ = [
-    "POLICIES",
-    "POLICY_NAMES",
-    "Quantiles",
-    "RefinedSchedule",
-    "ScheduleSettings",
-    "WatermarkPrior",
-    "judge_schedule",
-]
+__all__ = ["POLICIES", "POLICY_NAMES", "RefinedSchedule", "ScheduleSettings", "WatermarkPrior", "judge_schedule"]
 
 #: Policies by name, and how people call them. klink: least slack, those whose watermark is here first (default);
 #: stimulus-time: the earliest event time waiting; fcfs: the record that has waited longest; round-robin: in turn.

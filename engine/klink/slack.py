@@ -11,12 +11,13 @@ from statistics import NormalDist
 from engine.klink.watermarks import SweepForecast
 
 __all__ = [
+    "SOURCE",
     "expected_wait_ms",
     "forecast_wait_ms",
+    "forwarding_messages",
     "loop_steps",
     "looped_slack_ms",
     "mean_excess",
-    "mean_excess_of",
     "min_slack_ms",
     "overdue_forecast",
     "stream_slack_ms",
@@ -208,3 +209,42 @@ def looped_slack_ms(now_ms: float, cost_ms: float, forecast: SweepForecast, cycl
         share = (above(x_ms) - above(x_ms + cycle_ms)) / certain
         slack_ms += share * (x_ms + cycle_ms - now_ms - cost_ms)
     return slack_ms
+
+
+#: Where watermarks come from, if no operator makes them.
+SOURCE = "source"
+
+
+def forwarding_messages(ops: Sequence[tuple[str, str]], watermark_at: str = SOURCE) -> list[tuple[str, str, list[str]]]:
+    """Messages as (sender, receiver, contents), sorted: `delay` of watermarks and `cost:OPERATOR`.
+
+    Parameters
+    ----------
+    ops
+        Operators and the node of each, in the order of the pipeline.
+    watermark_at
+        The operator that makes the watermarks, or the source, which the first operator's node sees first.
+
+    Notes
+    -----
+    The node that first sees a watermark tells its delay to every other one: those downstream of a source, both ways
+    of an operator. An operator's cost goes to every other node with an operator upstream of it: work that is left
+    lies downstream.
+
+    References
+    ----------
+    Klink, section 4; its text sends costs downstream, its example upstream, which alone is of use.
+
+    Examples
+    --------
+    >>> forwarding_messages([("O1", "A"), ("O2", "B")])
+    [('A', 'B', ['delay']), ('B', 'A', ['cost:O2'])]
+    """
+    contents: dict[tuple[str, str], set[str]] = {}
+    first = next((node for name, node in ops if watermark_at in (SOURCE, name)), None)
+    for index, (name, node) in enumerate(ops):
+        for upstream in {other for _, other in ops[:index]} - {node}:
+            contents.setdefault((node, upstream), set()).add(f"cost:{name}")
+        if first is not None and node != first:
+            contents.setdefault((first, node), set()).add("delay")
+    return [(sender, receiver, sorted(info)) for (sender, receiver), info in sorted(contents.items())]

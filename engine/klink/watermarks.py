@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, fsum, isfinite, sqrt
 from statistics import NormalDist, median
-
-from engine.klink.level_shifts import find_level_shift, stalled_epochs
 
 __all__ = [
     "MEAN_VARIANCE",
@@ -19,10 +17,101 @@ __all__ = [
     "SweepPrior",
     "deviations",
     "empirical_interval",
+    "find_level_shift",
     "moments",
     "normal_forecast",
+    "stalled_epochs",
     "usual_epochs",
 ]
+
+_RECENT = (20, 40)  # latest epochs that are held against those before them
+_OLDER = (20, 80)  # so many of those before: at least, and at most
+_SIGNIFICANT = 4.5  # deviations of the rank sum; 7 of a million by chance
+_MIN_KEPT = 10
+_OFF = 5.0  # deviations from the median of a level
+_AS_FAR = 0.02  # of the share of pairs: one epoch of the old level among 25
+_MAD_TO_DEVIATION = 1.4826  # of a normal: deviations in its median one
+_FAR = 10.0  # deviations above the median, beyond which a delay belongs to a stall
+_SPAN = 3  # epochs in a row that a stall spans at least; fewer may be a tail
+_MAX_STALLED_SHARE = 0.4  # more is a level, or a stream of two
+
+
+def find_level_shift(delays: Sequence[float]) -> int | None:
+    """Number of the latest epochs that are at another level than those before them; None where none are.
+
+    The latest 20 or 40 delays are held against up to 80 before them by the rank sum of Wilcoxon, which asks nothing of
+    their distribution: a tail, or two values by turns, is no shift. The epochs since the shift are the most that lie as
+    far from those before as any number of them does.
+
+    Examples
+    --------
+    >>> steady = [300.0 + 7 * (number % 13) for number in range(60)]
+    >>> find_level_shift(steady) is None
+    True
+    >>> find_level_shift([*steady, *(delay + 1000.0 for delay in steady[:16])])
+    16
+    """
+    splits = [recent for recent in _RECENT if len(delays) - recent >= _OLDER[0]]
+    if not any(_is_significant(delays, recent) for recent in splits):
+        return None
+    apart = {recent: abs(_superiority(delays, recent) - 0.5) for recent in range(_MIN_KEPT, splits[-1] + 1)}
+    furthest = max(apart.values())
+    shift = max(recent for recent, distance in apart.items() if distance >= furthest - _AS_FAR)
+    return shift - _strangers(delays[-shift:])
+
+
+def _strangers(delays: Sequence[float]) -> int:
+    """First epochs that lie off the level of those after them: extremes of the level before it look like a new one."""
+    middle = median(delays)
+    limit = _OFF * _MAD_TO_DEVIATION * median(abs(delay - middle) for delay in delays)
+    first = next((place for place, delay in enumerate(delays) if abs(delay - middle) <= limit), 0)
+    return min(first, len(delays) - _MIN_KEPT)
+
+
+def _older(delays: Sequence[float], recent: int) -> list[float]:
+    """The delays before the `recent` latest that these are held against, ascending."""
+    last = len(delays) - recent
+    return sorted(delays[max(0, last - _OLDER[1]) : last])
+
+
+def _is_significant(delays: Sequence[float], recent: int) -> bool:
+    """z = (A - 1/2) sqrt(12 n m / (n + m + 1)) of n recent and m older delays; equal values make |z| smaller."""
+    n, m = recent, min(len(delays) - recent, _OLDER[1])
+    return abs(_superiority(delays, recent) - 0.5) * sqrt(12 * n * m / (n + m + 1)) >= _SIGNIFICANT
+
+
+def _superiority(delays: Sequence[float], recent: int) -> float:
+    """Share of pairs in which the recent delay is later than the older one, A = U / (n m); equal ones count half."""
+    older = _older(delays, recent)
+    u = sum(bisect_left(older, delay) + bisect_right(older, delay) for delay in delays[-recent:]) / 2
+    return u / (recent * len(older))
+
+
+def stalled_epochs(delays: Sequence[float]) -> frozenset[int]:
+    """Positions of epochs in stalls: three or more in a row, each more than 10 deviations above the median.
+
+    One pause of a stream delays all watermarks that fall into it: one event, however many windows it spans. The
+    deviation is 1.4826 times the median one. Where more than two fifths of the epochs are so late, it is no stall.
+
+    Examples
+    --------
+    >>> sorted(stalled_epochs([300.0, 310.0, 305.0, 290.0, 9000.0, 8000.0, 7000.0, 300.0, 310.0, 295.0]))
+    [4, 5, 6]
+    """
+    if not delays:
+        return frozenset()
+    middle = median(delays)
+    limit = middle + _FAR * _MAD_TO_DEVIATION * median(abs(delay - middle) for delay in delays)
+    stalled: list[int] = []
+    run: list[int] = []
+    for position, delay in enumerate((*delays, middle)):
+        if delay > limit:
+            run.append(position)
+        else:
+            stalled += run if len(run) >= _SPAN else ()
+            run = []
+    return frozenset(stalled) if len(stalled) <= _MAX_STALLED_SHARE * len(delays) else frozenset()
+
 
 #: Below it only the period of the windows is used.
 MIN_EPOCHS = 3
@@ -33,7 +122,6 @@ MEAN_VARIANCE = "eq6"
 _MIN_JUDGED = 20  # epochs from which on quantiles tell which are none of their kind
 _FEW_JUDGED = 3  # fewer of them tell nothing by themselves
 _FAR_RANGES = 100.0  # over the epochs: ranges of the others, beyond which the latest of few is
-_FAR = 10.0  # deviations above the median, beyond which a delay is
 _MAX_FAR_SHARE = 0.02  # more of them are a tail that belongs to the stream
 _PRIOR_EPOCHS = 30  # what was learned elsewhere counts as this many, less those of the stream's own
 _TO_DEVIATION, _MIDDLE_TENTHS = 1.4826, 2.563  # of a normal: deviations in its median one, and in eight tenths of it
@@ -143,7 +231,7 @@ class SweepHistory:
     """The last `length` epochs of a stream (h): mean delay and mean squared delay of each.
 
     When the level of the delays shifts, those before it are dropped, and so is the prior; a stall that spans windows
-    counts in no figure (`engine.klink.level_shifts`).
+    counts in no figure (`engine.klink.watermarks`).
 
     Sums are made anew from what is kept, once for each epoch: a delay of hours that has left the history leaves
     nothing of it in the next variance.

@@ -15,15 +15,7 @@ from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import BAD, Number, String
 from engine.microbatch.progress_text import shorten_faults
 
-__all__ = [
-    "BatchProgress",
-    "ProgressReading",
-    "SourceFigures",
-    "StateFigures",
-    "offset_of",
-    "read_progress",
-    "usual_trigger_s",
-]
+__all__ = ["BatchProgress", "ProgressReading", "offset_of", "read_progress", "usual_trigger_s"]
 
 _WHAT = "progress of a Spark query"
 _COUNT = Number(least=0, most=10**15, whole=True)

@@ -30,15 +30,12 @@ from engine.records import Flag, Record, Words
 
 __all__ = [
     "AIM",
-    "MODEL",
     "UTILISATION_CEILING",
     "Aim",
     "Headroom",
     "Infeasibility",
     "MicroBatchQuestion",
     "MicroBatchSizing",
-    "SparkCurve",
-    "SparkEnds",
     "SparkPlan",
     "UtilisationCeiling",
     "size_microbatch",

@@ -25,9 +25,7 @@ from engine.planner.profile import NodeHardware, StageProfile
 from engine.records import Record
 
 __all__ = [
-    "KINDS",
     "MEANS",
-    "UTILISATIONS",
     "VARIANCES",
     "VARIANTS",
     "LatencyOptions",

@@ -21,7 +21,7 @@ from engine.planner.sizing import size_stage
 from engine.records import Record
 from engine.words import counted
 
-__all__ = ["RoundSizing", "RoundsSizing", "StageRound", "round_rates", "size_rounds", "split_constraint"]
+__all__ = ["StageRound", "round_rates", "size_rounds", "split_constraint"]
 
 MAX_PATHS = 10_000
 _STEPS = 8  # of tightening, where the quantile of a path comes out above its constraint

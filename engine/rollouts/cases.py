@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from engine.rollouts.epochs import EPOCH_US, EpochRow
-from engine.rollouts.measures import Limits, Rows, Span
+from engine.rollouts.measures import EPOCH_US, EpochRow, Limits, Rows, Span
 
 __all__ = [
-    "EPOCH_TIMES",
-    "MIN_SWEEPS",
     "ComparedSides",
     "GuardCase",
     "StageTerms",

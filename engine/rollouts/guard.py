@@ -15,8 +15,8 @@ from engine.rollouts.cases import (
     judged_span,
     rows_within,
 )
-from engine.rollouts.epochs import EPOCH_US
 from engine.rollouts.measures import (
+    EPOCH_US,
     IN_SECONDS,
     MEASURES,
     WINDOW_MEASURES,
@@ -27,7 +27,7 @@ from engine.rollouts.measures import (
 )
 from engine.words import counted
 
-__all__ = ["MIN_RECORDS", "CaseVerdict", "GuardHealth", "StageFigure", "StageVerdict", "judge_case", "judge_stage"]
+__all__ = ["CaseVerdict", "GuardHealth", "StageVerdict", "judge_case", "judge_stage"]
 
 MIN_RECORDS = 30
 PATIENCE = 3  # times the needed epochs, while a measure may be worse by chance

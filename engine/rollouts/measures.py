@@ -1,4 +1,4 @@
-"""Measures of a rollout: their change at the canary against its own past, and against the control meanwhile.
+"""Epochs of agents, and measures of a rollout: their change at the canary against its own past and the control.
 
 The change of the control between the same two spans is subtracted: a load that grows everywhere is not caused by the
 configuration, nor are costs that always were higher at the canary. Measures are per input record, since agents differ
@@ -13,27 +13,102 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engine.measurement.statistics import SampleRatio, estimate_ratio
-from engine.rollouts.epochs import EPOCH_US, EpochRow
 
 __all__ = [
+    "EPOCH_US",
     "IN_SECONDS",
     "MEASURES",
     "WINDOW_MEASURES",
-    "Kind",
+    "EpochRow",
     "Limits",
     "Measure",
     "Rows",
     "Span",
-    "block_of",
-    "compare_ratios",
+    "Sweep",
+    "WatermarkForecast",
     "measure_query",
     "measure_windows",
     "queries_summed",
-    "ratio_of",
     "windows_in",
 ]
+
+EPOCH_S = 1.0
+
+
+EPOCH_US = round(EPOCH_S * 1e6)
+
+
+class WatermarkForecast(NamedTuple):
+    """When the next sweeping watermark is expected, with its interval; microseconds since 1970."""
+
+    mean_us: int
+    least_us: int
+    most_us: int
+
+
+class Sweep(NamedTuple):
+    """One window whose watermark has passed all operators at the agent; microseconds since 1970."""
+
+    deadline_us: int  #: its end
+    least_us: int | None  #: in which interval its watermark had been expected; None where nothing was known
+    most_us: int | None
+    arrived_us: int  #: when the watermark had passed the deadline
+    swept_us: int  #: when it had passed the operators
+    emitted_us: int  #: when the window was handed to the spool
+
+    @property
+    def latency_s(self) -> float:
+        """From deadline to emission."""
+        return (self.emitted_us - self.deadline_us) / 1e6
+
+    @property
+    def delay_s(self) -> float:
+        """From deadline to arrival of the watermark; 0 where the clocks say less."""
+        return max(0.0, (self.arrived_us - self.deadline_us) / 1e6)
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The interval as delays after the deadline."""
+        if self.least_us is None or self.most_us is None:
+            return None
+        return (self.least_us - self.deadline_us) / 1e6, (self.most_us - self.deadline_us) / 1e6
+
+    @property
+    def is_hit(self) -> bool | None:
+        """Whether the watermark came in its interval; None where none had been known."""
+        if self.least_us is None or self.most_us is None:
+            return None
+        return self.least_us <= self.arrived_us <= self.most_us
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One epoch of one query at one agent. What an agent leaves out has its default."""
+
+    epoch_us: int  #: when it began, microseconds since 1970
+    load_factors: tuple[float, ...]
+    records_in: int
+    bytes_in: int
+    bytes_sent: int  #: drained, overflowing, and put out by the last operator
+    overflow: int  #: records let in and sent on unprocessed
+    used_s: float  #: CPU seconds of its operators
+    budget_s: float  #: that they could have had
+    idle_s: float
+    delay_s: float | None  #: from the newest acknowledged epoch's end to the console's acknowledgement of its frames
+    version: int | None  #: of the refined document in force
+    queued: int = 0  #: records that waited when it ended, and their bytes
+    queued_bytes: int = 0
+    slack_s: float | None = None  #: until the next window would be late; None where nothing is known
+    expected: WatermarkForecast | None = None  #: of the next sweeping watermark
+    sweeps: tuple[Sweep, ...] = ()  #: windows that were swept in it
+    spans: tuple[tuple[float, float], ...] = ()  #: when it ran: milliseconds since the epoch began, and how many
+    schedule_version: int | None = None  #: of the refined schedule of the agent in force
+    timed: int = 0  #: windows, or records of a query without windows, that left and have a latency constraint
+    in_time: int = 0  #: of these, those that could keep it
+    shed_late: int = 0  #: of the overflow, records that were late everywhere and lost, where the query allows that
 
 
 #: Measures whose change is in seconds, judged by the limits of latency.

@@ -20,10 +20,17 @@ from agent.wire import COUNTERS, SWEEPS, batch_bytes
 from agent.wire.schemas import compressed_bytes
 from engine.jarvis.group_law import distinct
 from lab.benchmarks.machine import machine
-from spark_jobs.statistics.operator_history import OperatorHistory, add_epochs
+from spark_jobs.statistics.history import (
+    HISTORY,
+    RINGS,
+    OperatorHistory,
+    add_epochs,
+    add_sweeps,
+    ring_lengths,
+    sweep_rows,
+)
 from spark_jobs.statistics.refinement import refined_rows
 from spark_jobs.statistics.subintervals import epoch_rows
-from spark_jobs.statistics.sweep_history import HISTORY, RINGS, add_sweeps, ring_lengths, sweep_rows
 from spark_jobs.statistics.sweep_report import watermark_rows
 
 __all__ = ["main"]

@@ -14,8 +14,16 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.history.archive import history_folder, retention_of
-from spark_jobs.history.days import KINDS, day_files, day_folder, file_bytes, kept_days, settle_days
+from spark_jobs.history.archive import (
+    KINDS,
+    day_files,
+    day_folder,
+    file_bytes,
+    history_folder,
+    kept_days,
+    retention_of,
+    settle_days,
+)
 from spark_jobs.history.jobs import JOBS, DaySpan, HistoryContext, last_days
 from spark_jobs.session import DEFAULT_MASTER, NoJava, WrongOptions, spark_session
 

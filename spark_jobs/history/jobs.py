@@ -18,17 +18,33 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.history.archive import RESULTS, STATISTICS_ROWS, batch_numbers, drop_old_days
-from spark_jobs.history.arrivals import arrival_counts, arrival_tables
-from spark_jobs.history.calibration import RUNS, interval_factors_by_group
-from spark_jobs.history.costs import cost_fits
-from spark_jobs.history.days import MERGE_FOLDER, day_files, day_folder, kept_days, swap_files
-from spark_jobs.history.sums import RESULT_KEY, STATISTICS_KEY, latest_rows, operator_sums
+from spark_jobs.history.archive import (
+    MERGE_FOLDER,
+    RESULTS,
+    STATISTICS_ROWS,
+    batch_numbers,
+    day_files,
+    day_folder,
+    drop_old_days,
+    kept_days,
+    swap_files,
+)
+from spark_jobs.history.figures import (
+    RESULT_KEY,
+    RUNS,
+    STATISTICS_KEY,
+    arrival_counts,
+    arrival_tables,
+    cost_fits,
+    interval_factors_by_group,
+    latest_rows,
+    operator_sums,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["JOBS", "DaySpan", "HistoryContext", "compact_day", "last_days", "output_folder", "read_rows"]
+__all__ = ["JOBS", "DaySpan", "HistoryContext", "last_days", "output_folder"]
 
 _FILE_BYTES = 64 * 2**20  # of a merged day, about
 _KEYS = {"statistics": STATISTICS_KEY, "results": RESULT_KEY}

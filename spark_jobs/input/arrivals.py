@@ -14,14 +14,7 @@ import pyarrow as pa
 from agent.wire import Frame, FrameKind, WireError, encode_frame
 from spark_jobs.input.entries import UNREADABLE, WAITING_SCHEMA
 
-__all__ = [
-    "Arrival",
-    "Ordered",
-    "arrivals_of",
-    "frame_bytes",
-    "order_frames",
-    "table_of_waiting",
-]
+__all__ = ["Arrival", "arrivals_of", "frame_bytes", "order_frames", "table_of_waiting"]
 
 
 _PATIENCE_STEPS = 30

@@ -16,16 +16,7 @@ from agent.wire import Frame, FrameKind, WireError, broker, decode_frames
 from agent.wire.broker import StreamEntry
 from engine.backoff import Backoff
 
-__all__ = [
-    "ENTRY_SCHEMA",
-    "SPANS",
-    "UNREADABLE",
-    "WAITING_SCHEMA",
-    "EntryReader",
-    "RedisAway",
-    "ask_redis",
-    "entry_batch",
-]
+__all__ = ["SPANS", "UNREADABLE", "WAITING_SCHEMA", "EntryReader", "RedisAway", "ask_redis", "entry_batch"]
 
 
 #: Frames that wait, as they stand in a state: for the number before them, or (where `due`) for their plan.

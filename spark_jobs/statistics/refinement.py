@@ -15,11 +15,10 @@ from engine.jarvis.fits import EpochSums, LoadLevel, OperatorFit, WindowSums, fi
 from engine.jarvis.settings import AdaptationSettings
 from engine.measurement.sums import CostEquations
 from spark_jobs.plans import FlowKey
-from spark_jobs.statistics.operator_history import CYCLE_SUMS, REST, OperatorHistory, add_epochs
-from spark_jobs.statistics.state import StatisticsState
+from spark_jobs.statistics.history import CYCLE_SUMS, REST, OperatorHistory, StatisticsState, add_epochs
 from spark_jobs.statistics.updates import Rows, Update, has_moved, select_updates
 
-__all__ = ["RefinementReport", "agent_rows", "differs", "refined_rows"]
+__all__ = ["RefinementReport", "differs", "refined_rows"]
 
 _MIN_EPOCHS = 1.0  # of a level, for it to belong to the range in which figures were seen
 _FIGURES = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out", "input_records", "budget_s")

@@ -4,6 +4,9 @@ References
 ----------
 Jarvis, section IV: cost and relay ratio of an operator are profiled from epochs of one configuration. The weights
 w = 1 / n^2 make the normal equations those of the cost per record.
+
+`engine.measurement.variation` says what they are for. Agents tell sums over runs and over steps of their sources; an
+epoch, as a unit of the costs' next scale, follows from the totals of its runs.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agent.wire import (
+    ARRIVAL_SUMS,
+    COST_SUMS,
     COUNT_SUMS,
     COUNTERS,
     MAX_CHARACTERS,
@@ -31,14 +36,11 @@ from agent.wire import (
 )
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.plans import SUBINTERVAL_US, FlowKey
-from spark_jobs.statistics.operator_history import MIN_RECORDS
+from spark_jobs.statistics.history import MIN_RECORDS, StatisticsState
 from spark_jobs.statistics.refinement import RefinementReport
-from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.updates import Update
-from spark_jobs.statistics.variation import RUN_SUMS, epoch_sums_of_runs
 
 __all__ = [
-    "EPOCHS",
     "SENDER",
     "SUM_ROWS",
     "FlowWork",
@@ -52,6 +54,20 @@ __all__ = [
     "sum_counters",
     "work_epochs",
 ]
+
+#: Columns that agents tell.
+RUN_SUMS = (*COST_SUMS, *ARRIVAL_SUMS)
+
+
+def epoch_sums_of_runs(epochs: pa.Table) -> dict[str, Any]:
+    """Columns of `agent.wire.EPOCH_SUMS`: every epoch that had runs is one unit of n records that took t seconds."""
+    n, t = epochs["run_records"], epochs["run_cpu_s"]
+    return {
+        "run_epochs": pc.greater(n, 0.0).cast(pa.float64()),
+        "epoch_nn": pc.multiply(n, n),
+        "epoch_nt": pc.multiply(n, t),
+        "epoch_tt": pc.multiply(t, t),
+    }
 
 
 _SUBINTERVALS_KEPT = 3

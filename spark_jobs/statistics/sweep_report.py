@@ -23,14 +23,14 @@ from agent.wire import WATERMARKS, FrameKind
 from engine.jarvis.group_law import distinct
 from engine.klink.watermarks import MIN_EPOCHS, usual_epochs
 from spark_jobs.plans import FlowKey
-from spark_jobs.statistics.state import StatisticsState
-from spark_jobs.statistics.sweep_history import (
+from spark_jobs.statistics.history import (
     CHAIN,
     CLAMPED,
     EXPECTED,
     HISTORY,
     VALUES,
     WITHIN,
+    StatisticsState,
     add_sweeps,
     flat_column,
     number_groups,
@@ -39,18 +39,7 @@ from spark_jobs.statistics.sweep_history import (
 )
 from spark_jobs.statistics.updates import Rows, Update, has_moved, rows_by_flow, select_updates
 
-__all__ = [
-    "ALL",
-    "LEVELS",
-    "MIN_WINDOWS",
-    "DelayWindows",
-    "EventCost",
-    "SweepReport",
-    "delay_figures",
-    "differs",
-    "event_costs",
-    "watermark_rows",
-]
+__all__ = ["ALL", "SweepReport", "differs", "event_costs", "watermark_rows"]
 
 
 MIN_WINDOWS = 30  # before quantiles are reported

@@ -13,7 +13,7 @@ from agent.wire import FrameKind
 from agent.wire.schemas import compressed_bytes
 from spark_jobs.plans import FlowKey
 
-__all__ = ["MOVED", "RESEND_MS", "Rows", "Update", "has_moved", "rows_by_flow", "select_updates", "sent_schema"]
+__all__ = ["RESEND_MS", "Rows", "Update", "has_moved", "rows_by_flow", "select_updates", "sent_schema"]
 
 RESEND_MS = 300_000
 MOVED = 0.05  # of a figure: less is not worth telling

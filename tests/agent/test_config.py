@@ -60,7 +60,8 @@ def test_all_faults_at_once_each_with_its_path() -> None:
     document = changed(epoch_s=0, budget_cores="all", surplus=1)
     document["sources"]["probes"]["options"] = {"interval_s": -1, "peers": [{"address": "nowhere"}]}
     document["sources"]["probes"]["columns"] = {"ts": "string", "colour": "string"}
-    document["queries"][0] |= {"settings": {"margin": 0.5, "load_factors": [2]}, "plan": "0" * 64}
+    document["queries"] += [document["queries"][0] | {"plan": "0" * 64}]
+    document["queries"][0] = document["queries"][0] | {"settings": {"margin": 0.5, "load_factors": [2]}}
     faults = faults_of(document)
     assert set(faults) >= {
         "epoch_s",
@@ -70,7 +71,7 @@ def test_all_faults_at_once_each_with_its_path() -> None:
         "sources.probes.options.peers[0].address",
         "queries[0].settings.load_factors[0]",
         "queries[0].settings.margin",
-        "queries[0].plan",
+        "queries[1].plan",
     }
     assert faults["epoch_s"] == "epoch_s is 0; allowed: a finite number from 0.05 to 60"
 
@@ -137,10 +138,11 @@ def test_settings_with_faults_refuse_the_configuration(settings: Any) -> None:
 def test_too_many_load_factors_and_the_same_query_twice() -> None:
     document = changed()
     by_hand = {"settings": {"method": "fixed", "load_factors": [1, 1, 1, 1]}}
-    document["queries"] = [document["queries"][0] | by_hand, document["queries"][0]]
+    document["queries"] = [document["queries"][0] | by_hand]
     faults = faults_of(document)
     assert faults["queries[0].settings.load_factors"].startswith("load_factors has 4 items; allowed: at most 3")
-    assert "which another has" in faults["queries[1].query"]
+    twice = faults_of(changed(queries=[GOOD["queries"][0], GOOD["queries"][0]]))
+    assert "which another has" in twice["queries[1].query"]
 
 
 def test_a_generated_column_has_one_way_to_be_made() -> None:
@@ -218,3 +220,10 @@ def test_agent_file_reports_all_faults(tmp_path: Path) -> None:
     assert set(faults('url = "http://x"\n[local]\nconfig = "a"\nframes = "-"')) == {"url"}
     with pytest.raises(DocumentError, match="No such file"):
         AgentSettings.load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(("curve", "path"), [([[None, 1]], "curve[0][0]"), ([[0]], "curve[0]"), ([0], "curve[0]")])
+def test_damaged_curve_is_a_fault(curve: Any, path: str) -> None:
+    options = {"rate_per_s": 10, "curve": curve, "columns": {}}
+    source = {"kind": "generator", "options": options, "time": "ts", "columns": {"ts": "timestamp"}}
+    assert list(faults_of(changed(sources={"load": source}, queries=[]))) == [f"sources.load.options.{path}"]

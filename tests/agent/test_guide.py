@@ -7,10 +7,9 @@ import re
 import pytest
 
 from agent.cli import _COMMANDS
-from agent.collect.options import GENERATED, HOST_COLUMNS, OPTIONS, PEER, PROBE_COLUMNS
-from agent.config import CHILD, CONFIG, QUERY, RELAY, SOURCE
-from agent.settings import SETTINGS
-from engine.fields import FieldTable
+from agent.collect.options import HOST_COLUMNS, OPTIONS, PROBE_COLUMNS, DrawnColumn, ProbedPeer
+from agent.config import AgentConfig, ChildConfig, QueryConfig, RelayConfig, SourceConfig
+from agent.settings import SettingsFile
 from engine.klink.settings import RefinedSchedule, ScheduleSettings
 from engine.records import Record, record_fields
 from launcher.places import ROOT
@@ -19,13 +18,11 @@ GUIDE = (ROOT / "docs" / "agent.md").read_text()
 NAMED = set(re.findall(r"`([\w.\[\]]+)`", GUIDE.replace("`[local]`", "`local`")))
 
 
-@pytest.mark.parametrize("table", [*OPTIONS.values(), PEER, CONFIG, SOURCE, QUERY, RELAY, CHILD, SETTINGS])
-def test_every_field_is_named(table: FieldTable) -> None:
-    assert {field.name for field in table.fields} <= NAMED
+RECORDS = (AgentConfig, SourceConfig, QueryConfig, RelayConfig, ChildConfig, SettingsFile, ProbedPeer)
 
 
-@pytest.mark.parametrize("record", [ScheduleSettings, RefinedSchedule])
-def test_every_field_of_schedules_is_named(record: type[Record]) -> None:
+@pytest.mark.parametrize("record", [*OPTIONS.values(), *RECORDS, ScheduleSettings, RefinedSchedule])
+def test_every_field_is_named(record: type[Record]) -> None:
     assert set(record_fields(record)) <= NAMED
 
 
@@ -42,7 +39,7 @@ def test_defaults_of_scheduling_are_those_of_the_guide() -> None:
 
 
 def test_every_column_and_way_to_make_one_is_named() -> None:
-    assert {*HOST_COLUMNS, *PROBE_COLUMNS, *GENERATED.schema()["properties"]} <= NAMED
+    assert {*HOST_COLUMNS, *PROBE_COLUMNS, *record_fields(DrawnColumn)} <= NAMED
 
 
 def test_every_command_is_named() -> None:

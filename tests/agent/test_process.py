@@ -83,7 +83,7 @@ class Host:
 
     def made(self) -> pa.Table:
         """Every record of the generator, as it began when the agent did."""
-        source = make_collector(AgentConfig.parse(self.console.config).sources["probes"])
+        source = make_collector("probes", AgentConfig.parse(self.console.config).sources["probes"])
         status = json.loads((self.folder / "status.json").read_text())
         assert status["collectors"][0]["shed"] == 0
         start_us = self.above.epochs[0]

@@ -15,8 +15,8 @@ import pytest
 
 from agent.config import AgentConfig
 from agent.runtime import Spool
+from agent.service import SourceAgent
 from agent.settings import ReadableFolders
-from agent.source_agent import SourceAgent
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import whole
 from engine.dataflow.templates import TEMPLATES

@@ -35,10 +35,10 @@ from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.services import query_create
 from apps.queries.services import query_start
-from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
+from apps.telemetry.agent_services import agent_enrol, agent_update, enrolment_create
 from apps.telemetry.configs import fixed_settings
-from apps.telemetry.live.services import assignment_set, live_start
-from apps.telemetry.live.sources import source_upsert
+from apps.telemetry.live_services import assignment_set, live_start
+from apps.telemetry.sources import source_upsert
 
 asked = json.loads(sys.argv[1])
 cluster = cluster_create(slug="lab", name="Lab", subinterval_s=5.0, horizon_s=300.0)

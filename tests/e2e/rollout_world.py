@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from apps.telemetry.ingest.epochs import epochs_of
-from engine.rollouts.epochs import EpochRow
+from apps.telemetry.epochs import epochs_of
+from engine.rollouts.measures import EpochRow
 from tests.e2e.installation import ROOT, Api, Installation
 from tests.java import java_variables
 from tests.servers import PATIENCE_S, wait_until
@@ -33,9 +33,9 @@ from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.services import query_create
 from apps.queries.services import query_start
-from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create
-from apps.telemetry.live.services import live_start
-from apps.telemetry.live.sources import source_upsert
+from apps.telemetry.agent_services import agent_enrol, agent_update, enrolment_create
+from apps.telemetry.live_services import live_start
+from apps.telemetry.sources import source_upsert
 
 asked = json.loads(sys.argv[1])
 cluster = cluster_create(slug=asked["cluster"], name="Lab", subinterval_s=5.0, horizon_s=300.0)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
-from agent.uplink.client import Client
+from agent.uplink.console import Client, Identity
 from agent.uplink.control import Control
-from agent.uplink.enrolment import Identity
 from tests.e2e.installation import Api, Installation
 from tests.servers import wait_until
 
@@ -23,7 +22,7 @@ import json
 import django
 django.setup()
 from apps.fleet.services import cluster_create
-from apps.telemetry.agents.services import agent_enrol, enrolment_create
+from apps.telemetry.agent_services import agent_enrol, enrolment_create
 cluster = cluster_create(slug="lab", name="Lab", subinterval_s=5.0, horizon_s=300.0)
 _, token = enrolment_create(cluster=cluster, user=None)
 joined = agent_enrol(token=token, name="edge", host="lab", cores=1, capacity_cps=2e9)

@@ -6,8 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from spark_jobs.console import ConsoleAway, ConsoleRefused
-from spark_jobs.progress import ProgressFeed
+from spark_jobs.console import ConsoleAway, ConsoleRefused, ProgressFeed
 
 
 class Progress(dict[str, Any]):

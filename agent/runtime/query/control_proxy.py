@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from agent.runtime.cpu import OperatorCost, records_within
 from agent.runtime.query.record_queue import RecordQueue
-from agent.runtime.variation import RunCosts
 from agent.wire import OperatorCounts
 
 __all__ = ["ControlProxy", "OperatorStage", "doubt_costs", "run_length"]
@@ -22,6 +21,31 @@ ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
 FORGETTING = 0.9  # of how many records an operator gave for each, with every run
 _SEED = 1  # the same records pass in every run with the same batches
 LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a cycle may be exceeded
+
+
+_WARM_UP_RUNS = 8  # of an operator: they load what later ones find
+
+
+class RunCosts:
+    """Sums over an operator's runs, without its first few."""
+
+    def __init__(self) -> None:
+        self._warming = _WARM_UP_RUNS
+        self._sums = [0.0] * 6
+
+    def add(self, records: int, cpu_ns: int) -> None:
+        """It ran."""
+        if self._warming:
+            self._warming -= 1
+            return
+        t = cpu_ns / 1e9
+        for i, more in enumerate((1, records, t, records * records, records * t, t * t)):
+            self._sums[i] += more
+
+    def take(self) -> list[float]:
+        """Sums since the last call, those of `agent.wire.COST_SUMS`; empty without runs."""
+        sums, self._sums = self._sums, [0.0] * 6
+        return sums if sums[0] else []
 
 
 class ControlProxy:

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from agent.runtime.clock import Clock
 from agent.runtime.cpu import OperatorCost
-from agent.runtime.interface import RuntimeQuery
+from agent.runtime.interface import Clock, RuntimeQuery
 from agent.runtime.query.adaptation import Adaptation
 from agent.runtime.query.control_proxy import ControlProxy, OperatorStage, doubt_costs
 from agent.runtime.query.record_queue import (

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from agent.wire import MAX_AHEAD_US, MAX_BODY_BYTES, batch_bytes
 
-__all__ = ["WINDOW", "Checkpoints", "ClosedWindows", "OpenWindows", "still_open"]
+__all__ = ["Checkpoints", "ClosedWindows", "OpenWindows", "still_open"]
 
 
 WINDOW = "window_start"

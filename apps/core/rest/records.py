@@ -50,7 +50,7 @@ class RecordSchema(OpenApiSerializerExtension):
     def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
         of_answer = direction == "response"
         schema: dict[str, Any] = self.target.json_schema("#/components/schemas/{model}", of_answer=of_answer)
-        schema = _without_defaults(schema) if of_answer else schema
+        schema = _typed(_without_defaults(schema) if of_answer else schema)
         for name, inner in schema.pop("$defs", {}).items():
             auto_schema.registry.register_on_missing(
                 ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=_record_named(name), schema=inner)
@@ -80,3 +80,14 @@ def _without_defaults(schema: Any) -> Any:
             if name != "default"
         }
     return [_without_defaults(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def _typed(schema: Any) -> Any:
+    """The schema with the type of each enumeration, which the names of enumerations are made by."""
+    if isinstance(schema, Mapping):
+        typed = {name: _typed(item) for name, item in schema.items()}
+        values = typed.get("enum")
+        if isinstance(values, list) and "type" not in typed:
+            typed["type"] = "string" if all(isinstance(value, str) for value in values) else "integer"
+        return typed
+    return [_typed(item) for item in schema] if isinstance(schema, list) else schema

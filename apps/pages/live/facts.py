@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from apps.core.errors import Fault
 from apps.pages.live.charts import LivePictures, value_text
 from apps.pages.overview.findings import Stat
-from apps.pages.sources.agents.charts import factor_text
+from apps.pages.sources.agent_charts import factor_text
 from apps.pages.sources.facts import StreamCard, StreamQuery, moment_of
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -32,17 +32,16 @@ from apps.results.selectors import (
     result_latest,
     results_recent,
 )
-from apps.rollouts.schedule.queries import MIN_IN_TIME, window_period_s
-from apps.telemetry.choices import LiveState
-from apps.telemetry.ingest.epochs import recorded_epochs
-from apps.telemetry.live.pipelines import executable_of
-from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.rollouts.scheduled_queries import MIN_IN_TIME, window_period_s
+from apps.telemetry.epochs import recorded_epochs
+from apps.telemetry.models import Agent, Assignment, LiveQuery, LiveState
+from apps.telemetry.pipelines import executable_of
 from apps.ui.marks import Mark
 from apps.ui.numbers import Quantity, count, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Column, Table
 from apps.ui.times import ago
-from engine.rollouts.epochs import EpochRow
+from engine.rollouts.measures import EpochRow
 from engine.words import counted
 
 __all__ = ["LiveView", "live_stats", "results_table"]

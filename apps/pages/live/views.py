@@ -21,13 +21,13 @@ from apps.pages.live.facts import LiveView
 from apps.pages.live.forms import RuleForm, StartForm, TemplateForm
 from apps.pages.queries.facts import QueryDetail
 from apps.pages.queries.views import QueryTab
-from apps.pages.sources.forms import COLLECTORS
+from apps.pages.sources.views import COLLECTORS
 from apps.results.models import AlertRule
 from apps.results.notices import rule_secret
 from apps.results.selectors import alert_rules_listed, alerts_listed
 from apps.results.services import alert_acknowledge, alert_rule_create, alert_rule_delete, alert_rule_update
-from apps.telemetry.live.drafts import live_query_describe, made_of, operators_of
-from apps.telemetry.live.services import assignment_set, live_start, live_stop
+from apps.telemetry.drafts import live_query_describe, made_of, operators_of
+from apps.telemetry.live_services import assignment_set, live_start, live_stop
 from apps.telemetry.models import LiveQuery, TelemetrySource
 from apps.telemetry.selectors import agent_named, agents_listed
 from apps.ui.feedback import toast

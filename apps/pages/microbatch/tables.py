@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from django.http import HttpRequest
@@ -13,7 +16,6 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.microbatch.models import MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force, spark_queries_visible, spark_query_state
-from apps.pages.microbatch.intervals import BatchInterval
 from apps.pages.saved_views.bar import open_views
 from apps.saved_views.models import SavedList
 from apps.ui.marks import state_mark
@@ -21,7 +23,29 @@ from apps.ui.numbers import MISSING, count, percent, scaled, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import exact, time_tag
 
-__all__ = ["batches_table", "spark_queries_table"]
+__all__ = ["BatchInterval", "batches_table", "intervals_of", "spark_queries_table"]
+
+
+@dataclass(frozen=True)
+class BatchInterval:
+    """A batch, and the seconds since the one before it began, in which its rows came."""
+
+    batch: MicroBatch
+    interval_s: float
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the interval in which the batch ran; more than 1 where it held up the next."""
+        return self.batch.duration_s / self.interval_s if self.interval_s > 0 else 0.0
+
+
+def intervals_of(batches: Sequence[MicroBatch]) -> list[BatchInterval]:
+    """Batches that follow the one before them in the same run, oldest first."""
+    return [
+        BatchInterval(batch, (batch.begins_at - before.begins_at).total_seconds())
+        for before, batch in pairwise(batches)
+        if (batch.run_id, batch.batch) == (before.run_id, before.batch + 1)
+    ]
 
 
 def spark_queries_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) -> Table:

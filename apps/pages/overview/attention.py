@@ -33,8 +33,7 @@ from apps.queries.models import OperatorInput, Query
 from apps.queries.selectors import cluster_memory
 from apps.results.models import Alert, Severity
 from apps.results.selectors import alerts_firing
-from apps.telemetry.choices import AgentState
-from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.models import Agent, AgentState, LiveQuery
 from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import seconds, significant
 from apps.ui.sentences import sentence

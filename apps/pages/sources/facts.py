@@ -14,13 +14,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.errors import fault_count
-from apps.pages.sources.agents.flows import processed_share, saved_share
-from apps.pages.sources.agents.tables import AgentLine, since
-from apps.rollouts.choices import RolloutState
-from apps.rollouts.rollout.selectors import RolloutAction, RolloutFigure, RolloutStep, RolloutView
-from apps.telemetry.choices import AgentState
-from apps.telemetry.ingest.stream_figures import StreamFigures, stream_figures
-from apps.telemetry.ingest.streams import stream_state
+from apps.pages.sources.agent_flows import processed_share, saved_share
+from apps.pages.sources.agent_tables import AgentLine, since
+from apps.rollouts.models import RolloutState
+from apps.rollouts.rollout_selectors import RolloutAction, RolloutFigure, RolloutStep, RolloutView
+from apps.telemetry.models import AgentState
+from apps.telemetry.streams import StreamFigures, stream_figures, stream_state
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, count, percent, seconds
 from apps.ui.times import ago
@@ -97,15 +96,15 @@ class StreamQuery:
 class StreamCard:
     """The state that the stream processor writes every two seconds."""
 
-    def __init__(self, slug: str, names: Mapping[str, str], said: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, slug: str, names: Mapping[str, str], report: Mapping[str, Any] | None = None) -> None:
         """`names` are agents by id; `said` is read from Redis unless given."""
         self.slug = slug
         self.names = names
-        self.said: Mapping[str, Any] = stream_state() if said is None else said
+        self.report: Mapping[str, Any] = stream_state() if report is None else report
 
     @property
     def state(self) -> str:
-        return str(self.said.get("state", "unknown"))
+        return str(self.report.get("state", "unknown"))
 
     @property
     def mark(self) -> Mark:
@@ -126,42 +125,42 @@ class StreamCard:
 
     @property
     def lag(self) -> int:
-        lag = self.said.get("lag") or {}
+        lag = self.report.get("lag") or {}
         return int(sum(lag.values())) if isinstance(lag, Mapping) else 0
 
     @property
     def since(self) -> str:
-        return ago(moment_of(1e6 * float(self.said.get("since") or 0)))
+        return ago(moment_of(1e6 * float(self.report.get("since") or 0)))
 
     @property
     def batch(self) -> str:
         """Its last batch: number and duration."""
-        number = self.said.get("batch")
+        number = self.report.get("batch")
         if number is None:
             return "none yet"
-        took_s = self.said.get("batch_s") if self.figures.records is None else self.figures.batch_s
+        took_s = self.report.get("batch_s") if self.figures.records is None else self.figures.batch_s
         if took_s is None:
             return count(number)
-        took = f"{count(number)}, took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}"
+        took = f"{count(number)}, took {seconds(took_s)} of {seconds(self.report.get('trigger_s'))}"
         return took if self.figures.records is None else f"{took} for {counted(int(self.figures.records), 'record')}"
 
     @cached_property
     def figures(self) -> StreamFigures:
         """Records, durations and state as of its last batch with records."""
-        return stream_figures(self.said)
+        return stream_figures(self.report)
 
     @property
     def engine(self) -> str:
-        version, master = self.said.get("spark"), self.said.get("master")
+        version, master = self.report.get("spark"), self.report.get("master")
         return f"Spark {version} on {master}" if version and master else MISSING
 
     @property
     def quarantined(self) -> int:
-        return int(self.said.get("quarantined") or 0)
+        return int(self.report.get("quarantined") or 0)
 
     @property
     def faults(self) -> list[str]:
-        faults = [str(fault) for fault in self.said.get("faults") or []]
+        faults = [str(fault) for fault in self.report.get("faults") or []]
         if self.quarantined:
             text = fault_count(range(self.quarantined)).replace("fault", "frame")
             faults.append(f"{text} could not be read and were put aside.")
@@ -171,29 +170,31 @@ class StreamCard:
     def queries(self) -> list[StreamQuery]:
         """Of this cluster, by name."""
         own = f"{self.slug}/"
-        said: Mapping[str, Any] = self.said.get("queries") or {}
+        reported: Mapping[str, Any] = self.report.get("queries") or {}
         return [
-            self._query(name.removeprefix(own), report) for name, report in sorted(said.items()) if name.startswith(own)
+            self._query(name.removeprefix(own), report)
+            for name, report in sorted(reported.items())
+            if name.startswith(own)
         ]
 
     def query(self, name: str) -> StreamQuery | None:
         """One of this cluster's queries."""
         return next((query for query in self.queries if query.name == name), None)
 
-    def _query(self, name: str, said: Mapping[str, Any]) -> StreamQuery:
-        watermark = moment_of(said.get("watermark_us"))
+    def _query(self, name: str, report: Mapping[str, Any]) -> StreamQuery:
+        watermark = moment_of(report.get("watermark_us"))
         # somebody is always the last by a little: that is no waiting
         is_behind = watermark is None or timezone.now() - watermark > _BEHIND
-        waiting = (said.get("waiting_for") or []) if is_behind else []
+        waiting = (report.get("waiting_for") or []) if is_behind else []
         return StreamQuery(
             name=name,
             watermark=watermark,
             waiting_for=[self.names.get(agent, agent[:8]) for agent in waiting],
-            excluded=[self.names.get(agent, agent[:8]) for agent in said.get("excluded") or []],
-            windows_open=int(said.get("windows_open") or 0),
-            late=int(said.get("late") or 0),
-            early=int(said.get("early") or 0),
-            unknown=int(said.get("unknown") or 0),
+            excluded=[self.names.get(agent, agent[:8]) for agent in report.get("excluded") or []],
+            windows_open=int(report.get("windows_open") or 0),
+            late=int(report.get("late") or 0),
+            early=int(report.get("early") or 0),
+            unknown=int(report.get("unknown") or 0),
         )
 
 
@@ -277,8 +278,8 @@ class RolloutPanel:
     @property
     def reasons(self) -> list[str]:
         """Reasons of the guard now, where no step names them."""
-        said = " ".join(step.words for step in self.view.steps)
-        return [] if self.is_back else [reason for reason in self.view.reasons if reason not in said]
+        report = " ".join(step.words for step in self.view.steps)
+        return [] if self.is_back else [reason for reason in self.view.reasons if reason not in report]
 
     @property
     def waiting(self) -> str:

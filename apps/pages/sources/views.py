@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -13,20 +19,263 @@ from django.utils import timezone
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict
+from apps.core.limits import MAX_SHORT_NOTE, MAX_SLUG
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
-from apps.pages.sources.agents.tables import AgentLine, agent_lines, agents_table
+from apps.pages.sources.agent_tables import AgentLine, agent_lines, agents_table
 from apps.pages.sources.facts import RolloutPanel, SourcesFinding, StreamCard, source_tabs
-from apps.pages.sources.forms import EnrolForm, SourceForm, TableForm
-from apps.rollouts.rollout.selectors import rollout_now
-from apps.telemetry.agents.services import enrolment_create, enrolment_revoke
-from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
-from apps.telemetry.models import EnrolmentToken, StaticTable, TelemetrySource
+from apps.rollouts.rollout_selectors import rollout_now
+from apps.telemetry.agent_services import enrolment_create, enrolment_revoke
+from apps.telemetry.models import COLUMN_TYPES, Agent, EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import enrolments_listed, source_readers, sources_listed, tables_listed
+from apps.telemetry.sources import source_delete, source_upsert, table_delete, table_upsert
+from apps.ui.forms import JsonField, set_range
 from engine.words import counted
 
-__all__ = ["AgentEnrol", "SourceCrud", "SourcesPage", "TableCrud", "TokenRevoke"]
+__all__ = ["COLLECTORS", "AgentForm"]
+
+#: Collectors with what they do, as the form offers them.
+COLLECTORS = [
+    ("tcp_probe", "TCP probes between peers"),
+    ("host_metrics", "Metrics of the host"),
+    ("log_file", "Lines of log files"),
+    ("replay", "A recorded file, played back"),
+    ("generator", "A load generator"),
+    ("producer", "A program that posts records"),
+]
+MIN_CORES = 0.01
+_TYPES = ", ".join(COLUMN_TYPES)
+_MONO = {"spellcheck": "false"}
+
+
+class EnrolForm(forms.Form):
+    """A token that agents join with."""
+
+    uses = forms.IntegerField(label="Number of agents", initial=1, min_value=1, help_text="Each join uses it once.")
+    hours = forms.IntegerField(
+        label="Valid for", initial=24, min_value=1, max_value=24 * 366, help_text="It is of no use afterwards."
+    )
+    agent_name = forms.CharField(
+        label="For one agent",
+        max_length=MAX_SLUG,
+        required=False,
+        help_text="Its name, where one that is known has lost its secret. Empty: new agents only.",
+    )
+    note = forms.CharField(label="Note", max_length=MAX_SHORT_NOTE, required=False, help_text="Such as rack r7.")
+
+    @property
+    def values(self) -> dict[str, Any]:
+        values = self.cleaned_data
+        expires_at: datetime = timezone.now() + timedelta(hours=values["hours"])
+        return {name: values[name] for name in ("uses", "agent_name", "note")} | {"expires_at": expires_at}
+
+
+class AgentForm(forms.Form):
+    """CPU budget of an agent: from a hundredth of a core to all that its machine has."""
+
+    budget_cores = forms.FloatField(label="CPU budget", help_text="Of one core is 1; what it needs beyond is drained.")
+
+    def __init__(self, *args: Any, agent: Agent | None = None, **kwargs: Any) -> None:
+        if agent is not None:
+            kwargs.setdefault("initial", {"budget_cores": agent.budget_cores})
+        super().__init__(*args, **kwargs)
+        self.most = max(float(agent.cores), agent.budget_cores) if agent is not None else 1024.0
+        set_range(self.fields["budget_cores"], MIN_CORES, self.most, "cores")
+
+    @property
+    def value(self) -> str:
+        """As its number field shows it."""
+        value = self["budget_cores"].value()
+        return f"{value:g}" if isinstance(value, float) else str(value or "")
+
+    @property
+    def step(self) -> int:
+        """Position of the slider, 0 to 200: its steps are equal ratios, so that a hundredth of a core counts."""
+        try:
+            value = min(max(float(self.value), MIN_CORES), self.most)
+        except ValueError:
+            return 0
+        return round(200 * math.log(value / MIN_CORES) / math.log(self.most / MIN_CORES))
+
+
+class _Lines(forms.CharField):
+    """`ts timestamp` a line as {"ts": "timestamp"}; every line that is none is told."""
+
+    widget = forms.Textarea(attrs={**_MONO, "rows": 8})
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return "\n".join(f"{name} {kind}" for name, kind in value.items())
+        return value
+
+    def clean(self, value: Any) -> dict[str, str]:
+        columns: dict[str, str] = {}
+        faults = []
+        for number, line in enumerate(super().clean(value).splitlines(), 1):
+            parts = line.replace(":", " ").replace(",", " ").split()
+            if not parts:
+                continue
+            if len(parts) != 2:
+                faults.append(f"Line {number} is {line.strip()!r}; allowed: a name and a type, such as rtt_us int64.")
+            elif parts[1] not in COLUMN_TYPES:
+                faults.append(f"Line {number}: the type of {parts[0]} is {parts[1]!r}; allowed: {_TYPES}.")
+            elif parts[0] in columns:
+                faults.append(f"Line {number}: {parts[0]} is there already.")
+            else:
+                columns[parts[0]] = parts[1]
+        if faults:
+            raise forms.ValidationError(faults)
+        return columns
+
+
+class SourceForm(forms.Form):
+    """A stream of records: who makes them, and their columns."""
+
+    source_id = forms.CharField(label="Name", max_length=MAX_SLUG, help_text="Name in operators and arrivals.")
+    kind = forms.ChoiceField(label="Collected by", choices=COLLECTORS)
+    columns = _Lines(label="Columns", help_text=f"One a line: name and type, such as ts timestamp. Types: {_TYPES}.")
+    time = forms.CharField(label="Column of event time", max_length=MAX_SLUG, initial="ts", help_text="A timestamp.")
+    lateness_s = forms.FloatField(
+        label="Lateness",
+        initial=1.0,
+        min_value=0,
+        max_value=86_400,
+        help_text="Time that windows wait for late records.",
+    )
+    options = JsonField(
+        label="Options of the collector",
+        required=False,
+        help_text='As JSON, such as {"path": "/var/log/app.log"} of a log file, {"rate_per_s": 50} of a generator.',
+    )
+
+    def __init__(self, *args: Any, source: TelemetrySource | None = None, **kwargs: Any) -> None:
+        if source is not None:
+            names = ("source_id", "kind", "columns", "time", "lateness_s", "options")
+            kwargs.setdefault("initial", {name: getattr(source, name) for name in names})
+        super().__init__(*args, **kwargs)
+        if source is not None:
+            self.fields["source_id"].disabled = True
+
+
+class TableForm(forms.Form):
+    """A small table that queries join their records with, pasted or uploaded as CSV."""
+
+    name = forms.CharField(max_length=MAX_SLUG, help_text="Name in joins.")
+    columns = _Lines(
+        label="Types of its columns",
+        required=False,
+        help_text="One a line: name and type. Left empty, every column is a string.",
+    )
+    text = forms.CharField(
+        label="Rows",
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={**_MONO, "rows": 12}),
+        help_text="As CSV with a heading line; an empty cell is null.",
+    )
+    file = forms.FileField(label="Or a CSV file", required=False)
+
+    def __init__(self, *args: Any, table: StaticTable | None = None, **kwargs: Any) -> None:
+        if table is not None:
+            initial = {"name": table.name, "columns": table.columns, "text": csv_text(table)}
+            kwargs.setdefault("initial", initial)
+        super().__init__(*args, **kwargs)
+        if table is not None:
+            self.fields["name"].disabled = True
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Arguments of `table_upsert`."""
+        return {name: self.cleaned_data[name] for name in ("name", "columns", "rows")}
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or self.cleaned_data
+        text = _decoded(self, values)
+        if not self.errors:
+            heading, rows = _read(text)
+            types = values.get("columns") or dict.fromkeys(heading, "string")
+            if not heading:
+                self.add_error("text", "There is no heading line. Paste CSV, or choose a file.")
+            elif missing := [name for name in types if name not in heading]:
+                self.add_error("columns", f"{', '.join(missing)}: the heading has {', '.join(heading)}.")
+            else:
+                values["rows"] = self._typed(heading, rows, types)
+                values["columns"] = types
+        return values
+
+    def _typed(self, heading: list[str], rows: list[list[str]], types: Mapping[str, str]) -> list[list[Any]]:
+        """Rows in the order of the types; the first ten cells that are none are told."""
+        faults: list[str] = []
+        typed = []
+        for number, row in enumerate(rows, 2):
+            if len(row) != len(heading):
+                faults.append(f"Line {number} has {len(row)} cells; the heading has {len(heading)}.")
+                continue
+            cells = dict(zip(heading, row, strict=True))
+            line = []
+            for name, kind in types.items():
+                try:
+                    line.append(_cell(cells[name], kind))
+                except ValueError:
+                    faults.append(f"Line {number}: {name} is {cells[name]!r}; allowed: {_ALLOWED[kind]}.")
+                    line.append(None)
+            typed.append(line)
+        for fault in faults[:10]:
+            self.add_error("text", fault)
+        if len(faults) > 10:
+            self.add_error("text", f"And {len(faults) - 10} more.")
+        return typed
+
+
+_ALLOWED = {
+    "int64": "a whole number",
+    "float64": "a number",
+    "bool": "true or false",
+    "timestamp": "a time such as 2026-11-21T14:32:00Z",
+    "string": "a text",
+}
+
+
+def _cell(text: str, kind: str) -> Any:
+    if text == "":
+        return None
+    if kind == "int64":
+        return int(text)
+    if kind == "float64":
+        return float(text)
+    if kind == "bool":
+        if text.strip().lower() not in {"true", "false"}:
+            raise ValueError(text)
+        return text.strip().lower() == "true"
+    if kind == "timestamp":
+        return datetime.fromisoformat(text).isoformat()
+    return text
+
+
+def _decoded(form: TableForm, values: Mapping[str, Any]) -> str:
+    file = values.get("file")
+    if file is None:
+        return values.get("text") or ""
+    try:
+        return file.read().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        form.add_error("file", "It is no UTF-8 text. Save it as CSV in UTF-8.")
+        return ""
+
+
+def _read(text: str) -> tuple[list[str], list[list[str]]]:
+    lines = [row for row in csv.reader(io.StringIO(text)) if row]
+    return ([name.strip() for name in lines[0]], lines[1:]) if lines else ([], [])
+
+
+def csv_text(table: StaticTable) -> str:
+    """The table as the form takes it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows(["" if value is None else value for value in row] for row in table.rows)
+    return out.getvalue()
 
 
 class SourcesPage(ClusterPage):

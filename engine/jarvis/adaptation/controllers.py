@@ -26,7 +26,7 @@ from engine.jarvis.partition import Frontier
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["ADAPTING", "BestOpMethod", "StaticMethod", "make_controller", "static_factors"]
+__all__ = ["ADAPTING", "make_controller"]
 
 _WORDS = {
     "fixed": "load factors are set by hand",

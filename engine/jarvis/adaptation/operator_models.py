@@ -10,7 +10,7 @@ from engine.jarvis.group_law import GroupLaw, distinct
 from engine.jarvis.refined_config import OperatorPrior, RefinedAdaptation
 from engine.measurement.sums import GROUP_OVER_RECORD, SPREAD, separate_costs
 
-__all__ = ["MIN_RECORDS", "EpochForecast", "OperatorModel", "PipelineModel"]
+__all__ = ["MIN_RECORDS", "PipelineModel"]
 
 MIN_RECORDS = 30  # that an operator must have worked on, for them to teach something
 _FORGETTING = 0.7  # of ratios, with each epoch: three of them weigh most

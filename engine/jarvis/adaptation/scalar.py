@@ -19,7 +19,7 @@ from engine.jarvis.adaptation.operator_models import MIN_RECORDS, PipelineModel
 from engine.jarvis.partition import Frontier, shares
 from engine.words import counted
 
-__all__ = ["Ask", "LoadFactorPlan", "ScalarMethod", "best_plan", "floor_within", "with_floor"]
+__all__ = ["LoadFactorPlan", "ScalarMethod"]
 
 _FLOOR_SHARE = 0.05  # of the budget that the floor may cost
 _ROUNDS = 2  # groups law: costs depend on the load, and the load on the costs

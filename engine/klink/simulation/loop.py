@@ -94,7 +94,7 @@ def remove_events(world: KlinkWorld, s: int, h: int, events: float) -> None:
 
 @compiled_part
 def update_memory_mode(world: KlinkWorld, n: int, now: float) -> None:
-    """Update the memory mode of a node; like `engine.klink.memory.MemoryMode`."""
+    """Update the memory mode of a node; like `engine.klink.policies.MemoryMode`."""
     held = 0.0
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
         held += world.stages[s]["waiting"] * world.stages[s]["event_bytes"]

@@ -90,7 +90,7 @@ def bound_of(world: KlinkWorld, n: int, now: float) -> float:
 
 @compiled_part
 def gain(world: KlinkWorld, s: int) -> float:
-    """Events fewer after a cycle; as `engine.klink.memory.best_gain` where all wait before the first operator."""
+    """Events fewer after a cycle; as `engine.klink.policies.best_gain` where all wait before the first operator."""
     row = world.stages[s]
     best = 0.0
     for k in range(row["operators"]):

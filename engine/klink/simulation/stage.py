@@ -16,7 +16,6 @@ __all__ = [
     "due",
     "front",
     "has_work",
-    "interval",
     "is_ready",
     "is_sweepable",
     "pending_at",

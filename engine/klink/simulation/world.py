@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from engine.klink.simulation.loads import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 
-__all__ = ["CODES", "CORE", "NODE", "SAMPLE_MS", "STAGE", "KlinkWorld", "QueryStage", "stages_of", "world_of"]
+__all__ = ["CODES", "SAMPLE_MS", "KlinkWorld", "QueryStage", "stages_of", "world_of"]
 
 Rows = NDArray[Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.collect import Collector, make_collector, rotation
-from agent.config import SourceConfig
+from agent.collect import Collector, rotation
 from agent.settings import ReadableFolders
+from tests.agent.collect.collectors import collector_of
 
 COLUMNS = {"ts": "timestamp", "line": "string", "file": "string"}
 NOW_US = 1_700_000_000_000_000
@@ -22,9 +22,8 @@ def quick_scans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow(path: Path | str, lateness_s: float = 1.0, **options: Any) -> Collector:
     given = {"path": str(path), "begin": "start"} | options
-    return make_collector(
-        SourceConfig("log", "log_file", given, "ts", COLUMNS, lateness_s), ReadableFolders([Path(path).parent])
-    )
+    readable = ReadableFolders([Path(path).parent])
+    return collector_of("log_file", given, COLUMNS, lateness_s=lateness_s, readable=readable, name="log")
 
 
 def read(source: Collector, now_us: int = NOW_US, most: int = 10_000) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.collect import Collector, make_collector, rotation
-from agent.config import SourceConfig
+from agent.collect import Collector, rotation
 from agent.settings import AgentSettings, OutsideFolders, ReadableFolders
+from tests.agent.collect.collectors import collector_of
 
 COLUMNS = {"ts": "timestamp", "line": "string"}
 NOW_US = 1_700_000_000_000_000
@@ -33,7 +33,7 @@ def logs(tmp_path: Path) -> Path:
 
 def collector(kind: str, path: Path, readable: ReadableFolders) -> Collector:
     more: dict[str, Any] = {"begin": "start"} if kind == "log_file" else {"rate_per_s": 1000.0}
-    return make_collector(SourceConfig("s", kind, {"path": str(path), **more}, "ts", COLUMNS, 1.0), readable)
+    return collector_of(kind, {"path": str(path), **more}, COLUMNS, readable=readable, name="s")
 
 
 def read(source: Collector) -> list[str]:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from agent.collect import Collector, make_collector
+from agent.collect import Collector
 from agent.collect.generator import RateCurve
-from agent.config import SourceConfig
+from tests.agent.collect.collectors import collector_of
 
 START_US = 1_700_000_000_000_000
 COLUMNS = {"ts": "timestamp", "host": "string", "n": "int64", "rtt": "int64", "share": "float64", "ok": "bool"}
@@ -26,7 +26,7 @@ SPECS: dict[str, Any] = {
 
 def generator(**options: Any) -> Collector:
     given = {"rate_per_s": 1000, "columns": SPECS} | options
-    return make_collector(SourceConfig("load", "generator", given, "ts", COLUMNS))
+    return collector_of("generator", given, COLUMNS, name="load")
 
 
 def drained(source: Collector, now_us: int, most: int = 10**9) -> pa.Table:
@@ -123,7 +123,7 @@ def test_a_line_of_text_made_of_parts() -> None:
     parts = {"tenant": {"choice": ["x", "y"]}, "ms": {"uniform": [10, 20]}}
     text = {"template": {"text": "tenant={tenant} ms={ms}", "parts": parts}}
     options = {"rate_per_s": 10, "columns": {"line": text}}
-    source = make_collector(SourceConfig("lines", "generator", options, "ts", {"ts": "timestamp", "line": "string"}))
+    source = collector_of("generator", options, {"ts": "timestamp", "line": "string"})
     source.poll(START_US, 0)
     lines = drained(source, START_US + 10_000_000)["line"].to_pylist()
     assert all(line.split()[0] in ("tenant=x", "tenant=y") for line in lines)

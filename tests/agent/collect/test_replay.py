@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from agent.collect import Collector, make_collector
-from agent.config import SourceConfig
+from agent.collect import Collector
 from agent.settings import ReadableFolders
+from tests.agent.collect.collectors import collector_of
 
 START_US = 1_700_000_000_000_000
 FILE_US = 1_600_000_000_000_000
@@ -29,9 +29,8 @@ def csv_text(delimiter: str = ",") -> str:
 def replay(path: Path, columns: dict[str, str] = COLUMNS, lateness_s: float = 0.0, **options: Any) -> Collector:
     given = {"path": str(path), "time_column": "time"} | options
     options = {k: v for k, v in given.items() if v is not None}
-    return make_collector(
-        SourceConfig("r", "replay", options, "ts", columns, lateness_s), ReadableFolders([path.parent])
-    )
+    readable = ReadableFolders([path.parent])
+    return collector_of("replay", options, columns, lateness_s=lateness_s, readable=readable, name="r")
 
 
 def drained(source: Collector, now_us: int, most: int = 10**9) -> list[dict[str, Any]]:

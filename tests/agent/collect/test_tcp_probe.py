@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agent.collect import Collector, make_collector
+from agent.collect import Collector
 from agent.collect.options import HOST_COLUMNS, PROBE_COLUMNS
-from agent.config import SourceConfig
 from launcher.places import free_port
+from tests.agent.collect.collectors import collector_of
 from tests.servers import PATIENCE_S, wait_until
 
 COLUMNS = {"ts": "timestamp"} | PROBE_COLUMNS
@@ -23,7 +23,7 @@ COLUMNS = {"ts": "timestamp"} | PROBE_COLUMNS
 @contextmanager
 def prober(**options: Any) -> Iterator[Collector]:
     given = {"interval_s": 0.05, "timeout_s": 30.0} | options
-    source = make_collector(SourceConfig("probes", "tcp_probe", given, "ts", COLUMNS))
+    source = collector_of("tcp_probe", given, COLUMNS, name="probes")
     try:
         yield source
     finally:
@@ -131,7 +131,7 @@ def test_foreign_caller_of_the_probe_port_does_no_harm() -> None:
 
 def test_host_metrics_on_the_grid_of_their_interval() -> None:
     columns = {"ts": "timestamp"} | HOST_COLUMNS
-    source = make_collector(SourceConfig("host", "host_metrics", {"interval_s": 1.0, "host": "h"}, "ts", columns))
+    source = collector_of("host_metrics", {"interval_s": 1.0, "host": "h"}, columns)
     given = [batch for us in range(0, 3_500_000, 100_000) for batch in source.poll(1_000_000_000_250_000 + us, 10)]
     made = [row for batch in given for row in batch.to_pylist()]
     assert [row["ts"].microsecond for row in made] == [250_000, 50_000, 50_000, 50_000]
@@ -147,7 +147,7 @@ def test_host_metrics_on_the_grid_of_their_interval() -> None:
 
 def test_missing_spool_folder_is_a_fault() -> None:
     columns = {"ts": "timestamp", "disk_percent": "float64"}
-    source = make_collector(SourceConfig("host", "host_metrics", {"disk": "/no/such/place"}, "ts", columns))
+    source = collector_of("host_metrics", {"disk": "/no/such/place"}, columns)
     (batch,) = source.poll(1_000_000, 10)
     assert batch.column("disk_percent").to_pylist() == [None]
     assert source.report()["faults"] == ["disk is '/no/such/place': No such file or directory"]

@@ -14,13 +14,13 @@ from agent.config import ParentConfig
 from agent.relay.server import Reply
 from agent.runtime import Spool
 from agent.runtime.downstream import COST, DELAY, FORWARDED
+from agent.service import SourceAgent
 from agent.settings import ReadableFolders
-from agent.source_agent import SourceAgent
 from agent.uplink import sender as sender_module
-from agent.uplink.client import Client
+from agent.uplink.console import Client
 from agent.uplink.sender import CONSOLE, SpoolSender
 from agent.wire import FrameKind, decode_frames
-from engine.klink.forwarding import forwarding_messages
+from engine.klink.slack import forwarding_messages
 from tests.agent.relay.test_relay import CHILDREN, PIPELINE, QUERY, Site, child_config, secret_hash
 from tests.servers import wait_until
 

@@ -15,9 +15,9 @@ from agent.config import AgentConfig
 from agent.relay.relay import Relay
 from agent.relay.state import Children, RelayState
 from agent.runtime import Spool
+from agent.service import SourceAgent
 from agent.settings import ReadableFolders
-from agent.source_agent import SourceAgent
-from agent.uplink.client import Client, ConsoleUnreachable
+from agent.uplink.console import Client, ConsoleUnreachable
 from agent.wire import Frame, FrameKind, batch_bytes, decode_frames, encode_frame
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import kernel, partial_schema, whole

@@ -23,9 +23,9 @@ from agent.wire import (
     encode_frame,
     variation_extra,
 )
-from engine.klink.forwarding import forwarding_messages
 from engine.klink.policies import Klink, QueryView
 from engine.klink.settings import ScheduleSettings
+from engine.klink.slack import forwarding_messages
 from tests.agent.relay.test_relay import PIPELINE, partial, relay_config, secret_hash
 
 CHILD, OTHER = "child-a", "child-b"
@@ -135,9 +135,9 @@ def test_messages_equal_those_of_the_model(site: Site) -> None:
 
 def test_child_gets_costs_of_its_own_queries_only(tmp_path: Path) -> None:
     site = Site(tmp_path, (CHILD, OTHER))
-    only = {child: replace(site.config.relay.children[child], queries=dict([pair])) for child, pair in
+    only = {child: replace(site.config.relay.by_agent[child], queries=dict([pair])) for child, pair in
             ((CHILD, (QUERIES[0], PIPELINE.digest)), (OTHER, (QUERIES[1], PIPELINE.digest)))}  # fmt: skip
-    site.relay.apply(replace(site.config, relay=replace(site.config.relay, children=only)))
+    site.relay.apply(replace(site.config, relay=replace(site.config.relay, children=tuple(only.values()))))
     site.post(CHILD, row(QUERIES[0], 500_000), site.mark(QUERIES[0], 5 * SECOND))
     site.sent()
     assert "forwarded" not in site.post(OTHER, site.mark(QUERIES[1], 6 * SECOND))
@@ -235,7 +235,7 @@ def test_a_delay_goes_with_its_agent(tmp_path: Path) -> None:
         site.post(child, site.mark("eu/a", site.clock.us, **delay), site.mark("eu/b", site.clock.us, **delay))
     site.post(OTHER, site.mark("eu/a", site.clock.us, final=True))
     assert set(site.session("eu/a")["delays"]) == {CHILD} and set(site.session("eu/b")["delays"]) == {CHILD, OTHER}
-    fewer = replace(site.config.relay, children={OTHER: site.config.relay.children[OTHER]})
+    fewer = replace(site.config.relay, children=(site.config.relay.by_agent[OTHER],))
     site.relay.apply(replace(site.config, relay=fewer))
     assert site.session("eu/a")["delays"] == {} and set(site.session("eu/b")["delays"]) == {OTHER}
     site.spool.close()
@@ -249,7 +249,7 @@ def test_a_restart_and_a_query_that_ends_leave_nothing_behind(site: Site) -> Non
     assert site.session("eu/a")["rows"] == 2
     assert [frame.kind for frame in site.sent()] == [FrameKind.PARTIALS, FrameKind.MARK]
     assert site.session("eu/a")["rows"] == 1
-    none = {CHILD: replace(site.config.relay.children[CHILD], queries={})}
+    none = (replace(site.config.relay.by_agent[CHILD], queries={}),)
     site.relay.apply(replace(site.config, relay=replace(site.config.relay, children=none)))
     site.post(CHILD, site.mark("eu/a", 101 * SECOND, final=True))
     assert [frame.kind for frame in site.sent()] == [FrameKind.PARTIALS, FrameKind.MARK]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from agent.runtime import RuntimeConfig, RuntimeQuery
-from agent.runtime.clock import EpochLabels
+from agent.runtime.interface import EpochLabels
 from agent.runtime.query.adaptation import Adaptation
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.scheduler import Scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.runtime.clock import EpochLabels
+from agent.runtime.interface import EpochLabels
 from tests.agent.runtime.doubles import ManualClock
 
 SECOND_NS = 1_000_000_000

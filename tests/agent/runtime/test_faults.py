@@ -69,14 +69,14 @@ def test_full_disk_pauses_the_runtime_until_there_is_room(tmp_path, monkeypatch)
     def full(descriptor, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("agent.runtime.durability.write_ahead_log.os.write", full)
+    monkeypatch.setattr("agent.runtime.write_ahead_log.os.write", full)
     assert not runtime.run_epoch()
     polled = source.polled
     assert not runtime.run_epoch()
     assert source.polled == polled
     assert runtime.state()["spool"]["state"] == "disk-full"
     assert "No space left on device" in runtime.state()["faults"][0]
-    monkeypatch.setattr("agent.runtime.durability.write_ahead_log.os.write", write)
+    monkeypatch.setattr("agent.runtime.write_ahead_log.os.write", write)
     run_to_the_end(runtime, source)
     assert runtime.state()["faults"] == []
     reference = processed_by(spool)

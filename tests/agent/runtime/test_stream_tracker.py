@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agent.runtime.stream_tracker import StreamTracker, sweep_prior
+from agent.runtime.deadlines import StreamTracker, sweep_prior
 from engine.klink.settings import ScheduleSettings, WatermarkPrior
 from tests.agent.runtime.doubles import SECOND_US
 

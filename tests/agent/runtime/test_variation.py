@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.runtime.intake import Intake
-from agent.runtime.variation import RunCosts, StepCounts
+from agent.runtime.intake import Intake, StepCounts
+from agent.runtime.query.control_proxy import RunCosts
 from agent.wire import ARRIVAL_SUMS, COST_SUMS, Frame, FrameKind, decode_frames, table_of, variation_columns
 from engine.jarvis.settings import AdaptationSettings
 from engine.measurement.variation import (

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
 from agent.uplink import control
-from agent.uplink.client import Client
+from agent.uplink.console import Client
 from agent.uplink.control import PushChannel
 from launcher.places import free_port
 from tests.servers import PATIENCE_S, wait_until

@@ -13,7 +13,7 @@ import pytest
 
 from agent.runtime import Spool, WalRecord
 from agent.uplink import sender as sender_module
-from agent.uplink.client import Client, ConsoleUnreachable
+from agent.uplink.console import Client, ConsoleUnreachable
 from agent.uplink.sender import CONSOLE, SpoolSender
 from agent.wire import Frame, FrameKind, decode_frames
 from tests.agent.fake_console import AGENT, SECRET, FakeConsole

@@ -34,12 +34,12 @@ from apps.queries.models import OperatorInput
 from apps.queries.services import query_delete
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.results.windows import result_store
-from apps.telemetry.agents.services import agent_delete
+from apps.telemetry.agent_services import agent_delete
 from apps.telemetry.configs import agent_config, live_served, stream_plan
-from apps.telemetry.live.services import live_start
-from apps.telemetry.live.sources import source_delete
+from apps.telemetry.live_services import live_start
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.selectors import assignments_adapting, lives_listed, parts_running, sources_listed
+from apps.telemetry.sources import source_delete
 from tests.apps.admission.trials import asked_request, previewed, report, run_out
 from tests.apps.measurements.test_services import tell
 from tests.apps.small_cluster import run_jobs

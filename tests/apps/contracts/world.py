@@ -46,13 +46,13 @@ from apps.reports.services import definition_create, schedule_set, webhook_creat
 from apps.reports.work import write_report
 from apps.results.models import Alert
 from apps.results.services import alert_rule_create
-from apps.rollouts.configs.services import ConfigRequest, config_create
-from apps.rollouts.rollout.services import rollout_start
+from apps.rollouts.rollout_services import rollout_start
+from apps.rollouts.services import ConfigRequest, config_create
 from apps.saved_views.selectors import ViewCaller
 from apps.saved_views.services import saved_view_create
-from apps.telemetry.agents.services import enrolment_create
-from apps.telemetry.live.services import live_start
-from apps.telemetry.live.sources import source_upsert, table_upsert
+from apps.telemetry.agent_services import enrolment_create
+from apps.telemetry.live_services import live_start
+from apps.telemetry.sources import source_upsert, table_upsert
 from tests.apps import small_cluster
 from tests.apps.connections.pictures import FINDINGS, shop_look
 from tests.apps.microbatch.spark_progress import progress_of_run

@@ -14,8 +14,8 @@ from apps.core.clock import shared_now
 from apps.jobs.models import Job, JobKind
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import LOST_AFTER, job_heartbeat, job_start, job_submit
-from apps.telemetry.agents.services import agent_enrol, enrolment_create
-from apps.telemetry.choices import AgentState
+from apps.telemetry.agent_services import agent_enrol, enrolment_create
+from apps.telemetry.models import AgentState
 from apps.telemetry.selectors import agent_state
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.world import client_of, heartbeat

@@ -31,7 +31,7 @@ from django.conf import settings
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
 from apps.fleet.services import cluster_create
-from apps.telemetry.agents.services import agent_enrol, enrolment_create
+from apps.telemetry.agent_services import agent_enrol, enrolment_create
 user = user_create(username="ada", password=sys.argv[1], role="admin")
 cluster = cluster_create(slug="lab", name="Lab")
 enrolment, token = enrolment_create(cluster=cluster, user=user, uses=5)

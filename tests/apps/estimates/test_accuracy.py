@@ -25,8 +25,8 @@ from apps.measurements.stream_processor import timing_now
 from apps.microbatch.models import MicroBatch
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
-from apps.telemetry.ingest.streams import ASSUMED_TRIGGER_S
 from apps.telemetry.models import LiveQuery
+from apps.telemetry.streams import ASSUMED_TRIGGER_S
 from engine.estimation.answer import UncoveredInput
 from tests.apps.estimates.answers import live_parts, stored
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs

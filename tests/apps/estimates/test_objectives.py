@@ -19,8 +19,8 @@ from apps.measurements.models import StreamStretch, StreamWork
 from apps.queries.models import Query
 from apps.queries.services import query_stop
 from apps.results.models import ResultWindow
-from apps.telemetry.ingest.streams import stream_client
 from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.streams import stream_client
 from engine.measurement.causes import LatenessCause
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch

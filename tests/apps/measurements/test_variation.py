@@ -11,7 +11,8 @@ import pytest
 from django.db.models import F, Sum
 from rest_framework.test import APIClient
 
-from agent.runtime.variation import RunCosts, StepCounts
+from agent.runtime.intake import StepCounts
+from agent.runtime.query.control_proxy import RunCosts
 from agent.wire import COUNTERS, VARIATION, Frame, FrameKind, batch_bytes, variation_extra
 from apps.measurements.frames import statistics_receive
 from apps.measurements.models import OperatorStatistic, StatisticsHour, StatisticsWindow

@@ -18,9 +18,8 @@ from apps.core.errors import Impossible, Malformed, TooLarge
 from apps.fleet.choices import InputOrigin
 from apps.fleet.models import Cluster
 from apps.microbatch import progress as ingest
-from apps.microbatch.choices import FitReason, SparkQueryState
 from apps.microbatch.fits import MAX_GROWTH, fit_refit
-from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
+from apps.microbatch.models import BatchFit, FitReason, MicroBatch, SparkQuery, SparkQueryState
 from apps.microbatch.progress import documents_of, own_progress_ingest, progress_ingest
 from apps.microbatch.selectors import fit_in_force, newest_rate, spark_query_state
 from apps.microbatch.services import batches_purge, settings_apply, spark_query_create, spark_query_update

@@ -11,8 +11,7 @@ from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.microbatch import services
-from apps.microbatch.choices import SparkQueryState
-from apps.microbatch.models import SparkQuery
+from apps.microbatch.models import SparkQuery, SparkQueryState
 from apps.microbatch.selectors import spark_query_state
 from apps.microbatch.services import spark_queries_poll, spark_query_create, spark_query_poll
 from tests.apps.microbatch.spark_progress import progress_of_run

@@ -27,7 +27,7 @@ from apps.planning.history_jobs import history_request, history_run_due
 from apps.planning.history_work import EXPORTED_RUNS, loads_store, scored_runs_export
 from apps.planning.load_histories import history_create_from_generator, history_values
 from apps.planning.models import LoadHistory
-from spark_jobs.history.calibration import RUNS
+from spark_jobs.history.figures import RUNS
 from spark_jobs.history.jobs import JOBS
 from tests.apps import small_cluster
 from tests.apps.estimates.runs import make_runs

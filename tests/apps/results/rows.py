@@ -13,7 +13,7 @@ from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.results.models import AlertRule
 from apps.results.services import alert_rule_create
-from apps.telemetry.ingest.frames import frames_receive
+from apps.telemetry.frames import frames_receive
 from apps.telemetry.models import KnownPlan, LiveQuery, TelemetrySource
 from engine.dataflow import Pipeline
 from tests.apps import small_cluster

@@ -12,8 +12,8 @@ from apps.results import evaluation
 from apps.results.models import Alert, AlertRule
 from apps.results.selectors import alerts_firing
 from apps.results.services import alert_rule_update
-from apps.telemetry.ingest.frames import frames_receive
-from apps.telemetry.live.services import live_stop
+from apps.telemetry.frames import frames_receive
+from apps.telemetry.live_services import live_stop
 from apps.telemetry.models import LiveQuery
 from tests.apps.results.rows import BEGIN_US, WIDTH_US, arrive, result, rule_of
 

@@ -10,8 +10,8 @@ from django.db import connection, connections, transaction
 
 from apps.results.models import Alert, AlertRule
 from apps.results.services import alert_rule_create, alert_rule_delete
-from apps.telemetry.ingest.frames import frames_receive
-from apps.telemetry.live.services import live_stop
+from apps.telemetry.frames import frames_receive
+from apps.telemetry.live_services import live_stop
 from apps.telemetry.models import LiveQuery
 from tests.apps.results.rows import live_query, result
 from tests.apps.small_cluster import small_cluster

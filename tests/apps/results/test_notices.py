@@ -19,8 +19,8 @@ from apps.core.errors import Malformed
 from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
 from apps.results.notices import alert_deliveries_send_due, rule_secret
 from apps.results.services import ALERTS_KEPT, alert_rule_update, results_purge
-from apps.telemetry.ingest.frames import frames_receive
-from apps.telemetry.live.services import live_stop
+from apps.telemetry.frames import frames_receive
+from apps.telemetry.live_services import live_stop
 from apps.telemetry.models import LiveQuery
 from tests.apps.results.rows import arrive, result, rule_of
 

@@ -19,7 +19,7 @@ from apps.results.rows import group_columns, number_columns, table_in
 from apps.results.selectors import result_schema
 from apps.results.services import RESULTS_KEPT, results_purge
 from apps.results.windows import results_receive
-from apps.telemetry.ingest.frames import frames_receive
+from apps.telemetry.frames import frames_receive
 from apps.telemetry.models import LiveQuery
 from tests.apps.results.rows import BEGIN_US, WIDTH_US, pipeline, result, rows_of
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from apps.rollouts import signals
-from apps.telemetry.agents import heartbeats
-from apps.telemetry.agents.directory import forget_facts
+from apps.rollouts import rollout_services
+from apps.telemetry import frames, heartbeats
 from apps.telemetry.configs import config_acknowledged
-from apps.telemetry.ingest import frames
-from apps.telemetry.live.pipelines import pipeline_by_digest
+from apps.telemetry.directory import forget_facts
+from apps.telemetry.pipelines import pipeline_by_digest
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +20,7 @@ def _nothing_remembered() -> None:
     heartbeats._heard.clear()
     heartbeats._announced.clear()
     frames._known.clear()
-    signals._advanced_at.clear()
+    rollout_services._advanced_at.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +31,7 @@ def _led_by_the_test(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     config_acknowledged.disconnect(dispatch_uid="refinement.heard")
     yield
-    signals.connect()
+    config_acknowledged.connect(rollout_services.advance_acknowledged, dispatch_uid="refinement.heard")
 
 
 @pytest.fixture

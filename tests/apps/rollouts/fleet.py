@@ -11,18 +11,18 @@ from typing import Any
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.models import RefinedConfig, Rollout
-from apps.rollouts.rollout.services import rollout_start, rollouts_advance
-from apps.telemetry.agents import heartbeats
-from apps.telemetry.agents.heartbeats import agent_heartbeat
+from apps.rollouts.rollout_services import rollout_start, rollouts_advance
+from apps.rollouts.services import ConfigRequest, config_create
+from apps.telemetry import heartbeats
 from apps.telemetry.configs import agent_config
-from apps.telemetry.ingest.epochs import epochs_add
+from apps.telemetry.epochs import epochs_add
+from apps.telemetry.heartbeats import agent_heartbeat
 from apps.telemetry.models import Agent, LiveQuery
 from engine.jarvis.refined_config import RefinedAdaptation, judge_config
 from engine.klink.settings import RefinedSchedule, ScheduleSettings
 from engine.klink.settings import judge_schedule as judge_schedule
-from engine.rollouts.epochs import EpochRow, Sweep
+from engine.rollouts.measures import EpochRow, Sweep
 from tests.apps.recordings import recorded
 from tests.apps.telemetry.world import EXPRESSIONS, enrolled, live_at, probing
 
@@ -172,7 +172,7 @@ class Fleet:
         }
         heartbeats._heard.pop(str(agent.pk), None)  # each report is written
         common = {"life": "l1", "version": "0.1.0", "time": self.now.timestamp()}
-        agent_heartbeat(agent_id=str(agent.pk), says={**common, "queries": [says], "schedule": self._schedule(agent)})
+        agent_heartbeat(agent_id=str(agent.pk), report={**common, "queries": [says], "schedule": self._schedule(agent)})
         self._seen(agent)
 
     def _schedule(self, agent: Agent) -> dict[str, Any] | None:
@@ -249,7 +249,7 @@ def _probing_at(slug: str, expressions: str, *names: str) -> LiveQuery:
 
 def join(fleet: Fleet, name: str) -> Agent:
     """One more agent takes part."""
-    from apps.telemetry.live.services import assignment_set
+    from apps.telemetry.live_services import assignment_set
 
     agent = enrolled(fleet.cluster, name).agent
     assignment_set(live=fleet.live, agent=agent)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rest_framework.test import APIClient
 
-from apps.rollouts.configs.services import policy_update
-from apps.rollouts.rollout.proposals import learned_receive
+from apps.rollouts.proposals import learned_receive
+from apps.rollouts.services import policy_update
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of
 from tests.apps.rollouts.learned_frames import frame_of, rows_of
 

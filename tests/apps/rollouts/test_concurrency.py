@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from apps.rollouts.configs.services import ConfigRequest, config_create, policy_update
 from apps.rollouts.models import RefinedConfig, Rollout, RolloutEvent
-from apps.rollouts.rollout.proposals import watermarks_receive
-from apps.rollouts.rollout.services import rollout_advance, rollout_roll_back, rollout_start, rollouts_advance
-from apps.rollouts.schedule.selectors import schedules_of
-from apps.rollouts.schedule.services import schedule_switch
+from apps.rollouts.proposals import watermarks_receive
+from apps.rollouts.rollout_services import rollout_advance, rollout_roll_back, rollout_start, rollouts_advance
+from apps.rollouts.schedule_selectors import schedules_of
+from apps.rollouts.services import ConfigRequest, config_create, policy_update, schedule_switch
 from apps.telemetry.selectors import policies_in_force
 from tests.apps.concurrency import run_concurrently
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from apps.core.errors import Malformed
-from apps.rollouts.configs.selectors import config_detail
-from apps.rollouts.configs.services import ConfigRequest, config_create, policy_update
+from apps.rollouts.config_selectors import config_detail
 from apps.rollouts.models import LearnedWatermarks, RefinedConfig
-from apps.rollouts.rollout.proposals import learned_receive, watermarks_receive
-from apps.telemetry.ingest.frames import frames_receive
+from apps.rollouts.proposals import learned_receive, watermarks_receive
+from apps.rollouts.services import ConfigRequest, config_create, policy_update
+from apps.telemetry.frames import frames_receive
 from engine.jarvis.refined_config import RefinedAdaptation
 from tests.apps.rollouts.fleet import Fleet, fleet_of
 from tests.apps.rollouts.learned_frames import frame_of, rows_of, sweeping, watermarks_of

@@ -8,13 +8,13 @@ from math import exp
 
 import pytest
 
-from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
-from apps.pages.sources.agents.predictions import RecentLoad
+from apps.pages.sources.agent_flows import AgentQueryFlow, OperatorFlow
+from apps.pages.sources.agent_predictions import RecentLoad
 from apps.rollouts.predictions import KnownOperators, aggregated_window_s, predict
-from apps.rollouts.rollout.proposals import operators_difference
+from apps.rollouts.proposals import operators_difference
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
-from engine.rollouts.epochs import EpochRow
+from engine.rollouts.measures import EpochRow
 
 SOURCE = [
     {"id": "window", "expression": {"op": "window", "size_s": 10}},

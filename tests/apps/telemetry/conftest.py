@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apps.telemetry.agents import heartbeats
-from apps.telemetry.agents.directory import forget_facts
-from apps.telemetry.ingest import frames
-from apps.telemetry.live.pipelines import pipeline_by_digest
+from apps.telemetry import frames, heartbeats
+from apps.telemetry.directory import forget_facts
+from apps.telemetry.pipelines import pipeline_by_digest
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 
 from agent.wire import broker
 from apps.telemetry.configs import agent_config, fixed_settings, stream_plan
-from apps.telemetry.ingest.streams import stream_client
-from apps.telemetry.live.services import assignment_set, live_start
+from apps.telemetry.live_services import assignment_set, live_start
 from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.streams import stream_client
 from tests.apps.concurrency import run_concurrently
 from tests.apps.telemetry.world import client_of, enrolled, frame, heartbeat, live_at, post, probing
 

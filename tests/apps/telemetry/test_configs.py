@@ -12,12 +12,11 @@ from apps.accounts.services import token_digest
 from apps.core.errors import Malformed
 from apps.queries.services import query_update
 from apps.telemetry import configs as telemetry_configs
-from apps.telemetry.agents.services import agent_delete, agent_update
-from apps.telemetry.choices import AgentKind
+from apps.telemetry.agent_services import agent_delete, agent_update
 from apps.telemetry.configs import agent_config, configs_renew, fixed_settings, refiner, scheduler
-from apps.telemetry.ingest.streams import ASSUMED_TRIGGER_S
-from apps.telemetry.live.services import assignment_set, live_stop, live_update
-from apps.telemetry.models import Agent
+from apps.telemetry.live_services import assignment_set, live_stop, live_update
+from apps.telemetry.models import Agent, AgentKind
+from apps.telemetry.streams import ASSUMED_TRIGGER_S
 from tests.apps.telemetry.world import client_of, enrolled, live_at, probing
 
 

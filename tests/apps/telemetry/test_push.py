@@ -11,12 +11,11 @@ from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from django.db import connections, transaction
 
-from apps.telemetry import push as telemetry_push
-from apps.telemetry.agents.services import Enrolled, agent_delete, agent_enrol, agent_update, enrolment_create
-from apps.telemetry.configs import agent_config, fixed_settings
-from apps.telemetry.live.services import assignment_set
+from apps.telemetry import configs
+from apps.telemetry.agent_services import Enrolled, agent_delete, agent_enrol, agent_update, enrolment_create
+from apps.telemetry.configs import agent_config, fixed_settings, push
+from apps.telemetry.live_services import assignment_set
 from apps.telemetry.models import Agent
-from apps.telemetry.push import push
 from tests.apps.core.sockets import Socket
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.world import enrolled, live_at, probing
@@ -36,7 +35,7 @@ async def _closing() -> AsyncIterator[None]:
 @pytest.fixture(autouse=True)
 def _speaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that one test could not say keeps the next quiet."""
-    monkeypatch.setattr(telemetry_push, "_not_before", 0.0)
+    monkeypatch.setattr(configs, "_not_before", 0.0)
 
 
 def socket(secret: str | None, host: str = "localhost") -> Socket:
@@ -168,6 +167,6 @@ def test_change_is_saved_without_redis(settings: Any, caplog: pytest.LogCaptureF
     joined.agent.refresh_from_db()
     assert (joined.agent.budget_cores, agent_config(joined.agent)["budget_cores"]) == (0.5, 0.5)
     push([joined.agent.pk])
-    warnings = [record for record in caplog.records if record.name == "apps.telemetry.push"]
+    warnings = [record for record in caplog.records if record.name == "apps.telemetry.configs"]
     assert len(warnings) == 1, "the second was not even tried"
-    assert telemetry_push._not_before > time.monotonic()
+    assert configs._not_before > time.monotonic()

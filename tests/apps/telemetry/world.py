@@ -11,11 +11,11 @@ from rest_framework.test import APIClient
 from agent.wire import COUNTERS, Frame, FrameKind, batch_bytes, encode_frame
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
-from apps.telemetry.agents.services import Enrolled, agent_enrol, enrolment_create
-from apps.telemetry.live.pipelines import partials_schema, pipeline_by_digest, records_schema
-from apps.telemetry.live.services import live_start
-from apps.telemetry.live.sources import source_upsert
+from apps.telemetry.agent_services import Enrolled, agent_enrol, enrolment_create
+from apps.telemetry.live_services import live_start
 from apps.telemetry.models import LiveQuery
+from apps.telemetry.pipelines import partials_schema, pipeline_by_digest, records_schema
+from apps.telemetry.sources import source_upsert
 from tests.apps.domain import make_arrivals, make_cluster, make_query, start
 
 COLUMNS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.klink.forwarding import forwarding_messages
+from engine.klink.slack import forwarding_messages
 
 OPS = st.lists(st.sampled_from("ABCD"), min_size=1, max_size=7).map(
     lambda nodes: [(f"O{index}", node) for index, node in enumerate(nodes, start=1)]

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from engine.klink.level_shifts import _is_significant, find_level_shift, stalled_epochs
-from engine.klink.watermarks import SweepHistory, SweepPrior
+from engine.klink.watermarks import SweepHistory, SweepPrior, _is_significant, find_level_shift, stalled_epochs
 
 PERIOD_MS = 1000.0
 

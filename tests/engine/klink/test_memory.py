@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.klink.memory import MemoryMode, best_gain, pick_by_gain, pick_for_memory
-from engine.klink.policies import QueryView
+from engine.klink.policies import MemoryMode, QueryView, best_gain, pick_by_gain, pick_for_memory
 
 CHAIN = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3), st.floats(0, 10)), min_size=1, max_size=6)
 

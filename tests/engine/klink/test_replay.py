@@ -9,9 +9,13 @@ import pytest
 
 from engine.__main__ import main
 from engine.errors import DocumentError
-from engine.klink.replay import _arrivals, replay
+from engine.klink.replay import ReplayQuery, _arrivals, command
 from engine.klink.settings import POLICIES
 from engine.klink.simulation.run import SimulatedOperator, SimulatedQuery
+
+
+def replay(document):
+    return command(document, {})
 
 
 def query(name="a", **more):
@@ -58,7 +62,7 @@ def test_missing_watermark_is_replaced_by_the_next():
 def test_late_start_comes_late_and_does_not_shift_what_the_policy_expects():
     delays = [12_000.0, *(float(250 + 7 * place % 100) for place in range(40))]
     windows = SimulatedQuery("a", (SimulatedOperator(0.1, 1.0),), period_ms=2_000.0, first_ms=2_000.0)
-    arrivals = _arrivals({"arrivals": [500] * 90, "delays_ms": delays}, windows, 1_000.0)
+    arrivals = _arrivals(ReplayQuery.parse(query(arrivals=[500] * 90, delays_ms=delays)), windows, 1_000.0)
     assert arrivals.marks_ms[0, 0] == 14_000.0
     assert arrivals.mean_ms[0, 0] == max(delays[1:]) and list(arrivals.mean_ms[1:, 0]) == delays[1:]
     assert (arrivals.square_ms2 == arrivals.mean_ms**2).all()
@@ -87,10 +91,15 @@ def test_every_fault_is_told_at_once():
             }
         )
     assert {fault.path for fault in caught.value.faults} >= {
-        "queries[0].cost_ms", "queries[0].arrivals[1]", "queries[1].id", "queries[1].period_ms",
-        "queries[1].delays_ms[0]", "queries[2].colour", "queries[2].delays_ms", "policies[0]", "bin_ms",
-        "schedule.cycle_ms", "cores",
+        "queries[0].cost_ms", "queries[0].arrivals[1]", "queries[1].period_ms", "queries[1].delays_ms[0]",
+        "queries[2].colour", "policies[0]", "bin_ms", "schedule.cycle_ms", "cores",
     }  # fmt: skip
+    plain = {"id": "c", "cost_ms": 1, "arrivals": [1, 2], "delays_ms": [1]}
+    with pytest.raises(DocumentError) as caught:
+        replay({"queries": [query(), query(arrivals=[1]), plain]})
+    assert [fault.path for fault in caught.value.faults] == [
+        "queries[1].id", "queries[1].arrivals", "queries[2].arrivals", "queries[2].delays_ms",
+    ]  # fmt: skip
 
 
 def test_command_line_equals_the_function(tmp_path, capsys):

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from engine.rollouts.cases import GuardCase
-from engine.rollouts.epochs import EpochRow
 from engine.rollouts.guard import CaseVerdict, GuardHealth, judge_case
-from engine.rollouts.measures import Limits
+from engine.rollouts.measures import EpochRow, Limits
 
 LIMITS = Limits(overflow_pp=1.0, bytes_rel=0.05, latency_rel=0.25, latency_abs_s=0.5, cpu_rel=0.1)
 SECOND = 1_000_000

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from engine.rollouts.cases import GuardCase
-from engine.rollouts.epochs import EpochRow, Sweep
 from engine.rollouts.guard import GuardHealth, judge_case
-from engine.rollouts.measures import measure_windows, queries_summed
+from engine.rollouts.measures import EpochRow, Sweep, measure_windows, queries_summed
 from tests.engine.rollouts.test_guard import APPLIED, BEGIN, LIMITS, SECOND, row
 
 Late = Callable[[int], float]

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.history import archive
-from spark_jobs.history.archive import Archive
-from spark_jobs.history.days import day_files, day_folder, drop_day, kept_days, settle_days, swap_files
+from spark_jobs.history.archive import Archive, day_files, day_folder, drop_day, kept_days, settle_days, swap_files
 from spark_jobs.session import WrongOptions
 from tests.spark.history.statistics_rows import DAY_US, NOON_US, result_bytes, row, statistics_bytes
 

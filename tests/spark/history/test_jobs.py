@@ -22,11 +22,9 @@ from engine.measurement.calibration import ScoredRuns, interval_factors
 from engine.measurement.statistics import estimate_ratio
 from engine.measurement.sums import CostEquations
 from spark_jobs.history import command
-from spark_jobs.history.archive import Archive
-from spark_jobs.history.calibration import RUNS
-from spark_jobs.history.days import day_files, day_folder, kept_days
+from spark_jobs.history.archive import Archive, day_files, day_folder, kept_days
+from spark_jobs.history.figures import OPERATOR, RUNS, STATISTICS_KEY
 from spark_jobs.history.jobs import JOBS, DaySpan, HistoryContext, output_folder
-from spark_jobs.history.sums import OPERATOR, STATISTICS_KEY
 from tests.spark.history.statistics_rows import DAY_US, NOON_US, random_rows, result_bytes, row, statistics_bytes
 
 RATIOS = [("selectivity", "selectivity_error", "records_out", 1.0), ("cost_s", "cost_error_s", "cpu_ns", 1e-9)]
@@ -102,8 +100,7 @@ def test_costs_are_those_of_the_engine(context: HistoryContext, rows: list[dict[
 
 
 def test_costs_that_cannot_be_told_apart_are_put_down_to_records(spark: Any) -> None:
-    from spark_jobs.history.costs import cost_fits
-    from spark_jobs.history.sums import operator_sums
+    from spark_jobs.history.figures import cost_fits, operator_sums
     from tests.spark.history.statistics_rows import archived
 
     alike = {"sum_wn2": 4.0, "sum_wng": 2.0, "sum_wg2": 1.0, "sum_wnt": 8e-6, "sum_wgt": 4e-6}

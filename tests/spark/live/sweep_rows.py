@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import SWEEPS
-from spark_jobs.statistics.sweep_history import RINGS, add_sweeps, sweep_rows
+from spark_jobs.statistics.history import RINGS, add_sweeps, sweep_rows
 from tests.spark.live.agents import SECOND, START_US
 
 QUERY, PLAN, FLOW = "here/q", "p1", ("here/q", "p1")

@@ -9,7 +9,7 @@ import pytest
 
 from agent.wire import encode_frame
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.input.kafka import FIRST_PARTITION, spans_of_messages
+from spark_jobs.input.source import FIRST_PARTITION, spans_of_messages
 from spark_jobs.session import Options, WrongOptions
 from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
 from tests.spark.live.world import World

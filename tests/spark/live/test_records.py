@@ -8,7 +8,7 @@ import pytest
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.plans import aggregate_of, row_operator
 from spark_jobs.records import partial_of_records
-from spark_jobs.results import OperatorWork
+from spark_jobs.windows import OperatorWork
 from tests.spark.live.agents import START_US, SmallAgent
 
 

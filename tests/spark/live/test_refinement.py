@@ -14,9 +14,8 @@ import pytest
 from agent.wire import COUNTERS, SUM_NAMES, FrameKind, table_of
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
-from spark_jobs.statistics.operator_history import HALF_LIFE_S, OPERATORS, OperatorHistory, add_epochs
+from spark_jobs.statistics.history import HALF_LIFE_S, OPERATORS, OperatorHistory, StatisticsState, add_epochs
 from spark_jobs.statistics.refinement import RefinementReport, differs, refined_rows
-from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.subintervals import epoch_rows
 from spark_jobs.statistics.updates import RESEND_MS
 from tests.spark.live.agents import SECOND, START_US, SmallAgent

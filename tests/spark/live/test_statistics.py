@@ -27,9 +27,8 @@ from agent.wire import (
 from engine.dataflow.pipeline import Pipeline
 from engine.measurement.places import PlaceWindow
 from engine.measurement.variation import RunSums, cost_sums, measure_costs
-from spark_jobs.console import ConsoleClient
-from spark_jobs.progress import ProgressFeed
-from spark_jobs.state_reader import read_state
+from spark_jobs.console import ConsoleClient, ProgressFeed
+from spark_jobs.report import read_state
 from spark_jobs.statistics.subintervals import (
     SUM_ROWS,
     epoch_rows,

@@ -19,9 +19,8 @@ from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
 from engine.klink.watermarks import SweepHistory
 from spark_jobs.records import read_conforming
-from spark_jobs.statistics import sweep_history, sweep_report
-from spark_jobs.statistics.state import StatisticsState
-from spark_jobs.statistics.sweep_history import HISTORY, ring_lengths, sweep_rows
+from spark_jobs.statistics import history, sweep_report
+from spark_jobs.statistics.history import HISTORY, StatisticsState, ring_lengths, sweep_rows
 from spark_jobs.statistics.sweep_report import ALL, SweepReport, differs, event_costs, watermark_rows
 from spark_jobs.statistics.updates import RESEND_MS, sent_schema
 from tests.agent.relay.test_relay import CHILDREN, run_child
@@ -187,7 +186,7 @@ def test_silent_agents_are_dropped_after_an_hour_and_all_are_bounded(
     assert rings["place"].to_pylist() == ["a1", "a2"]
     rings = ringed(told("a2", [1.0], first=723), rings=rings, last=723)
     assert rings["place"].to_pylist() == ["a2"]
-    monkeypatch.setattr(sweep_history, "_MAX_ROWS", 100)
+    monkeypatch.setattr(history, "_MAX_ROWS", 100)
     many = ringed(pa.concat_tables(told(f"a{i}", [float(j) for j in range(60)]) for i in range(2)))
     assert ring_lengths(many).tolist() == [50, 50]
     assert row_of(many, "a0")["least_s"] == 10.0, "the newest stay"
@@ -360,9 +359,7 @@ def test_sweeps_of_an_agent_are_read(tmp_path: Path) -> None:
     frames = [frame for _, data in spool.unsent() for frame, _ in decode_frames(data) if frame.kind == FrameKind.SWEEPS]
     spool.close()
     rows = [sweep_rows(read_conforming(frame.body, SWEEPS), "a1", time.time_ns() // 1_000_000) for frame in frames]
-    rings = sweep_history.add_sweeps(
-        sweep_history.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000
-    )
+    rings = history.add_sweeps(history.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000)
     ((flow, told),) = watermark_rows(rings, {}).items()
     assert flow == (AGENT_QUERY, AGENT_PIPELINE.digest)
     assert [(row["agent"], row["stream"], row["period_s"]) for row in told] == [

@@ -25,7 +25,7 @@ from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.planner import Planner
 from spark_jobs.sink import Sink
 from spark_jobs.state import FlowState
-from spark_jobs.statistics.state import StatisticsState
+from spark_jobs.statistics.history import StatisticsState
 from spark_jobs.stream import StreamSettings, stream_of
 from spark_jobs.variables import FlowVariables, GenerationsVariables, StatisticsVariables
 from tests.servers import PATIENCE_S, wait_until

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from apps.core.errors import SluiceError
 from apps.fleet.selectors import cluster_by_slug
-from apps.telemetry.agents.services import enrolment_create
+from apps.telemetry.agent_services import enrolment_create
 
 
 class Command(BaseCommand):

@@ -15,12 +15,12 @@ from apps.queries.models import Query
 from apps.results.models import Alert, AlertRule
 from apps.results.notices import alert_deliveries_send_due
 from apps.telemetry.configs import fixed_settings
-from apps.telemetry.ingest.epochs import epochs_add
-from apps.telemetry.ingest.frames import frames_receive
-from apps.telemetry.live.pipelines import executable_of
+from apps.telemetry.epochs import epochs_add
+from apps.telemetry.frames import frames_receive
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StaticTable, TelemetrySource
+from apps.telemetry.pipelines import executable_of
 from engine.dataflow.templates import TEMPLATES
-from engine.rollouts.epochs import EpochRow
+from engine.rollouts.measures import EpochRow
 from tests.apps.pages.html import body
 from tests.apps.results.rows import live_query, result
 

@@ -8,9 +8,9 @@ from typing import Any
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.telemetry.ingest.epochs import epochs_add
+from apps.telemetry.epochs import epochs_add
 from apps.telemetry.models import Agent, Assignment, LiveQuery
-from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
+from engine.rollouts.measures import EpochRow, Sweep, WatermarkForecast
 from tests.apps.results.rows import live_query
 
 __all__ = ["epochs_with", "scheduling", "shared_core"]

@@ -12,9 +12,9 @@ from django.utils import timezone
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.telemetry.configs import fixed_settings
-from apps.telemetry.ingest.epochs import epochs_add
+from apps.telemetry.epochs import epochs_add
 from apps.telemetry.models import Agent, Assignment, LiveQuery
-from engine.rollouts.epochs import EpochRow
+from engine.rollouts.measures import EpochRow
 from tests.apps.results.rows import live_query
 
 __all__ = ["METHOD", "adapt", "agents_at_work", "measure", "ran", "report"]

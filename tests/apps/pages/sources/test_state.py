@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from agent.wire import broker
 from apps.fleet.models import Cluster
-from apps.telemetry.ingest.streams import stream_client
+from apps.telemetry.streams import stream_client
 from apps.ui.numbers import seconds
 from tests.apps.pages.html import body
 from tests.clock import run_moment

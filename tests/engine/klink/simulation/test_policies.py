@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.klink.memory import MemoryMode, pick_for_memory
-from engine.klink.policies import QueryView, make_policy, starving_query
+from engine.klink.policies import MemoryMode, QueryView, make_policy, pick_for_memory, starving_query
 from engine.klink.settings import POLICIES
 from engine.klink.simulation.loop import update_memory_mode
 from engine.klink.simulation.policies import pick
