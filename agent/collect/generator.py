@@ -179,7 +179,7 @@ class LoadGenerator(Collector):
         self._seed = options.seed
         self._max_lag_us = int(options.max_lag_s * 1e6)
         rate = options.rate_per_s * options.times
-        self._curve = RateCurve(rate, options.curve, options.period_s)
+        self._curve = RateCurve(rate, options.curve or (), options.period_s)
         self._end = min(options.records or np.inf, self._curve.records)
         self._next = 0
         self._now_us = 0

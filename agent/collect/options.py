@@ -54,11 +54,8 @@ HOST_COLUMNS = {
 }
 
 _Text = Annotated[str, String()]
-_TextGiven = Annotated[str | None, String()]  # None where it is left out; null is no text
-_HOST = String(r"[^\s:]+:\d{1,5}", "host:port")
-_Address = Annotated[str, _HOST]
+_Address = Annotated[str, String(r"[^\s:]+:\d{1,5}", "host:port")]
 _Positive = Annotated[float, Number(above=0)]
-_PositiveGiven = Annotated[float | None, Number(above=0)]
 _Pair = Annotated[tuple[Annotated[float, Number()], ...], ItemCount(2, 2)]
 
 
@@ -99,8 +96,8 @@ class ProbedPeer(Record):
     TITLE: ClassVar[str] = "a peer"
 
     address: _Address
-    name: Annotated[_TextGiven, Words("how records call it; the host of the address")] = None
-    cluster: Annotated[_TextGiven, Words("its cluster in the records; the prober's own")] = None
+    name: Annotated[_Text | None, Words("how records call it; the host of the address")] = None
+    cluster: Annotated[_Text | None, Words("its cluster in the records; the prober's own")] = None
 
 
 @dataclass(frozen=True)
@@ -111,9 +108,9 @@ class TcpProbeOptions(CollectorOptions):
     COLUMNS = PROBE_COLUMNS
 
     listen: Annotated[
-        str | None, _HOST, Words("where this agent answers the probes of others; without it, it only probes")
+        _Address | None, Words("where this agent answers the probes of others; without it, it only probes")
     ] = None
-    name: Annotated[_TextGiven, Words("how records call this host; the host of listen, else the host name")] = None
+    name: Annotated[_Text | None, Words("how records call this host; the host of listen, else the host name")] = None
     cluster: Annotated[_Text, Words("src_cluster of the records; default")] = "default"
     peers: Annotated[tuple[ProbedPeer, ...], ItemCount(most=50_000), Words("whom to probe")] = ()
     interval_s: Annotated[float, Number(least=0.001, most=3600), Words("each peer is probed once in this time; 5")] = (
@@ -136,7 +133,7 @@ class HostMetricsOptions(CollectorOptions):
 
     interval_s: Annotated[float, Number(least=0.1, most=3600), Words("1")] = 1.0
     disk: Annotated[_Text, Words("the path whose file system disk_percent is of; /")] = "/"
-    host: Annotated[_TextGiven, Words("how records call this host; its name")] = None
+    host: Annotated[_Text | None, Words("how records call this host; its name")] = None
 
 
 def _pattern_faults(pattern: str | None) -> Iterator[Fault]:
@@ -172,8 +169,8 @@ class LogFileOptions(CollectorOptions):
     max_line_bytes: Annotated[int, Number(least=64, most=2**24, whole=True), Words("longer lines are cut; 65,536")] = (
         65_536
     )
-    time_pattern: Annotated[_TextGiven, Words("a regular expression whose first group is the time in a line")] = None
-    time_format: Annotated[_TextGiven, Words("its format as in strptime, or s, ms or us since 1970; ISO 8601")] = None
+    time_pattern: Annotated[_Text | None, Words("a regular expression whose first group is the time in a line")] = None
+    time_format: Annotated[_Text | None, Words("its format as in strptime, or s, ms or us since 1970; ISO 8601")] = None
 
     def find_faults(self) -> Iterator[Fault]:
         """Patterns without a group, formats of no time, encodings whose lines end with several bytes."""
@@ -196,14 +193,16 @@ class ReplayOptions(CollectorOptions):
     TITLE: ClassVar[str] = "options of replay"
 
     path: Annotated[_Text, Words("a recorded file; .gz and .xz are read as they are")]
-    format: Annotated[str | None, Enumeration(("csv", "tsv", "arrow", "lines")), Words("by the file's name")] = None
-    time_column: Annotated[_TextGiven, Words("the column of the file with the event time")] = None
+    format: Annotated[
+        Annotated[str, Enumeration(("csv", "tsv", "arrow", "lines"))] | None, Words("by the file's name")
+    ] = None
+    time_column: Annotated[_Text | None, Words("the column of the file with the event time")] = None
     time_unit: Annotated[str, Enumeration(("s", "ms", "us", "ns")), Words("of a time column of numbers; s")] = "s"
-    time_format: Annotated[_TextGiven, Words("of a time column of texts, as in strptime; ISO 8601")] = None
-    time_pattern: Annotated[_TextGiven, Words("lines: a regular expression whose first group is the time")] = None
+    time_format: Annotated[_Text | None, Words("of a time column of texts, as in strptime; ISO 8601")] = None
+    time_pattern: Annotated[_Text | None, Words("lines: a regular expression whose first group is the time")] = None
     rebase: Annotated[Flag, Words("event times begin when the replay does, not when the file did; true")] = True
     speed: Annotated[_Positive, Words("how many times faster than it was recorded; 1")] = 1.0
-    rate_per_s: Annotated[_PositiveGiven, Words("records per second instead of the file's own times")] = None
+    rate_per_s: Annotated[_Positive | None, Words("records per second instead of the file's own times")] = None
     loop: Annotated[Flag, Words("begin again at the end; false")] = False
 
     def find_faults(self) -> Iterator[Fault]:
@@ -235,8 +234,7 @@ class DrawnPart(Record):
 
     constant: Annotated[_Value | None, Words("always this value")] = None
     sequence: Annotated[
-        int | None,
-        Number(least=1, whole=True),
+        Annotated[int, Number(least=1, whole=True)] | None,
         Words("0, 1, 2 ... and again from 0 at this number"),
     ] = None
     uniform: Annotated[_Pair | None, Words("between these two; whole numbers where the column is int64")] = None
@@ -305,21 +303,21 @@ class GeneratorOptions(CollectorOptions):
     rate_per_s: Annotated[_Positive, Words("records per second")]
     times: Annotated[_Positive, Words("the rate times this; 1")] = 1.0
     curve: Annotated[
-        tuple[_Pair, ...],
-        ItemCount(1),
+        Annotated[tuple[_Pair, ...], ItemCount(1)] | None,
         Words("[second, factor] pairs: the rate's factor runs straight between"),
-    ] = ()
-    period_s: Annotated[_PositiveGiven, Words("the curve repeats after this time")] = None
+    ] = None
+    period_s: Annotated[_Positive | None, Words("the curve repeats after this time")] = None
     seed: Annotated[int, Number(least=0, whole=True), Words("0")] = 0
     records: Annotated[
-        int | None, Number(least=1, whole=True), Words("end after so many; without it, there is no end")
+        Annotated[int, Number(least=1, whole=True)] | None, Words("end after so many; without it, there is no end")
     ] = None
     max_lag_s: Annotated[_Positive, Words("what could not be given out for longer is shed; 60")] = 60.0
     columns: Mapping[str, DrawnColumn]
 
     def find_faults(self) -> Iterator[Fault]:
         """Curves that go back, below 0, or are always 0."""
-        curve, seconds = self.curve, [at for at, _ in self.curve]
+        curve = self.curve or ()
+        seconds = [at for at, _ in curve]
         if seconds != sorted(set(seconds)) or any(factor < 0 for _, factor in curve):
             message = "curve has pairs out of order or below 0; allowed: ascending seconds, factors from 0 on"
             yield Fault("curve", message)

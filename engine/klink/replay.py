@@ -29,8 +29,7 @@ _PIECES = 10  # in which the records of a bin come, as an agent's intake is read
 _MAX_BINS, _MAX_QUERIES, _MAX_WINDOWS = 7_200, 200, 100_000
 _MIN_BIN_MS, _MAX_BIN_MS = 200.0, 60_000.0
 _DEFAULTS = ScheduleSettings()
-_TIME = Number(least=0, most=1e12)
-_Time = Annotated[float, _TIME]
+_Time = Annotated[float, Number(least=0, most=1e12)]
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ class ReplayQuery(Record):
     period_ms: Annotated[
         Annotated[float, Number(least=10, most=1e9)] | None, Words("of its windows; none: it has no windows")
     ] = None
-    first_ms: Annotated[
-        float | None, _TIME, Words("first deadline, from the beginning of the first bin on; period_ms")
-    ] = None
+    first_ms: Annotated[_Time | None, Words("first deadline, from the beginning of the first bin on; period_ms")] = None
     delays_ms: Annotated[
         tuple[_Time | None, ...],
         ItemCount(most=_MAX_WINDOWS),
@@ -63,7 +60,7 @@ class ReplayQuery(Record):
     record_bytes: Annotated[float, Number(above=0), Words("of a waiting record; 100")] = 100.0
     output_ratio: Annotated[float, Number(least=0), Words("records out per record in; 1")] = 1.0
     waits_ms: Annotated[
-        float | None, _TIME, Words("that a record may wait; by the schedule's backlog_periods and backlog_most_s")
+        _Time | None, Words("that a record may wait; by the schedule's backlog_periods and backlog_most_s")
     ] = None
 
     def find_faults(self) -> Iterator[Fault]:
