@@ -135,7 +135,7 @@ class SourceConfig(Record):
             if made is None:
                 break  # only a run shows them
             if name not in made:
-                allowed = ", ".join((self.time, *made))
+                allowed = ", ".join(dict.fromkeys((self.time, *made)))
                 yield Fault(f"columns.{name}", f"{self.kind} makes no {name}; allowed: {allowed}")
             elif made[name] != kind:
                 yield Fault(f"columns.{name}", f"{name} is {kind}; allowed: {made[name]}")
