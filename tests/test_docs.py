@@ -17,8 +17,8 @@ from django.core.management import get_commands, load_command_class
 from drf_spectacular.generators import SchemaGenerator
 
 from apps.accounts.choices import Scope
+from apps.admission.api import AdmissionBody
 from apps.admission.choices import Verdict
-from apps.admission.serializers import AdmissionCreateSerializer
 from apps.queries.serializers import ArrivalCreateSerializer
 from client.cli import client_parser
 from console.env import Env, variable_of
@@ -27,6 +27,7 @@ from engine.__main__ import main as engine
 from engine.document import tables
 from engine.document.deployment import Deployment
 from engine.fields import FieldTable
+from engine.records import record_fields
 from engine.workload import GENERATORS
 from lab.__main__ import COMMANDS as LAB_COMMANDS
 from launcher.cli import COMMANDS
@@ -264,7 +265,7 @@ def test_fields_of_requests_are_those_of_the_code() -> None:
     arrivals = set(_first_cells(_section(guide, "Arrivals"))) - set(GENERATORS) - {"kind"}
     assert arrivals < _fields_of(ArrivalCreateSerializer)
     asked = {name for name in _first_cells(_section(guide, "What else may be asked")) if not name.startswith("…")}
-    assert asked == _fields_of(AdmissionCreateSerializer) - {"cluster", "version"}
+    assert asked == set(record_fields(AdmissionBody)) - {"cluster", "version"}
 
 
 def test_parameters_of_generators_are_those_of_the_code() -> None:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.admission.services import queue_review
 from apps.admission.trials import trials_advance
-from apps.connections.polls import polls_purge
+from apps.connections.job_import import polls_purge
 from apps.connections.work import POLL_TASK, connection_poll_due, connections_poll
 from apps.core.deliveries import SEND_TASK
 from apps.core.rest.idempotency import idempotency_purge

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, viewsets
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,17 +17,15 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.admission.choices import AdmissionSource
 from apps.admission.decisions import admission_apply, admission_approve, admission_override
-from apps.admission.filters import AdmissionFilter
-from apps.admission.models import AdmissionRequest
-from apps.admission.selectors import admissions_visible
-from apps.admission.serializers import (
-    AdmissionCreateSerializer,
-    AdmissionDetailSerializer,
-    AdmissionSerializer,
-    AlternativeSerializer,
-    OptionalReasonSerializer,
-    ReasonSerializer,
-    TrialStartSerializer,
+from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.questions import AdmissionQuestion
+from apps.admission.selectors import (
+    AdmissionFilter,
+    AdmissionStanding,
+    admission_headline,
+    admission_never_ran,
+    admission_standing,
+    admissions_visible,
 )
 from apps.admission.services import (
     admission_decline,
@@ -37,17 +35,157 @@ from apps.admission.services import (
     admission_request_review,
     admission_withdraw,
 )
-from apps.admission.trials import admission_trial_start, admission_trial_stop
+from apps.admission.trials import (
+    MAX_TRIAL_MINUTES,
+    TRIAL_MINUTES,
+    admission_trial_start,
+    admission_trial_stop,
+    trial_events,
+    trial_newest,
+)
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Missing
-from apps.core.rest.api import ApiMixin
+from apps.core.limits import MAX_REASON
+from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.records import StoredRecordField
+from apps.core.rest.serializers import field_type
 from apps.fleet.models import Cluster
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
-from engine.admission.answer import OutcomeCurves
+from apps.predictions.serializers import PredictionDetailSerializer
+from engine.admission.answer import AdmissionDecision, OutcomeCurves
 from engine.records import Record, Words
 
-__all__ = ["AdmissionViewSet"]
+__all__ = [
+    "AdmissionBody",
+    "AdmissionDetailSerializer",
+    "AdmissionSerializer",
+    "AdmissionViewSet",
+    "AlternativeSerializer",
+    "OptionalReasonSerializer",
+    "ReasonSerializer",
+    "TrialSerializer",
+    "TrialStartSerializer",
+]
+
+
+class ReasonSerializer(StrictSerializer):
+    """Reason of a person's decision."""
+
+    reason = serializers.CharField(max_length=MAX_REASON)
+
+
+class OptionalReasonSerializer(StrictSerializer):
+    """Reason of a person's decision; it may be left out."""
+
+    reason = serializers.CharField(max_length=MAX_REASON, required=False, allow_blank=True, default="")
+
+
+class AlternativeSerializer(StrictSerializer):
+    """Which alternative to preview; without one, the same question is asked again."""
+
+    choice = serializers.CharField(
+        required=False, help_text="`id` of one of the decision's alternatives, which are its `choices`."
+    )
+
+
+class AdmissionSerializer(serializers.ModelSerializer):
+    """A request in a list."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    query = serializers.CharField(source="query.name")
+    query_id = serializers.IntegerField()
+    version = serializers.IntegerField(source="version.number")
+    mode = serializers.SerializerMethodField()
+    headline = serializers.SerializerMethodField()
+    never_ran = serializers.SerializerMethodField(
+        help_text="Whether it was predicted or lacked a prediction, for costs were unknown; null while undecided."
+    )
+    requested_by = serializers.CharField(source="requested_by.username", default=None)
+    decided_by = serializers.CharField(source="decided_by.username", default=None)
+
+    class Meta:
+        model = AdmissionRequest
+        fields = ["id", "cluster", "query", "query_id", "version", "source", "mode", "state", "verdict", "headline"]
+        fields += [
+            "reason",
+            "never_ran",
+            "requested_by",
+            "job",
+            "parent",
+            "starts_at",
+            "valid_until",
+            "overridden",
+            "decided_by",
+        ]
+        fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
+
+    def get_mode(self, request: AdmissionRequest) -> str:
+        return "apply" if request.apply_when_admitted else "preview"
+
+    def get_headline(self, request: AdmissionRequest) -> str:
+        return admission_headline(request)
+
+    def get_never_ran(self, request: AdmissionRequest) -> bool | None:
+        return admission_never_ran(request)
+
+
+class TrialStartSerializer(StrictSerializer):
+    """Where and for how long to try the version out."""
+
+    agent = serializers.CharField(
+        required=False, default="", allow_blank=True, help_text="Name of an agent; that with most processor to spare."
+    )
+    minutes = serializers.IntegerField(required=False, default=TRIAL_MINUTES, min_value=1, max_value=MAX_TRIAL_MINUTES)
+
+
+class TrialSerializer(serializers.ModelSerializer):
+    """A trial of a request's version at an agent."""
+
+    agent = serializers.CharField(source="agent.name", default=None, allow_null=True)
+    events = serializers.SerializerMethodField(help_text="Events of the operator that were measured so far.")
+    cost_ratio = serializers.FloatField(
+        allow_null=True, help_text="Measured by assumed cost of an event; null where one of them is unknown."
+    )
+
+    class Meta:
+        model = AdmissionTrial
+        fields = ["state", "agent", "operator", "events", "assumed_cycles", "cycles_per_event", "cost_ratio", "note"]
+        fields += ["started_at", "ends_at", "ended_at", "follower"]
+
+    def get_events(self, trial: AdmissionTrial) -> int:
+        return trial_events(trial)
+
+
+class AdmissionDetailSerializer(AdmissionSerializer):
+    """A request whole: what was asked, the engine's decision, and whether it still can be applied."""
+
+    objective = serializers.JSONField()
+    placement = serializers.JSONField()
+    changes = serializers.JSONField()
+    may_wait_s = serializers.FloatField()
+    snapshot = serializers.CharField()
+    previewed_at = serializers.DateTimeField()
+    decision = StoredRecordField(
+        AdmissionDecision, source="result", help_text="The engine's answer; null while it is computed."
+    )
+    prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")
+    standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
+    trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")
+
+    class Meta(AdmissionSerializer.Meta):
+        fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "target"]
+        fields += ["snapshot", "previewed_at", "decision", "prediction", "standing", "trial"]
+
+    @field_type(TrialSerializer(allow_null=True))
+    def get_trial(self, request: AdmissionRequest) -> Any:
+        trial = trial_newest(request)
+        return TrialSerializer(trial).data if trial is not None else None
+
+    @field_type(StoredRecordField(AdmissionStanding))
+    def get_standing(self, request: AdmissionRequest) -> Any:
+        return admission_standing(request).to_dict()
+
 
 _DECISIONS = dict.fromkeys(("apply", "approve", "decline", "override"), Scope.ADMIT)
 
@@ -68,6 +206,13 @@ class AdmissionCurves(Record):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdmissionBody(AdmissionQuestion):
+    """A request to run a query of a cluster: one that is registered, or one described by a document."""
+
+    cluster: Annotated[str, Words("Slug of the cluster.")]
+
+
 class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """May this query run? POST previews (the default) or applies; 202 with a job, or the answer with `Prefer: wait=N`.
 
@@ -84,25 +229,23 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         return admissions_visible()
 
     def get_serializer_class(self) -> type:
-        return _SERIALIZERS.get(self.action, AdmissionSerializer)
+        return AdmissionDetailSerializer if self.action == "retrieve" else AdmissionSerializer
 
-    @extend_schema(responses={200: AdmissionDetailSerializer, 202: JobSerializer})
+    @extend_schema(request=AdmissionBody, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         """Preview whether a query may run, or apply it at once. 202 with a job, or the answer with `Prefer: wait=N`.
 
         The same question sent again while it is estimated gives the request that is there. `mode` apply needs the
         scope admit, and applies what the verdict lets pass.
         """
-        asked = self._read(AdmissionCreateSerializer)
-        is_apply = asked.pop("mode") == "apply"
-        if is_apply and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
+        asked = AdmissionBody.parse(request.data)
+        if asked.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
         admission, job = admission_preview(
-            cluster=_cluster(asked.pop("cluster")),
+            cluster=_cluster(asked.cluster),
             user=signed_in_user(request),
-            apply_when_admitted=is_apply,
+            question=asked,
             source=AdmissionSource.API,
-            **asked,
         )
         return _job_answer(request, admission, job)
 
@@ -196,9 +339,6 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         serializer = kind(data=self.request.data if self.request.data else {})
         serializer.is_valid(raise_exception=True)
         return dict(serializer.validated_data)
-
-
-_SERIALIZERS = {"create": AdmissionCreateSerializer, "retrieve": AdmissionDetailSerializer}
 
 
 def _cluster(slug: str) -> Cluster:

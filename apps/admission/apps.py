@@ -5,6 +5,6 @@ class AdmissionConfig(AppConfig):
     name = "apps.admission"
 
     def ready(self) -> None:
-        from apps.admission.signals import connect
+        from apps.admission.services import connect
 
         connect()

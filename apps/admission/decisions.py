@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
@@ -54,15 +53,15 @@ def changes_apply(cluster: Cluster, candidate: Query, changes: Iterable[Change])
                 _move(cluster, candidate, change)
 
 
-def placement_of(query: Query, decision: AdmissionDecision) -> dict[str, list[dict[str, Any]]]:
+def placement_of(query: Query, decision: AdmissionDecision) -> dict[str, list[dict[str, str | float]]]:
     """The decided replicas of each of the query's operators, by the operator's name within the query."""
     placed = decision.placement_of(query.name)
     return {operator: [asdict(replica) for replica in replicas] for operator, replicas in placed.items()}
 
 
-def placement_now(query: Query) -> dict[str, list[dict[str, Any]]]:
+def placement_now(query: Query) -> dict[str, list[dict[str, str | float]]]:
     """Replicas of the operators of the version that runs, by the operator's name; empty where none does."""
-    placed: dict[str, list[dict[str, Any]]] = {}
+    placed: dict[str, list[dict[str, str | float]]] = {}
     rows = Placement.objects.filter(operator__version=query.running_version_id).select_related("operator", "node")
     for row in rows.order_by("operator__position", "pk") if query.running_version_id else ():
         replica = {"node": row.node.name, "core": row.core, "fraction": row.fraction}

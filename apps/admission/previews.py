@@ -25,9 +25,8 @@ from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.predictions.choices import PredictionPurpose
 from apps.predictions.services import CandidatePrediction, candidate_predict, prediction_store
-from engine.admission.answer import AdmissionDecision
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.document.candidate import read_candidate
 
 __all__ = ["admission_decide", "admission_store", "preview_admission"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from django.db import transaction
@@ -15,6 +15,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
+from apps.core.limits import MAX_REASON
 from apps.estimates.calibration import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
@@ -36,12 +37,15 @@ from engine.admission.changes import read_changes
 from engine.costream.accuracy import PredictionRecord
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
-from engine.document.tables import ID, PRIORITY, SOURCE
+from engine.document.tables import ID, PRIORITY, SOURCE, STATISTIC
 from engine.errors import EngineError
-from engine.fields import BAD, Field, FieldTable, ListOf, String
+from engine.fields import BAD, Field, FieldTable, ListOf, Number, String
 from engine.measurement.trust import QueryCalibration
+from engine.records import ItemCount, Record, Words
 
 __all__ = [
+    "AdmissionQuestion",
+    "LatencyObjective",
     "RequestQuestion",
     "candidate_of",
     "draft_from_document",
@@ -51,6 +55,62 @@ __all__ = [
     "question_check",
     "question_of",
 ]
+
+
+@dataclass(frozen=True)
+class LatencyObjective(Record):
+    """A latency objective."""
+
+    TITLE: ClassVar[str] = "an objective"
+
+    statistic: Annotated[str, STATISTIC, Words("worst, mean, or a quantile such as q0.99.")]
+    bound_s: Annotated[float, Number(least=1e-6), Words("At most so many seconds.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionQuestion(Record):
+    """A request to run a query: one that is registered, or one described by a document. Exactly one of the two."""
+
+    TITLE: ClassVar[str] = "a request for admission"
+
+    query: Annotated[str | None, ID, Words("Name of a registered query.")] = None
+    document: Annotated[
+        Mapping[str, object] | None,
+        Words("query, operators, and optionally sources, objective, priority, team, description."),
+    ] = None
+    version: Annotated[int | None, Number(least=1, whole=True), Words("Which version; default the newest.")] = None
+    objective: Annotated[LatencyObjective | None, Words("In place of the query's own.")] = None
+    placement: Annotated[Mapping[str, str], Words("{operator: node} or node#core; the rest is chosen.")] = field(
+        default_factory=dict
+    )
+    changes: Annotated[
+        tuple[Mapping[str, object], ...], ItemCount(most=50), Words("Changes as an alternative carries them.")
+    ] = ()
+    may_wait_s: Annotated[float, Number(least=0), Words("How long it would wait in the queue.")] = 0.0
+    target: Annotated[
+        Literal["T", "Lp", "Le"],
+        Words("Metric that the first placement of a query that never ran is chosen by: T, Lp or Le (default)."),
+    ] = "Le"
+    mode: Annotated[
+        Literal["preview", "apply"],
+        Words("preview only says what would happen; apply does it at once if the verdict lets it (scope admit)."),
+    ] = "preview"
+    reason: Annotated[str, Words("Why it is wanted; kept with the decision.")] = ""
+
+    def find_faults(self) -> Iterator[Fault]:
+        if self.query is None and self.document is None:
+            yield Fault("query", "query is missing; give exactly one of query and document")
+        elif self.query is not None and self.document is not None:
+            yield Fault("", "give exactly one of query and document")
+        elif self.document is not None and self.version is not None:
+            yield Fault("version", "a document is always a new version; leave it out")
+        if len(self.reason) > MAX_REASON:
+            yield Fault("reason", f"reason has {len(self.reason)} characters; allowed: at most {MAX_REASON}")
+
+    def digest(self, cluster: str) -> str:
+        """Digest by which the same question asked again is known, whatever the reason."""
+        asked = {name: value for name, value in self.to_dict().items() if name != "reason"}
+        return fingerprint({**asked, "cluster": cluster})
 
 
 _HEAD = FieldTable(
@@ -81,7 +141,7 @@ def draft_version(*, cluster: Cluster, name: str, number: int | None) -> QueryVe
 
 def draft_from_document(
     *, cluster: Cluster, document: Mapping[str, Any], user: User | None
-) -> tuple[QueryVersion, dict[str, Any]]:
+) -> tuple[QueryVersion, dict[str, object]]:
     """Register what a document describes: the sources it brings, and the query or a new version of it.
 
     A source that the cluster has may be repeated with the same arrivals, in slices or in subintervals. Called inside a
@@ -184,7 +244,7 @@ class RequestQuestion:
     """
 
     running: Deployment
-    candidate: dict[str, Any]
+    candidate: Mapping[str, object]
     parts: dict[str, str]
     digest: str
     closed_nodes: tuple[str, ...]
@@ -226,14 +286,14 @@ def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> 
     return running.without_query(name) if name in running.queries else running
 
 
-def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, Any]) -> dict[str, str]:
+def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, object]) -> dict[str, str]:
     parts = {f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
     if version_never_ran(request.version):
         parts[MODEL] = model_words(request.cluster)
     return parts
 
 
-def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
+def candidate_of(request: AdmissionRequest) -> dict[str, object]:
     """The request's query as the engine takes a candidate: where it was asked for, with the objective asked for."""
     placement = {operator: _replica(where) for operator, where in request.placement.items()}
     candidate = candidate_document(request.version, placement=placement)
@@ -261,7 +321,7 @@ def question_check(request: AdmissionRequest, outline: ClusterOutline, *, path: 
         raise Malformed(f"The request has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
-def _without_running_sources(document: dict[str, Any], running: Deployment) -> dict[str, Any]:
+def _without_running_sources(document: Mapping[str, Any], running: Deployment) -> Mapping[str, object]:
     """The candidate without sources that became its own only after the outline was taken."""
     running_ids = {source.id for source in running.sources}
     sources = [source for source in document.get("sources", ()) if source["id"] not in running_ids]
@@ -284,7 +344,7 @@ def _placement_faults(request: AdmissionRequest) -> list[Fault]:
     return faults
 
 
-def _replica(where: str) -> dict[str, Any]:
+def _replica(where: str) -> dict[str, object]:
     """`n04` or `n04#1`, as servers are named, as a replica of the engine."""
     node, _, core = where.partition("#")
     return {"node": node, "core": int(core) if core.isdigit() else 0}
@@ -314,7 +374,7 @@ def question_changes(request: AdmissionRequest) -> list[str]:
     return changes
 
 
-def fingerprint(value: Mapping[str, Any]) -> str:
+def fingerprint(value: Mapping[str, object]) -> str:
     """SHA-256 of a JSON-like value; arrays count by their bytes."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated, ClassVar
 
 from django.db.models import F, QuerySet
+from pydantic import Field
 
-from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
+from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
 from engine.admission.changes import LaterStart
+from engine.records import Record
 
 __all__ = [
+    "AdmissionFilter",
     "AdmissionStanding",
     "admission_headline",
     "admission_never_ran",
@@ -31,12 +36,14 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class AdmissionStanding:
+class AdmissionStanding(Record):
     """Permitted decisions on a request now, and the reason against the others."""
 
-    is_stale: bool
-    changes: Sequence[str]
-    is_expired: bool
+    TITLE: ClassVar[str] = "a standing"
+
+    is_stale: Annotated[bool, Field(alias="stale")]
+    changes: Annotated[tuple[str, ...], Field(alias="changed")]
+    is_expired: Annotated[bool, Field(alias="expired")]
     can_apply: bool
     can_approve: bool
     can_override: bool
@@ -87,7 +94,7 @@ def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
     return AdmissionStanding(
         is_stale=bool(changes),
-        changes=changes,
+        changes=tuple(changes),
         is_expired=is_expired,
         can_apply=usable and (passing or request.verdict == Verdict.QUEUE) and request.state != AdmissionState.QUEUED,
         can_approve=usable and request.verdict == Verdict.REVIEW,
@@ -135,3 +142,17 @@ def patience_ends_at(request: AdmissionRequest) -> datetime:
     """Moment at which the requester no longer wants to wait."""
     asked_at = request.previewed_at or request.created_at
     return max(request.starts_at or asked_at, asked_at + timedelta(seconds=request.may_wait_s))
+
+
+class AdmissionFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&state=preview&state=queued&verdict=reject&source=kubernetes&mine=true`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    state = ChoiceFilter(choices=AdmissionState.choices)
+    verdict = ChoiceFilter(choices=Verdict.choices)
+    source = ChoiceFilter(choices=AdmissionSource.choices)
+    mine = CallerFilter("requested_by", label="Whether you asked")
+    created_at = TimeFilter()
+    decided_at = TimeFilter()
+    sorts = sort_paths("created_at", "decided_at", "updated_at", "state", "verdict", query="query__name")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from django.db import transaction
 from django.utils import timezone
@@ -13,6 +12,7 @@ from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionSource, AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import (
+    AdmissionQuestion,
     draft_from_document,
     draft_version,
     fingerprint,
@@ -23,9 +23,8 @@ from apps.admission.selectors import is_due, is_over
 from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.core.events import announce
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job, JobKind
-from apps.jobs.services import job_cancel, job_submit
-from apps.predictions.choices import TargetMetric
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.services import job_cancel, job_submit, on_unanswered
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
 from engine.errors import EngineError
@@ -41,13 +40,20 @@ __all__ = [
     "admission_request_review",
     "admission_submit",
     "admission_withdraw",
+    "connect",
     "queue_review",
     "release_queued_query",
 ]
 
 
-def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[AdmissionRequest, Job]:
-    """Ask whether a version of a query may run; arguments as of `admission_create`.
+def admission_preview(
+    *,
+    cluster: Cluster,
+    user: User | None,
+    question: AdmissionQuestion,
+    source: AdmissionSource = AdmissionSource.CONSOLE,
+) -> tuple[AdmissionRequest, Job]:
+    """Ask whether a version of a query may run.
 
     Returns
     -------
@@ -55,7 +61,8 @@ def admission_preview(*, cluster: Cluster, user: User | None, **asked: Any) -> t
     """
     outline = cluster_outline(cluster)
     with transaction.atomic():
-        return _with_job(admission_create(cluster=cluster, user=user, outline=outline, **asked), user)
+        request = admission_create(cluster=cluster, user=user, question=question, source=source, outline=outline)
+        return _with_job(request, user)
 
 
 @transaction.atomic
@@ -63,20 +70,11 @@ def admission_create(
     *,
     cluster: Cluster,
     user: User | None,
-    query: str | None = None,
-    document: Mapping[str, Any] | None = None,
-    version: int | None = None,
-    objective: Mapping[str, Any] | None = None,
-    placement: Mapping[str, str] | None = None,
-    changes: Sequence[Mapping[str, Any]] = (),
-    may_wait_s: float = 0.0,
-    target: str = TargetMetric.END_TO_END_LATENCY,
-    apply_when_admitted: bool = False,
-    reason: str = "",
-    source: str = AdmissionSource.CONSOLE,
+    question: AdmissionQuestion,
+    source: AdmissionSource = AdmissionSource.CONSOLE,
     outline: ClusterOutline | None = None,
 ) -> AdmissionRequest:
-    """Write a request, not sent to the engine yet. A `document` also describes the query and the sources it brings.
+    """Write a request, not sent to the engine yet. A document also describes the query and the sources it brings.
 
     The same question asked again while the first is still estimated gives the first request, which has its job.
     Everything is checked before a worker has to look at it, and stored whole or not at all. The check needs no more
@@ -84,43 +82,32 @@ def admission_create(
     """
     outline = outline or cluster_outline(cluster)
     Cluster.objects.select_for_update().get(pk=cluster.pk)
-    asked = {
-        "cluster": cluster.slug,
-        "query": query,
-        "document": document,
-        "version": version,
-        "objective": objective,
-        "placement": placement,
-        "changes": list(changes),
-        "may_wait_s": may_wait_s,
-        "target": str(target),
-        "apply": apply_when_admitted,
-    }
-    digest = fingerprint(asked)
+    digest = question.digest(cluster.slug)
     same = _still_estimating(cluster, digest)
     if same is not None:
         return same
-    if document is not None:
-        drafted, own_objective = draft_from_document(cluster=cluster, document=document, user=user)
+    objective = question.objective.to_dict() if question.objective else {}
+    if question.document is not None:
+        drafted, own_objective = draft_from_document(cluster=cluster, document=question.document, user=user)
         objective = objective or own_objective
     else:
-        drafted = draft_version(cluster=cluster, name=query or "", number=version)
+        drafted = draft_version(cluster=cluster, name=question.query or "", number=question.version)
     request = AdmissionRequest.objects.create(
         cluster=cluster,
         query=drafted.query,
         version=drafted,
         requested_by=user,
-        reason=reason[:300],
+        reason=question.reason[:300],
         source=source,
-        apply_when_admitted=apply_when_admitted,
-        objective=dict(objective or {}),
+        apply_when_admitted=question.mode == "apply",
+        objective=objective,
         fingerprint=digest,
-        placement=dict(placement or {}),
-        changes=[dict(change) for change in changes],
-        may_wait_s=may_wait_s,
-        target=target,
+        placement=dict(question.placement),
+        changes=[dict(change) for change in question.changes],
+        may_wait_s=question.may_wait_s,
+        target=question.target,
     )
-    question_check(request, outline, path="document" if document is not None else "query")
+    question_check(request, outline, path="document" if question.document is not None else "query")
     return request
 
 
@@ -226,7 +213,7 @@ def admission_create_follower(
     *,
     request: AdmissionRequest,
     user: User | None,
-    changes: Iterable[Mapping[str, Any]],
+    changes: Iterable[Mapping[str, object]],
     outline: ClusterOutline | None = None,
 ) -> AdmissionRequest:
     """Write a request like `request` with these changes, not sent to the engine yet.
@@ -332,3 +319,27 @@ def _review_queued(request: AdmissionRequest) -> bool:
 
 def _is_review_needed(request: AdmissionRequest) -> bool:
     return is_due(request) or is_over(request) or bool(question_changes(request))
+
+
+# A queued request survives the cancellation of one look at it: the next review asks again.
+_ENDS = {
+    (JobState.FAILED, AdmissionState.ESTIMATING): AdmissionState.FAILED,
+    (JobState.FAILED, AdmissionState.QUEUED): AdmissionState.FAILED,
+    (JobState.CANCELLED, AdmissionState.ESTIMATING): AdmissionState.WITHDRAWN,
+}
+
+
+def connect() -> None:
+    on_unanswered(JobKind.ADMISSION_PREVIEW, _end_request)
+
+
+def _end_request(job: Job) -> None:
+    rows = AdmissionRequest.objects.select_related("cluster", "query")
+    request = rows.filter(pk=job.params["admission"]).first()
+    state = _ENDS.get((JobState(job.state), AdmissionState(request.state))) if request is not None else None
+    if request is None or state is None:
+        return
+    request.state = state
+    request.save(update_fields=["state", "updated_at"])
+    release_queued_query(request)
+    admission_announce(request)

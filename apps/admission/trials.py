@@ -167,12 +167,7 @@ def admission_trial_start(
 ) -> AdmissionTrial:
     """Run the request's version at an agent for some minutes; `trials_advance` ends it and previews again.
 
-    Parameters
-    ----------
-    agent : str
-        Name of an agent; empty for the one with most processor to spare.
-    minutes : int
-        1 to 60.
+    `agent`: name of an agent; empty for the one with most processor to spare. `minutes`: 1 to 60.
 
     Raises
     ------

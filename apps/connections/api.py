@@ -18,39 +18,22 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import scopes_of, signed_in_user
 from apps.connections import services
 from apps.connections.choices import JobEventKind
-from apps.connections.filters import ConnectionFilter, ImportedJobFilter
+from apps.connections.looks import RoundCost
 from apps.connections.models import MAX_POLL_S, MIN_POLL_S, Connection, ImportedJob
-from apps.connections.selectors import connections_listed, jobs_listed
+from apps.connections.selectors import ConnectionFilter, ImportedJobFilter, connections_listed, jobs_listed
 from apps.connections.uploads import upload_store
 from apps.core.addresses import host_of
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
 from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
+from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
+from engine.connectors.picture import Finding
 
 __all__ = ["ConnectionViewSet", "ImportedJobViewSet"]
-
-_LEVELS = ("found", "assumed", "missing", "warning")
-
-
-class FindingSerializer(serializers.Serializer):
-    """Something that the last look found, missed, assumed in its place, or warns of."""
-
-    level = serializers.ChoiceField(choices=_LEVELS)
-    code = serializers.CharField(help_text="Stable name, such as busy_time_missing.")
-    subject = serializers.CharField(help_text="What it is about: empty, a job's name, or job/operator.")
-    message = serializers.CharField()
-
-
-class _CostSerializer(serializers.Serializer):
-    """Questions of one round, and their cost to the engine."""
-
-    requests = serializers.IntegerField()
-    bytes = serializers.IntegerField()
-    seconds = serializers.FloatField()
 
 
 class ConnectionSerializer(StrictModelSerializer):
@@ -76,7 +59,7 @@ class ConnectionSerializer(StrictModelSerializer):
         max_length=1000,
         help_text="Of a Prometheus: [{name, rate, reads, cost, outputs, kind, parallelism, place}].",
     )
-    findings = serializers.SerializerMethodField(help_text="Of the last look.")
+    findings = serializers.ListField(child=StoredRecordField(Finding), read_only=True, help_text="Of the last look.")
     cost = serializers.SerializerMethodField(help_text="Of a round; null before the first.")
     job_count = serializers.IntegerField(read_only=True, help_text="Jobs that were imported.")
     running_count = serializers.IntegerField(read_only=True, help_text="Of these, running.")
@@ -104,12 +87,8 @@ class ConnectionSerializer(StrictModelSerializer):
     def get_has_token(self, row: Connection) -> bool:
         return bool(row.sealed_token)
 
-    @field_type(FindingSerializer(many=True))
-    def get_findings(self, row: Connection) -> list[dict[str, str]]:
-        return list(row.findings or [])
-
-    @field_type(_CostSerializer(allow_null=True))
-    def get_cost(self, row: Connection) -> dict[str, Any] | None:
+    @field_type(StoredRecordField(RoundCost, allow_null=True))
+    def get_cost(self, row: Connection) -> Any:
         return row.cost or None
 
     def to_representation(self, row: Connection) -> dict[str, Any]:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.connections.backlogs import lags_store
 from apps.connections.choices import ConnectionEngine
-from apps.connections.import_outcome import ImportOutcome, finding_document
-from apps.connections.job_import import JobImport, renamed_query
-from apps.connections.looks import look_document
+from apps.connections.job_import import ImportOutcome, JobImport, polls_known, renamed_query
+from apps.connections.looks import look_of
 from apps.connections.models import Connection, ImportedJob
-from apps.connections.polls import polls_known
 from apps.connections.readers import consumer_lags, reader_of
-from apps.connections.rounds import EngineLook
+from apps.connections.rounds import EngineLook, lags_store
 from apps.core.errors import Missing
 from apps.estimates.refresh import refresh_by_telemetry, telemetry_pace
 from apps.fleet.choices import CycleUnit, NodeState
@@ -34,8 +30,7 @@ from apps.fleet.services import (
     pool_create,
 )
 from apps.queries.choices import QueryState
-from engine.connectors.document import SERVER_CPS, ImportedNode, import_picture
-from engine.connectors.names import distinct_names, slug
+from engine.connectors.document import SERVER_CPS, ImportedNode, distinct_names, import_picture, slug
 from engine.connectors.picture import EngineJob, EnginePicture, JobSample
 
 __all__ = ["job_names", "look_store"]
@@ -47,19 +42,15 @@ def look_store(
     *,
     connection: Connection,
     look: EngineLook,
-    objectives: Mapping[str, Any] | None = None,
+    objectives: Mapping[str, Mapping[str, object]] | None = None,
     ended: Mapping[str, str] | None = None,
     user: User | None = None,
     now: datetime | None = None,
 ) -> ImportOutcome:
     """Store a look: everything, or with any fault nothing. Repeated, it changes only what changed.
 
-    Parameters
-    ----------
-    objectives : mapping, optional
-        By a job's name, `{"statistic", "bound_s"}`; `*` is for every job. Queries keep theirs where there is none.
-    ended : mapping, optional
-        By id of a job that is over, its state in the engine's word.
+    `objectives`: by a job's name, `{"statistic", "bound_s"}`; `*` is for every job. Queries keep theirs where there is
+    none. `ended`: by id of a job that is over, its state in the engine's word.
 
     Raises
     ------
@@ -93,7 +84,7 @@ class _LookStore:
         connection: Connection,
         cluster: Cluster,
         look: EngineLook,
-        objectives: Mapping[str, Any],
+        objectives: Mapping[str, Mapping[str, object]],
         user: User | None,
         now: datetime,
     ) -> None:
@@ -173,13 +164,13 @@ class _LookStore:
         """Store what the connection itself shows."""
         row = self.connection
         row.engine_version = self.picture.version[:40] or row.engine_version
-        row.findings = [finding_document(finding) for finding in self.outcome.findings]
-        row.look = look_document(
+        row.findings = [finding.to_dict() for finding in self.outcome.findings]
+        row.look = look_of(
             self.picture,
             {id_: sample.operators.values() for id_, sample in self.samples.items()},
             self.polls,
             self.look.markers,
-        )
+        ).to_dict()
         row.save(update_fields=["engine_version", "findings", "look", "imported_at", "updated_at"])
 
 

@@ -2,41 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+from django.db import transaction
+from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.connections.choices import JobEventKind
-from apps.connections.import_outcome import ImportOutcome
-from apps.connections.models import Connection, ImportedJob
-from apps.connections.polls import polls_store
-from apps.connections.refinement import has_measured, state_refine, statistics_refine
+from apps.connections.choices import ConnectionOrigin, JobEventKind
+from apps.connections.models import Connection, ImportedJob, KeptPoll
 from apps.connections.rounds import EngineLook
+from apps.core.errors import SluiceError
+from apps.fleet.choices import CycleUnit, Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals_store, without_gaps
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.backlogs import backlogs_measure
 from apps.queries.choices import QueryState
-from apps.queries.models import Placement, QueryVersion
+from apps.queries.models import Operator, OperatorInput, Placement, QueryVersion
 from apps.queries.services import (
     placement_move,
+    query_announce,
     query_create,
     query_start,
     query_stop,
     query_update,
     query_version_create,
 )
-from engine.connectors.document import ImportedQuery
-from engine.connectors.names import distinct_names
-from engine.connectors.picture import ArrivalCounts, EngineJob, JobSample
-from engine.measurement.changes import Pace
+from apps.queries.statistics import statistics_update
+from engine.connectors.document import (
+    BodyDocument,
+    ImportedQuery,
+    InputDocument,
+    OperatorDocument,
+    ReplicaDocument,
+    distinct_names,
+)
+from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, Finding, FindingLevel, JobSample
+from engine.document.elements import Batch
+from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
+from engine.measurement.statistics import InputStatistic, estimate_ratio
 from engine.words import listed
 
-__all__ = ["JobImport", "renamed_query"]
+__all__ = [
+    "KEEP_POLLS",
+    "MAX_POLLS",
+    "ImportOutcome",
+    "JobImport",
+    "has_measured",
+    "polls_known",
+    "polls_purge",
+    "polls_store",
+    "renamed_query",
+    "state_refine",
+    "statistics_refine",
+]
+
+
+KEEP_POLLS = timedelta(hours=2)  # statistics are of the newest of them
+MAX_POLLS = 400  # of one job
+
+
+def polls_known(row: ImportedJob, fresh: Sequence[CounterPoll], now: datetime) -> list[CounterPoll]:
+    """Polls of a job that count: those that are kept, and fresh ones. Ids of its vertices join its runs."""
+    kept = row.polls.order_by("-at")
+    if row.connection.origin == ConnectionOrigin.URL:
+        kept = kept.filter(received_at__gte=now - KEEP_POLLS)
+    stored = [CounterPoll.parse(poll.data) for poll in kept[:MAX_POLLS]]
+    known = {poll.at_s for poll in stored}
+    return [*stored, *(poll for poll in fresh if poll.at_s not in known)]
+
+
+def polls_store(row: ImportedJob, polls: Sequence[CounterPoll], now: datetime) -> None:
+    """Keep polls of a job; one of a moment that is known already is left out."""
+    rows = [
+        KeptPoll(
+            job=row,
+            at=datetime.fromtimestamp(poll.at_s, UTC),
+            attempt=poll.attempt,
+            version=row.version,
+            data=poll.to_dict(),
+            received_at=now,
+        )
+        for poll in polls
+    ]
+    KeptPoll.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def polls_purge(now: datetime | None = None) -> int:
+    """Purge polls older than `KEEP_POLLS`, except of uploads, and those beyond `MAX_POLLS`; returns how many."""
+    before = (now or timezone.now()) - KEEP_POLLS
+    old = KeptPoll.objects.filter(received_at__lt=before).exclude(job__connection__origin=ConnectionOrigin.UPLOAD)
+    purged = old.delete()[0]
+    for job in ImportedJob.objects.all():
+        edge = job.polls.order_by("-at").values_list("at", flat=True)[MAX_POLLS:].first()
+        if edge is not None:
+            purged += job.polls.filter(at__lte=edge).delete()[0]
+    return purged
+
+
+@dataclass
+class ImportOutcome:
+    """Effects of storing a look, in the words of a document's import: `node n1`, `query orders`, `source clicks`."""
+
+    created: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    jobs: list[ImportedJob] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def find(self, level: FindingLevel, code: str, subject: str, message: str) -> None:
+        """Add a finding, unless it is there."""
+        self.find_all([Finding(level, code, subject, message)])
+
+    def find_all(self, findings: Iterable[Finding]) -> None:
+        """Add findings that are not there."""
+        self.findings += [finding for finding in findings if finding not in self.findings]
+
+    def attempt(self, change: Callable[[], object], code: str, subject: str) -> None:
+        """Make a change that other things may stand against; then it is a finding, and the rest is stored."""
+        try:
+            with transaction.atomic():
+                change()
+        except SluiceError as error:
+            self.find("warning", code, subject, error.message)
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """As the job's result shows it."""
+        names = [job.query.name for job in self.jobs]
+        return {"created": self.created, "updated": self.updated, "ended": self.ended, "queries": names}
+
 
 _GONE_AFTER = timedelta(seconds=60)  # a JobManager that starts again lists no jobs for a moment
 _MAX_EVENTS = 50  # kept of a job
@@ -52,7 +150,7 @@ class JobImport:
     connection: Connection
     cluster: Cluster
     look: EngineLook
-    objectives: Mapping[str, Any]
+    objectives: Mapping[str, Mapping[str, object]]
     user: User | None
     pace: Pace
     outcome: ImportOutcome
@@ -230,7 +328,7 @@ def renamed_query(plan: ImportedQuery, row: ImportedJob | None, taken: Collectio
     given = {name: known[vertex] for name, vertex in plan.vertices.items() if vertex in known}
     fresh = [(name, name) for name in plan.vertices if name not in given]
     names = {**given, **distinct_names(fresh, {*given.values(), *taken, *plan.sources})}
-    operators = [
+    operators: list[OperatorDocument] = [
         {
             **operator,
             "id": names[operator["id"]],
@@ -256,13 +354,13 @@ def _counts_trace(counts: ArrivalCounts) -> tuple[Any, int] | None:
     return trace, len(trace.starts_s) - len(known)
 
 
-def _is_moved(version: QueryVersion, placement: Mapping[str, Any]) -> bool:
+def _is_moved(version: QueryVersion, placement: Mapping[str, list[ReplicaDocument]]) -> bool:
     stored: dict[str, list[tuple[str, int, float]]] = {}
     rows = Placement.objects.filter(operator__version=version)
     for name, node, core, fraction in rows.values_list("operator__name", "node__name", "core", "fraction"):
         stored.setdefault(name, []).append((node, core, round(fraction, 6)))
     wanted = {
-        name: sorted((part["node"], part.get("core", 0), round(part.get("fraction", 1.0), 6)) for part in parts)
+        name: sorted((part["node"], part["core"], round(part["fraction"], 6)) for part in parts)
         for name, parts in placement.items()
     }
     return {name: sorted(parts) for name, parts in stored.items()} != wanted
@@ -270,3 +368,106 @@ def _is_moved(version: QueryVersion, placement: Mapping[str, Any]) -> bool:
 
 def _words(moment_s: float) -> str:
     return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+_STATE = ("state_bytes", "state_on_disk")
+_SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
+
+
+def has_measured(body: BodyDocument) -> bool:
+    """Whether any operator of an imported body was measured."""
+    return bool(_measured_inputs(body))
+
+
+def statistics_refine(
+    version: QueryVersion, body: BodyDocument, arrivals: Sequence[MeasuredChange], pace: Pace, now: datetime
+) -> bool:
+    """Store statistics of a body that say more than a version's, if the pace of estimates lets them through.
+
+    `arrivals`: what changed at the query's sources; it counts towards the pace.
+    """
+    measured = _measured_inputs(body)
+    records, changes = [], list(arrivals)
+    for stored in OperatorInput.objects.filter(operator__version=version).select_related("operator"):
+        entry = measured.get((stored.operator.name, stored.position))
+        statistic = None if entry is None else _measured_statistic(entry)
+        if entry is not None and statistic is not None and _says_more(statistic, stored, now):
+            kept = {name: value for name, value in entry.items() if name in _SAMPLED} | {
+                "cycle_unit": CycleUnit.CPU_NS.value
+            }
+            records.append({"operator": stored.operator.name, "position": stored.position, **kept})
+            changes.append(_change_of(statistic, stored))
+    if not records or not pace.is_due(combine_changes(changes)):
+        return False
+    statistics_update(version=version, statistics=records, now=now)
+    return True
+
+
+def state_refine(version: QueryVersion, body: BodyDocument, pace: Pace, now: datetime) -> bool:
+    """Store the state that an engine measured where it is another than what is stored, if the pace lets it through.
+
+    What is not told any more stays as it was measured last.
+    """
+    told = {operator["id"]: operator for operator in body["operators"]}
+    changed, changes = [], []
+    for row in version.operators.all():
+        own = told.get(row.name, OperatorDocument())
+        news = {key: value for key, value in own.items() if key in _STATE and row.extra.get(key) != value}
+        if not news:
+            continue
+        size, known = own.get("state_bytes") if "state_bytes" in news else None, row.extra.get("state_bytes")
+        first = known is None or "state_on_disk" in news
+        moved = 0.0 if size is None or known is None else abs(size - known) / known if known else float(size > 0.0)
+        row.extra = {**row.extra, **news, "state_measured_at": now.isoformat()}
+        changed.append(row)
+        changes.append(MeasuredChange(first=first, moved=moved))
+    if not changed or not pace.is_due(combine_changes(changes)):
+        return False
+    Operator.objects.bulk_update(changed, ["extra"])
+    query_announce(version.query)
+    return True
+
+
+def _measured_inputs(body: BodyDocument) -> dict[tuple[str, int], InputDocument]:
+    """Inputs of measured operators, by name and position."""
+    return {
+        (operator["id"], position): entry
+        for operator in body["operators"]
+        if operator.get("evidence", {}).get("kind") == Evidence.MEASURED
+        for position, entry in enumerate(operator["inputs"])
+    }
+
+
+def _measured_statistic(entry: InputDocument) -> InputStatistic | None:
+    """Statistic of an input with its errors, from its batches; None where it has none."""
+    batches = [Batch(**batch) for batch in entry.get("batches", ()) if batch["events"] > 0.0]
+    if not batches:
+        return None
+    events = [batch.events for batch in batches]
+    return InputStatistic(
+        selectivity=estimate_ratio([batch.outputs for batch in batches], events),
+        cycles_per_event=estimate_ratio([batch.cycles for batch in batches], events),
+        events=sum(events),
+        subintervals=len(batches),
+        batches=tuple(batches),
+    )
+
+
+def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
+    """Whether a measured statistic says more than the stored one."""
+    is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
+    return statistic_differs(
+        measured,
+        selectivity=stored.selectivity,
+        cycles_per_event=stored.cycles_per_event or 0.0,
+        events=stored.events,
+        age_s=(now - stored.measured_at).total_seconds() if is_measured and stored.measured_at else None,
+    )
+
+
+def _change_of(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
+    """Move of a measured statistic from the stored one."""
+    moves = [certain_move(measured.selectivity, stored.selectivity)]
+    if stored.cycles_per_event is not None:
+        moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
+    return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))

@@ -3,75 +3,121 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from engine.connectors.markers import MarkerLatency
-from engine.connectors.picture import EngineJob, EnginePicture, Place, Vertex, VertexSample
+from engine.connectors.flink_metrics import MarkerLatency
+from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Vertex, VertexSample
+from engine.records import Record
 
-__all__ = ["look_document"]
+__all__ = ["KeptJob", "KeptLook", "KeptOperator", "RoundCost", "look_of"]
 
 
-def look_document(
+@dataclass(frozen=True)
+class KeptOperator(Record):
+    """An operator with its statistics so far; its inputs and places go by their names."""
+
+    TITLE: ClassVar[str] = "an operator of a look"
+
+    id: str
+    label: str
+    kind: str
+    parallelism: int
+    slot_group: str | None
+    inputs: tuple[Exchange, ...]
+    places: tuple[str, ...]
+    events: float = 0.0
+    cost_s: float | None = None
+    selectivity: float | None = None
+    span_s: float = 0.0  #: 0: not sampled
+    contended_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class KeptJob(Record):
+    """A job with its operators, how many polls of its counters there were, and the latency of its markers."""
+
+    TITLE: ClassVar[str] = "a job of a look"
+
+    id: str
+    name: str
+    state: str
+    started_at_s: float
+    operators: tuple[KeptOperator, ...]
+    polls: int
+    markers: MarkerLatency | None
+
+
+@dataclass(frozen=True)
+class KeptLook(Record):
+    """Places and jobs of an engine, as it showed them last."""
+
+    TITLE: ClassVar[str] = "a look"
+
+    at_s: float
+    version: str
+    places: tuple[Place, ...]
+    jobs: tuple[KeptJob, ...]
+
+
+@dataclass(frozen=True)
+class RoundCost(Record):
+    """Questions of one round, and their cost to the engine."""
+
+    TITLE: ClassVar[str] = "the cost of a round"
+
+    requests: int
+    bytes: int
+    seconds: float
+
+    def since(self, before: RoundCost) -> RoundCost:
+        """The difference to a cost of before."""
+        seconds = round(self.seconds - before.seconds, 3)
+        return RoundCost(self.requests - before.requests, self.bytes - before.bytes, seconds)
+
+
+def look_of(
     picture: EnginePicture,
     samples: Mapping[str, Iterable[VertexSample]] | None = None,
     polls: Mapping[str, int] | None = None,
     markers: Mapping[str, MarkerLatency] | None = None,
-) -> dict[str, Any]:
-    """A picture with the statistics so far, as `Connection.look` keeps it.
-
-    Parameters
-    ----------
-    samples : mapping of str to VertexSample, optional
-        By id of a job, statistics of its vertices; a job without any has none yet.
-    polls : mapping of str to int, optional
-        By id of a job, polls of its counters.
-    markers : mapping of str to MarkerLatency, optional
-        By id of a job, the latency of its markers.
-
-    Returns
-    -------
-    dict
-        ``{at_s, version, places, jobs}``. A job has `id, name, state, started_at_s, polls, operators`, and `markers`
-        with `mean_s, p99_s` where there are some; an operator `id, label, kind, parallelism, slot_group, inputs`,
-        `places` (names), and `events, cost_s, selectivity, span_s, contended_s` where it was sampled.
-    """
+) -> KeptLook:
+    """A picture with what is known so far by id of a job: samples of its vertices, number of polls, markers."""
     names = {place.id: place.name for place in picture.places}
-    return {
-        "at_s": picture.at_s,
-        "version": picture.version,
-        "places": [_place(place) for place in picture.places],
-        "jobs": [
-            _job(job, names, {sample.vertex: sample for sample in (samples or {}).get(job.id, ())})
-            | {"polls": (polls or {}).get(job.id, 0)}
-            | ({"markers": asdict(markers[job.id])} if markers and job.id in markers else {})
-            for job in picture.jobs
-        ],
-    }
+    jobs = tuple(
+        KeptJob(
+            job.id,
+            job.name,
+            job.state,
+            job.started_at_s,
+            _operators(job, names, {sample.vertex: sample for sample in (samples or {}).get(job.id, ())}),
+            (polls or {}).get(job.id, 0),
+            (markers or {}).get(job.id),
+        )
+        for job in picture.jobs
+    )
+    return KeptLook(picture.at_s, picture.version, picture.places, jobs)
 
 
-def _place(place: Place) -> dict[str, Any]:
-    return {name: getattr(place, name) for name in ("id", "name", "cores", "slots", "memory_bytes", "cpu_load")}
-
-
-def _job(job: EngineJob, places: Mapping[str, str], samples: Mapping[str, VertexSample]) -> dict[str, Any]:
+def _operators(
+    job: EngineJob, places: Mapping[str, str], samples: Mapping[str, VertexSample]
+) -> tuple[KeptOperator, ...]:
     labels = {vertex.id: vertex.label for vertex in job.vertices}
-    return {
-        **{name: getattr(job, name) for name in ("id", "name", "state", "started_at_s")},
-        "operators": [_operator(vertex, labels, places, samples.get(vertex.id)) for vertex in job.vertices],
-    }
+    return tuple(_operator(vertex, labels, places, samples.get(vertex.id)) for vertex in job.vertices)
 
 
 def _operator(
     vertex: Vertex, labels: Mapping[str, str], places: Mapping[str, str], sample: VertexSample | None
-) -> dict[str, Any]:
+) -> KeptOperator:
     used = dict.fromkeys(places.get(subtask.place or "", "") for subtask in vertex.subtasks)
-    sampled = ("events", "cost_s", "selectivity", "span_s", "contended_s") if sample is not None else ()
-    return {
-        **{name: getattr(vertex, name) for name in ("id", "label", "kind", "parallelism", "slot_group")},
-        "inputs": [
-            {"from": labels.get(exchange.upstream, ""), "strategy": exchange.strategy} for exchange in vertex.inputs
-        ],
-        "places": [name for name in used if name],
-        **{name: getattr(sample, name) for name in sampled},
-    }
+    statistics = ("events", "cost_s", "selectivity", "span_s", "contended_s") if sample is not None else ()
+    return KeptOperator(
+        vertex.id,
+        vertex.label,
+        vertex.kind,
+        vertex.parallelism,
+        vertex.slot_group,
+        tuple(Exchange(labels.get(entry.upstream, ""), entry.strategy) for entry in vertex.inputs),
+        tuple(name for name in used if name),
+        **{name: getattr(sample, name) for name in statistics},
+    )

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
+from apps.connections.looks import KeptLook, RoundCost
 from apps.core.limits import (
     DIGEST_LENGTH,
     MAX_ELEMENT_NAME,
@@ -22,6 +23,7 @@ from apps.core.limits import (
 from apps.core.models import PackedJSONField
 from apps.fleet.models import SLUG, Cluster
 from apps.queries.models import Query, QueryVersion
+from engine.connectors.picture import Finding
 
 __all__ = ["Connection", "ImportedJob", "KeptAnswers", "KeptPoll"]
 
@@ -94,6 +96,21 @@ class Connection(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def kept_look(self) -> KeptLook | None:
+        """Places and jobs of the last look; None before the first."""
+        return KeptLook.parse(self.look) if self.look else None
+
+    @property
+    def kept_findings(self) -> list[Finding]:
+        """Findings of the last look."""
+        return [Finding.parse(finding) for finding in self.findings]
+
+    @property
+    def round_cost(self) -> RoundCost | None:
+        """Cost of a round to the engine; None where nothing was asked yet, as of an upload."""
+        return RoundCost.parse(self.cost) if self.cost else None
 
     @property
     def pool_name(self) -> str:

@@ -6,13 +6,14 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apps.connections.choices import ConnectionEngine
 from apps.connections.models import Connection
 from engine.connectors.answers import normal_path
-from engine.connectors.flink import next_paths, poll_flink, poll_paths, read_flink
+from engine.connectors.flink import next_paths, read_flink
+from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.kafka import GroupLag, read_burrow_lag, read_cli_lag, read_confluent_lag
 from engine.connectors.mapped_operators import MappedOperator, mapped_paths, read_mapped
 from engine.connectors.picture import (
@@ -32,7 +33,7 @@ from engine.errors import DocumentError, Fault
 
 __all__ = ["TEXT_PATHS", "EngineReader", "consumer_lags", "mapped_operators", "reader_of"]
 
-Answers = Mapping[str, Any]
+Answers = Mapping[str, object]
 Offsets = Mapping[str, ArrivalCounts]
 
 #: Paths whose answers are text: lines of progress, and whatever stands at an address of Kafka's lag.
@@ -43,39 +44,22 @@ _WINDOW = re.compile(r"start=([\d.]+)&end=([\d.]+)&step=([\d.]+)")
 
 @dataclass(frozen=True)
 class EngineReader:
-    """Functions that read one engine's answers.
+    """Functions that read one engine's answers."""
 
-    Attributes
-    ----------
-    next_paths : callable
-        Paths that a picture lacks, given the answers so far and the jobs that are wanted; empty when it is whole.
-    read : callable
-        The picture from answers and the time of asking.
-    sample : callable
-        Statistics of a job from the answers of its picture, the polls that are known, and what the broker counted of
-        its sources, by vertex.
-    poll_paths : callable
-        Paths of one poll of counters of a picture's jobs, or some of them.
-    poll : callable
-        Counters of a job from answers.
-    tells_of : callable
-        Whether answers hold counters of a job.
-    ended : callable
-        Jobs that are over, and their states in the engine's word, by id.
-    is_of_job : callable
-        Whether a path is about a job, so that its answer is void once that runs anew.
-    volatile : callable
-        Whether the answer to a path changes while nothing is deployed, so that a refresh asks for it again.
-    """
-
+    #: paths that a picture lacks, given the answers so far and the jobs that are wanted; empty when it is whole
     next_paths: Callable[[Answers, Collection[str] | None], Sequence[str]]
-    read: Callable[[Answers, float], EnginePicture]
+    read: Callable[[Answers, float], EnginePicture]  #: the picture from answers and the time of asking
+    #: statistics of a job from the answers of its picture, the polls that are known, and what the broker counted of
+    #: its sources, by vertex
     sample: Callable[[EngineJob, EnginePicture, Answers, Sequence[CounterPoll], Offsets], JobSample]
+    #: paths of one poll of counters of a picture's jobs, or some of them
     poll_paths: Callable[[EnginePicture, Collection[str] | None], Sequence[str]]
-    poll: Callable[[Answers, str, float], CounterPoll]
-    tells_of: Callable[[Answers, str], bool]
-    ended: Callable[[Answers], Mapping[str, str]]
+    poll: Callable[[Answers, str, float], CounterPoll]  #: counters of a job from answers
+    tells_of: Callable[[Answers, str], bool]  #: whether answers hold counters of a job
+    ended: Callable[[Answers], Mapping[str, str]]  #: jobs that are over, and their states in the engine's word, by id
+    #: whether a path is about a job, so that its answer is void once that runs anew
     is_of_job: Callable[[str, str], bool]
+    #: whether the answer to a path changes while nothing is deployed, so that a refresh asks for it again
     volatile: Callable[[str], bool]
 
 
@@ -168,9 +152,7 @@ def _prometheus(connection: Connection) -> EngineReader:
 
 def mapped_operators(connection: Connection) -> list[MappedOperator]:
     """Operators that a connection maps to PromQL; one without a place runs in one of its own."""
-    names = {entry.name for entry in fields(MappedOperator)}
-    rows = [{key: value for key, value in row.items() if key in names} for row in connection.operators]
-    return [MappedOperator(**{"place": connection.name, **row, "reads": tuple(row.get("reads", ()))}) for row in rows]
+    return [MappedOperator.parse({"place": connection.name, **row}) for row in connection.operators]
 
 
 def _without_polls(

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+
+from django.db.models import Max
 
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin
 from apps.connections.models import Connection
 from apps.connections.readers import TEXT_PATHS, reader_of
 from apps.connections.services import TOKEN_PURPOSE
-from apps.connections.transport import EngineClient, EngineRefused, PathMissing
+from apps.connections.transport import EngineAway, EngineClient, EngineRefused, PathMissing
 from apps.connections.uploads import LINES
 from apps.core.errors import Impossible, from_engine
 from apps.core.secrets import SecretLost, unseal_secret
+from apps.fleet.models import Cluster
+from apps.queries.backlogs import backlogs_measure
+from apps.queries.choices import QueryState
+from apps.queries.models import OperatorInput, Query
 from engine.connectors.answers import normal_path
-from engine.connectors.markers import MarkerLatency, read_markers
-from engine.connectors.pending_records import read_pending
-from engine.connectors.picture import ArrivalCounts, CounterPoll, EnginePicture, Finding
+from engine.connectors.flink_metrics import MarkerLatency, pending_paths, read_markers, read_pending
+from engine.connectors.flink_polls import continue_attempt, flink_series_paths, read_flink_series
+from engine.connectors.kafka import GroupLag
+from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, EnginePicture, Finding, Vertex
+from engine.connectors.prometheus import RangeWindow, read_counts, read_latency
 from engine.connectors.spark import PROGRESS
 from engine.errors import DocumentError
+from engine.words import counted, listed
 
 __all__ = [
     "Answers",
@@ -29,11 +40,16 @@ __all__ = [
     "ask",
     "ask_picture",
     "ask_polls",
+    "ask_prometheus",
+    "ask_waiting",
     "client_of",
+    "lags_store",
     "look_at_upload",
 ]
 
-Answers = dict[str, Any]
+
+#: Decoded answers of an engine by the path asked; readers look at each before they take it.
+Answers = dict[str, object]
 _MAX_STEPS = 8  # from nothing to a whole picture; three are usual
 _MAX_REQUESTS = 20_000  # of one picture
 
@@ -48,7 +64,7 @@ class EngineLook:
     """
 
     picture: EnginePicture
-    answers: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, object] = field(default_factory=dict)
     polls: dict[str, list[CounterPoll]] = field(default_factory=dict)
     offsets: dict[str, dict[str, ArrivalCounts]] = field(default_factory=dict)
     latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -62,12 +78,12 @@ class EngineLook:
             self.polls.setdefault(poll.job, []).append(poll)
         self.findings += [finding for finding in findings if finding not in self.findings]
 
-    def add_markers(self, job: str, answers: Mapping[str, Any]) -> None:
+    def add_markers(self, job: str, answers: Mapping[str, object]) -> None:
         """Take in what answers tell of a job's markers."""
         if (latency := read_markers(answers, job)) is not None:
             self.markers[job] = latency
 
-    def add_waiting(self, job: str, answers: Mapping[str, Any]) -> None:
+    def add_waiting(self, job: str, answers: Mapping[str, object]) -> None:
         """Take in what answers tell of events that wait before a job's sources."""
         if events := read_pending(answers, job):
             self.waiting[job] = events
@@ -107,18 +123,13 @@ def ask_picture(
     connection: Connection,
     client: EngineClient,
     *,
-    known: Mapping[str, Any] | None = None,
+    known: Mapping[str, object] | None = None,
     jobs: Collection[str] | None = None,
     report: Callable[[float], None] = lambda share: None,
 ) -> PictureAsked:
     """Ask until the reader lacks nothing, and read it.
 
-    Parameters
-    ----------
-    known : mapping, optional
-        Answers of before that need not be asked again.
-    jobs : collection of str, optional
-        Names or ids; every job that runs unless given.
+    `known`: answers of before that need not be asked again. `jobs`: names or ids; every job that runs unless given.
 
     Raises
     ------
@@ -140,7 +151,7 @@ def ask_picture(
     return PictureAsked(read_picture(connection, answers), answers)
 
 
-def read_picture(connection: Connection, answers: Mapping[str, Any]) -> EnginePicture:
+def read_picture(connection: Connection, answers: Mapping[str, object]) -> EnginePicture:
     """Picture of an engine from answers. Raises `Malformed` with every fault."""
     try:
         return reader_of(connection).read(answers, time.time())
@@ -172,7 +183,7 @@ def ask_polls(
 
 
 def read_polls(
-    connection: Connection, answers: Mapping[str, Any], picture: EnginePicture, at_s: float
+    connection: Connection, answers: Mapping[str, object], picture: EnginePicture, at_s: float
 ) -> tuple[list[CounterPoll], list[Finding]]:
     """Counters of the picture's jobs that answers tell of, and a finding for each job that the engine knows no more.
 
@@ -220,3 +231,173 @@ def look_at_upload(connection: Connection) -> EngineLook:
     for i, part in enumerate(rounds):
         look.add(*read_polls(connection, part, look.picture, look.picture.at_s - len(rounds) + i))
     return look
+
+
+def ask_waiting(client: EngineClient, look: EngineLook) -> None:
+    """Add to a look what waits before the sources of each job; what cannot be asked is left out."""
+    for job in look.picture.jobs:
+        answers: Answers = {}
+        try:
+            for vertex in job.vertices:
+                if vertex.is_source:
+                    names = ask(client, f"/jobs/{job.id}/vertices/{vertex.id}/subtasks/metrics")
+                    answers |= {path: ask(client, path) for path in pending_paths(job.id, vertex.id, names)}
+        except (EngineAway, EngineRefused):
+            continue
+        look.add_waiting(job.id, answers)
+
+
+def lags_store(cluster: Cluster, lags: Iterable[GroupLag], read_at: datetime) -> list[Finding]:
+    """Store lag of consumer groups as the backlog of the queries that read their topics; returns what was found.
+
+    A group is a query's where it has the query's name, or where only one running query reads the topic.
+    """
+    readers = _readers(cluster)
+    findings, events = [], dict[int, dict[str, float]]()
+    for lag in lags:
+        for topic in lag.topics:
+            count, queries = lag.events_of(topic), readers.get(topic, {})
+            named = [query for query in queries.values() if query.name == lag.group]
+            chosen = named or list(queries.values())
+            if count is not None and len(chosen) == 1:
+                events.setdefault(chosen[0].pk, {})[topic] = count
+                message = f"{count:,.0f} events of {topic} wait for {chosen[0].name}, by the lag of {lag.group}."
+                findings.append(Finding("found", "backlog", lag.group, message))
+            elif count is not None and len(chosen) > 1:
+                names = listed(sorted(query.name for query in chosen))
+                message = (
+                    f"{names} read {topic}, and none is called {lag.group}: for whom its events wait is not known. "
+                    "A query with the name of the group would be."
+                )
+                findings.append(Finding("missing", "backlog_unassigned", lag.group, message))
+    by_key = {query.pk: query for queries in readers.values() for query in queries.values()}
+    for key, counts in events.items():
+        backlogs_measure(query=by_key[key], events=counts, read_at=read_at)
+    return findings
+
+
+def _readers(cluster: Cluster) -> Mapping[str, dict[int, Query]]:
+    """Running queries by the sources that they read."""
+    rows = OperatorInput.objects.filter(
+        operator__version__running_as__cluster=cluster, operator__version__running_as__state=QueryState.RUNNING
+    ).exclude(source_id="")
+    readers: dict[str, dict[int, Query]] = {}
+    for row in rows.select_related("operator__version__query"):
+        query = row.operator.version.query
+        readers.setdefault(row.source_id, {})[query.pk] = query
+    return readers
+
+
+_HISTORY_S, _HISTORY_STEP_S = 3600.0, 10.0  # of Flink's counters; with what follows within `MAX_POLLS`
+_MIN_HISTORY_S = 60.0  # a shorter gap between polls is no loss
+_OFFSETS_S = 900.0  # of the broker's counts that are asked for
+_LATENCY_S, _LATENCY_STEP_S = 60.0, 5.0
+
+
+def ask_prometheus(connection: Connection, client: EngineClient, look: EngineLook) -> None:
+    """Add to a look whatever the connection's Prometheus tells: polls from before, arrivals, latencies.
+
+    What cannot be asked or read is a finding; the look holds without it.
+    """
+    if not (connection.prometheus_url or connection.lag_query or connection.latency_query):
+        return
+    try:
+        with _prometheus_client(connection, client) as prometheus:
+            for job in look.picture.jobs:
+                _ask_job(connection, prometheus, look, job)
+    except (EngineAway, EngineRefused) as error:
+        message = f"The connection's Prometheus cannot be asked: {error}."
+        look.add((), [Finding("warning", "prometheus_away", "", message)])
+
+
+@contextmanager
+def _prometheus_client(connection: Connection, client: EngineClient) -> Iterator[EngineClient]:
+    """Client of the Prometheus, which is the engine itself where no other is named."""
+    if connection.prometheus_url in {"", connection.url}:
+        yield client
+    else:
+        with client_of(connection, connection.prometheus_url) as prometheus:
+            yield prometheus
+
+
+def _ask_job(connection: Connection, prometheus: EngineClient, look: EngineLook, job: EngineJob) -> None:
+    if connection.engine == ConnectionEngine.FLINK and connection.prometheus_url:
+        _ask_history(connection, prometheus, look, job)
+    if connection.lag_query:
+        for vertex in job.vertices:
+            if vertex.is_source:
+                _ask_offsets(connection, prometheus, look, job, vertex)
+    if connection.latency_query:
+        _ask_latency(connection, prometheus, look, job)
+
+
+def _ask_history(connection: Connection, prometheus: EngineClient, look: EngineLook, job: EngineJob) -> None:
+    """Counters of the time before the look that no poll tells of, as polls in front of its own."""
+    polls = look.polls.get(job.id, [])
+    end_s = polls[0].at_s if polls else look.picture.at_s
+    newest = connection.jobs.filter(engine_id=job.id).aggregate(newest=Max("polls__at"))["newest"]
+    begin_s = max(end_s - _HISTORY_S, job.started_at_s, newest.timestamp() if newest else 0.0)
+    if end_s - begin_s < _MIN_HISTORY_S:
+        return
+    window = RangeWindow.of(begin_s, end_s, _HISTORY_STEP_S)
+    answers = {path: ask(prometheus, path) for path in flink_series_paths(window, job).paths}
+    try:
+        series = read_flink_series(answers, window, job, look.picture.places)
+    except DocumentError as error:
+        message = f"The counters of {job.name} cannot be read from Prometheus: {_words(error)}."
+        look.add((), [Finding("warning", "history_missing", job.name, message)])
+        return
+    before = series.polls if not polls else continue_attempt(series.polls, polls[0])
+    if before:
+        words = f"Prometheus tells {counted(len(before), 'poll')} of {job.name} from before this one."
+        look.add((), [Finding("found", "history_read", job.name, words), *series.findings])
+        look.polls[job.id] = [*before, *polls]
+    else:
+        message = f"Prometheus has no counters of {job.name}: it does not scrape Flink's reporter, or has just begun."
+        look.add((), [Finding("missing", "history_missing", job.name, message)])
+
+
+def _ask_offsets(
+    connection: Connection, prometheus: EngineClient, look: EngineLook, job: EngineJob, vertex: Vertex
+) -> None:
+    """Counts of events that came to a source; `$topic` in the query stands for what it reads."""
+    subject, now_s = f"{job.name}/{vertex.label}", time.time()
+    window = RangeWindow.of(now_s - _OFFSETS_S, now_s, max(1.0, connection.poll_interval_s))
+    query = connection.lag_query.replace("$topic", vertex.stream or vertex.label)
+    path = window.path(query)
+    try:
+        counts, findings = read_counts({path: ask(prometheus, path)}, path, vertex.id)
+    except DocumentError as error:
+        message = f"What comes to {vertex.label} cannot be asked of Prometheus: {_words(error)}."
+        look.add((), [Finding("warning", "offsets_missing", subject, message)])
+        return
+    look.add((), findings)
+    if counts is None:
+        message = f"Prometheus has nothing for {query}; what {vertex.label} reads counts in its place."
+        look.add((), [Finding("missing", "offsets_missing", subject, message)])
+    else:
+        look.offsets.setdefault(job.id, {})[vertex.id] = counts
+
+
+def _ask_latency(connection: Connection, prometheus: EngineClient, look: EngineLook, job: EngineJob) -> None:
+    """Latencies of the last minute; `$job` in the query stands for the id of the job."""
+    now_s = time.time()
+    window = RangeWindow.of(now_s - _LATENCY_S, now_s, _LATENCY_STEP_S)
+    query = connection.latency_query.replace("$job", job.id)
+    path = window.path(query)
+    try:
+        samples, findings = read_latency({path: ask(prometheus, path)}, path)
+    except DocumentError as error:
+        message = f"The latency of {job.name} cannot be asked of Prometheus: {_words(error)}."
+        look.add((), [Finding("warning", "latency_missing", job.name, message)])
+        return
+    look.add((), findings)
+    if samples:
+        look.latencies[job.id] = list(samples)
+    else:
+        message = f"Prometheus has nothing for {query} in the last minute; nothing is scored."
+        look.add((), [Finding("missing", "latency_missing", job.name, message)])
+
+
+def _words(error: DocumentError) -> str:
+    return "; ".join(fault.message for fault in error.faults)

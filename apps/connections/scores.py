@@ -22,8 +22,7 @@ from apps.estimates.selectors import query_estimate_latest
 from apps.queries.choices import QueryState
 from engine.connectors.answers import number_of
 from engine.connectors.document import SERVER_CPS
-from engine.connectors.flink import metric_paths
-from engine.connectors.markers import is_marker
+from engine.connectors.flink_metrics import is_marker, metric_paths
 from engine.connectors.picture import CounterPoll, EngineJob, Finding
 from engine.words import seconds_words
 

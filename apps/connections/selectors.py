@@ -6,14 +6,17 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count, F, Q, QuerySet
 
-from apps.connections.choices import ConnectionOrigin, ConnectionState
+from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
 from apps.connections.models import Connection, ImportedJob
 from apps.core.clock import shared_now
+from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 
 __all__ = [
     "STALE_AFTER",
+    "ConnectionFilter",
+    "ImportedJobFilter",
     "connections_away",
     "connections_due",
     "connections_listed",
@@ -22,6 +25,7 @@ __all__ = [
     "next_round_at",
     "statistics_age",
 ]
+
 
 STALE_AFTER = timedelta(minutes=5)  # statistics that are older are said to be old
 _YOUNG = timedelta(minutes=1)  # a connection that was just imported is asked more often, for statistics that hold
@@ -86,3 +90,25 @@ def _interval(connection: Connection, now: datetime) -> timedelta:
 def statistics_age(job: ImportedJob, now: datetime | None = None) -> timedelta | None:
     """Age of a job's statistics; None where nothing was measured yet."""
     return None if job.measured_at is None else (now or shared_now()) - job.measured_at
+
+
+class ConnectionFilter(ListFilter):
+    """`?cluster=eu-1&engine=flink&state=away`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    engine = ChoiceFilter(choices=ConnectionEngine.choices)
+    origin = ChoiceFilter(choices=ConnectionOrigin.choices)
+    state = ChoiceFilter(choices=ConnectionState.choices)
+    sorts = sort_paths("name", "engine", "state", "state_since", "answered_at", "created_at", cluster="cluster__slug")
+
+
+class ImportedJobFilter(ListFilter):
+    """`?connection=3&state=running`."""
+
+    cluster = TextFilter("connection__cluster__slug", label="Slug of the cluster")
+    connection = TextFilter("connection__name", label="Name of the connection")
+    name = TextFilter(label="Its name in the engine")
+    state = TextFilter(label="State in the engine's word, such as running")
+    started_at = TimeFilter()
+    sorts = sort_paths("name", "state", "started_at", "seen_at", "measured_at", query="query__name")

@@ -20,9 +20,9 @@ from apps.fleet.services import cluster_announce
 from apps.fleet.validation import check_free, check_row
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
-from apps.queries.choices import OperatorKind
+from engine.connectors.mapped_operators import MappedOperator
 from engine.errors import Fault as EngineFault
-from engine.fields import Enumeration, Field, FieldTable, ListOf, Number, String
+from engine.errors import value_words
 
 __all__ = [
     "TOKEN_PURPOSE",
@@ -39,18 +39,6 @@ __all__ = [
 ]
 
 TOKEN_PURPOSE = "connections.token"
-_OPERATOR = FieldTable(
-    "an operator",
-    Field("name", String(), required=True),
-    Field("rate", String(), required=True, help="PromQL of events/s that it takes"),
-    Field("reads", ListOf(String()), help="names of the operators that it reads; none for a source"),
-    Field("cost", String(), help="PromQL of the seconds that an event takes one thread"),
-    Field("outputs", String(), help="PromQL of events/s that it puts out"),
-    Field("kind", Enumeration(tuple(OperatorKind.values))),
-    Field("parallelism", Number(least=1, most=1024, whole=True)),
-    Field("place", String(), help="what it runs in; the connection's own unless given"),
-)
-_OPERATORS = ListOf(_OPERATOR)
 _QUERIES = ("latency_query", "lag_query")
 
 
@@ -186,12 +174,8 @@ def connection_import(
 ) -> Job:
     """Have a worker turn the engine's jobs into running queries with measured statistics.
 
-    Parameters
-    ----------
-    objectives : mapping, optional
-        By a job's name, `{"statistic": "worst", "bound_s": 5.0}`; `*` is for every job. None by default.
-    jobs : sequence of str, optional
-        Names or ids of jobs in place of the connection's own choice.
+    `objectives`: by a job's name, `{"statistic": "worst", "bound_s": 5.0}`; `*` is for every job. None by default.
+    `jobs`: names or ids of jobs in place of the connection's own choice.
     """
     params = {"objectives": dict(objectives or {}), "jobs": list(jobs) if jobs is not None else None}
     return _submit(JobKind.CONNECTION_IMPORT, f"Import the jobs of {connection.name}", connection, user, params)
@@ -269,5 +253,8 @@ def _operator_faults(connection: Connection) -> list[Fault]:
     if connection.engine != ConnectionEngine.PROMETHEUS:
         return [Fault("operators", f"{connection.engine} tells its operators itself; allowed: none")]
     faults: list[EngineFault] = []
-    _OPERATORS.read(connection.operators, "", "operators", faults)
+    if not isinstance(connection.operators, list):
+        return [Fault("operators", f"operators is {value_words(connection.operators)}; allowed: a list")]
+    for i, operator in enumerate(connection.operators):
+        MappedOperator.read(operator, "operators", i, faults)
     return [Fault(fault.path, fault.message) for fault in faults]

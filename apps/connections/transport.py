@@ -140,12 +140,8 @@ class _PinnedTransport(httpx.HTTPTransport):
 class EngineClient:
     """Client of one engine: keeps its connection open, and counts what it asks.
 
-    Parameters
-    ----------
-    url : str
-        Address below which the API lies, such as `http://flink:8081` or `https://proxy/flink/v1`.
-    token : str
-        Sent as `Authorization: Bearer`.
+    `url`: address below which the API lies, such as `http://flink:8081` or `https://proxy/flink/v1`. `token`: sent as
+    `Authorization: Bearer`.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ MAX_FILES = 20_000  # of a zip
 LINES = "/lines"
 _INDEX = "INDEX.tsv"
 
-Round = dict[str, Any]
+Round = dict[str, object]  # answers by path
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from celery import current_app
 from django.db import transaction
 from django.db.models import Q
 
-from apps.connections.backlogs import ask_waiting
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
-from apps.connections.import_outcome import ImportOutcome, finding_document
 from apps.connections.imports import look_store
-from apps.connections.looks import look_document
+from apps.connections.job_import import ImportOutcome
+from apps.connections.looks import RoundCost, look_of
 from apps.connections.models import Connection, KeptAnswers
-from apps.connections.prometheus import ask_prometheus
 from apps.connections.readers import reader_of
 from apps.connections.rounds import (
     Answers,
@@ -28,6 +25,8 @@ from apps.connections.rounds import (
     ask,
     ask_picture,
     ask_polls,
+    ask_prometheus,
+    ask_waiting,
     client_of,
     look_at_upload,
     read_picture,
@@ -41,7 +40,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Impossible, Malformed, Missing, SluiceError
 from apps.jobs.runner import JobOutcome, JobReporter
 from engine.connectors.document import import_picture
-from engine.connectors.markers import has_markers, marker_paths
+from engine.connectors.flink_metrics import has_markers, marker_paths
 from engine.connectors.picture import Finding
 from engine.errors import EngineError
 from engine.words import counted
@@ -70,7 +69,7 @@ class _Asked:
 
     look: EngineLook
     answers: Answers | None
-    cost: dict[str, Any]
+    cost: RoundCost | None
 
 
 # -- jobs
@@ -97,7 +96,7 @@ def check_connection(report: JobReporter) -> JobOutcome:
         findings.append(Finding("missing", "jobs_missing", "", "No job runs there, so there is nothing to import."))
     findings += _cost_findings(connection, asked.cost)
     unique = list(dict.fromkeys(findings))
-    shown = look_document(
+    shown = look_of(
         look.picture,
         {id_: sample.operators.values() for id_, sample in samples.items()},
         {id_: len(polls) for id_, polls in look.polls.items()},
@@ -105,11 +104,11 @@ def check_connection(report: JobReporter) -> JobOutcome:
     )
     with transaction.atomic():
         row = _answered(connection, asked)
-        row.findings, row.look = [finding_document(finding) for finding in unique], shown
+        row.findings, row.look = [finding.to_dict() for finding in unique], shown.to_dict()
         row.engine_version, row.checked_at = look.picture.version[:40], shared_now()
         row.save(update_fields=["findings", "look", "engine_version", "checked_at"])
     counts = {"places": len(look.picture.places), "jobs": len(look.picture.jobs), "findings": len(unique)}
-    return JobOutcome({**counts, **asked.cost}, *_addresses(connection))
+    return JobOutcome(counts | (asked.cost.to_dict() if asked.cost else {}), *_addresses(connection))
 
 
 def import_connection(report: JobReporter) -> JobOutcome:
@@ -160,14 +159,14 @@ def _look(connection: Connection, report: JobReporter, polls: int, jobs: Sequenc
     with engine_faults(connection):
         if connection.origin == ConnectionOrigin.UPLOAD:
             report(0.3, "Reading the uploaded answers")
-            return _Asked(_chosen(look_at_upload(connection), jobs), None, {})
+            return _Asked(_chosen(look_at_upload(connection), jobs), None, None)
         with client_of(connection) as client:
             step = "Asking what runs there"
             report(0.02, step)
             wanted = jobs or None
             asked = ask_picture(connection, client, jobs=wanted, report=lambda share: report(0.02 + 0.2 * share, step))
             look = _chosen(EngineLook(asked.picture, asked.answers), jobs)
-            cost = {"requests": client.requests, "bytes": client.bytes, "seconds": round(client.seconds, 3)}
+            cost = _cost(client)
             counts = bool(reader_of(connection).poll_paths(look.picture, None))
             for i in range(polls if counts and look.picture.jobs else 0):
                 if i:
@@ -195,12 +194,15 @@ def _poll(connection: Connection, client: EngineClient, look: EngineLook) -> Ans
     return answers
 
 
-def _measured(client: EngineClient, ask: Callable[[], Answers]) -> tuple[Answers, dict[str, Any]]:
-    """Answers, and what they cost: requests, bytes, seconds."""
-    requests, size, seconds = client.requests, client.bytes, client.seconds
-    answers = ask()
-    cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
-    return answers, {**cost, "seconds": round(client.seconds - seconds, 3)}
+def _measured(client: EngineClient, ask: Callable[[], Answers]) -> tuple[Answers, RoundCost]:
+    """Answers, and what they cost."""
+    before = _cost(client)
+    return ask(), _cost(client).since(before)
+
+
+def _cost(client: EngineClient) -> RoundCost:
+    """Requests, bytes and seconds of a client so far."""
+    return RoundCost(client.requests, client.bytes, round(client.seconds, 3))
 
 
 def _chosen(look: EngineLook, jobs: Sequence[str]) -> EngineLook:
@@ -217,11 +219,10 @@ def _chosen(look: EngineLook, jobs: Sequence[str]) -> EngineLook:
     return replace(look, picture=picture, polls=polls)
 
 
-def _cost_findings(connection: Connection, cost: Mapping[str, Any]) -> Iterator[Finding]:
-    if not cost:
+def _cost_findings(connection: Connection, cost: RoundCost | None) -> Iterator[Finding]:
+    if cost is None:
         return
-    size = f"{cost['bytes'] / 1000:,.1f} kB"
-    words = f"{counted(cost['requests'], 'request')} and {size} in {cost['seconds']:.2f} s"
+    words = f"{counted(cost.requests, 'request')} and {cost.bytes / 1000:,.1f} kB in {cost.seconds:.2f} s"
     message = f"A round asks the engine {words}, every {connection.poll_interval_s:g} s."
     yield Finding("found", "cost_of_asking", "", message)
 
@@ -232,7 +233,7 @@ def _answered(connection: Connection, asked: _Asked) -> Connection:
     if row is None:
         raise Missing(f"The connection {connection.name!r} was deleted meanwhile; nothing was stored.")
     row.answered_at = row.asked_at = shared_now()
-    row.cost = asked.cost or row.cost
+    row.cost = asked.cost.to_dict() if asked.cost else row.cost
     row.save(update_fields=["answered_at", "asked_at", "cost"])
     return row if row.state == ConnectionState.PAUSED else state_change(row, ConnectionState.CONNECTED, "")
 
@@ -328,7 +329,7 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
     known: Answers = dict(kept.answers[0]) if kept is not None and kept.answers else {}
     reader = reader_of(connection)
     before = read_picture(connection, known) if known else None
-    requests, size, seconds = client.requests, client.bytes, client.seconds
+    cost_before = _cost(client)
     fresh = {path: answer for path, answer in known.items() if not reader.volatile(path)}
     polled: Answers = {}
     if before is not None:
@@ -343,8 +344,7 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
     look = _chosen(EngineLook(asked.picture, asked.answers), connection.job_names)
     look.add(*read_polls(connection, asked.answers, look.picture, asked.picture.at_s))
     _ask_beside(connection, client, look)
-    cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
-    return _Asked(look, asked.answers, {**cost, "seconds": round(client.seconds - seconds, 3)})
+    return _Asked(look, asked.answers, _cost(client).since(cost_before))
 
 
 def _ask_markers(client: EngineClient, look: EngineLook) -> None:

@@ -18,6 +18,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import preview_admission
+from apps.admission.questions import AdmissionQuestion
 from apps.admission.selectors import admission_headline
 from apps.admission.services import admission_create, admission_create_follower
 from apps.demo import queries
@@ -272,7 +273,7 @@ def _ask(cluster: Cluster, user: User, plan: DemoQuery, say: Say, **asked: Any) 
     say(f"Asking whether {plan.name} may run")
     with transaction.atomic():
         _query(cluster, plan, user)
-        request = admission_create(cluster=cluster, user=user, query=plan.name, **asked)
+        request = admission_create(cluster=cluster, user=user, question=AdmissionQuestion(query=plan.name, **asked))
         job = _preview_job(request, user)
     return _previewed(request, job, say)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from apps.admission.choices import AdmissionState
@@ -151,10 +151,10 @@ def _decided_job(
 ) -> DecidedJob:
     vertices: Mapping[str, str] = job.vertices
     sources = _source_operators(version)
-    look = job.connection.look or {}
-    running: Mapping[str, Any] = next((row for row in look.get("jobs") or () if row["id"] == job.engine_id), {})
-    shown = {row["id"]: row for row in running.get("operators") or ()}
-    parallelism = {vertex: int(row["parallelism"]) for vertex, row in shown.items()}
+    look = job.connection.kept_look
+    running = (row.operators for row in look.jobs if row.id == job.engine_id) if look else ()
+    shown = {row.id: row for row in next(iter(running), ())}
+    parallelism = {vertex: row.parallelism for vertex, row in shown.items()}
     rows = () if version is None else version.operators.all()
     needs = {row.name: row_need_bytes(row.kind, row.stateless, row.extra) for row in rows}
     memory = cluster_memory(job.query.cluster, without=job.query)
@@ -165,7 +165,7 @@ def _decided_job(
             _replicas(before.get(name) or ()),
             _replicas(replicas),
             is_source=name in sources,
-            slot_group=shown.get(vertices.get(name), {}).get("slot_group"),
+            slot_group=shown[vertices[name]].slot_group if vertices.get(name) in shown else None,
             need_bytes=needs.get(name),
         )
         for name, replicas in after.items()
@@ -182,7 +182,7 @@ def _decided_job(
         name=job.name,
         operators=operators,
         parallelism_now=parallelism,
-        places=_places(job, look),
+        places=_places(job, look.places if look else ()),
         settings=settings,
         rate_share=share,
         rate_eps=_rate_eps(version),
@@ -204,14 +204,10 @@ def _replicas(parts: Sequence[Mapping[str, Any]]) -> tuple[Replica, ...]:
     return tuple(Replica(part["node"], part.get("core", 0), part.get("fraction", 1.0)) for part in parts)
 
 
-def _places(job: ImportedJob, look: Mapping[str, Any]) -> dict[str, Place]:
+def _places(job: ImportedJob, places: Iterable[Place]) -> dict[str, Place]:
     """Places of the connection's last look by the name of their node; those that it did not show are left out."""
-    seen = {row["id"]: row for row in look.get("places") or ()}
-    return {
-        node: Place(id_, node, float(seen[id_]["cores"]), int(seen[id_]["slots"]), seen[id_].get("memory_bytes"))
-        for node, id_ in job.places.items()
-        if id_ in seen
-    }
+    seen = {place.id: place for place in places}
+    return {node: replace(seen[id_], name=node) for node, id_ in job.places.items() if id_ in seen}
 
 
 def _rate_eps(version: QueryVersion | None) -> float | None:

@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.admission.questions import AdmissionQuestion
 from apps.admission.services import (
     admission_create,
     admission_preview,
@@ -224,7 +225,7 @@ def _checked(cluster: Cluster, user: User, subject: ReviewSubject) -> _Answer:
     """Of a dry run with a document: whether it can be read. An estimate would register the query."""
     try:
         with transaction.atomic():
-            admission_create(cluster=cluster, user=user, document=subject.document)
+            admission_create(cluster=cluster, user=user, question=AdmissionQuestion(document=subject.document))
             transaction.set_rollback(True)
     except SluiceError as error:
         return _unknown(cluster, f"The query cannot be decided on: {error.message}")
@@ -237,13 +238,16 @@ def _previewed(
     row: KubernetesReview, user: User, subject: ReviewSubject, until_s: float
 ) -> tuple[AdmissionRequest | None, _Answer | None]:
     """The request once it is decided; or the answer where that failed or takes too long."""
-    asked: dict[str, Any] = {"document": subject.document}
-    if subject.version is not None:
-        asked = {"query": subject.version.query.name, "version": subject.version.number}
     reason = f"Kubernetes: {row.operation} {row.kind} {row.path} by {row.username or 'nobody named'}"
+    question = AdmissionQuestion(document=subject.document, reason=reason)
+    if subject.version is not None:
+        question = AdmissionQuestion(query=subject.version.query.name, version=subject.version.number, reason=reason)
     try:
         request, job = admission_preview(
-            cluster=row.cluster, user=user, reason=reason, source=AdmissionSource.KUBERNETES, **asked
+            cluster=row.cluster,
+            user=user,
+            source=AdmissionSource.KUBERNETES,
+            question=question,
         )
     except Unavailable as error:
         return None, _late(row.cluster, error.message)

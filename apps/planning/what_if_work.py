@@ -17,12 +17,11 @@ from engine.provisioning.answers.pools import NodeLoss
 from engine.provisioning.answers.scenarios import ComparedScenario, ScenarioComparison, ScenarioQuery
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import pareto_front
+from engine.provisioning.mix import cheapest_mix, pareto_front
 from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
 from engine.provisioning.scenario import place_unplaced
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import ScenarioOutcome, what_if
 

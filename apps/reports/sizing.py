@@ -27,8 +27,8 @@ from engine.errors import EngineError
 from engine.provisioning.answers.pools import MixAnswer, PoolAnswer, PoolSize
 from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import Survival, lose_each
 from engine.words import counted
 

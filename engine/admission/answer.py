@@ -13,18 +13,19 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, computed_field
 
 from engine.admission.changes import Change
-from engine.admission.policy import AdmissionPolicy
 from engine.document.elements import Replica
 from engine.document.policies import SchedulingGap
+from engine.fields import Number, String
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding
 from engine.placement.separation import ApartOperator
-from engine.records import Record, Words
+from engine.records import Flag, Record, Words
 from engine.words import listed, percent_words
 
 __all__ = [
     "MAX_RISE",
     "AdmissionDecision",
     "AdmissionFinding",
+    "AdmissionPolicy",
     "Alternative",
     "DecisionCurves",
     "LostNode",
@@ -38,6 +39,35 @@ __all__ = [
     "Widening",
     "own_effect",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionPolicy(Record):
+    """Rules of admission."""
+
+    TITLE: ClassVar[str] = "a policy"
+
+    review_at_risk: Flag = True  #: a person decides where an estimate holds but the upper end of its interval does not
+    #: a person decides where statistics of the candidate are assumed, or measured on too few events
+    review_assumed: Flag = False
+    #: a person decides where arrivals are known as counts over more than a subinterval alone, which hide bursts
+    review_coarse: Flag = True
+    #: a person decides where the intervals of a running query that the candidate can affect hold too seldom lately
+    review_untrusted: Flag = True
+    #: an operator's statistics count as measured from so many events on
+    min_events: Annotated[float, Number(least=0)] = 100.0
+    may_move_neighbours: Flag = True  #: whether operators of running queries may be moved to make room
+    #: share of its capacity that a server may be given on average over the horizon
+    max_mean_load: Annotated[float, Number(above=0)] = 1.0
+    #: a later start must leave at least this share of the horizon, and of the candidate's mean rate, to be judged on
+    start_horizon_share: Annotated[float, Number(above=0, most=1)] = 0.25
+    full_evaluations: Annotated[int, Number(least=1, whole=True)] = 5  #: runs of Flow that each search may spend
+    closed_nodes: tuple[Annotated[str, String()], ...] = ()  #: nodes that take nothing new (draining)
+    choices: Flag = True  #: whether to search for alternatives (``choices`` of a decision) at all
+    #: whether to tell how much more load and cost a verdict that passes would stand, and which node may be lost
+    robustness: Flag = True
+    #: a verdict that stands less than this share of more load or cost is called thin; 0 calls none so
+    thin_below: Annotated[float, Number(least=0)] = 0.1
 
 
 @dataclass(frozen=True)
@@ -236,29 +266,16 @@ MAX_RISE = 1.0  # share by which load and costs are raised at most
 
 @dataclass(frozen=True, slots=True)
 class Robustness(Record):
-    """Room that a passing verdict has.
+    """Room that a passing verdict has."""
 
-    Attributes
-    ----------
-    load : float
-        Share by which all arrivals of the queries concerned may rise with the verdict as it is, confirmed in full; one
-        of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed. What the same rise does to the others
-        without the candidate does not count.
-    costs : float
-        The same for the costs of the candidate's operators.
-    lost_nodes : tuple of LostNode
-        Nodes that may not be lost, of those the queries concerned use.
-    nodes : int
-        Nodes whose loss was looked at.
-    weakest : WeakestAssumption, optional
-        None for a candidate without work.
-    """
-
+    #: share by which all arrivals of the queries concerned may rise with the verdict as it is, confirmed in full; one
+    #: of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed. What the same rise does to the others
+    #: without the candidate does not count.
     load: float
-    costs: float
-    lost_nodes: tuple[LostNode, ...]
-    nodes: int
-    weakest: WeakestAssumption | None
+    costs: float  #: the same for the costs of the candidate's operators
+    lost_nodes: tuple[LostNode, ...]  #: nodes that may not be lost, of those the queries concerned use
+    nodes: int  #: nodes whose loss was looked at
+    weakest: WeakestAssumption | None  #: none for a candidate without work
 
     @property
     def margin(self) -> float:

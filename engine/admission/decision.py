@@ -2,48 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from engine.admission.alternatives import find_alternatives, verdict_of
 from engine.admission.answer import (
     AdmissionDecision,
     AdmissionFinding,
+    AdmissionPolicy,
     Alternative,
+    Curves,
     DecisionCurves,
     Reason,
     ReasonSubject,
-    Robustness,
 )
 from engine.admission.changes import Change, moves_in, read_changes
-from engine.admission.curves import decision_curves
 from engine.admission.evaluation import (
+    CURVE_POINTS,
     Evaluation,
     Evaluator,
-    QueryOutcome,
     list_effects,
     list_effects_without,
     node_effects,
 )
-from engine.admission.moves import judge_unpinned
-from engine.admission.pick import PlacementPick, pick_placement
-from engine.admission.policy import AdmissionPolicy
-from engine.admission.prediction import judge_scenario, prediction_words, question_in
-from engine.admission.reasons import estimate_words, evidence_of, in_order, to_measure
+from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
+from engine.admission.prediction import judge_scenario, question_in
+from engine.admission.reasons import evidence_of, in_order, to_measure
 from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
+from engine.admission.words import passing_finding, thin_words, would_be_words
+from engine.arrays import FloatArray, step_maxima
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
-from engine.words import duration_words, listed, percent_words, statistic_words
+from engine.words import duration_words, listed
 
-__all__ = ["command", "decide"]
+__all__ = ["command", "decide", "decision_curves"]
+
+
+_MAX_NEIGHBOURS = _MAX_CURVES = 8
+_CHANGED_S, _CHANGED_SHARE = 0.005, 0.005  # smaller changes of a latency, also as a share of its bound, are none
+_CHANGED_LOAD = 0.005
+_DIGITS = 4
+
+
+def decision_curves(
+    before: Evaluation,
+    after: Evaluation | None,
+    alternatives: Mapping[str, Evaluation],
+    unknown: Collection[str] = (),
+) -> DecisionCurves:
+    """Curves of what runs, of the decision, and of its alternatives.
+
+    Parameters
+    ----------
+    before, after : Evaluation
+        `after` is None where the candidate fits nowhere.
+    alternatives : mapping
+        By their ids.
+    unknown : collection of str
+        Queries whose latency is no estimate of this model: they get no curve.
+    """
+    grid = before.mace.deployment
+    loads_before = _node_loads(before)
+    changed = {
+        name: _changed_curves(before, loads_before, outcome, unknown)
+        for name, outcome in ({"": after} | dict(alternatives)).items()
+        if outcome is not None
+    }
+    names = {kind: {name for outcome in changed.values() for name in outcome[kind]} for kind in ("queries", "nodes")}
+    return DecisionCurves(
+        grid.subinterval_s * -(-grid.subintervals // CURVE_POINTS),
+        {
+            "queries": {name: _seconds(before.paths[name]) for name in before.outcomes if name in names["queries"]},
+            "nodes": {name: _shares(load) for name, load in loads_before.items() if name in names["nodes"]},
+        },
+        changed.pop("", {}),
+        changed,
+    )
+
+
+def _node_loads(evaluation: Evaluation) -> dict[str, FloatArray]:
+    """Load of the busiest core of every node over the horizon."""
+    deployment = evaluation.mace.deployment
+    shares = step_maxima(evaluation.mace.load_share, CURVE_POINTS)
+    loads: dict[str, FloatArray] = {}
+    for i, server in enumerate(deployment.servers):
+        if server.node is not None:
+            name = deployment.nodes[server.node].id
+            loads[name] = np.maximum(loads[name], shares[i]) if name in loads else shares[i]
+    return loads
+
+
+def _changed_curves(
+    before: Evaluation, loads_before: Mapping[str, FloatArray], after: Evaluation, unknown: Collection[str]
+) -> dict[str, Curves]:
+    """Curves of the queries and nodes that an outcome changes most, each in the order of what would run."""
+    moves: dict[str, float] = {}
+    for name, outcome in after.outcomes.items():
+        if name in unknown:
+            continue
+        known = before.outcomes.get(name)
+        if known is None:
+            moves[name] = np.inf
+            continue
+        by_s = max(abs(outcome.estimate_s - known.estimate_s), _distance(after.paths[name], before.paths[name]))
+        if by_s >= max(_CHANGED_S, _CHANGED_SHARE * (outcome.bound_s or 0.0)) or outcome.state != known.state:
+            # Who loses or wins its objective comes before who only moves.
+            moves[name] = by_s / (outcome.bound_s or by_s or 1.0) + 1e6 * (outcome.state != known.state)
+    loads = _node_loads(after)
+    rises = {
+        name: _distance(load, loads_before[name]) if name in loads_before else np.inf for name, load in loads.items()
+    }
+    busier = {name: by for name, by in rises.items() if by >= _CHANGED_LOAD}
+    return {
+        "queries": {name: _seconds(after.paths[name]) for name in _largest(moves, _MAX_NEIGHBOURS + 1)},
+        "nodes": {name: _shares(loads[name]) for name in _largest(busier, _MAX_CURVES)},
+    }
+
+
+def _largest(values: Mapping[str, float], most: int) -> list[str]:
+    kept = set(sorted(values, key=lambda name: -values[name])[:most])
+    return [name for name in values if name in kept]
+
+
+def _distance(a: FloatArray, b: FloatArray) -> float:
+    return float(np.abs(a - b).max(initial=0.0))
+
+
+def _seconds(path: FloatArray) -> list[float]:
+    return [float(f"{value:.{_DIGITS}g}") for value in path.tolist()]
+
+
+def _shares(load: FloatArray) -> list[float]:
+    return np.round(load, 3).tolist()
+
 
 Progress = Callable[[float, str], None]
 
@@ -194,7 +295,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
-        finding=finding.adding(f"; thin, for {_thin_words(robustness)}") if robustness and thin else finding,
+        finding=finding.adding(f"; thin, for {thin_words(robustness)}") if robustness and thin else finding,
         query=question.candidate.query,
         snapshot=question.running.digest,
         reasons=reasons,
@@ -233,14 +334,6 @@ _REVIEW_RANK = {
     "prediction_unproven": 4,
 }
 _GREEN = ("admit", "admit_with_changes")
-
-
-def _thin_words(robustness: Robustness) -> str:
-    """Words for the room that a thin verdict lacks."""
-    what = "load" if robustness.load <= robustness.costs else "costs"
-    if robustness.margin <= 0.0:
-        return f"no higher {what} is confirmed to keep it"
-    return f"it holds only up to {percent_words(robustness.margin)} more {what}"
 
 
 def _decide_unplaced(
@@ -302,7 +395,7 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
     own = unpinned.evaluation.outcomes[name]
     nodes = listed(unpinned.scenario.nodes_of(name))
     if passes(unpinned.reasons):
-        finding = AdmissionFinding(f"Without the nodes asked for {name} would pass on {nodes}", _own_words(own))
+        finding = AdmissionFinding(f"Without the nodes asked for {name} would pass on {nodes}", would_be_words(own))
     elif free == verdict:
         finding = AdmissionFinding(
             "The nodes asked for do not decide", f"on {nodes} the verdict on {name} would be {free} as well"
@@ -310,10 +403,6 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
     else:
         finding = AdmissionFinding(f"Without the nodes asked for the verdict on {name} would be {free}, on {nodes}")
     return Reason("pinned", "info", ReasonSubject("query", name), finding, own.bound_s, own.estimate_s)
-
-
-def _own_words(own: QueryOutcome) -> str:
-    return f"its {statistic_words(own.statistic)} would be {estimate_words(own)}"
 
 
 def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
@@ -332,7 +421,7 @@ def _finding(
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
         wait = duration_words((start.scenario.start_p - 1) * question.running.subinterval_s)
-        return AdmissionFinding(f"{name} would pass if it starts {wait} later", _own_words(later))
+        return AdmissionFinding(f"{name} would pass if it starts {wait} later", would_be_words(later))
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}
@@ -347,23 +436,7 @@ def _finding(
     if verdict == "review":
         # What would reject, were it certain, comes first; what is said of the model's record, last.
         return min((r for r in reasons if r.review), key=lambda r: _REVIEW_RANK.get(r.code, 3)).finding
-    return _passing_finding(name, verdict == "admit_with_changes", after)
-
-
-def _passing_finding(name: str, changed: bool, after: Evaluation) -> AdmissionFinding:
-    own = after.outcomes[name]
-    statistic, estimate = statistic_words(own.statistic), estimate_words(own)
-    with_changes = " with the changes" if changed else ""
-    if own.is_predicted:
-        return AdmissionFinding(f"{name} may run", prediction_words(own))
-    over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
-    if over:
-        misses = f"{over[0]} misses its objective" if len(over) == 1 else f"{listed(over)} miss their objective"
-        cause = f"its {statistic} would be {estimate}; {misses} with or without it"
-        return AdmissionFinding(f"{name} may run{with_changes}", cause)
-    if own.bound_s is None:
-        return AdmissionFinding(f"Every objective holds with {name}", f"its {statistic} would be {estimate}")
-    return AdmissionFinding(f"Every objective holds{with_changes}", f"the {statistic} of {name} would be {estimate}")
+    return passing_finding(name, verdict == "admit_with_changes", after)
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:

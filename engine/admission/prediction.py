@@ -21,12 +21,13 @@ from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
 from engine.admission.reasons import in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
+from engine.admission.words import prediction_words
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
 from engine.latency_state import KNOWN
-from engine.words import counted, listed, seconds_words, statistic_words
+from engine.words import counted, listed, seconds_words
 
-__all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction"]
+__all__ = ["judge_scenario", "question_in", "with_prediction"]
 
 _TOLD = (ObjectiveChange, OperatorMove)  # changes that a prediction can know of
 _ROUNDING = 1e-5  # of a prediction's six digits
@@ -176,17 +177,6 @@ def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluatio
 def _beyond_filling_s(prediction: FirstPlacement, latency_s: float) -> float:
     """A latency from end to end without the filling of windows: no less than its links take."""
     return max(prediction.floor_s, latency_s - prediction.fill_s)
-
-
-def prediction_words(outcome: QueryOutcome) -> str:
-    """Words for a predicted outcome: its statistic, the interval, and the objective."""
-    bounds = () if outcome.bound_s is None else (outcome.bound_s,)
-    estimate, low, high, *bound = seconds_words(
-        outcome.estimate_s, outcome.low_s or 0.0, outcome.high_s or 0.0, *bounds
-    )
-    words = f"its {statistic_words(outcome.statistic)} is predicted at {estimate}"
-    words += f" (80% interval {low} to {high})"
-    return f"{words}, against {bound[0]}" if bound else words
 
 
 def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Evaluation) -> Iterator[Reason]:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from engine.admission.answer import AdmissionFinding, Reason, ReasonSubject
 from engine.admission.changes import moves_in
-from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
+from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
+from engine.admission.words import (
+    chance_words,
+    estimate_words,
+    increase_words,
+    neighbour_miss,
+    own_miss,
+    risk_words,
+    scarcest_words,
+    standing_finding,
+    would_be_words,
+)
 from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
-from engine.estimation.answer import Bottleneck
 from engine.estimation.waits.clocks import sources_above
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
@@ -25,21 +35,17 @@ from engine.words import (
     seconds_words,
     server_words,
     size_words,
-    statistic_words,
     step_words,
 )
 
 __all__ = [
     "MEMORY_EXCEEDED",
     "doubted_queries",
-    "estimate_words",
     "evidence_of",
     "in_order",
-    "outcome_words",
     "reasons_of",
     "to_measure",
     "tolerance_s",
-    "wait_words",
 ]
 
 MEMORY_EXCEEDED = "memory_exceeded"
@@ -47,22 +53,7 @@ MEMORY_EXCEEDED = "memory_exceeded"
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
 _LONGER_SHARE = 0.1  # by which a query that misses its objective may catch up later without a person's consent
-_NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
-_NAMED_WAITS = 2
 _MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
-
-
-def outcome_words(outcome: QueryOutcome) -> str:
-    """Words for an estimate."""
-    return seconds_words(outcome.estimate_s)[0]
-
-
-def estimate_words(outcome: QueryOutcome) -> str:
-    """The estimate beside its objective: ``8.2 s, against 10 s``."""
-    if outcome.bound_s is None:
-        return outcome_words(outcome)
-    estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
-    return f"{estimate}, against {bound}"
 
 
 def reasons_of(
@@ -146,23 +137,23 @@ def _objectives(
     elif own.is_predicted:
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
-        yield _breach("objective_breached", own, _own_miss(after, own), question)
+        yield _breach("objective_breached", own, own_miss(after, own), question)
     elif own.state == "unknown":
-        finding = _standing_finding(f"Nothing is known of how late {name} would be", own)
+        finding = standing_finding(f"Nothing is known of how late {name} would be", own)
         yield _query_reason("latency_unknown", "watch", own, finding, question, review=True)
     elif own.lacks_policy:
         yield _policy_risk("policy_at_risk", own, question)
     elif own.state == "at_risk":
-        finding = AdmissionFinding(f"{name} may miss its objective", _risk_words(own))
+        finding = AdmissionFinding(f"{name} may miss its objective", risk_words(own))
         yield _query_reason("at_risk", "watch", own, finding, question, review=question.policy.review_at_risk)
     elif own.bound_s < own.resolution_s:
         finest = seconds_words(own.resolution_s)[0]
         finding = AdmissionFinding(
-            f"The objective of {name} is finer than arrivals are counted ({finest})", _would_be(own)
+            f"The objective of {name} is finer than arrivals are counted ({finest})", would_be_words(own)
         )
         yield _query_reason("under_resolution", "watch", own, finding, question, review=question.policy.review_at_risk)
     if own.standing.is_known and own.standing.words:
-        yield _query_reason("rate_bounded", "info", own, AdmissionFinding(_standing_finding("", own).cause), question)
+        yield _query_reason("rate_bounded", "info", own, AdmissionFinding(standing_finding("", own).cause), question)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
         if reason:
@@ -175,11 +166,11 @@ def _neighbour(
     now = after.outcomes[was.query]
     worse_s = now.estimate_s - was.estimate_s
     if now.state == "breached" and (was.state != "breached" or (now.standing.is_endless and _falls_faster(was, now))):
-        finding = _neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
+        finding = neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
         return _breach("neighbour_breached", now, finding, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
         finding = AdmissionFinding(
-            f"{was.query} misses its objective already and would get worse", _increase_words(was, now)
+            f"{was.query} misses its objective already and would get worse", increase_words(was, now)
         )
         return _breach("neighbour_breached", now, finding, question)
     if now.state == "breached" and now.oldest_s > (now.bound_s or 0.0):
@@ -199,15 +190,15 @@ def _neighbour(
             )
         return _query_reason("neighbour_already_over", "info", now, finding, question)
     if now.state == "unknown":
-        finding = _standing_finding(f"Nothing is known of how late {was.query} is", now)
+        finding = standing_finding(f"Nothing is known of how late {was.query} is", now)
         return _query_reason("neighbour_unknown", "info", now, finding, question)
     if now.lacks_policy:
         return _policy_risk("neighbour_policy_at_risk", now, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
-        finding = AdmissionFinding(f"{was.query} is at risk already", _risk_words(now))
+        finding = AdmissionFinding(f"{was.query} is at risk already", risk_words(now))
         if news:
-            finding = AdmissionFinding(f"{was.query} may miss its objective", _risk_words(now))
+            finding = AdmissionFinding(f"{was.query} may miss its objective", risk_words(now))
         review = news and question.policy.review_at_risk
         return _query_reason("neighbour_at_risk", "watch" if news else "info", now, finding, question, review=review)
     return None
@@ -218,18 +209,11 @@ def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
     return (now.standing.growth or 0.0) > (was.standing.growth or 0.0) * (1.0 + _WORSE_SHARE) + _MORE_LOAD
 
 
-def _standing_finding(consequence: str, outcome: QueryOutcome) -> AdmissionFinding:
-    """AdmissionFinding that follows from what is known of a query's latency."""
-    words = outcome.standing.words.removesuffix(".")
-    is_named = not words.startswith(("It ", "No ", "None "))
-    return AdmissionFinding(consequence, words if is_named else f"{words[:1].lower()}{words[1:]}", is_named)
-
-
 def _policy_risk(code: str, outcome: QueryOutcome, question: CandidateQuestion) -> Reason:
     """An objective that holds by stimulus time, where another policy is in force: for a person, whatever the rules."""
     assert outcome.gap is not None
     words = outcome.gap.words(outcome.policy_high_s)
-    finding = AdmissionFinding(f"{outcome.query} may miss its objective", f"{_would_be(outcome)}, but {words}")
+    finding = AdmissionFinding(f"{outcome.query} may miss its objective", f"{would_be_words(outcome)}, but {words}")
     return _query_reason(code, "watch", outcome, finding, question, review=True)
 
 
@@ -261,90 +245,12 @@ def _query_reason(
 
 def _breach(code: str, outcome: QueryOutcome, finding: AdmissionFinding, question: CandidateQuestion) -> Reason:
     """A miss: a person's decision where a model of arrivals alone says so, as long as the objective may hold too."""
-    finding = finding.adding(_by_chance(outcome))
+    finding = finding.adding(chance_words(outcome))
     if outcome.is_certain:
         return _query_reason(code, "bad", outcome, finding, question)
     low = seconds_words(outcome.low_s or 0.0)[0]
     doubt = f"; as {listed(outcome.assumed_sources)} may come between counts, it may also be {low}"
     return _query_reason(code, "watch", outcome, finding.adding(doubt), question, review=True)
-
-
-def _increase_words(was: QueryOutcome, now: QueryOutcome) -> str:
-    first, last, bound = seconds_words(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
-    return f"its {statistic_words(now.statistic)} would go from {first} to {last}, against {bound}"
-
-
-def _risk_words(outcome: QueryOutcome) -> str:
-    estimate, high, bound = seconds_words(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
-    statistic = statistic_words(outcome.statistic)
-    words = f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}"
-    return f"{words}{_by_chance(outcome)}{_by_scored_runs(outcome)}"
-
-
-def _by_scored_runs(outcome: QueryOutcome) -> str:
-    """Words on an upper end that is over because past estimates were off; empty elsewhere."""
-    widening = outcome.widening
-    if widening is None or outcome.bound_s is None or widening.stated_high_s > outcome.bound_s:
-        return ""
-    stated, times = seconds_words(widening.stated_high_s)[0], f"{widening.factor:.2g}"
-    runs = counted(widening.runs, "scored run")
-    return f"; {stated} before {runs} widened its interval {times} times on that side"
-
-
-def _by_chance(outcome: QueryOutcome) -> str:
-    """Assumption behind a miss where mean costs alone would keep the objective; empty elsewhere."""
-    if outcome.flow_s is None or outcome.bound_s is None or outcome.flow_s + outcome.wait_s > outcome.bound_s:
-        return ""
-    return "; how costs vary is assumed" if outcome.assumed_costs else ""
-
-
-def _would_be(outcome: QueryOutcome) -> str:
-    return f"its {statistic_words(outcome.statistic)} would be {estimate_words(outcome)}"
-
-
-def _own_miss(after: Evaluation, own: QueryOutcome) -> AdmissionFinding:
-    """The candidate's miss, with the load of the server that makes it late."""
-    missed = f"{own.query} would miss its objective"
-    if own.standing.is_endless:
-        return _standing_finding(missed, own)
-    waits = wait_words(own)
-    if own.bottleneck is None or own.wait_s > own.estimate_s - own.wait_s:
-        return AdmissionFinding(missed, f"{_would_be(own)}{waits}")
-    place, load = _bottleneck_words(after, own.bottleneck)
-    return AdmissionFinding(
-        missed, f"{_would_be(own)}, because {place} would run at {load} of its capacity at peak{waits}"
-    )
-
-
-def wait_words(outcome: QueryOutcome) -> str:
-    """Clause on what of an estimate is no queue, but the largest of its waits; empty where that is next to nothing."""
-    if outcome.wait_s < _NOTED_WAIT * outcome.estimate_s:
-        return ""
-    parts = sorted(((term.part_s(outcome.statistic), term) for term in outcome.waits), key=lambda part: -part[0])
-    named = [(seconds, term.words) for seconds, term in parts if seconds >= _NOTED_WAIT * outcome.wait_s][:_NAMED_WAITS]
-    said = [f"{seconds_words(seconds)[0]} of it is {named[0][1]}" for seconds, _ in named[:1]]
-    said += [f"{seconds_words(seconds)[0]} {words}" for seconds, words in named[1:]]
-    up_to = "up to " if outcome.statistic.startswith("q") else ""
-    return f"; {up_to}{listed(said)}"
-
-
-def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: Evaluation) -> AdmissionFinding:
-    """A running query's new miss, with the node it shares with the candidate or the load that makes it late."""
-    now = after.outcomes[was.query]
-    missed, increase = f"{was.query} would miss its objective", _increase_words(was, now)
-    if now.standing.is_endless:
-        return _standing_finding(missed, now)
-    if now.bottleneck is None:
-        return AdmissionFinding(missed, f"{increase}{wait_words(now)}")
-    if now.bottleneck.node in candidate_nodes:
-        return AdmissionFinding(missed, f"{increase}, because both queries use {now.bottleneck.node}")
-    place, load = _bottleneck_words(after, now.bottleneck)
-    return AdmissionFinding(missed, f"{increase}, because {place} would run at {load} of its capacity at peak")
-
-
-def _bottleneck_words(after: Evaluation, bottleneck: Bottleneck) -> tuple[str, str]:
-    """Place and load at its peak."""
-    return server_words(bottleneck.server), load_words(after.peaks[bottleneck.server])[0]
 
 
 def _overloads(
@@ -694,16 +600,5 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
     finding = AdmissionFinding(f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}")
     if len(judged) == 1:
         finding = AdmissionFinding(f"The objective holds; the closest is {tightest.query} at {estimated}")
-    finding = finding.adding(_scarcest_words(question, after))
+    finding = finding.adding(scarcest_words(question, after))
     return [_query_reason("all_hold", "ok", tightest, finding, question)]
-
-
-def _scarcest_words(question: CandidateQuestion, after: Evaluation) -> str:
-    """The busiest server of the candidate: time left of an objective says nothing of capacity left."""
-    own = servers_of_query(after.mace.deployment, question.candidate.query)
-    if not own.size:
-        return ""
-    name = max((after.mace.deployment.servers[i].name for i in own.tolist()), key=lambda server: after.peaks[server])
-    load = load_words(after.peaks[name])[0]
-    where = f"{server_words(name)}, the busiest that {question.candidate.query} uses,"
-    return f"; {where} is at {load} of its capacity at peak"

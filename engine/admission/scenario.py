@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import (
     Change,
     NewNode,
@@ -16,7 +17,6 @@ from engine.admission.changes import (
     rate_share_in,
     start_p_in,
 )
-from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
@@ -77,33 +77,17 @@ class CandidateQuestion:
 
 @dataclass(frozen=True, eq=False)
 class AdmissionScenario:
-    """An answer in the making: everything in its place.
+    """An answer in the making: everything in its place."""
 
-    Attributes
-    ----------
-    deployment : Deployment
-        What would run.
-    changes : tuple of Change
-        The changes it rests on.
-    altered : mapping
-        Nodes asked for that could not be had, by operator of the candidate.
-    touched : frozenset of str
-        Queries whose operators differ from what runs, as `party_of` names them; always with the candidate.
-    start_p : int
-        First subinterval (from 1) in which the candidate reads.
-    apart : tuple of ApartOperator
-        Operators of the candidate that could not join one they exchange events with, and why.
-    stress : tuple, optional
-        What is raised in it, and by which share, to see whether it still passes.
-    """
-
-    deployment: Deployment
-    changes: tuple[Change, ...]
-    altered: Mapping[str, str]
+    deployment: Deployment  #: what would run
+    changes: tuple[Change, ...]  #: the changes it rests on
+    altered: Mapping[str, str]  #: nodes asked for that could not be had, by operator of the candidate
+    #: queries whose operators differ from what runs, as `party_of` names them; always with the candidate
     touched: frozenset[str]
-    start_p: int
+    start_p: int  #: first subinterval (from 1) in which the candidate reads
+    #: operators of the candidate that could not join one they exchange events with, and why
     apart: tuple[ApartOperator, ...] = ()
-    stress: tuple[str, float] | None = None
+    stress: tuple[str, float] | None = None  #: what is raised in it, and by which share, to see whether it still passes
 
     def replicas_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import Change, ObjectiveChange, OperatorMove, RateChange
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.backtest.period import RecordedPeriod, RecordedRequest
 from engine.backtest.policy import ReplayPolicy

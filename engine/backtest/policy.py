@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from engine.admission.policy import AdmissionPolicy
+from engine.admission.answer import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
 from engine.fields import Enumeration, Number

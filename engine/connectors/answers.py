@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from engine.connectors.picture import Finding, FindingLevel
 from engine.errors import DocumentError, Fault, join_path, value_words
 
-__all__ = ["AnswerObject", "Answers", "normal_path", "number_of"]
+__all__ = ["AnswerObject", "Answers", "Asking", "normal_path", "number_of"]
 
 _MAX_FAULTS = 20
 _ORIGIN = re.compile(r"^[a-z]+://[^/]*", re.IGNORECASE)
@@ -49,10 +50,22 @@ def number_of(value: Any) -> float | None:
     return number if math.isfinite(number) and _LONG_MIN < number < _MAX_NUMBER else None
 
 
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Paths to ask next, each a GET, and about how many bytes they will answer with. Empty: everything is known."""
+
+    paths: tuple[str, ...]
+    answer_bytes: int
+
+    @property
+    def requests(self) -> int:
+        return len(self.paths)
+
+
 class AnswerObject:
     """An object of an answer. What it lacks, or holds in a wrong form, becomes a fault of its `Answers`."""
 
-    def __init__(self, answers: Answers, where: str, path: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, answers: Answers, where: str, path: str, fields: Mapping[str, object]) -> None:
         self._answers, self._where, self._path, self.fields = answers, where, path, fields
 
     def _fault(self, key: str, allowed: str) -> None:
@@ -109,17 +122,14 @@ class Answers:
 
     An answer that was no JSON is given as its text, so that HTML of a proxy is refused in clear words.
 
-    Parameters
-    ----------
-    what : str
-        The set in words, for the error: ``answers of Flink``.
+    `what`: the set in words, for the error: ``answers of Flink``.
     """
 
     def __init__(self, answers: Any, what: str) -> None:
         self.what = what
         self.findings: list[Finding] = []
         self._faults: list[Fault] = []
-        self._by_path: dict[str, Any] = {}
+        self._by_path: dict[str, object] = {}
         if isinstance(answers, Mapping):
             self._by_path = {normal_path(str(path)): answer for path, answer in answers.items()}
         else:

@@ -49,12 +49,8 @@ def settle_contradictions(
 ) -> SettledSample:
     """Compare the figures of a job's operators.
 
-    Parameters
-    ----------
-    offsets : mapping of str to ArrivalCounts
-        By vertex of a source, what came by the broker's account.
-    busy_threads, cpu_cores : mapping of str to float
-        By place, as `JobSample` has them.
+    `offsets`: by vertex of a source, what came by the broker's account. `busy_threads` and `cpu_cores`: by place, as
+    `JobSample` has them.
     """
     settled, kept = dict(operators), dict(offsets)
     findings: list[Finding] = []

@@ -6,12 +6,14 @@ nanosecond of busy time: every server has a capacity of `SERVER_CPS`. How thread
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypedDict
 
-from engine.connectors.names import distinct_names, slug
 from engine.connectors.picture import (
     ArrivalCounts,
     EngineJob,
@@ -29,13 +31,65 @@ from engine.query_graph.graph import REFERENCE_CORE_CPS
 from engine.words import counted, percent_words
 
 __all__ = [
+    "MAX_NAME",
     "SERVER_CPS",
     "WAITING_SHARE",
+    "BodyDocument",
     "ImportedNode",
     "ImportedPool",
     "ImportedQuery",
+    "InputDocument",
+    "OperatorDocument",
+    "ReplicaDocument",
+    "distinct_names",
     "import_picture",
+    "slug",
 ]
+
+
+#: The most that a name of the console has: it stands in addresses.
+MAX_NAME = 64
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_ILLEGAL = re.compile(r"[^a-z0-9._-]+")
+_DIGEST = 6
+
+
+def slug(text: str, *, dots: bool = True, longest: int = MAX_NAME) -> str:
+    """A text as a name: a-z, 0-9, dash, underscore and dots; what is too long ends in a digest of the whole.
+
+    Examples
+    --------
+    >>> slug("Global WindowAggregate"), slug("Zürich / 10.0.0.1:41"), slug("Größe.x", dots=False), slug("任务")[:4]
+    ('global-window-aggregate', 'zurich-10.0.0.1-41', 'groe-x', 'job-')
+    """
+    plain = unicodedata.normalize("NFKD", _WORDS.sub("-", text)).encode("ascii", "ignore").decode().lower()
+    name = _ILLEGAL.sub("-", plain if dots else plain.replace(".", "-"))
+    name = re.sub(r"-{2,}", "-", name).strip("-._")
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+    if not name:
+        return f"job-{digest}"
+    return name if len(name) <= longest else f"{name[: longest - _DIGEST - 1].rstrip('-._')}-{digest}"
+
+
+def distinct_names(wanted: Iterable[tuple[str, str]], taken: Iterable[str] = ()) -> Mapping[str, str]:
+    """Names by key, numbered from 2 on where several keys want the same, in order.
+
+    Examples
+    --------
+    >>> dict(distinct_names([("v1", "map"), ("v2", "map"), ("v3", "sink")]))
+    {'v1': 'map', 'v2': 'map-2', 'v3': 'sink'}
+    """
+    used = set(taken)
+    names: dict[str, str] = {}
+    for key, name in wanted:
+        number, chosen = 1, name
+        while chosen in used:
+            number += 1
+            chosen = f"{name[: MAX_NAME - len(str(number)) - 1]}-{number}"
+        used.add(chosen)
+        names[key] = chosen
+    return names
+
 
 #: Cycles per second of one server of an imported pool: a cycle is a nanosecond of its busy time.
 SERVER_CPS = 1e9
@@ -48,6 +102,51 @@ _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
 #: Nanoseconds of a record that a source reads, by the simulator's table, where its own time is not told.
 _SOURCE_NS = CYCLES["enter"] / REFERENCE_CORE_CPS * 1e9
+
+
+#: An input with its statistics, as a deployment document has it.
+InputDocument = TypedDict(
+    "InputDocument",
+    {
+        "from": str,
+        "selectivity": float,
+        "cycles_per_event": float,
+        "batches": list[dict[str, float]],
+        "cost_dispersion": float,
+        "cost_dispersion_events": float,
+    },
+    total=False,
+)
+
+
+class OperatorDocument(TypedDict, total=False):
+    """An operator, as a deployment document has it."""
+
+    id: str
+    kind: str
+    inputs: list[InputDocument]
+    bytes_per_event: float
+    evidence: dict[str, object]
+    window: Mapping[str, object]
+    trigger: Mapping[str, object]
+    buffer_timeout_s: float
+    state_bytes: float
+    state_on_disk: bool
+    unread: list[str]
+
+
+class ReplicaDocument(TypedDict):
+    """Share of an operator on a server."""
+
+    node: str
+    core: int
+    fraction: float
+
+
+class BodyDocument(TypedDict):
+    """Operators of a query as `query_create` takes them, without nodes."""
+
+    operators: list[OperatorDocument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +162,14 @@ class ImportedNode:
 
 @dataclass(frozen=True, slots=True)
 class ImportedQuery:
-    """A job as a query.
+    """A job as a query."""
 
-    Attributes
-    ----------
-    job : str
-        The engine's own id.
-    body : mapping
-        ``{"operators": [...]}`` as `query_create` takes it, without nodes.
-    placement : mapping of str to list
-        ``{operator: [{"node", "core", "fraction"}]}``; empty for an operator whose place is not known.
-    vertices : mapping of str to str
-        Id of the vertex by the operator's name.
-    sources : mapping of str to str
-        Id of the vertex by the name of the source (stream) that it reads.
-    """
-
-    job: str
+    job: str  #: the engine's own id
     name: str
-    body: Mapping[str, Any]
-    placement: Mapping[str, list[dict[str, Any]]]
-    vertices: Mapping[str, str]
-    sources: Mapping[str, str]
+    body: BodyDocument
+    placement: Mapping[str, list[ReplicaDocument]]  #: by operator; empty where its place is not known
+    vertices: Mapping[str, str]  #: id of the vertex by the operator's name
+    sources: Mapping[str, str]  #: id of the vertex by the name of the source (stream) that it reads
     findings: tuple[Finding, ...] = ()
 
 
@@ -100,19 +185,15 @@ class ImportedPool:
         self,
         arrivals: Mapping[str, ArrivalCounts | Sequence[float]],
         subinterval_s: float,
-        objectives: Sequence[Mapping[str, Any]] = (),
+        objectives: Sequence[Mapping[str, object]] = (),
         *,
         quiet_s: float = 0.0,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """A deployment document of all queries whose operators are placed, for `engine.estimation`.
 
-        Parameters
-        ----------
-        arrivals : mapping of str to ArrivalCounts or sequence of float
-            By the name of the source: counts as they were sampled, or events of each subinterval where they are known
-            exactly. A source without any is silent.
-        quiet_s : float
-            Seconds without arrivals at the end, in which what waits is done.
+        `arrivals`: by the name of the source: counts as they were sampled, or events of each subinterval where they are
+        known exactly. A source without any is silent. `quiet_s`: seconds without arrivals at the end, in which what
+        waits is done.
         """
         names = [name for query in self.queries for name in query.sources]
         counted_ones = [counts for counts in arrivals.values() if isinstance(counts, ArrivalCounts)]
@@ -138,10 +219,10 @@ class ImportedPool:
 
 def _source(
     name: str, counts: ArrivalCounts | Sequence[float], start_s: float, subinterval_s: float, steps: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     if not isinstance(counts, ArrivalCounts):
         return {"id": name, "arrivals": [*counts, *[0.0] * (steps - len(counts))]}
-    source: dict[str, Any] = {"id": name, "arrivals": counts.spread(start_s, subinterval_s, steps)}
+    source: dict[str, object] = {"id": name, "arrivals": counts.spread(start_s, subinterval_s, steps)}
     known_steps = math.ceil(counts.known_step_s / subinterval_s - 1e-9)
     return source | ({"arrivals_step_s": min(known_steps, steps) * subinterval_s} if known_steps > 1 else {})
 
@@ -156,17 +237,10 @@ def import_picture(
 ) -> ImportedPool:
     """Nodes and queries of what runs on an engine.
 
-    Parameters
-    ----------
-    picture : EnginePicture
-    samples : mapping of str to JobSample
-        Statistics by the id of the job; a job without any has operators that never ran.
-    names : mapping of str to str, optional
-        Names of queries by the id of the job, where they have one already; made from the job's name otherwise.
-    nodes : mapping of str to str, optional
-        Names of nodes by the id of the place, where they have one already; made from the place's name otherwise.
-    taken_nodes : collection of str
-        Names that other nodes have: places of two engines may be called alike.
+    `samples`: statistics by the id of the job; a job without any has operators that never ran. `names`: names of
+    queries by the id of the job, where they have one already; made from the job's name otherwise. `nodes`: names of
+    nodes by the id of the place, where they have one already; made from the place's name otherwise. `taken_nodes`:
+    names that other nodes have: places of two engines may be called alike.
     """
     given = dict(names or {})
     jobs = sorted(picture.jobs, key=lambda job: (job.started_at_s, job.id))
@@ -362,27 +436,26 @@ def _operator(
     sample: JobSample | None,
     at_s: float,
     findings: list[Finding],
-) -> dict[str, Any]:
+) -> OperatorDocument:
     subject = f"{job.name}/{vertex.label}"
     factor = _edge_factor(job, vertex, sample, findings) if own else 1.0
     entry = _statistics(vertex, own, factor, subject, findings)
     if len(inputs) > 1 and own is not None and own.events > 0.0:
         message = f"Flink counts the {len(inputs)} inputs of {vertex.label} together; they are taken to be alike."
         findings.append(Finding("assumed", "inputs_alike", subject, message))
-    row: dict[str, Any] = {"id": name, "kind": vertex.kind, "inputs": [{"from": source} | entry for source in inputs]}
+    row = OperatorDocument(id=name, kind=vertex.kind, inputs=[{"from": source, **entry} for source in inputs])
     if own is not None and own.bytes_per_event:
         row["bytes_per_event"] = own.bytes_per_event
-    row |= {
-        field_: value
-        for field_, value in (
-            ("window", dict(vertex.window) if vertex.window else None),
-            ("trigger", dict(vertex.trigger) if vertex.trigger else None),
-            ("buffer_timeout_s", vertex.buffer_timeout_s),
-            ("state_bytes", vertex.state_bytes),
-            ("state_on_disk", vertex.state_on_disk),
-        )
-        if value is not None
-    }
+    if vertex.window:
+        row["window"] = dict(vertex.window)
+    if vertex.trigger:
+        row["trigger"] = dict(vertex.trigger)
+    if vertex.buffer_timeout_s is not None:
+        row["buffer_timeout_s"] = vertex.buffer_timeout_s
+    if vertex.state_bytes is not None:
+        row["state_bytes"] = vertex.state_bytes
+    if vertex.state_on_disk is not None:
+        row["state_on_disk"] = vertex.state_on_disk
     if vertex.unread:
         row["unread"] = list(vertex.unread)
     row["evidence"] = _evidence(own, sample, at_s)
@@ -391,16 +464,17 @@ def _operator(
 
 def _statistics(
     vertex: Vertex, own: VertexSample | None, factor: float, subject: str, findings: list[Finding]
-) -> dict[str, Any]:
+) -> InputDocument:
     """Fields of an input: selectivity, cost in nanoseconds, batches, variation. Without a cost it never ran."""
     if own is None or own.selectivity is None:
         findings.append(
             Finding("assumed", "selectivity_assumed", subject, f"{vertex.label} puts out one event per event, assumed.")
         )
         return {"selectivity": 1.0}
-    entry: dict[str, Any] = {"selectivity": own.selectivity * factor}
+    entry: InputDocument = {"selectivity": own.selectivity * factor}
     if own.cost_s is None:
-        return entry | _source_cost(vertex, own, subject, findings)
+        cost_ns = _source_cost_ns(vertex, own, subject, findings)
+        return entry if cost_ns is None else {**entry, "cycles_per_event": cost_ns}
     entry["cycles_per_event"] = own.cost_s * 1e9
     entry["batches"] = [
         {"events": batch.events, "outputs": batch.outputs * factor, "cycles": batch.cycles} for batch in own.batches
@@ -411,10 +485,10 @@ def _statistics(
     return entry
 
 
-def _source_cost(vertex: Vertex, own: VertexSample, subject: str, findings: list[Finding]) -> dict[str, Any]:
+def _source_cost_ns(vertex: Vertex, own: VertexSample, subject: str, findings: list[Finding]) -> float | None:
     """Cost of a source that does not tell its busy time: the table's, and no more than its threads can have spent."""
     if not vertex.is_source or own.span_s <= 0.0:
-        return {}
+        return None
     most_ns = vertex.parallelism * own.span_s / own.events * 1e9
     cost_ns = min(_SOURCE_NS, most_ns)
     message = (
@@ -422,10 +496,10 @@ def _source_cost(vertex: Vertex, own: VertexSample, subject: str, findings: list
         f"{most_ns / 1000:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell."
     )
     findings.append(Finding("assumed", "source_cost_predicted", subject, message))
-    return {"cycles_per_event": cost_ns}
+    return cost_ns
 
 
-def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -> dict[str, Any]:
+def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -> dict[str, object]:
     unit = {"cycle_unit": CPU_NS}
     if own is None or not own.events:
         return {"kind": "assumed", **unit}
@@ -486,7 +560,7 @@ def _replicas(
     sample: JobSample | None,
     layouts: Mapping[str, _Layout],
     node_names: Mapping[str, str],
-) -> list[dict[str, Any]]:
+) -> list[ReplicaDocument]:
     """Shares of a vertex on servers; none where one of its subtasks has no place."""
     own = sample.operators.get(vertex.id) if sample else None
     count = len(vertex.subtasks)

@@ -1,63 +1,59 @@
-"""Reader of Flink's REST answers: which to ask for, what runs (`read_flink`) and its counters (`poll_flink`).
+"""Reader of Flink's REST answers: which to ask for, and what runs.
 
 Answers come as a mapping from the path that was asked to the decoded JSON (an answer that was no JSON as its text), by
-URL or by upload alike. Of ``GET /jobs/:jid`` two polls are statistics: accumulated busy time over records read, which
-no 60 s average hides (docs/models/connectors.md). Known from Flink 1.14 to 2.3; fields that are not used are ignored.
+URL or by upload alike. Known from Flink 1.14 to 2.3; fields that are not used are ignored.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 from urllib.parse import quote
 
-from engine.connectors.answers import AnswerObject, Answers, number_of
+from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
+from engine.connectors.flink_metrics import read_metrics
 from engine.connectors.flink_state import BACKEND, place_memory, read_state, state_paths
 from engine.connectors.picture import (
-    CounterPoll,
     EngineJob,
     EnginePicture,
     Exchange,
     Place,
     Subtask,
     Vertex,
-    VertexCounters,
 )
 from engine.errors import Fault
 from engine.words import counted, listed
 
 __all__ = [
+    "ANSWER_BYTES",
+    "ENDED",
+    "FLINK_ANSWERS",
     "MAX_SUBTASKS",
-    "MAX_URL_BYTES",
     "MAX_VERTICES",
     "SCHEDULER",
-    "Asking",
-    "metric_paths",
+    "asking_of",
+    "cpu_paths",
+    "cpu_use",
     "next_paths",
-    "poll_flink",
-    "poll_paths",
+    "oversize_words",
     "read_flink",
-    "read_metrics",
 ]
 
 #: A job beyond these is left out with a finding: an estimate of it would take minutes, and asking for it a storm.
 MAX_VERTICES = 1_000
 MAX_SUBTASKS = 20_000
-#: Flink answers 404 to a request line of 4,096 bytes; some of it is the method, the protocol and a proxy's prefix.
-MAX_URL_BYTES = 3_900
-
 #: Setting by which a running job takes another parallelism, or does not.
 SCHEDULER = "jobmanager.scheduler"
 
-_WHAT = "set of Flink answers"
+#: In words, for faults.
+FLINK_ANSWERS = "set of Flink answers"
 _OVERVIEW, _JOBS, _PLACES, _CONFIG = "/overview", "/jobs/overview", "/taskmanagers", "/jobmanager/config"
 _CPU_METRICS = ("Status.JVM.CPU.Load", "Status.JVM.CPU.Time")
-_ENDED = {"FINISHED", "CANCELED", "FAILED", "SUSPENDED"}  # of a job, for good
+#: States of a job that has ended for good.
+ENDED = {"FINISHED", "CANCELED", "FAILED", "SUSPENDED"}
 _KNOWN_VERSIONS = ((1, 14), (2, 3))
 _BUFFER_TIMEOUT_S = 0.1  # execution.buffer-timeout.interval unless set
 _WATERMARK_INTERVAL_S = 0.2  # pipeline.auto-watermark-interval unless set
@@ -68,115 +64,53 @@ _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
 _MAX_MOMENT_MS = 2**42  # some hundred years from now: what is later is no moment
 #: Bytes of an answer, from recorded ones: for the answer itself and for each job, vertex or subtask in it.
-_ANSWER_BYTES = {"vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
+ANSWER_BYTES = {"vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """Paths to ask next, each a GET, and about how many bytes they will answer with. Empty: everything is known."""
-
-    paths: tuple[str, ...]
-    answer_bytes: int
-
-    @property
-    def requests(self) -> int:
-        return len(self.paths)
-
-
-def next_paths(answers: Mapping[str, Any], *, jobs: Collection[str] | None = None) -> Asking:
+def next_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = None) -> Asking:
     """Paths that `read_flink` lacks, given what was answered so far; ask them, add the answers and call again.
 
     Three rounds lead from nothing to a whole picture: the cluster, its jobs, their vertices. A path that was answered
     with an error (give the decoded error) is not asked again.
 
-    Parameters
-    ----------
-    answers : mapping of str to decoded JSON
-    jobs : collection of str, optional
-        Names or ids of the jobs that are wanted; all that run unless given.
+    `jobs`: names or ids of the jobs that are wanted; all that run unless given.
 
     Examples
     --------
     >>> next_paths({}).paths
     ('/overview', '/jobs/overview', '/taskmanagers', '/jobmanager/config')
     """
-    known = Answers(answers, _WHAT)
+    known = Answers(answers, FLINK_ANSWERS)
     wanted = list(_first_paths())
     for job in _running_jobs(known, jobs):
         base = f"/jobs/{job}"
-        wanted += [(base, 3_000), (f"{base}/checkpoints/config", _ANSWER_BYTES["other"])]
-        wanted += [(f"{base}/config", _ANSWER_BYTES["other"]), *state_paths(known, job)]
+        wanted += [(base, 3_000), (f"{base}/checkpoints/config", ANSWER_BYTES["other"])]
+        wanted += [(f"{base}/config", ANSWER_BYTES["other"]), *state_paths(known, job)]
         vertices = _vertex_records(known, job)
         if len(vertices) <= MAX_VERTICES:
-            wanted += [(f"{base}/vertices/{id_}", 600 + _ANSWER_BYTES["subtask"] * max(1, n)) for id_, n in vertices]
+            wanted += [(f"{base}/vertices/{id_}", 600 + ANSWER_BYTES["subtask"] * max(1, n)) for id_, n in vertices]
     places = known.raw(_PLACES)
-    wanted += [(path, 200) for path in _cpu_paths(place.id for place in _places(Answers({_PLACES: places}, _WHAT)))]
-    return _asking(known, wanted)
+    wanted += [
+        (path, 200) for path in cpu_paths(place.id for place in _places(Answers({_PLACES: places}, FLINK_ANSWERS)))
+    ]
+    return asking_of(known, wanted)
 
 
-def poll_paths(picture: EnginePicture, jobs: Collection[str] | None = None) -> Asking:
-    """Paths of one poll of counters: each job, its vertices of several subtasks, and the CPU of each place.
-
-    `jobs` are ids; all of the picture unless given. `poll_flink` reads the answers.
-    """
-    wanted: list[tuple[str, int]] = []
-    for job in picture.jobs:
-        if jobs is not None and job.id not in jobs:
-            continue
-        wanted.append((f"/jobs/{job.id}", 1_000 + _ANSWER_BYTES["vertex"] * len(job.vertices)))
-        wanted += [
-            (f"/jobs/{job.id}/vertices/{vertex.id}", 600 + _ANSWER_BYTES["subtask"] * vertex.parallelism)
-            for vertex in job.vertices
-            if vertex.parallelism > 1
-        ]
-    wanted += [(path, 200) for path in _cpu_paths(place.id for place in picture.places)]
-    return _asking(Answers({}, _WHAT), wanted)
-
-
-def metric_paths(job: str, vertex: str, names: Any, suffixes: Sequence[str]) -> Asking:
-    """Paths that ask a vertex for its metrics whose names end so, summed over subtasks, each URL short enough.
-
-    `names` is the answer of ``/jobs/:jid/vertices/:vid/subtasks/metrics``: that path answers nothing at all where one
-    name is unknown, so names are asked first. Empty where it has none of them. `read_metrics` reads the answers.
-    """
-    base = f"/jobs/{job}/vertices/{vertex}/subtasks/metrics?agg=sum,max&get="
-    found = [str(item.get("id", "")) for item in names if isinstance(item, Mapping)] if isinstance(names, list) else []
-    chosen = sorted(name for name in set(found) if name.endswith(tuple(suffixes)))
-    paths: list[str] = []
-    for name in (quote(name, safe="") for name in chosen):
-        if len(base) + len(name) > MAX_URL_BYTES:
-            continue
-        if paths and len(paths[-1]) + 1 + len(name) <= MAX_URL_BYTES:
-            paths[-1] += f",{name}"
-        else:
-            paths.append(base + name)
-    return Asking(tuple(paths), 90 * len(chosen))
-
-
-def read_metrics(answer: Any) -> dict[str, float]:
-    """Metrics by name from an answer: sums of an aggregated one, values of another; NaN and missing ones left out."""
-    values: dict[str, float] = {}
-    for item in answer if isinstance(answer, list) else ():
-        if isinstance(item, Mapping):
-            value = number_of(item.get("value", item.get("sum", item.get("max"))))
-            if value is not None:
-                values[str(item.get("id", ""))] = value
-    return values
-
-
-def _asking(known: Answers, wanted: Iterable[tuple[str, int]]) -> Asking:
+def asking_of(known: Answers, wanted: Iterable[tuple[str, int]]) -> Asking:
+    """Paths that are not answered yet."""
     missing = {path: size for path, size in wanted if path not in known}
     return Asking(tuple(missing), sum(missing.values()))
 
 
 def _first_paths() -> Iterator[tuple[str, int]]:
     yield _OVERVIEW, 300
-    yield _JOBS, 4 * _ANSWER_BYTES["job"]
-    yield _PLACES, 4 * _ANSWER_BYTES["place"]
+    yield _JOBS, 4 * ANSWER_BYTES["job"]
+    yield _PLACES, 4 * ANSWER_BYTES["place"]
     yield _CONFIG, 4_000
 
 
-def _cpu_paths(places: Iterable[str]) -> Iterator[str]:
+def cpu_paths(places: Iterable[str]) -> Iterator[str]:
+    """Paths that tell the CPU of places."""
     for place in places:
         yield f"/taskmanagers/{quote(place, safe=':.-_')}/metrics?get={','.join(_CPU_METRICS)}"
 
@@ -192,7 +126,7 @@ def _running_jobs(answers: Answers, jobs: Collection[str] | None = None) -> list
         for row in rows
         if isinstance(row, Mapping)
         and isinstance(row.get("jid"), str)
-        and str(row.get("state")) not in _ENDED
+        and str(row.get("state")) not in ENDED
         and (jobs is None or row["jid"] in jobs or row.get("name") in jobs)
     ]
 
@@ -208,22 +142,18 @@ def _vertex_records(answers: Answers, job: str) -> list[tuple[str, int]]:
     ]
 
 
-def read_flink(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
+def read_flink(answers: Mapping[str, object], at_s: float) -> EnginePicture:
     """Places and running jobs of a Flink cluster from its answers.
 
-    Parameters
-    ----------
-    answers : mapping of str to decoded JSON
-        What `next_paths` asks for; the jobs' overview, or jobs themselves, at the least.
-    at_s : float
-        When they were asked, by our clock.
+    `answers`: what `next_paths` asks for; the jobs' overview, or jobs themselves, at the least. `at_s`: when they were
+    asked, by our clock.
 
     Raises
     ------
     DocumentError
         With every fault: no answer of Flink, missing fields, plans that do not fit their vertices.
     """
-    known = Answers(answers, _WHAT)
+    known = Answers(answers, FLINK_ANSWERS)
     if _JOBS not in known and not _running_jobs(known):
         known.add_fault(_JOBS, "", "there is no list of jobs; allowed: answers of a Flink JobManager's REST API")
     elif refusal := known.refusal(_JOBS):
@@ -373,14 +303,14 @@ def _with_shared_hosts(known: Answers, places: Sequence[Place], hardware: Mappin
 
 
 def _with_loads(known: Answers, places: Sequence[Place]) -> tuple[Place, ...]:
-    loads = {place.id: _cpu(known, place.id)[0] for place in places}
+    loads = {place.id: cpu_use(known, place.id)[0] for place in places}
     if places and not any(load is not None for load in loads.values()):
         message = "No TaskManager tells its CPU load: whether busy threads compute or wait is not known."
         known.find("missing", "cpu_unknown", "", message)
     return tuple(replace(place, cpu_load=loads[place.id]) for place in places)
 
 
-def _cpu(known: Answers, place: str) -> tuple[float | None, float | None]:
+def cpu_use(known: Answers, place: str) -> tuple[float | None, float | None]:
     """Load (0 to 1 of the host) and CPU seconds of a place's process, as far as they were answered."""
     values: dict[str, float] = {}
     for path in known:
@@ -400,12 +330,12 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[st
             known.find("warning", "job_gone", id_, f"Job {id_} was listed, but is gone: {known.refusal(path)}")
         return None
     name, state = answer.text("name"), answer.text("state")
-    if state in _ENDED:
+    if state in ENDED:
         return None
     if _is_batch(known, id_, answer):
         known.find("warning", "batch_job", name, f"Job {name} is a batch job; only streaming jobs are imported.")
         return None
-    if (problem := _too_large(answer)) is not None:
+    if (problem := oversize_words(answer)) is not None:
         left_out[id_] = name
         known.find("missing", "job_too_large", name, f"Job {name} has {problem}, so it is left out.")
         return None
@@ -453,7 +383,8 @@ def _started_at_s(answer: AnswerObject) -> float:
     return 0.0
 
 
-def _too_large(answer: AnswerObject) -> str | None:
+def oversize_words(answer: AnswerObject) -> str | None:
+    """By what a job is too large to be read; None where it is not."""
     rows = answer.fields.get("vertices")
     if not isinstance(rows, list):
         return None
@@ -506,7 +437,7 @@ def _scheduler(known: Answers, id_: str) -> str:
     return next((str(row.get("schedulerType") or "").lower() for row in _overview_rows(known, id_)), "")
 
 
-def _overview_rows(known: Answers, id_: str) -> list[Mapping[str, Any]]:
+def _overview_rows(known: Answers, id_: str) -> list[Mapping[str, object]]:
     """Rows of one job in the list of jobs."""
     listing = known.raw(_JOBS)
     rows = listing.get("jobs") if isinstance(listing, Mapping) else None
@@ -699,85 +630,3 @@ def _window(
         )
         known.find("assumed", "window_time_assumed", subject, message)
     return replace(window, event_time=event_time).to_document(delay_s)
-
-
-def poll_flink(answers: Mapping[str, Any], job: str, at_s: float) -> CounterPoll:
-    """Counters of one job from its answer, with subtasks and CPU of places as far as they were asked (`poll_paths`).
-
-    Busy time of ``"NaN"`` (a legacy source, which hides all that is chained to it) and the -1 of older versions become
-    None, as do records that Flink has not collected yet; negative counters are 0.
-
-    Parameters
-    ----------
-    answers : mapping of str to decoded JSON
-    job : str
-        Its id.
-    at_s : float
-        When it was asked, by our clock; Flink's own is taken where it tells it.
-
-    Raises
-    ------
-    DocumentError
-        The job is not among the answers, is too large, or its answer is not legible.
-    """
-    known = Answers(answers, _WHAT)
-    path = f"/jobs/{job}"
-    answer = known.record(path)
-    if answer is None:
-        reason = f"it answered with an error: {known.refusal(path)}" if path in known else "it was not asked"
-        known.add_fault(path, "", f"{reason}; allowed: the job's own answer")
-        known.check()
-        raise AssertionError("a fault was raised")  # pragma: no cover
-    if (problem := _too_large(answer)) is not None:
-        known.add_fault(path, "vertices", f"the job has {problem}")
-        known.check()
-    vertices, begun = {}, [job]
-    for row in answer.records("vertices"):
-        id_ = row.text("id")
-        begun.append(f"{id_} {row.fields.get('start-time')} {row.fields.get('parallelism')}")
-        subtasks = known.record(f"{path}/vertices/{id_}")
-        by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
-        begun += [str(part.fields.get("attempt")) for part in by_subtask]
-        counters = _counters(row.record("metrics", required=False), by_subtask)
-        # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
-        ended = str(row.fields.get("status")) in _ENDED
-        vertices[id_] = replace(counters, busy_s=None) if ended else counters
-    places = sorted({p.split("/")[2] for p in known if p.startswith("/taskmanagers/") and p.count("/") >= 3})
-    cpu = {place: _cpu(known, place) for place in places}
-    now_s = (answer.optional("now") or 0.0) / 1000 or at_s
-    known.check()
-    return CounterPoll(
-        job=job,
-        at_s=now_s,
-        attempt=hashlib.sha256("\n".join(begun).encode()).hexdigest()[:32],
-        vertices=vertices,
-        cpu_loads={place: load for place, (load, _) in cpu.items() if load is not None},
-        cpu_s={place: seconds for place, (_, seconds) in cpu.items() if seconds is not None},
-    )
-
-
-def _counters(metrics: AnswerObject, subtasks: Sequence[AnswerObject]) -> VertexCounters:
-    records_in = _collected(metrics, "read-records")
-    by_subtask = [_collected(part.record("metrics", required=False), "read-records") for part in subtasks]
-    if not any(by_subtask):  # a source that does not count what it reads
-        by_subtask = [_collected(part.record("metrics", required=False), "write-records") for part in subtasks]
-    return VertexCounters(
-        records_in=records_in,
-        records_out=_collected(metrics, "write-records"),
-        busy_s=_seconds(metrics, "accumulated-busy-time"),
-        idle_s=_seconds(metrics, "accumulated-idle-time"),
-        backpressured_s=_seconds(metrics, "accumulated-backpressured-time"),
-        records_in_by_subtask=tuple(n for n in by_subtask if n is not None) if None not in by_subtask else (),
-        bytes_out=_collected(metrics, "write-bytes"),
-    )
-
-
-def _collected(metrics: AnswerObject, name: str) -> float | None:
-    """A counter; None where it is missing or not collected from every subtask yet."""
-    value = metrics.optional(name)
-    return None if value is None or metrics.fields.get(f"{name}-complete") is False else max(0.0, value)
-
-
-def _seconds(metrics: AnswerObject, name: str) -> float | None:
-    value = metrics.optional(name)
-    return None if value is None or value < 0.0 else value / 1000

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from engine.connectors.answers import AnswerObject, Answers, number_of
 from engine.words import size_words
@@ -133,7 +132,7 @@ def _in_bytes(megabytes: float | None) -> float | None:
     return None if megabytes is None else megabytes * _MEGABYTE
 
 
-def _newest(known: Answers, job: str) -> Mapping[str, Any] | None:
+def _newest(known: Answers, job: str) -> Mapping[str, object] | None:
     """The newest completed checkpoint as the list of checkpoints has it; None without one."""
     answer = known.raw(f"/jobs/{job}/checkpoints")
     latest = answer.get("latest") if isinstance(answer, Mapping) else None

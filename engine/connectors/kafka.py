@@ -1,8 +1,4 @@
-"""Consumer lag of Kafka: how much waits before a job, told by exporters in Prometheus, Burrow, Confluent or the CLI.
-
-Lag says what has come and was not read; where back pressure holds a source back, the end offsets of its topics still
-say what comes (`end_offset_query`, `engine.connectors.prometheus.read_counts`).
-"""
+"""Consumer lag of Kafka: how much waits before a job, told by Burrow, Confluent or the CLI."""
 
 from __future__ import annotations
 
@@ -14,23 +10,17 @@ from typing import Any
 
 from engine.connectors.answers import AnswerObject, Answers, number_of
 from engine.connectors.picture import Finding
-from engine.connectors.prometheus import RangeSeries, RangeWindow, read_range
 from engine.words import counted, listed, percent_words
 
 __all__ = [
     "GroupLag",
     "PartitionLag",
-    "end_offset_query",
-    "lag_paths",
     "read_burrow_lag",
     "read_cli_lag",
     "read_confluent_lag",
-    "read_prometheus_lag",
 ]
 
 _WHAT = "answer about consumer lag"
-#: Lag of kafka_exporter and of kafka-lag-exporter: the name, and the label of the group.
-_LAGS = (("kafka_consumergroup_lag", "consumergroup"), ("kafka_consumergroup_group_lag", "group"))
 _COLUMNS = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
 _STATES = {
     "WARN": "its lag grows",
@@ -55,23 +45,14 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Lag of a consumer group now.
-
-    Attributes
-    ----------
-    events : float, optional
-        Events that wait, over the partitions that are known; None where none is.
-    state : str
-        In Burrow's word where it tells one: OK, WARN, ERR, STOP, STALL, REWIND, NOTFOUND; empty otherwise.
-    complete : float
-        Share of the samples or partitions that are known, 0 to 1: below 1 there may be more.
-    """
+    """Lag of a consumer group now."""
 
     group: str
-    events: float | None
+    events: float | None  #: events that wait, over the partitions that are known; None where none is
     partitions: tuple[PartitionLag, ...] = ()
+    #: in Burrow's word where it tells one: OK, WARN, ERR, STOP, STALL, REWIND, NOTFOUND; empty otherwise
     state: str = ""
-    complete: float = 1.0
+    complete: float = 1.0  #: share of the samples or partitions that are known, 0 to 1: below 1 there may be more
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -83,64 +64,6 @@ class GroupLag:
         lags = [partition.lag for partition in self.partitions if partition.topic == topic]
         known = [lag for lag in lags if lag is not None]
         return math.fsum(known) if known else None
-
-
-def end_offset_query(topic: str) -> str:
-    """PromQL of the end offsets of a topic's partitions, by kafka_exporter: their growth is what comes.
-
-    Examples
-    --------
-    >>> end_offset_query('shop."orders"')
-    'kafka_topic_partition_current_offset{topic="shop.\\\\"orders\\\\""}'
-    """
-    return f'kafka_topic_partition_current_offset{{topic="{_escaped(topic)}"}}'
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def lag_paths(window: RangeWindow, group: str) -> tuple[str, ...]:
-    """Paths of range queries that `read_prometheus_lag` reads: those of both exporters, of which one answers."""
-    return tuple(window.path(f'{name}{{{label}="{_escaped(group)}"}}') for name, label in _LAGS)
-
-
-def read_prometheus_lag(answers: Mapping[str, Any], window: RangeWindow, group: str) -> GroupLag:
-    """Lag of a group at the end of the window, from the answers to `lag_paths`.
-
-    A lag of -1 is a partition without a committed offset: it is left out, and said.
-
-    Raises
-    ------
-    DocumentError
-        Errors of Prometheus, or no answer to either query.
-    """
-    known = Answers(answers, _WHAT)
-    ranges = [read_range(known, path, f"lag of {group}") for path in lag_paths(window, group)]
-    if all(answer is None for answer in ranges):
-        known.add_fault("", "", "there is no answer to a query of a consumer group's lag; allowed: those asked for")
-    known.check()
-    # Both exporters may watch the same group: the first that answers counts.
-    told = next((answer.series for answer in ranges if answer and answer.series), ())
-    partitions = _each_once(_series_lag(series) for series in told)
-    return _group(group, partitions, tuple(known.findings))
-
-
-def _series_lag(series: RangeSeries) -> PartitionLag:
-    number = number_of(series.labels.get("partition"))
-    lag = series.samples[-1][1] if series.samples else None
-    topic = series.labels.get("topic", "")
-    return PartitionLag(topic, None if number is None else int(number), None if lag is None or lag < 0.0 else lag)
-
-
-def _each_once(partitions: Iterable[PartitionLag]) -> list[PartitionLag]:
-    """Each partition once, by its largest lag: several exporters may tell it."""
-    largest: dict[tuple[str, int | None], PartitionLag] = {}
-    for partition in partitions:
-        key = partition.topic, partition.partition
-        if key not in largest or (partition.lag or 0.0) > (largest[key].lag or 0.0) or largest[key].lag is None:
-            largest[key] = partition
-    return list(largest.values())
 
 
 def _group(

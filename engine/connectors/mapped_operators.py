@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, ClassVar
 
-from engine.connectors.answers import Answers
-from engine.connectors.flink import Asking
+from engine.connectors.answers import Answers, Asking
 from engine.connectors.picture import (
     CounterPoll,
     EngineJob,
@@ -23,6 +22,8 @@ from engine.connectors.picture import (
     VertexCounters,
 )
 from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeWindow, read_range
+from engine.fields import Enumeration, Number, String
+from engine.records import Record, Words
 from engine.words import listed
 
 __all__ = ["MappedOperator", "mapped_paths", "read_mapped"]
@@ -30,32 +31,25 @@ __all__ = ["MappedOperator", "mapped_paths", "read_mapped"]
 _MORE_THREADS = 1.05  # times those that there are: rates and costs of Prometheus are averages of other stretches
 
 
+_KINDS = ("source", "filter", "map", "join", "aggregate", "window", "sink", "other")
+
+
 @dataclass(frozen=True, slots=True)
-class MappedOperator:
-    """Operator of an engine that is neither Flink nor Spark, by the queries that tell of it.
+class MappedOperator(Record):
+    """Operator of an engine that is neither Flink nor Spark, by the queries that tell of it."""
 
-    Attributes
-    ----------
-    reads : tuple of str
-        Names of the operators that it reads; empty for a source.
-    rate : str
-        PromQL of events/s that it takes, one series, or several that are added up.
-    cost : str
-        PromQL of the seconds that an event takes it, of one thread; empty where that is not known.
-    outputs : str
-        PromQL of events/s that it puts out; empty: what it takes.
-    parallelism : int
-        Threads or processes that it runs in.
-    """
+    TITLE: ClassVar[str] = "an operator"
 
-    name: str
-    rate: str
-    reads: tuple[str, ...] = ()
-    cost: str = ""
-    outputs: str = ""
-    kind: str = "other"
-    parallelism: int = 1
-    place: str | None = None
+    name: Annotated[str, String()]
+    rate: Annotated[str, String(), Words("PromQL of events/s that it takes")]  #: of several series the sum
+    reads: Annotated[
+        tuple[Annotated[str, String()], ...], Words("names of the operators that it reads; none for a source")
+    ] = ()
+    cost: Annotated[str, String(), Words("PromQL of the seconds that an event takes one thread")] = ""
+    outputs: Annotated[str, String(), Words("PromQL of events/s that it puts out")] = ""  #: empty: what it takes
+    kind: Annotated[str, Enumeration(_KINDS)] = "other"
+    parallelism: Annotated[int, Number(least=1, most=1024, whole=True)] = 1
+    place: Annotated[str | None, String(), Words("what it runs in; the connection's own unless given")] = None
 
 
 def mapped_paths(operators: Sequence[MappedOperator], window: RangeWindow) -> Asking:
@@ -64,7 +58,7 @@ def mapped_paths(operators: Sequence[MappedOperator], window: RangeWindow) -> As
 
 
 def read_mapped(
-    job: str, operators: Sequence[MappedOperator], answers: Mapping[str, Any], window: RangeWindow
+    job: str, operators: Sequence[MappedOperator], answers: Mapping[str, object], window: RangeWindow
 ) -> tuple[EnginePicture, tuple[CounterPoll, ...]]:
     """Picture of a job and polls of its counters, from the answers to `mapped_paths`.
 

@@ -10,10 +10,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict
 
 from engine.document.elements import Batch
+from engine.records import Record, Words
 
 __all__ = [
     "ArrivalCounts",
@@ -32,58 +35,49 @@ __all__ = [
 ]
 
 FindingLevel = Literal["found", "assumed", "missing", "warning"]
+#: Of what is kept: fields of later versions are left out.
+_LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of reading answers: something found, missing, assumed in its place, or worth a warning.
+class Finding(Record):
+    """Result of reading answers: something found, missing, assumed in its place, or worth a warning."""
 
-    Attributes
-    ----------
-    code : str
-        Stable name such as `busy_time_missing`, by which programs and tests know it.
-    subject : str
-        What it is about: empty, a job's name, or `job/operator`.
-    message : str
-        A whole sentence for people.
-    """
+    TITLE: ClassVar[str] = "a finding of answers"
 
     level: FindingLevel
-    code: str
-    subject: str
-    message: str
+    code: Annotated[str, Words("Stable name, such as busy_time_missing.")]
+    subject: Annotated[str, Words("What it is about: empty, a job's name, or job/operator.")]
+    message: Annotated[str, Words("A whole sentence for people.")]
+
+    @property
+    def job(self) -> str:
+        """Job or node that it is about; empty for the engine itself."""
+        return self.subject.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Process of an engine that runs operators: a TaskManager, an executor.
+class Place(Record):
+    """Process of an engine that runs operators: a TaskManager, an executor."""
 
-    Attributes
-    ----------
-    cores : float
-        CPU cores that it may use.
-    slots : int
-        Task slots; of Spark, tasks at a time.
-    memory_bytes : float, optional
-        Of its whole process.
-    cpu_load : float, optional
-        Share of all cores of its host that its process used last, 0 to 1.
-    """
+    TITLE: ClassVar[str] = "a place"
 
     id: str
     name: str
-    cores: float
-    slots: int
-    memory_bytes: float | None = None
-    cpu_load: float | None = None
+    cores: float  #: of the CPU, that it may use
+    slots: int  #: of tasks; of Spark, tasks at a time
+    memory_bytes: float | None = None  #: of its whole process
+    cpu_load: float | None = None  #: share of all cores of its host that its process used last, 0 to 1
     host: str = ""  #: address of the machine, which several places may share; empty where it is not known
     heap_bytes: float | None = None  #: of its memory, what is there for objects of tasks
     managed_bytes: float | None = None  #: of its memory, what the engine sets aside for state
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Record):
     """Input of a vertex from another one, with the engine's own way of sending."""
+
+    TITLE: ClassVar[str] = "an exchange"
 
     upstream: str  #: id of a vertex
     strategy: str = "forward"  #: forward, hash, rebalance, rescale, broadcast, or the engine's word in lower case
@@ -99,36 +93,22 @@ class Subtask:
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """Operator as an engine schedules it: one or several chained ones in one thread.
+    """Operator as an engine schedules it: one or several chained ones in one thread."""
 
-    Attributes
-    ----------
-    id : str
-        The engine's own, which statistics, placements and exports are joined on.
-    label : str
-        Name as people gave it, of the chain's last operator with one.
-    kind : str
-        As in a deployment document.
-    buffer_timeout_s : float, optional
-        Longest time that output waits in a network buffer; None where nothing crosses the network or it is not known.
-    stream : str
-        Of a source, the name of what it reads.
-    unread : tuple of str
-        What of its plan the reader does not understand, each with the reason; an estimate rests on none of it.
-    """
-
-    id: str
-    label: str
-    kind: str
+    id: str  #: the engine's own, which statistics, placements and exports are joined on
+    label: str  #: name as people gave it, of the chain's last operator with one
+    kind: str  #: as in a deployment document
     parallelism: int
     inputs: tuple[Exchange, ...] = ()
     subtasks: tuple[Subtask, ...] = ()
     slot_group: str | None = None
+    #: longest time that output waits in a network buffer; None where nothing crosses the network or it is not known
     buffer_timeout_s: float | None = None
     watermark_delay_s: float | None = None
     window: Mapping[str, object] | None = None  #: as in a deployment document
-    stream: str = ""
+    stream: str = ""  #: of a source, the name of what it reads
     trigger: Mapping[str, object] | None = None  #: as in a deployment document
+    #: what of its plan the reader does not understand, each with the reason; an estimate rests on none of it
     unread: tuple[str, ...] = ()
     state_bytes: float | None = None  #: of all its subtasks, measured by the engine; None where it does not tell
     state_on_disk: bool | None = None  #: whether state lies on disk; None where nothing tells
@@ -192,12 +172,15 @@ class EnginePicture:
 
 
 @dataclass(frozen=True, slots=True)
-class VertexCounters:
+class VertexCounters(Record):
     """Counters of a vertex since its attempt began, summed over its subtasks; None where the engine did not say.
 
     `busy_s`, `idle_s` and `backpressured_s` are wall time of threads, so a vertex of parallelism p adds p seconds a
     second to their sum.
     """
+
+    TITLE: ClassVar[str] = "counters of a vertex"
+    __pydantic_config__: ClassVar[ConfigDict] = _LATER
 
     records_in: float | None
     records_out: float | None
@@ -216,108 +199,62 @@ class VertexCounters:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterPoll:
+class CounterPoll(Record):
     """Counters of a job at one moment. Differences of two polls of one `attempt` are statistics.
 
-    Attributes
-    ----------
-    attempt : str
-        Digest that changes whenever counters may have begun anew: job id, start times of the vertices, attempts.
-    cpu_loads : mapping of str to float
-        By id of a place, what its process used last of all cores of its host, 0 to 1.
-    cpu_s : mapping of str to float
-        By id of a place, CPU seconds of its process since that began.
-    host_loads : mapping of str to float
-        By id of a place, what everybody used last of all cores of its host, 0 to 1, where something watches the host.
+    `attempt` is a digest that changes whenever counters may have begun anew: job id, start times of the vertices,
+    attempts. Loads and seconds of the CPU are by id of a place.
     """
+
+    TITLE: ClassVar[str] = "a poll of counters"
+    __pydantic_config__: ClassVar[ConfigDict] = _LATER
 
     job: str
     at_s: float
     attempt: str
     vertices: Mapping[str, VertexCounters]
-    cpu_loads: Mapping[str, float] = field(default_factory=dict)
-    cpu_s: Mapping[str, float] = field(default_factory=dict)
-    host_loads: Mapping[str, float] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The poll as JSON, which `parse` reads."""
-        return asdict(self)
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Self:
-        """A poll from what `to_dict` made; fields of later versions are left out."""
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        return cls(**known | {"vertices": {id_: _counters(item) for id_, item in document["vertices"].items()}})
-
-
-def _counters(document: Mapping[str, Any]) -> VertexCounters:
-    known = {name: document[name] for name in VertexCounters.__dataclass_fields__ if name in document}
-    return VertexCounters(**known | {"records_in_by_subtask": tuple(document.get("records_in_by_subtask", ()))})
+    cpu_loads: Mapping[str, float] = field(default_factory=dict)  #: share of its host that its process used last
+    cpu_s: Mapping[str, float] = field(default_factory=dict)  #: of its process since that began
+    host_loads: Mapping[str, float] = field(default_factory=dict)  #: share that everybody used, where that is watched
 
 
 @dataclass(frozen=True, slots=True)
 class VertexSample:
-    """Statistics of a vertex from differences of counters over many polls.
-
-    Attributes
-    ----------
-    batches : tuple of Batch
-        One for each pair of polls with events; `cycles` are nanoseconds of one server, 1e9 a second.
-    cost_s, selectivity : float, optional
-        Sums over sums; None where no poll tells it.
-    span_s : float
-        Seconds that the pairs cover.
-    contended_s : float
-        Seconds of these in which the host was so busy that wall time is longer than work.
-    bytes_per_event : float, optional
-        Mean size of an event that it puts out.
-    shares : tuple of float
-        Part of the events that each subtask took, adding up to 1; empty where subtasks do not tell.
-    cost_dispersion, cost_dispersion_events : float, optional
-        Variation of the cost, as an input of a deployment document has it.
-    busy_share, backpressured_share : float, optional
-        Of the time of its threads, 0 to 1, over the whole span.
-    taken : float
-        Events that the only reader took for each that is counted as put out, where these are more than one.
-    """
+    """Statistics of a vertex from differences of counters over many polls."""
 
     vertex: str
     events: float
-    cost_s: float | None
+    cost_s: float | None  #: sums over sums; None where no poll tells it
     selectivity: float | None
+    #: one for each pair of polls with events; `cycles` are nanoseconds of one server, 1e9 a second
     batches: tuple[Batch, ...]
-    span_s: float
-    contended_s: float = 0.0
+    span_s: float  #: seconds that the pairs cover
+    contended_s: float = 0.0  #: seconds of these in which the host was so busy that wall time is longer than work
     findings: tuple[Finding, ...] = ()
-    bytes_per_event: float | None = None
+    bytes_per_event: float | None = None  #: mean size of an event that it puts out
+    #: part of the events that each subtask took, adding up to 1; empty where subtasks do not tell
     shares: tuple[float, ...] = ()
-    cost_dispersion: float | None = None
+    cost_dispersion: float | None = None  #: variation of the cost, as an input of a deployment document has it
     cost_dispersion_events: float | None = None
-    busy_share: float | None = None
+    busy_share: float | None = None  #: of the time of its threads, 0 to 1, over the whole span
     backpressured_share: float | None = None
+    #: events that the only reader took for each that is counted as put out, where these are more than one
     taken: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalCounts:
-    """Events that came to a source, step by step.
-
-    Attributes
-    ----------
-    counts : tuple of float or None
-        Events of the steps from `start_s` on, each of `step_s`; None where nobody counted (a gap).
-    known_step_s : float
-        Width at which they were really counted, a multiple of `step_s`: below it they are spread evenly. A deployment
-        document has to say it (`arrivals_step_s`), or an estimate takes bursts for smooth.
-    origin : str
-        ``offsets`` of the broker, which come whatever the job does; ``read`` or ``written`` by the source's thread.
-    """
+    """Events that came to a source, step by step."""
 
     vertex: str
     start_s: float
     step_s: float
+    #: events of the steps from `start_s` on, each of `step_s`; None where nobody counted (a gap)
     counts: tuple[float | None, ...]
+    #: width at which they were really counted, a multiple of `step_s`: below it they are spread evenly. A deployment
+    #: document has to say it (`arrivals_step_s`), or an estimate takes bursts for smooth.
     known_step_s: float
+    #: ``offsets`` of the broker, which come whatever the job does; ``read`` or ``written`` by the source's thread
     origin: Literal["offsets", "read", "written"]
 
     @property
@@ -346,30 +283,19 @@ class ArrivalCounts:
 
 @dataclass(frozen=True, slots=True)
 class JobSample:
-    """Statistics of a job's operators, arrivals at its sources, both by id of the vertex, and what its threads did.
-
-    Attributes
-    ----------
-    busy_threads : mapping of str to float or None
-        By id of a place, how many of the job's threads there were busy at a time, on average; None where one of them
-        does not tell.
-    cpu_cores : mapping of str to float
-        By id of a place, CPU cores that its process used on average, for this job and all others. Far below the busy
-        threads, these wait: for what they call, or for the CPU.
-    span_s : float
-        Seconds that polls cover.
-    newest_s : float, optional
-        Time of the newest poll; None without any.
-    waiting : mapping of str to float
-        Events that waited before sources at `newest_s`, by vertex, where they tell.
-    """
+    """Statistics of a job's operators, arrivals at its sources, both by id of the vertex, and what its threads did."""
 
     job: str
     operators: Mapping[str, VertexSample]
     arrivals: Mapping[str, ArrivalCounts]
+    #: by id of a place, how many of the job's threads there were busy at a time, on average; None where one of them
+    #: does not tell
     busy_threads: Mapping[str, float | None] = field(default_factory=dict)
+    #: by id of a place, CPU cores that its process used on average, for this job and all others. Far below the busy
+    #: threads, these wait: for what they call, or for the CPU.
     cpu_cores: Mapping[str, float] = field(default_factory=dict)
-    span_s: float = 0.0
-    newest_s: float | None = None
+    span_s: float = 0.0  #: seconds that polls cover
+    newest_s: float | None = None  #: time of the newest poll; None without any
     findings: tuple[Finding, ...] = ()
+    #: events that waited before sources at `newest_s`, by vertex, where they tell
     waiting: Mapping[str, float] = field(default_factory=dict)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from engine.connectors.answers import Answers, number_of
+from engine.connectors.answers import Answers, Asking, number_of
 from engine.connectors.arrivals import nice_step_s, spread_counts
-from engine.connectors.flink import Asking
 from engine.connectors.picture import ArrivalCounts, Finding
 from engine.words import counted
 
@@ -172,7 +171,7 @@ def _texts(items: Any) -> list[str]:
     return [str(item) for item in items] if isinstance(items, list) else []
 
 
-def _series(row: Mapping[str, Any]) -> RangeSeries:
+def _series(row: Mapping[str, object]) -> RangeSeries:
     labels = row.get("metric")
     points = row.get("values", [row["value"]] if "value" in row else [])
     samples, unreadable = [], 0
@@ -188,7 +187,7 @@ def _series(row: Mapping[str, Any]) -> RangeSeries:
 
 
 def read_counts(
-    answers: Mapping[str, Any], path: str, vertex: str, *, step_s: float | None = None
+    answers: Mapping[str, object], path: str, vertex: str, *, step_s: float | None = None
 ) -> tuple[ArrivalCounts | None, tuple[Finding, ...]]:
     """Arrivals from a counter by time (offsets of a topic's end), and findings: differences of each series, added up.
 
@@ -308,14 +307,16 @@ def _shared_out(
         yield begin_s, stop_s, events * (stop_s - begin_s) / (end_s - start_s)
 
 
-def _asked(answers: Mapping[str, Any], path: str) -> Answers:
+def _asked(answers: Mapping[str, object], path: str) -> Answers:
     known = Answers(answers, PROMETHEUS_ANSWERS)
     if path not in known:
         known.add_fault(path, "", "it was not asked; allowed: the answer to that path")
     return known
 
 
-def read_latency(answers: Mapping[str, Any], path: str) -> tuple[tuple[tuple[float, float], ...], tuple[Finding, ...]]:
+def read_latency(
+    answers: Mapping[str, object], path: str
+) -> tuple[tuple[tuple[float, float], ...], tuple[Finding, ...]]:
     """Measured latencies from a user's query of seconds, as (time, seconds) in order of time, and findings.
 
     Of several series the largest at each time counts. Flink's own latency markers are a lower bound, and no such query:

@@ -10,13 +10,13 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
-from engine.connectors.answers import Answers, number_of
+from engine.connectors.answers import Answers, Asking, number_of
 from engine.connectors.arrivals import spread_counts
-from engine.connectors.flink import Asking
 from engine.connectors.picture import (
     ArrivalCounts,
     EngineJob,
@@ -72,7 +72,7 @@ class _Query:
         return self.batches[-1]
 
 
-def next_spark_paths(answers: Mapping[str, Any], *, jobs: Collection[str] | None = None) -> Asking:
+def next_spark_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = None) -> Asking:
     """Paths of the driver's REST API that `read_spark` lacks; `jobs` are of no account, since it knows none.
 
     Examples
@@ -93,7 +93,7 @@ def _applications(known: Answers) -> list[str]:
     return [str(row["id"]) for row in rows if isinstance(row, Mapping) and isinstance(row.get("id"), str)]
 
 
-def read_spark(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
+def read_spark(answers: Mapping[str, object], at_s: float) -> EnginePicture:
     """Executors and streaming queries of a Spark application.
 
     A query is a job: a vertex for each source, one for each operator with state, one for the sink, all in its trigger.
@@ -187,22 +187,19 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
     slots = [place.id for place in places for _ in range(place.slots)]
     subtasks = tuple(Subtask(i, place) for i, place in enumerate(slots)) or (Subtask(0),)
     # The number of slots is no parallelism of the query: executors come and go without another version of it.
-    shared: dict[str, Any] = {"parallelism": 1, "subtasks": subtasks, "slot_group": query.id, "trigger": trigger}
+    made = partial(Vertex, parallelism=1, subtasks=subtasks, slot_group=query.id, trigger=trigger)
     newest = query.newest
     descriptions = [source.description for source in newest.sources] or [""]
     names = [_stream(description) for description in descriptions]
     vertices = [
-        Vertex(f"source-{i}", name or "source", "source", stream=name or "source", **shared)
-        for i, name in enumerate(names)
+        made(f"source-{i}", name or "source", "source", stream=name or "source") for i, name in enumerate(names)
     ]
     before = tuple(Exchange(vertex.id, "hash" if newest.state else "forward") for vertex in vertices)
     for i, state in enumerate(newest.state):
         kind = next((kind for word, kind in _STATE_KINDS if word.lower() in state.operator.lower()), "other")
-        vertices.append(
-            Vertex(f"state-{i}", state.operator, kind, inputs=before, state_bytes=state.memory_bytes, **shared)
-        )
+        vertices.append(made(f"state-{i}", state.operator, kind, inputs=before, state_bytes=state.memory_bytes))
         before = (Exchange(f"state-{i}"),)
-    vertices.append(Vertex("sink", _sink_name(newest.sink), "sink", inputs=before, **shared))
+    vertices.append(made("sink", _sink_name(newest.sink), "sink", inputs=before))
     if len(newest.state) > 1:
         message = (
             f"In which order the {counted(len(newest.state), 'operator')} with state of {query.name} run is assumed."
@@ -267,18 +264,13 @@ def _model(query: _Query) -> tuple[BatchModel, str]:
     return BatchModel(fixed_s, per_row_s, batches=len(points)), "both"
 
 
-def sample_spark(job: EngineJob, answers: Mapping[str, Any], *, step_s: float | None = None) -> JobSample:
+def sample_spark(job: EngineJob, answers: Mapping[str, object], *, step_s: float | None = None) -> JobSample:
     """Statistics of a streaming query from its batches, and arrivals at its sources.
 
     A batch of m rows takes F + k m (docs/models/microbatch.md). F is the trigger's overhead; k m is work of all servers
     together. Time of operators with state is told by tasks; what remains is counted at the sources.
 
-    Parameters
-    ----------
-    job : EngineJob
-        Of `read_spark`.
-    answers : mapping
-        Those that it was read from, or later progress of the same query.
+    `job`: of `read_spark`. `answers`: those that it was read from, or later progress of the same query.
 
     Raises
     ------

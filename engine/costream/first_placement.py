@@ -3,7 +3,7 @@
 From a deployment document to an answer that can be stored: the query is translated, hosts are what running queries
 leave free (`engine.costream.hosts`), candidates keep the three rules, the pins and the memory, the ensemble predicts
 them, and the best of those that pass the votes is chosen, of those first that would overload no node. What a candidate
-does to the objectives of what runs is not known here: `engine.admission.pick` goes through the options with that in
+does to the objectives of what runs is not known here: `engine.admission.places` goes through the options with that in
 view.
 """
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from engine.arrays import frozen_array
+from pydantic import PlainSerializer
+
+from engine.arrays import FloatArray, frozen_array
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
 from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
-from engine.fields import BAD, Anything, Field, FieldTable, Number, NumberSeries, String
+from engine.fields import Anything, Number, NumberSeries, String
 from engine.provisioning import nodes
+from engine.records import Record, Words
 from engine.words import listed
 
 __all__ = [
-    "FORMS",
     "MAX_LOAD",
     "MAX_NODES",
     "AppliedChanges",
@@ -30,61 +32,161 @@ __all__ = [
     "unplaced_operators",
 ]
 
-Change = dict[str, Any]
-
 MAX_NODES = 1024  # of one change: each core is a server with a series of its own
 MAX_LOAD = 1e6  # times the present one, all changes of it together
 
-FORMS = {
-    "scale_source": FieldTable(
-        "a scaled source",
-        Field("scale_source", String(), required=True, help="a source, or * for all"),
-        Field("by", NOT_NEGATIVE, required=True),
-    ),
-    "scale_query": FieldTable(
-        "a scaled query",
-        Field("scale_query", ID, required=True),
-        Field("by", NOT_NEGATIVE, required=True),
-    ),
-    "arrivals": FieldTable(
-        "other arrivals",
-        Field("arrivals", ID, required=True, help="a source"),
-        Field("factors", NumberSeries(), help="what to multiply each subinterval by"),
-        Field("values", NumberSeries(), help="events in every subinterval"),
-    ),
-    "add_nodes": FieldTable(
-        "new nodes",
-        Field("add_nodes", Number(least=1, most=MAX_NODES, whole=True), required=True),
-        Field("like", ID, help="a node; not needed with capacity_cps"),
-        Field("capacity_cps", CAPACITY),
-        Field("cores", CORES),
-        Field("price_per_hour", PRICE, nullable=True),
-        Field("memory_bytes", MEMORY, nullable=True, help="of a node; that of `like` unless given"),
-        Field("cycle_unit", CYCLE_UNIT, help="what the capacity counts; as the node it is like, or as all nodes"),
-    ),
-    "lose_node": FieldTable("a lost node", Field("lose_node", ID, required=True)),
-    "capacity": FieldTable(
-        "another capacity",
-        Field("capacity", ID, required=True, help="a node"),
-        Field("by", Number(least=1e-6, most=1e6)),
-        Field("capacity_cps", CAPACITY),
-    ),
-    "resize_pool": FieldTable(
-        "a resized pool",
-        Field("resize_pool", ID, required=True),
-        Field("nodes", Number(least=0, most=MAX_NODES, whole=True), required=True),
-    ),
-    "objective": FieldTable(
-        "another objective",
-        Field("objective", ID, required=True, help="a query"),
-        Field("statistic", STATISTIC, help="as it is, or worst, unless given"),
-        Field("bound_s", POSITIVE, required=True),
-    ),
-    "add_query": FieldTable("a new query", Field("add_query", Anything(), required=True, help="a candidate")),
-    "remove_query": FieldTable("a removed query", Field("remove_query", ID, required=True)),
-}
-# Fields of which a change has exactly one.
-_ONE_OF = {"arrivals": ("factors", "values"), "capacity": ("by", "capacity_cps")}
+
+class Change(Record):
+    """A change of a what-if; its first field names its form, as the document does."""
+
+    FORM: ClassVar[str]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON of the fields that are given."""
+        return {name: value for name, value in super().to_dict().items() if value is not None}
+
+
+_Series = Annotated[
+    FloatArray | None, NumberSeries(), PlainSerializer(lambda values: None if values is None else values.tolist())
+]
+
+
+@dataclass(frozen=True)
+class ScaledSource(Change):
+    """Another load of a source, or of all of them."""
+
+    TITLE: ClassVar[str] = "a scaled source"
+    FORM: ClassVar[str] = "scale_source"
+
+    scale_source: Annotated[str, String(), Words("a source, or * for all")]
+    by: Annotated[float, NOT_NEGATIVE]
+
+
+@dataclass(frozen=True)
+class ScaledQuery(Change):
+    """Another load of a query, and of nobody else."""
+
+    TITLE: ClassVar[str] = "a scaled query"
+    FORM: ClassVar[str] = "scale_query"
+
+    scale_query: Annotated[str, ID]
+    by: Annotated[float, NOT_NEGATIVE]
+
+
+@dataclass(frozen=True, eq=False)
+class OtherArrivals(Change):
+    """Other arrivals of a source, in each subinterval."""
+
+    TITLE: ClassVar[str] = "other arrivals"
+    FORM: ClassVar[str] = "arrivals"
+
+    arrivals: Annotated[str, ID, Words("a source")]
+    factors: Annotated[_Series, Words("what to multiply each subinterval by")] = None
+    values: Annotated[_Series, Words("events in every subinterval")] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        yield from _one_of({"factors": self.factors, "values": self.values})
+
+
+@dataclass(frozen=True)
+class AddedNodes(Change):
+    """Nodes more."""
+
+    TITLE: ClassVar[str] = "new nodes"
+    FORM: ClassVar[str] = "add_nodes"
+
+    add_nodes: Annotated[int, Number(least=1, most=MAX_NODES, whole=True)]
+    like: Annotated[str | None, ID, Words("a node; not needed with capacity_cps")] = None
+    capacity_cps: Annotated[float | None, CAPACITY] = None
+    cores: Annotated[int | None, CORES] = None
+    price_per_hour: Annotated[float, PRICE] | None = None
+    memory_bytes: Annotated[float, MEMORY, Words("of a node; that of `like` unless given")] | None = None
+    cycle_unit: Annotated[
+        str | None, CYCLE_UNIT, Words("what the capacity counts; as the node it is like, or as all nodes")
+    ] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        if self.like is None and self.capacity_cps is None:
+            yield Fault("like", "like is missing; new nodes need a node to be like, or capacity_cps")
+
+
+@dataclass(frozen=True)
+class NodeWithdrawal(Change):
+    """A node less."""
+
+    TITLE: ClassVar[str] = "a lost node"
+    FORM: ClassVar[str] = "lose_node"
+
+    lose_node: Annotated[str, ID]
+
+
+@dataclass(frozen=True)
+class OtherCapacity(Change):
+    """Another capacity of a node."""
+
+    TITLE: ClassVar[str] = "another capacity"
+    FORM: ClassVar[str] = "capacity"
+
+    capacity: Annotated[str, ID, Words("a node")]
+    by: Annotated[float | None, Number(least=1e-6, most=1e6)] = None
+    capacity_cps: Annotated[float | None, CAPACITY] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        yield from _one_of({"by": self.by, "capacity_cps": self.capacity_cps})
+
+
+@dataclass(frozen=True)
+class ResizedPool(Change):
+    """Another number of nodes of a pool."""
+
+    TITLE: ClassVar[str] = "a resized pool"
+    FORM: ClassVar[str] = "resize_pool"
+
+    resize_pool: Annotated[str, ID]
+    nodes: Annotated[int, Number(least=0, most=MAX_NODES, whole=True)]
+
+
+@dataclass(frozen=True)
+class OtherObjective(Change):
+    """Another objective of a query."""
+
+    TITLE: ClassVar[str] = "another objective"
+    FORM: ClassVar[str] = "objective"
+
+    objective: Annotated[str, ID, Words("a query")]
+    statistic: Annotated[str | None, STATISTIC, Words("as it is, or worst, unless given")] = None
+    bound_s: Annotated[float, POSITIVE] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class AddedQuery(Change):
+    """A query more."""
+
+    TITLE: ClassVar[str] = "a new query"
+    FORM: ClassVar[str] = "add_query"
+
+    add_query: Annotated[object, Anything(), Words("a candidate")]
+
+
+@dataclass(frozen=True)
+class RemovedQuery(Change):
+    """A query less."""
+
+    TITLE: ClassVar[str] = "a removed query"
+    FORM: ClassVar[str] = "remove_query"
+
+    remove_query: Annotated[str, ID]
+
+
+_FORMS: dict[str, type[Change]] = {form.FORM: form for form in Change.__subclasses__()}
+
+
+def _one_of(choices: Mapping[str, object]) -> Iterator[Fault]:
+    """The fault of a change that has not exactly one of some fields."""
+    given = [name for name, value in choices.items() if value is not None]
+    if len(given) != 1:
+        yield Fault("", f"{listed(given) or 'neither'} is given; allowed: one of {', '.join(choices)}")
+
 
 WHAT = "list of changes"
 
@@ -99,24 +201,18 @@ def read_list(items: Any, path: str, faults: list[Fault]) -> list[Change | None]
 
 def read_change(item: Any, parent: str, index: int, faults: list[Fault]) -> Change | None:
     """One change of a known form without a fault in its fields, or None."""
+    if isinstance(item, Change):
+        return item
     path = f"{parent}[{index}]"
     if not isinstance(item, dict):
         faults.append(Fault(path, f"item {index} is {value_words(item)}; allowed: an object"))
         return None
-    named = [name for name in FORMS if name in item]
+    named = [name for name in _FORMS if name in item]
     if not named:
-        near = next((words for key in item if (words := suggestion(str(key), list(FORMS)))), "")
-        faults.append(Fault(path, f"item {index} names no change; allowed: {', '.join(FORMS)}{near}"))
+        near = next((words for key in item if (words := suggestion(str(key), list(_FORMS)))), "")
+        faults.append(Fault(path, f"item {index} names no change; allowed: {', '.join(_FORMS)}{near}"))
         return None
-    count = len(faults)
-    record: Any = FORMS[named[0]].read(item, parent, index, faults)
-    choices = _ONE_OF.get(named[0], ())
-    given = [name for name in choices if name in item]
-    if choices and len(given) != 1:
-        faults.append(Fault(path, f"{listed(given) or 'neither'} is given; allowed: one of {', '.join(choices)}"))
-    if named[0] == "add_nodes" and "like" not in item and "capacity_cps" not in item:
-        faults.append(Fault(f"{path}.like", "like is missing; new nodes need a node to be like, or capacity_cps"))
-    return None if record is BAD or len(faults) > count else record
+    return _FORMS[named[0]].read(item, parent, index, faults)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,8 +303,7 @@ class _Application:
     shares: dict[str, float] = field(default_factory=dict)  # factors of queries
 
     def apply(self, change: Change, path: str) -> None:
-        form = next(name for name in FORMS if name in change)
-        getattr(self, f"_{form}")(change, path)
+        getattr(self, f"_{change.FORM}")(change, path)
 
     def finished(self) -> Deployment:
         """The deployment with all loads scaled; sources that only private copies stand in for are dropped."""
@@ -239,8 +334,8 @@ class _Application:
     def _source_ids(self) -> list[str]:
         return [source.id for source in self.deployment.sources if source.id not in self.copies]
 
-    def _scale_source(self, change: Change, path: str) -> None:
-        name, by = change["scale_source"], change["by"]
+    def _scale_source(self, change: ScaledSource, path: str) -> None:
+        name, by = change.scale_source, change.by
         if name != "*" and not self._known(f"{path}.scale_source", name, "source", self._source_ids()):
             return
         for source in self._source_ids() if name == "*" else [name]:
@@ -248,8 +343,8 @@ class _Application:
         every = f"every source at {by:g} times its load"
         self.words.append(every if name == "*" else f"source {name} at {by:g} times its load")
 
-    def _scale_query(self, change: Change, path: str) -> None:
-        query, by = change["scale_query"], change["by"]
+    def _scale_query(self, change: ScaledQuery, path: str) -> None:
+        query, by = change.scale_query, change.by
         if not self._known(f"{path}.scale_query", query, "query", list(self.deployment.queries)):
             return
         self._make_private(query)
@@ -283,12 +378,13 @@ class _Application:
         copies = tuple(replace(known[name], id=names[name]) for name in fresh)
         self.deployment = replace(base, operators=tuple(operators), sources=base.sources + copies)
 
-    def _arrivals(self, change: Change, path: str) -> None:
-        name = change["arrivals"]
+    def _arrivals(self, change: OtherArrivals, path: str) -> None:
+        name = change.arrivals
         if not self._known(f"{path}.arrivals", name, "source", self._source_ids()):
             return
-        form = "values" if "values" in change else "factors"
-        given, d = change[form], self.deployment.subintervals
+        form = "factors" if change.values is None else "values"
+        given, d = change.factors if change.values is None else change.values, self.deployment.subintervals
+        assert given is not None
         if len(given) != d:
             self._fault(f"{path}.{form}", f"{form} has {len(given)} numbers; allowed: {d}, the number of subintervals")
             return
@@ -302,45 +398,47 @@ class _Application:
         self.deployment = replace(self.deployment, sources=tuple(sources))
         self.words.append(f"source {name} with other arrivals")
 
-    def _add_nodes(self, change: Change, path: str) -> None:
-        like = change.get("like")
+    def _add_nodes(self, change: AddedNodes, path: str) -> None:
+        like, names = change.like, ("cores", "price_per_hour", "memory_bytes", "cycle_unit")
         if like is None or self._known(f"{path}.like", like, "node", list(self.deployment.node_index)):
-            self._step(nodes.add_nodes(self.deployment, change))
+            given = {name: value for name in names if (value := getattr(change, name)) is not None}
+            step = nodes.add_nodes(self.deployment, change.add_nodes, like, capacity_cps=change.capacity_cps, **given)
+            self._step(step)
 
-    def _lose_node(self, change: Change, path: str) -> None:
-        name = change["lose_node"]
+    def _lose_node(self, change: NodeWithdrawal, path: str) -> None:
+        name = change.lose_node
         if self._known(f"{path}.lose_node", name, "node", list(self.deployment.node_index)):
             self._step((nodes.lose_nodes(self.deployment, {name}), f"node {name} lost"))
 
-    def _capacity(self, change: Change, path: str) -> None:
-        if self._known(f"{path}.capacity", change["capacity"], "node", list(self.deployment.node_index)):
-            self._step(nodes.resize_node(self.deployment, change))
+    def _capacity(self, change: OtherCapacity, path: str) -> None:
+        if self._known(f"{path}.capacity", change.capacity, "node", list(self.deployment.node_index)):
+            self._step(nodes.resize_node(self.deployment, change.capacity, change.by, change.capacity_cps))
 
-    def _resize_pool(self, change: Change, path: str) -> None:
+    def _resize_pool(self, change: ResizedPool, path: str) -> None:
         pools = dict.fromkeys(node.pool for node in self.deployment.nodes if node.pool)
-        if self._known(f"{path}.resize_pool", change["resize_pool"], "pool with nodes", list(pools)):
-            self._step(nodes.resize_pool(self.deployment, change["resize_pool"], change["nodes"]))
+        if self._known(f"{path}.resize_pool", change.resize_pool, "pool with nodes", list(pools)):
+            self._step(nodes.resize_pool(self.deployment, change.resize_pool, change.nodes))
 
     def _step(self, step: tuple[Deployment, str]) -> None:
         self.deployment = step[0]
         self.words.append(step[1])
 
-    def _objective(self, change: Change, path: str) -> None:
-        query = change["objective"]
+    def _objective(self, change: OtherObjective, path: str) -> None:
+        query = change.objective
         if not self._known(f"{path}.objective", query, "query", list(self.deployment.queries)):
             return
         old = self.deployment.objective_of(query)
-        new = Objective(query, change.get("statistic") or (old.statistic if old else "worst"), change["bound_s"])
+        new = Objective(query, change.statistic or (old.statistic if old else "worst"), change.bound_s)
         others = [entry for entry in self.deployment.objectives if entry.query != query]
         at = self.deployment.objectives.index(old) if old else len(others)
         others.insert(at, new)
         self.deployment = replace(self.deployment, objectives=tuple(others))
         self.words.append(f"objective of {query}: {new.statistic} at most {new.bound_s:g} s")
 
-    def _add_query(self, change: Change, path: str) -> None:
+    def _add_query(self, change: AddedQuery, path: str) -> None:
         base = self.deployment
         try:
-            candidate = read_candidate(change["add_query"], base, path=f"{path}.add_query")
+            candidate = read_candidate(change.add_query, base, path=f"{path}.add_query")
         except DocumentError as error:
             self.faults.extend(error.faults)
             return
@@ -354,8 +452,8 @@ class _Application:
         )
         self.words.append(f"query {candidate.query} added")
 
-    def _remove_query(self, change: Change, path: str) -> None:
-        query = change["remove_query"]
+    def _remove_query(self, change: RemovedQuery, path: str) -> None:
+        query = change.remove_query
         if not self._known(f"{path}.remove_query", query, "query", list(self.deployment.queries)):
             return
         readers = _readers(self.deployment, query)

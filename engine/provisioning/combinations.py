@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from engine.document.cycles import NOMINAL
 from engine.document.deployment import Deployment, Node
 from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, FieldTable, ListOf, Number
+from engine.fields import Number
 from engine.provisioning.answers.pools import Refutation
 from engine.provisioning.changes import MAX_NODES
 from engine.provisioning.pool.bounds import FusedBound, late_alone, of_operator, refute_memory, remaining_of
@@ -22,43 +22,32 @@ from engine.provisioning.pool.problem import PoolProblem
 from engine.provisioning.pool.proof import Prover
 from engine.provisioning.pool.solver import Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
+from engine.records import ItemCount, Record, Words
 
 __all__ = ["Counts", "MixCombinations", "NodeType", "node_of", "read_types"]
 
-_FIELDS = (
-    Field("name", ID),
-    Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
-    Field("cores", CORES),
-    Field("cycle_unit", CYCLE_UNIT, help="what the capacity counts; as the nodes there are unless given"),
-    Field("memory_bytes", MEMORY, nullable=True, help="of a node; without it nobody knows whether state fits"),
-)
-_LIKE = FieldTable("a type", *_FIELDS, Field("price_per_hour", NOT_NEGATIVE, nullable=True))
-_PRICED = FieldTable(
-    "a type",
-    Field("name", ID, required=True),
-    *_FIELDS[1:],
-    Field("price_per_hour", Number(above=0, most=1e12), required=True),
-    Field("max", Number(least=0, most=MAX_NODES, whole=True)),
-)
-_TYPES = ListOf(_PRICED, least=1)
 MAX_TYPES = 6
 
 _MAX_COMBINATIONS = 200_000
 
 
 @dataclass(frozen=True)
-class NodeType:
-    """A type with its price and how many may be had."""
+class LikeType(Record):
+    """A type that new nodes are of."""
 
-    name: str
-    capacity_cps: float
-    price_per_hour: float
-    cores: int = 1
-    max: int = 16
-    memory_bytes: float | None = None
-    cycle_unit: str = NOMINAL
+    TITLE: ClassVar[str] = "a type"
 
-    def node(self, name: str) -> Node:
+    name: Annotated[str | None, ID] = None
+    capacity_cps: Annotated[float, CAPACITY, Words("cycles/s of one core")] = field(kw_only=True)
+    cores: Annotated[int, CORES] = 1
+    cycle_unit: Annotated[
+        str | None, CYCLE_UNIT, Words("what the capacity counts; as the nodes there are unless given")
+    ] = None
+    memory_bytes: Annotated[float, MEMORY, Words("of a node; without it nobody knows whether state fits")] | None = None
+    price_per_hour: Annotated[float, NOT_NEGATIVE] | None = None
+
+    def node(self, name: str, unit: str = NOMINAL) -> Node:
+        """A node of it."""
         return Node(
             name,
             self.capacity_cps,
@@ -67,11 +56,34 @@ class NodeType:
             self.name,
             self.price_per_hour,
             self.memory_bytes,
-            cycle_unit=self.cycle_unit,
+            cycle_unit=self.cycle_unit or unit,
         )
 
 
-def node_of(document: Mapping[str, Any], *, path: str = "like", unit: str = NOMINAL) -> Node:
+@dataclass(frozen=True)
+class NodeType(LikeType):
+    """A type with its price and how many may be had."""
+
+    name: Annotated[str, ID] = field(kw_only=True)
+    price_per_hour: Annotated[float, Number(above=0, most=1e12)] = field(kw_only=True)
+    max: Annotated[int, Number(least=0, most=MAX_NODES, whole=True)] = 16
+
+
+@dataclass(frozen=True)
+class _Types(Record):
+    TITLE: ClassVar[str] = "a question"
+
+    types: Annotated[tuple[NodeType, ...], ItemCount(least=1, most=MAX_TYPES)]
+
+    def find_faults(self) -> Iterator[Fault]:
+        seen: set[str] = set()
+        for i, entry in enumerate(self.types):
+            if entry.name in seen:
+                yield Fault(f"types[{i}].name", f"name {entry.name!r} is given twice; names must differ")
+            seen.add(entry.name)
+
+
+def node_of(document: Any, *, path: str = "like", unit: str = NOMINAL) -> Node:
     """A node from the description of its type.
 
     Raises
@@ -80,36 +92,22 @@ def node_of(document: Mapping[str, Any], *, path: str = "like", unit: str = NOMI
         With every fault.
     """
     faults: list[Fault] = []
-    record: Any = _LIKE.read(document, "", path, faults)
-    if faults or record is BAD:
+    like = LikeType.read(document, "", path, faults)
+    if like is None:
         raise DocumentError(faults, "question")
-    price = record.get("price_per_hour")
-    cores, memory = record.get("cores", 1), record.get("memory_bytes")
-    unit = record.get("cycle_unit", unit)
-    return Node("", record["capacity_cps"], None, cores, record.get("name"), price, memory, cycle_unit=unit)
+    return like.node("", unit)
 
 
-def read_types(items: Any, *, path: str = "types", unit: str = NOMINAL) -> list[NodeType]:
-    """Types with prices, strictly.
+def read_types(items: Any, *, unit: str = NOMINAL) -> list[NodeType]:
+    """Types with prices, strictly; what their capacities count is told by `unit` unless they do.
 
     Raises
     ------
     DocumentError
         With every fault: missing prices, names that repeat, too many types.
     """
-    faults: list[Fault] = []
-    read: Any = _TYPES.read(items, "", path, faults)
-    records = [] if read is BAD else [record for record in read if record is not BAD]
-    if len(records) > MAX_TYPES:
-        faults.append(Fault(path, f"{path} has {len(records)} items; allowed: at most {MAX_TYPES}"))
-    seen: set[str] = set()
-    for i, record in enumerate(records):
-        if record.get("name") in seen:
-            faults.append(Fault(f"{path}[{i}].name", f"name {record['name']!r} is given twice; names must differ"))
-        seen.add(record.get("name"))
-    if faults:
-        raise DocumentError(faults, "question")
-    return [NodeType(**{"cycle_unit": unit, **record}) for record in records]
+    types = _Types.parse({"types": items}).types
+    return [entry if entry.cycle_unit else replace(entry, cycle_unit=unit) for entry in types]
 
 
 Counts = tuple[int, ...]

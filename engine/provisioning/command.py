@@ -15,11 +15,10 @@ from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, L
 from engine.provisioning.changes import MAX_NODES, apply_with_words
 from engine.provisioning.combinations import node_of
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import pareto_front
+from engine.provisioning.mix import cheapest_mix, pareto_front
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
 from engine.provisioning.scenario import PLACES, place_unplaced
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
 

@@ -3,19 +3,169 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.document.deployment import Deployment
+import numpy as np
+
+from engine.document.deployment import Constraints, Deployment, Node, Replica
 from engine.document.elements import Objective
+from engine.document.policies import PolicyGap
+from engine.estimation.noise.realisation import realise
+from engine.estimation.noise.summary import RealisedQuery, RealisedStatistic
 from engine.estimation.query_flow import FlowedQueries, flow_queries
 from engine.estimation.reports import QueryReport
+from engine.estimation.waits.estimate import query_waits, with_waits
+from engine.estimation.waits.summary import NO_WAITS
+from engine.latency_state import LatencyStanding
+from engine.placement.splits import MAX_PARTS
 from engine.provisioning.answers.objectives import ObjectiveMiss, RealisedObjective
 from engine.provisioning.nodes import lose_nodes
-from engine.provisioning.objectives import realised_objectives
-from engine.provisioning.pool.problem import Placement
+from engine.provisioning.pool.judge import Judge
+from engine.provisioning.pool.problem import Placement, PoolProblem
 from engine.words import percent_words, server_words
 
-__all__ = ["Confirmation", "confirm_objectives", "on_nodes"]
+__all__ = [
+    "Confirmation",
+    "alone_objective",
+    "confirm_objectives",
+    "objective_of_report",
+    "on_nodes",
+    "realised_objectives",
+    "split_further",
+]
+
+
+_BUSY = 0.6  # share of the best core that an operator alone takes in the mean, from which on randomness may need parts
+
+
+def split_further(fine: Deployment, problem: PoolProblem, judge: Judge, parts: Mapping[str, int]) -> dict[str, int]:
+    """More parts, twice as many, for operators of queries that alone do not hold; empty where that would not help.
+
+    Looked at are operators that may be split and are in parts already, or fill a core.
+
+    Parameters
+    ----------
+    parts : mapping
+        Parts that `problem` has them in.
+    """
+    more: dict[str, int] = {}
+    best = np.where(problem.allowed, problem.budget.mean(axis=1)[None, :], 0.0).max(axis=1, initial=0.0)
+    share = np.divide(problem.load.mean(axis=1), best, out=np.zeros(len(best)), where=best > 0.0)
+    operators = problem.deployment.operators
+    for i, query in enumerate(judge.queries):
+        names = {
+            operators[problem.operator[item]].id
+            for item in np.flatnonzero(judge.members[i])
+            if not problem.whole(operators[problem.operator[item]])
+            and (operators[problem.operator[item]].id in parts or share[item] >= _BUSY)
+        }
+        open_ = {name for name in names if parts.get(name, 1) < MAX_PARTS}
+        if open_ and np.isfinite(judge.bounds[i]):
+            alone = alone_objective(fine, problem, judge, query)
+            if alone is not None and alone.state != "holds":
+                more |= {name: min(MAX_PARTS, 2 * parts.get(name, 1)) for name in open_}
+    return more
+
+
+def alone_objective(fine: Deployment, problem: PoolProblem, judge: Judge, query: str) -> RealisedObjective | None:
+    """Realised figures of a query whose items have a core each, without links; None if one may have no core.
+
+    Parameters
+    ----------
+    fine : Deployment
+        At full resolution, with the operators of `problem`.
+    """
+    items = np.flatnonzero(judge.members[judge.queries.index(query)])
+    nodes: list[Node] = []
+    replicas: dict[str, list[Replica]] = {}
+    for item in items.tolist():
+        open_ = np.flatnonzero(problem.allowed[item])
+        if not len(open_):
+            return None
+        best = int(problem.node[open_[problem.budget[open_].mean(axis=1).argmax()]])
+        name = problem.deployment.nodes[best].id
+        node = replace(fine.nodes[fine.node_index[name]], id=f"alone-{item}", cores=1)
+        nodes.append(node)
+        operator = fine.operators[problem.operator[item]].id
+        replicas.setdefault(operator, []).append(Replica(node.id, 0, float(problem.fraction[item])))
+    whole = replace(
+        fine,
+        nodes=tuple(nodes),
+        links=(),
+        operators=tuple(
+            replace(operator, replicas=tuple(replicas[operator.id]))
+            for operator in fine.operators
+            if operator.id in replicas
+        ),
+        objectives=tuple(entry for entry in fine.objectives if entry.query == query),
+        constraints=Constraints(),
+        priorities={},
+        plans={},
+    )
+    return realised_objectives(flow_queries(whole)).get(query)
+
+
+_NAMED = 6  # queries in a list, the last of a longer one being the number of those left out
+
+
+def realised_objectives(
+    flowed: FlowedQueries,
+    *,
+    lost: str | None = None,
+    queries: Collection[str] | None = None,
+) -> dict[str, RealisedObjective]:
+    """Realised figures of every query with an objective, or of those among `queries`."""
+    deployment = flowed.deployment
+    queues = realise(deployment, flowed.flow, queries=queries)
+    waits = query_waits(deployment)
+    known = with_waits(waits, queues)
+
+    def realised(entry: Objective) -> RealisedObjective:
+        own_s = known[entry.query].statistics[entry.statistic].estimate_s
+        return _realised(
+            entry,
+            known[entry.query],
+            flowed.standings[entry.query],
+            lost,
+            flowed.reporter.policy_gap(entry.query, entry.statistic, waits.get(entry.query, NO_WAITS).bound_s),
+            own_s - queues[entry.query].statistics[entry.statistic].estimate_s,
+        )
+
+    return {entry.query: realised(entry) for entry in deployment.objectives if entry.query in known}
+
+
+def objective_of_report(query: str, report: QueryReport, lost: str | None = None) -> RealisedObjective | None:
+    """The realised figures that an estimate's report has of its objective; None without either."""
+    if report.bound_s is None or report.noise is None:
+        return None
+    entry = Objective(query, report.statistic, report.bound_s)
+    return _realised(entry, report.noise, report.standing, lost, report.gap, report.wait_s)
+
+
+def _realised(
+    entry: Objective,
+    known: RealisedQuery,
+    standing: LatencyStanding,
+    lost: str | None,
+    gap: PolicyGap | None,
+    wait_s: float,
+) -> RealisedObjective:
+    figures: RealisedStatistic = known.statistics[entry.statistic]
+    return RealisedObjective(
+        query=entry.query,
+        statistic=entry.statistic,
+        bound_s=entry.bound_s,
+        estimate_s=figures.estimate_s,
+        low_s=figures.low_s,
+        high_s=figures.high_s,
+        lost=lost,
+        standing=standing,
+        gap=gap,
+        wait_s=wait_s,
+        assumed=(*known.assumed, *known.not_modelled),
+        coarse_sources=known.assumed_sources,
+    )
+
 
 _Runs = list[int]
 

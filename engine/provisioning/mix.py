@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,18 +12,26 @@ import numpy as np
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Progress
-from engine.provisioning.answers.pools import MixAnswer, PoolAnswer, PoolSize, Proof
+from engine.provisioning.answers.pools import (
+    MixAnswer,
+    ParetoFront,
+    ParetoPoint,
+    PoolAnswer,
+    PoolSize,
+    Proof,
+    front_message,
+)
 from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
 from engine.provisioning.confirmation import Confirmation
-from engine.provisioning.mix_answer import of_pool
 from engine.provisioning.nodes import pool_of
-from engine.provisioning.pool.bounds import splits_of
+from engine.provisioning.pool.bounds import fused_s, splits_of
 from engine.provisioning.pool.proof import Prover, need_objectives
 from engine.provisioning.pool.search import smallest_of
 from engine.provisioning.pool.solver import Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
 
-__all__ = ["cheapest_mix"]
+__all__ = ["cheapest_mix", "of_pool", "pareto_front"]
+
 
 _CONFIRM = 6  # sizes by which walks may move the pool of one type, unless the question says otherwise
 _PLACEMENTS = 4  # of a mix, with more or less room for what is random, before the next one is looked at
@@ -257,3 +265,161 @@ class _MixSearch:
 def _stuck(entry: PoolSize) -> str | None:
     """An operator that fits no node, with all of them or after a loss."""
     return entry.stuck or (entry.lost.stuck.operator if entry.lost and entry.lost.stuck else None)
+
+
+def of_pool(answer: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:
+    """The answer for one type as a mix: new nodes have the names they would have in one."""
+    entry = types[t]
+    added = answer.added
+    taken = {replica.node for held in answer.placement.values() for replica in held}
+    new = {
+        name: f"{entry.name}-{k + 1}"
+        for k, name in enumerate(_names_of_new(answer))
+        if f"{entry.name}-{k + 1}" not in taken
+    }
+    placement = {
+        name: tuple(replace(replica, node=new.get(replica.node, replica.node)) for replica in held)
+        for name, held in answer.placement.items()
+    }
+    never = answer.nodes is None and answer.proof is not None and answer.proof.refutation is not None
+    proofs = () if answer.proof is None else (_priced(answer.proof, answer.present, entry, types),)
+    return MixAnswer(
+        present=answer.present,
+        counts=None if added is None else {type_.name: added if k == t else 0 for k, type_ in enumerate(types)},
+        cost_per_hour=None if added is None else added * entry.price_per_hour,
+        least_cost_per_hour=None if never else _least(answer) * entry.price_per_hour,
+        best=answer.best,
+        placement=placement,
+        refuted=max(0, (answer.most + 1 if never else _proven_least(answer)) - answer.present),
+        tried=sum(1 for size in answer.sizes if answer.nodes is None or size.nodes < answer.nodes),
+        proofs=proofs,
+        complete=answer.complete,
+        flows=answer.flows,
+        figures=answer.figures,
+        confirmed=answer.confirmed,
+        splits=answer.splits,
+        beyond=answer.beyond,
+        confirmation=answer.confirmation,
+    )
+
+
+def _proven_least(answer: PoolAnswer) -> int:
+    """Fewest nodes of the pool that are not refuted."""
+    if answer.proof is not None and answer.proof.refutation is not None and answer.nodes is not None:
+        return answer.nodes
+    return min(answer.least, answer.nodes or answer.least)
+
+
+def _least(answer: PoolAnswer) -> int:
+    return max(0, _proven_least(answer) - answer.present)
+
+
+def _names_of_new(answer: PoolAnswer) -> list[str]:
+    """Names of the nodes that were added, in their order."""
+    names = {replica.node for held in answer.placement.values() for replica in held}
+    return sorted((name for name in names if name.startswith("new-")), key=lambda name: (len(name), name))
+
+
+def _priced(proof: Proof, present: int, entry: NodeType, types: Sequence[NodeType]) -> Proof:
+    """The case against one node less, in the words of mixes: with what was bought."""
+    added = proof.nodes - present
+    words = {type_.name: added if type_ is entry else 0 for type_ in types}
+    return replace(proof, pool=words, cost_per_hour=added * entry.price_per_hour)
+
+
+_BETTER = 1e-6  # a mix must gain this share of the latency to be worth a point
+_WALKED = 6  # points whose realised latencies are looked at
+
+
+def pareto_front(
+    deployment: Deployment,
+    types: Any,
+    question: PoolQuestion | None = None,
+    *,
+    most_tried: int = 200,
+    progress: Progress | None = None,
+) -> ParetoFront:
+    """The Pareto front of cost and worst-case latency (Mace_WC; with `lose` 1, that with any one node lost).
+
+    Parameters
+    ----------
+    deployment : Deployment
+        The running deployment.
+    types : list of dict
+        As in `cheapest_mix`.
+    question : PoolQuestion, optional
+        Load, losses and effort; a front knows no headroom and leaves no objective out.
+    most_tried : int
+        Mixes that are placed before the search stops.
+    progress : callable, optional
+        Listener of progress.
+
+    Raises
+    ------
+    DocumentError
+        If a type has no price.
+
+    Notes
+    -----
+    Mixes are looked at by ascending cost; one whose lower bound is no better than the best latency so far is skipped.
+    Latencies are of placements found, so the true front lies on or below this one. Points that keep every objective by
+    Mace are walked, the cheapest first, until one holds; after six of them the others stay open. What waits now is left
+    out, as in `smallest_pool`.
+    """
+    question, deployment = question or PoolQuestion(), deployment.without_backlogs()
+    question = replace(question, rounds=question.rounds or 0, headroom_s=0.0, headroom_share=0.0, leave_out=False)
+    mixes = MixCombinations(
+        question.base(deployment),
+        read_types(types, unit=common_unit(deployment.nodes)),
+        question,
+        question.clock(progress),
+        enough=False,
+    )
+    points: list[ParetoPoint] = []
+    tried = skipped = 0
+    best = np.inf
+    load = mixes.prover.problem.load.sum(axis=0)
+    for cost, counts in mixes.by_cost():
+        if tried >= most_tried or mixes.prover.clock.is_over:
+            return _front(mixes, points, tried, skipped, complete=False)
+        solver = mixes.solver(counts)
+        budget = solver.problem.budget
+        if points and fused_s(load, budget, solver.problem.deployment.subinterval_s) >= best:
+            skipped += 1
+            continue
+        step = f"Placing mix {tried + 1}"
+        mixes.prover.tell(tried / most_tried, step)
+        size = mixes.prover.during(step, partial(solver.solve_jointly, len(solver.problem.deployment.nodes)))
+        tried += 1
+        latency = size.joint[1]
+        if latency < best * (1.0 - _BETTER):
+            best = latency
+            points.append(ParetoPoint.of(mixes.words(counts), cost, size, solver))
+        if best <= 0.0:
+            break
+    return _front(mixes, points, tried, skipped, complete=True)
+
+
+def _front(
+    mixes: MixCombinations, points: list[ParetoPoint], tried: int, skipped: int, *, complete: bool
+) -> ParetoFront:
+    walked = _walked(mixes, points)
+    return ParetoFront(walked, front_message(walked), tried, skipped, complete)
+
+
+def _walked(mixes: MixCombinations, points: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:
+    """The points with the realised figures of the cheapest that might keep every objective."""
+    prover, walked = mixes.prover, 0
+    if not prover.fine.objectives:
+        return tuple(points)
+    for k, point in enumerate(points):
+        if point.state != "open" or point.size is None or point.solver is None:
+            continue
+        if walked == _WALKED or prover.clock.is_over:
+            break
+        walked += 1
+        found = prover.confirm(point.size, point.solver, in_full=True)
+        points[k] = replace(point, found=found, figures=prover.figures_of(found))
+        if found.miss is None:
+            break
+    return tuple(points)

@@ -29,16 +29,14 @@ __all__ = [
 Step = tuple[Deployment, str]
 
 
-def add_nodes(deployment: Deployment, change: dict[str, Any]) -> Step:
+def add_nodes(
+    deployment: Deployment, count: int, like: str | None = None, *, capacity_cps: float | None = None, **given: Any
+) -> Step:
     """New nodes like an existing one, or bare ones with a capacity alone; each is named ``new-1``, ``new-2`` ..."""
-    count, like = change["add_nodes"], change.get("like")
     bare = Node("", cycle_unit=common_unit(deployment.nodes))
     model = bare if like is None else deployment.nodes[deployment.node_index[like]]
-    given: dict[str, Any] = {
-        name: change[name] for name in ("cores", "price_per_hour", "memory_bytes", "cycle_unit") if name in change
-    }
-    if "capacity_cps" in change:
-        given |= {"capacity_cps": change["capacity_cps"], "capacity_series_cps": None}
+    if capacity_cps is not None:
+        model = replace(model, capacity_cps=capacity_cps, capacity_series_cps=None)
     grown = grow_nodes(deployment, replace(model, labels={}, **given), count, like)
     nodes = counted(count, "node")
     return grown, f"{nodes} added like {like}" if like else f"{nodes} added"
@@ -91,17 +89,15 @@ def _without_nodes(operator: Operator, gone: set[str]) -> Operator:
     return replace(operator, replicas=tuple(Replica(r.node, r.core, r.fraction / total) for r in left))
 
 
-def resize_node(deployment: Deployment, change: dict[str, Any]) -> Step:
-    """Another capacity for a node."""
-    name = change["capacity"]
+def resize_node(deployment: Deployment, name: str, by: float | None, capacity_cps: float | None) -> Step:
+    """Another capacity for a node, as a multiple of its own or in cycles/s."""
     nodes = list(deployment.nodes)
     i = deployment.node_index[name]
-    if "by" in change:
-        nodes[i] = _scaled(nodes[i], change["by"])
-        words = f"node {name} at {change['by']:g} times its capacity"
+    if by is not None:
+        nodes[i], words = _scaled(nodes[i], by), f"node {name} at {by:g} times its capacity"
     else:
-        nodes[i] = replace(nodes[i], capacity_cps=change["capacity_cps"], capacity_series_cps=None)
-        words = f"node {name} at {change['capacity_cps']:g} cycles/s a core"
+        nodes[i] = replace(nodes[i], capacity_cps=capacity_cps, capacity_series_cps=None)
+        words = f"node {name} at {capacity_cps:g} cycles/s a core"
     return replace(deployment, nodes=tuple(nodes)), words
 
 

@@ -22,49 +22,24 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class PoolQuestion:
-    """Question of the nodes that keep every objective: their load, the losses to survive, and the effort to search.
+    """Question of the nodes that keep every objective: their load, the losses to survive, and the effort to search."""
 
-    Parameters
-    ----------
-    keep_present : bool
-        Whether new nodes join the present ones or take their place.
-    lose : int
-        1 if every objective must also be kept with any one node lost.
-    headroom_s, headroom_share : float
-        Headroom to leave of every bound.
-    factor : float or mapping
-        Load, as a multiple of the present one; by source if a mapping.
-    rounds : int, optional
-        Rounds of the placement search for each pool; None: 4, and none for a Pareto front.
-    confirm : int, optional
-        Number of sizes up or down that Flow may move the answer; None: 12, and 6 for a mix.
-    seed : int
-        Seed of the placement search.
-    mace_every : int
-        Subintervals of the deployment that make one of Mace's.
-    closed : sequence of str
-        Nodes that take nothing new.
-    split : bool
-        Whether stateless operators that alone break an objective are split, into at most 8 equal parts; where
-        ``may_split`` is given, only those it lists.
-    leave_out : bool
-        Whether to go on without the objectives that no number of such nodes keeps. They are in `beyond`.
-    budget_s : float, optional
-        Seconds after which nothing new is begun; the answer is the best bracket by then (`complete` is False).
-    """
-
-    keep_present: bool = True
-    lose: int = 0
-    headroom_s: float = 0.0
+    keep_present: bool = True  #: whether new nodes join the present ones or take their place
+    lose: int = 0  #: 1 if every objective must also be kept with any one node lost
+    headroom_s: float = 0.0  #: headroom to leave of every bound
     headroom_share: float = 0.0
-    factor: float | Mapping[str, float] = 1.0
-    rounds: int | None = None
-    confirm: int | None = None
-    seed: int = 0
-    mace_every: int = 1
-    closed: Sequence[str] = ()
+    factor: float | Mapping[str, float] = 1.0  #: load, as a multiple of the present one; by source if a mapping
+    rounds: int | None = None  #: rounds of the placement search for each pool; None: 4, and none for a Pareto front
+    confirm: int | None = None  #: number of sizes up or down that Flow may move the answer; None: 12, and 6 for a mix
+    seed: int = 0  #: seed of the placement search
+    mace_every: int = 1  #: subintervals of the deployment that make one of Mace's
+    closed: Sequence[str] = ()  #: nodes that take nothing new
+    #: whether stateless operators that alone break an objective are split, into at most 8 equal parts; where
+    #: ``may_split`` is given, only those it lists
     split: bool = True
+    #: whether to go on without the objectives that no number of such nodes keeps. They are in `beyond`.
     leave_out: bool = False
+    #: seconds after which nothing new is begun; the answer is the best bracket by then (`complete` is False)
     budget_s: float | None = None
 
     def clock(self, progress: Progress | None) -> ProgressClock:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, INDEX
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
-from engine.fields import BAD, Anything, Enumeration, Field, FieldTable
+from engine.fields import Anything, Enumeration
 from engine.placement.greedy import place
 from engine.placement.proposal import place as propose
 from engine.provisioning.changes import AppliedChanges, apply_with_words, unplaced_operators
+from engine.records import Record
 
 __all__ = ["PLACES", "WhatIfScenario", "place_unplaced", "read_scenarios"]
 
@@ -84,13 +85,16 @@ def _searched(
     return deployment.with_placement(proposal.placement)
 
 
-_SCENARIO = FieldTable(
-    "a scenario",
-    Field("name", ID, required=True),
-    Field("changes", Anything()),
-    Field("place", Enumeration(PLACES)),
-    Field("max_moves", INDEX, nullable=True),
-)
+@dataclass(frozen=True)
+class ScenarioDocument(Record):
+    """A scenario as it is asked for."""
+
+    TITLE: ClassVar[str] = "a scenario"
+
+    name: Annotated[str, ID]
+    changes: Annotated[object, Anything()] = ()
+    place: Annotated[str, Enumeration(PLACES)] = "fill"
+    max_moves: Annotated[int, INDEX] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,19 +122,20 @@ def read_scenarios(items: Any, deployment: Deployment, *, path: str = "scenarios
     seen: dict[str, int] = {}
     scenarios = []
     for i, item in enumerate(items):
-        record: Any = _SCENARIO.read(item, path, i, faults)
-        if record is BAD:
-            continue
-        name = record["name"]
-        if name is not BAD and name in seen:
+        record = ScenarioDocument.read(item, path, i, faults)
+        name = item.get("name") if isinstance(item, Mapping) else None
+        if isinstance(name, str) and name in seen:
             message = f"name {name!r} is that of {path}[{seen[name]}] already; allowed: names that differ"
             faults.append(Fault(f"{path}[{i}].name", message))
-        seen.setdefault(name, i)
+        seen.setdefault(str(name), i)
+        given = item.get("changes", []) if isinstance(item, Mapping) else []
         try:
-            done = apply_with_words(deployment, record.get("changes", []), path=f"{path}[{i}].changes")
-            scenarios.append(WhatIfScenario(name, done, record.get("place", "fill"), record.get("max_moves")))
+            done = apply_with_words(deployment, given, path=f"{path}[{i}].changes")
         except DocumentError as error:
             faults.extend(error.faults)
+            continue
+        if record is not None:
+            scenarios.append(WhatIfScenario(record.name, done, record.place, record.max_moves))
     if faults:
         raise DocumentError(faults, "what-if")
     return scenarios

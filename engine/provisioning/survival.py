@@ -18,7 +18,7 @@ from engine.estimation.mace import Mace
 from engine.estimation.reports import QueryReport
 from engine.provisioning.answers.objectives import ObjectiveFigures, RealisedObjective
 from engine.provisioning.answers.scenarios import LossAnswer, SurvivalAnswer
-from engine.provisioning.objectives import objective_of_report
+from engine.provisioning.confirmation import objective_of_report
 from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
 from engine.words import counted, listed
@@ -234,7 +234,7 @@ class _Quick:
         except InfeasibleError as error:
             return ScenarioOutcome(scenario, None, error)
         moves = moves_between(self.deployment, whole)
-        touched = {name} | {place["node"] for move in moves for place in (*move["from"], *move["to"])}
+        touched = {name} | {place.node for move in moves for place in (*move.before, *move.after)}
         return by_mace(scenario, whole, moves, self.mace_every, self._unaffected(touched))
 
     def share(self, outcome: ScenarioOutcome) -> float:

@@ -21,7 +21,7 @@ from engine.estimation.mace import Mace, mace
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
 from engine.latency_state import UNKNOWN
-from engine.provisioning.answers.scenarios import Refusal, ScenarioAnswer
+from engine.provisioning.answers.scenarios import Refusal, ScenarioAnswer, ScenarioMove, ScenarioNode
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 
@@ -37,35 +37,19 @@ class _Bare(Loads):
 
 @dataclass(frozen=True, eq=False)
 class ScenarioOutcome:
-    """Outcome of a scenario: its estimate beside the present one.
-
-    Attributes
-    ----------
-    deployment : Deployment or None
-        The changed deployment with everything in its place; None if that cannot be.
-    refusal : EngineError or None
-        Why it cannot be.
-    mace : Mace or None
-        At Mace's width.
-    flow_s : float or None
-        Worst case of the mean path; None where Mace alone was asked for.
-    queries : mapping
-        As realised or on the mean path; by Mace where that alone was asked for.
-    moves : tuple of dict
-        Operators that are elsewhere than now, or new.
-    node_rows : tuple of dict or None
-        Loads of the nodes, where the series they come from are not kept (`brief`).
-    """
+    """Outcome of a scenario: its estimate beside the present one."""
 
     scenario: WhatIfScenario
-    deployment: Deployment | None
-    refusal: EngineError | None = None
-    mace: Mace | None = None
-    flow_s: float | None = None
+    deployment: Deployment | None  #: the changed deployment with everything in its place; None if that cannot be
+    refusal: EngineError | None = None  #: why it cannot be
+    mace: Mace | None = None  #: at Mace's width
+    flow_s: float | None = None  #: worst case of the mean path; None where Mace alone was asked for
     alarm: str = ""
+    #: as realised or on the mean path; by Mace where that alone was asked for
     queries: dict[str, QueryReport] | None = None
-    moves: tuple[dict[str, Any], ...] = ()
-    node_rows: tuple[dict[str, Any], ...] | None = None
+    moves: tuple[ScenarioMove, ...] = ()  #: operators that are elsewhere than now, or new
+    #: loads of the nodes, where the series they come from are not kept (`brief`)
+    node_rows: tuple[ScenarioNode, ...] | None = None
 
     def brief(self) -> ScenarioOutcome:
         """The same without series over time, which take 20 MB at 4,000 operators; `to_dict` is unchanged."""
@@ -86,7 +70,7 @@ class ScenarioOutcome:
         return ScenarioAnswer(
             name=self.scenario.name,
             place=self.scenario.place,
-            changes=tuple(_plain(change) for change in self.scenario.applied.changes),
+            changes=tuple(change.to_dict() for change in self.scenario.applied.changes),
             words=self.scenario.applied.words,
             infeasible=None if self.refusal is None else Refusal.parse(self.refusal.to_dict()),
             node_count=len(changed.nodes),
@@ -198,7 +182,7 @@ def what_if(
 def _by_flow(
     scenario: WhatIfScenario,
     whole: Deployment,
-    moves: tuple[dict[str, Any], ...],
+    moves: tuple[ScenarioMove, ...],
     mace_every: int,
     intervals: bool,
     progress: Progress,
@@ -227,7 +211,7 @@ def _probability(report: QueryReport) -> dict[str, float] | None:
 def by_mace(
     scenario: WhatIfScenario,
     whole: Deployment,
-    moves: tuple[dict[str, Any], ...],
+    moves: tuple[ScenarioMove, ...],
     mace_every: int,
     known: Mapping[str, QueryReport] | None = None,
 ) -> ScenarioOutcome:
@@ -255,26 +239,17 @@ def mace_by_query(result: Mace) -> dict[str, FloatArray]:
     }
 
 
-def moves_between(before: Deployment, after: Deployment) -> tuple[dict[str, Any], ...]:
+def moves_between(before: Deployment, after: Deployment) -> tuple[ScenarioMove, ...]:
     """Operators whose replicas differ."""
     was = {operator.id: operator.replicas for operator in before.operators}
     return tuple(
-        {
-            "operator": operator.id,
-            "query": operator.query,
-            "from": [_place(replica) for replica in was.get(operator.id, ())],
-            "to": [_place(replica) for replica in operator.replicas],
-        }
+        ScenarioMove(operator.id, operator.query, was.get(operator.id, ()), operator.replicas)
         for operator in after.operators
         if operator.replicas != was.get(operator.id, ())
     )
 
 
-def _place(replica: Any) -> dict[str, Any]:
-    return {"node": replica.node, "core": replica.core, "fraction": replica.fraction}
-
-
-def _nodes(result: Mace) -> list[dict[str, Any]]:
+def _nodes(result: Mace) -> list[ScenarioNode]:
     """Loads of every node by its busiest core."""
     deployment = result.deployment
     shares = result.load_share
@@ -285,22 +260,17 @@ def _nodes(result: Mace) -> list[dict[str, Any]]:
         mine = [k for k, server in enumerate(deployment.servers) if server.node == i]
         load = combine_cores(CoreLoad(float(shares[k].mean()), float(shares[k].max())) for k in mine)
         rows.append(
-            {
-                "node": node.id,
-                "pool": node.pool,
-                "price_per_hour": node.price_per_hour,
-                "load_mean": load.mean,
-                "load_peak": load.peak,
-                "mace_s": float(result.worst_s[mine].max()),
-                "operators": int(sum((held == k).sum() for k in mine)),
-                "memory_bytes": memory[node.id].memory_bytes,
-                "state_bytes": memory[node.id].held_bytes,
-                "memory_state": memory[node.id].state,
-            }
+            ScenarioNode(
+                node.id,
+                node.pool,
+                node.price_per_hour,
+                load.mean,
+                load.peak,
+                mace_s=float(result.worst_s[mine].max()),
+                operators=int(sum((held == k).sum() for k in mine)),
+                memory_bytes=memory[node.id].memory_bytes,
+                state_bytes=memory[node.id].held_bytes,
+                memory_state=memory[node.id].state,
+            )
         )
     return rows
-
-
-def _plain(change: dict[str, Any]) -> dict[str, Any]:
-    """A change as JSON: series as lists."""
-    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in change.items()}

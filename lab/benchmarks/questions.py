@@ -27,12 +27,11 @@ from engine.estimation.noise.summary import RealisedQuery, RealisedStatistic
 from engine.forecasts import realised_latency
 from engine.forecasts.forecast import SourceHistory
 from engine.forecasts.outlook import outlook
-from engine.provisioning import objectives
+from engine.provisioning import confirmation
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import pareto_front
+from engine.provisioning.mix import cheapest_mix, pareto_front
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from lab.benchmarks.machine import machine
 from lab.benchmarks.workloads import build
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     print(f"{len(deployment.operators)} operators, {len(deployment.queries)} queries, d = {deployment.subintervals}")
     print("Question         CPU s   elapsed s   answer")
     with ExitStack() as replaced:
-        for module in (estimate, objectives, realised_latency) if options.mean_path else ():
+        for module in (estimate, confirmation, realised_latency) if options.mean_path else ():
             replaced.enter_context(patch.object(module, "realise", _mean_path))
         for name, ask in QUESTIONS.items():
             if options.only in (None, name):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.utils.safestring import SafeString
@@ -88,18 +87,9 @@ class LoadStrip:
 class OutcomePicture:
     """The picture of one outcome: what was asked, or an alternative.
 
-    Parameters
-    ----------
-    curves : DecisionCurves
-        As the request keeps them.
-    outcome : str
-        Id of an alternative; empty for what was asked.
-    effects : sequence of QueryEffect
-        Those of that outcome, in the order in which queries are shown.
-    starts_at : datetime
-        Beginning of the horizon.
-    zone : ZoneInfo
-        Of the time axis.
+    `curves`: as the request keeps them. `outcome`: id of an alternative; empty for what was asked. `effects`: those of
+    that outcome, in the order in which queries are shown. `starts_at`: beginning of the horizon. `zone`: of the time
+    axis.
     """
 
     def __init__(
@@ -197,8 +187,8 @@ class OutcomePicture:
             shapes.append(grid_line(frame.left, y(value), frame.left + frame.span, css="grid" if tick else "axis"))
             shapes.append(text(frame.left - 6, y(value) + 4, words, anchor="end"))
         if panel.before is not None:
-            line: dict[str, Any] = {"fill": "none", "stroke": "c-fill", "stroke_width": 2.5}
-            shapes.append(path(self._line(panel.before, x, y), css="before", **line))
+            line = self._line(panel.before, x, y)
+            shapes.append(path(line, css="before", fill="none", stroke="c-fill", stroke_width=2.5))
         if panel.after is not None:
             shapes.append(path(self._line(panel.after, x, y), css="est"))
             shapes += self._over(panel, x, y)
@@ -259,8 +249,7 @@ class OutcomePicture:
         shapes.append(grid_line(frame.left, base, frame.left + frame.span, css="axis"))
         shapes.append(path(self._area(strip.after, x, y), fill="c-band", css="load"))
         if strip.before is not None:
-            line: dict[str, Any] = {"fill": "none", "stroke": "c-fill", "stroke_width": 1.75}
-            shapes.append(path(self._line(strip.before, x, y), **line))
+            shapes.append(path(self._line(strip.before, x, y), fill="none", stroke="c-fill", stroke_width=1.75))
         shapes.append(path(self._line(strip.after, x, y), fill="none", stroke="c-estimate", stroke_width=1.5))
         shapes.append(grid_line(frame.left, y(1.0), frame.left + frame.span, css="obj"))
         return shapes

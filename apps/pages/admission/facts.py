@@ -569,10 +569,10 @@ class AdmissionDetail(AdmissionPowers):
     # -- the calls behind the page
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         """The call that asks the same question."""
         request = self.request
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "cluster": self.cluster.slug,
             "query": request.query.name,
             "version": request.version.number,

@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from apps.admission.questions import AdmissionQuestion, LatencyObjective
 from apps.core.errors import Malformed
 from apps.core.limits import MAX_REASON, MAX_SLUG
 from apps.fleet.models import Cluster
@@ -77,15 +78,17 @@ class _AskForm(forms.Form):
         return data
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """Arguments of the service that both forms share."""
+    def objective(self) -> LatencyObjective | None:
+        """The objective that is asked for."""
         data = self.cleaned_data
-        asked: dict[str, Any] = {"may_wait_s": 60.0 * (data["may_wait_min"] or 0.0), "reason": data["reason"]}
-        if data["target"]:
-            asked["target"] = data["target"]
-        if data["statistic"]:
-            asked["objective"] = {"statistic": data["statistic"], "bound_s": data["bound_s"]}
-        return asked
+        return LatencyObjective(data["statistic"], data["bound_s"]) if data["statistic"] else None
+
+    def _asked(self, **own: Any) -> AdmissionQuestion:
+        """The question with what both forms share."""
+        data = self.cleaned_data
+        target = data["target"] or TargetMetric.END_TO_END_LATENCY.value
+        may_wait_s = 60.0 * (data["may_wait_min"] or 0.0)
+        return AdmissionQuestion(may_wait_s=may_wait_s, reason=data["reason"], target=target, **own)
 
 
 class RegisteredForm(_AskForm):
@@ -109,10 +112,11 @@ class RegisteredForm(_AskForm):
         return placement_of(self.data)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def question(self) -> AdmissionQuestion:
         data = self.cleaned_data
-        own = {"query": data["query"], "version": data["version"], "placement": self.placement}
-        return {**super().asked, **own}
+        return self._asked(
+            query=data["query"], version=data["version"], placement=self.placement, objective=self.objective
+        )
 
 
 class DescribedForm(_AskForm, DocumentForm):
@@ -136,20 +140,19 @@ class DescribedForm(_AskForm, DocumentForm):
         )
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def question(self) -> AdmissionQuestion:
         """With the document as read; Malformed, with line and column, if it is no JSON object."""
         document = self.body()
         if not isinstance(document, dict):
             message = "it is a list or a single value; allowed is an object with query and operators"
             raise Malformed(f"The document cannot be read: {message}.", [("document", message)])
-        asked = super().asked
         if self.cleaned_data["name"]:
             document = {"query": self.cleaned_data["name"], **{k: v for k, v in document.items() if k != "query"}}
-        if "objective" in asked:
-            document = {**document, "objective": asked.pop("objective")}
-        return {**asked, "document": document}
+        if self.objective is not None:
+            document = {**document, "objective": self.objective.to_dict()}
+        return self._asked(document=document)
 
 
-def placement_of(data: Mapping[str, Any]) -> dict[str, str]:
+def placement_of(data: Mapping[str, str]) -> dict[str, str]:
     """The nodes chosen in fields `node-<operator>`."""
     return {name.removeprefix(_NODE): data[name] for name in data if name.startswith(_NODE) and data[name]}

@@ -14,9 +14,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
-from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
-from apps.admission.selectors import admissions_visible, patience_ends_at
+from apps.admission.selectors import AdmissionFilter, admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views

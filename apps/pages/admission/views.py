@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -214,7 +214,7 @@ class AdmissionNew(ClusterPage):
     def _ask(self, form: Any) -> Any:
         """Ask for the preview; what never ran is predicted at once, and shown until the verdict is there."""
         user = signed_in_user(self.request)
-        admission, _ = admission_preview(cluster=self.cluster, user=user, **form.asked)
+        admission, _ = admission_preview(cluster=self.cluster, user=user, question=form.question)
         prediction_of_new(version=admission.version, target=admission.target, placement=admission.placement, user=user)
         return admission
 
@@ -232,9 +232,9 @@ class AdmissionNew(ClusterPage):
         context = {"form": form, "plan": plan, "tabs": tabs, "has_queries": has_queries, "rest_body": self._body(plan)}
         return self.page(context, status)
 
-    def _body(self, plan: PlanFields | None) -> dict[str, Any]:
+    def _body(self, plan: PlanFields | None) -> dict[str, object]:
         """The call that asks the same."""
-        body: dict[str, Any] = {"cluster": self.cluster.slug}
+        body: dict[str, object] = {"cluster": self.cluster.slug}
         if self._is_document:
             return {**body, "document": {"query": "checkout", "operators": []}}
         if plan and plan.version:
@@ -328,52 +328,51 @@ class AdmissionApply(_RequestAction):
         return applied
 
 
-class AdmissionWithdraw(_RequestAction):
+class _Decision(_RequestAction):
+    """A service that takes the request, the user and a reason."""
+
+    service: Callable[..., AdmissionRequest]
+    said: str  #: with the version in it
+
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        decided = self.service(request=admission, user=self.user, reason=reason)
+        self.say(self.said.format(admission.version))
+        return decided
+
+
+class AdmissionWithdraw(_Decision):
     """Take the request back."""
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        withdrawn = admission_withdraw(request=admission, user=self.user, reason=reason)
-        self.say(f"The request for {admission.version} is withdrawn.")
-        return withdrawn
+    service = staticmethod(admission_withdraw)
+    said = "The request for {} is withdrawn."
 
 
-class AdmissionRequestReview(_RequestAction):
+class AdmissionRequestReview(_Decision):
     """Ask a person to decide."""
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        asked = admission_request_review(request=admission, user=self.user, reason=reason)
-        self.say(f"{admission.version} waits for somebody to decide.")
-        return asked
+    service = staticmethod(admission_request_review)
+    said = "{} waits for somebody to decide."
 
 
-class AdmissionApprove(_RequestAction):
+class AdmissionApprove(_Decision):
     """Say yes where the verdict asks a person."""
 
     write_scope = "admit"
-
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        approved = admission_approve(request=admission, user=self.user, reason=reason)
-        self.say(f"{admission.version} is approved and runs.")
-        return approved
+    service = staticmethod(admission_approve)
+    said = "{} is approved and runs."
 
 
-class AdmissionDecline(_RequestAction):
+class AdmissionDecline(_Decision):
     """Say no, and why."""
 
     write_scope = "admit"
-
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        declined = admission_decline(request=admission, user=self.user, reason=reason)
-        self.say(f"{admission.version} is declined.")
-        return declined
+    service = staticmethod(admission_decline)
+    said = "{} is declined."
 
 
-class AdmissionOverride(_RequestAction):
+class AdmissionOverride(_Decision):
     """Apply against the verdict, and say why."""
 
     write_scope = "admit"
-
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        applied = admission_override(request=admission, user=self.user, reason=reason)
-        self.say(f"{admission.version} is applied against its verdict.")
-        return applied
+    service = staticmethod(admission_override)
+    said = "{} is applied against its verdict."

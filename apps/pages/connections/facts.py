@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -30,6 +30,7 @@ from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, rate, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
+from engine.connectors.picture import Finding
 from engine.words import duration_words
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "JobLine",
     "accuracy_url_of",
     "event_lines",
-    "job_of",
     "measured_inputs_of",
 ]
 
@@ -59,7 +59,7 @@ class FindingGroup:
 
     level: str
     mark: Mark
-    findings: Sequence[Mapping[str, str]]
+    findings: Sequence[Finding]
     more: int
 
     @property
@@ -72,9 +72,9 @@ class FindingGroup:
         return self.level in {"warning", "missing"} or self.total <= _FEW_FINDINGS
 
     @property
-    def by_job(self) -> list[tuple[str, list[Mapping[str, str]]]]:
+    def by_job(self) -> list[tuple[str, list[Finding]]]:
         """(job or node, its findings); those of the engine itself come first, without a name."""
-        return [(name, list(rows)) for name, rows in groupby(self.findings, key=job_of)]
+        return [(name, list(rows)) for name, rows in groupby(self.findings, key=lambda row: row.job)]
 
 
 @dataclass(frozen=True)
@@ -204,10 +204,10 @@ class ConnectionFacts:
     @cached_property
     def findings(self) -> list[FindingGroup]:
         """Findings of the last look, the most urgent level first, each by job."""
-        rows = list(self.connection.findings or [])
+        rows = self.connection.kept_findings
         groups = []
         for level, mark in _LEVELS:
-            chosen = sorted((row for row in rows if row["level"] == level), key=job_of)
+            chosen = sorted((row for row in rows if row.level == level), key=lambda row: row.job)
             if chosen:
                 shown = chosen[:_MAX_FINDINGS]
                 groups.append(FindingGroup(level, mark, shown, len(chosen) - len(shown)))
@@ -216,16 +216,16 @@ class ConnectionFacts:
     @property
     def cost(self) -> SafeString | str:
         """A round asks 34 questions and reads 210 kB in 0.4 s."""
-        cost = self.connection.cost or {}
-        if not cost.get("requests"):
+        cost = self.connection.round_cost
+        if cost is None or not cost.requests:
             return ""
         return sentence(
             "pages/connections/sentences/cost.html",
-            requests=cost["requests"],
-            size=bytes_size(cost.get("bytes")),
-            took=seconds(cost.get("seconds")),
+            requests=cost.requests,
+            size=bytes_size(cost.bytes),
+            took=seconds(cost.seconds),
             interval=seconds(self.connection.poll_interval_s),
-            rate=rate(cost["requests"] / self.connection.poll_interval_s),
+            rate=rate(cost.requests / self.connection.poll_interval_s),
             is_upload=self.is_upload,
         )
 
@@ -237,13 +237,9 @@ class ConnectionFacts:
     def jobs(self) -> list[JobLine]:
         """Imported jobs, those that run first."""
         jobs = list(jobs_listed().filter(connection=self.connection))
-        polls: dict[int, dict[str, Any]] = {
-            row["job"]: row
-            for row in KeptPoll.objects.filter(job__connection=self.connection)
-            .order_by()
-            .values("job")
-            .annotate(number=Count("pk"), first=Min("at"), last=Max("at"))
-        }
+        kept = KeptPoll.objects.filter(job__connection=self.connection).order_by().values("job")
+        rows = kept.annotate(number=Count("pk"), first=Min("at"), last=Max("at"))
+        polls = {job: (n, first, last) for job, n, first, last in rows.values_list("job", "number", "first", "last")}
         inputs = measured_inputs_of([job.version_id for job in jobs if job.version_id])
         standings = ObjectiveStatus.objects.filter(query__in=[job.query_id for job in jobs])
         standings = standings.select_related("estimate").defer("estimate__result", "estimate__series")
@@ -251,9 +247,7 @@ class ConnectionFacts:
         lines = [
             JobLine(
                 job,
-                polls.get(job.pk, {}).get("number", 0),
-                polls.get(job.pk, {}).get("first"),
-                polls.get(job.pk, {}).get("last"),
+                *polls.get(job.pk, (0, None, None)),
                 *inputs.get(job.version_id, (0.0, 0, 0)),
                 by_query.get(job.query_id),
                 self.look.markers_of(job),
@@ -267,7 +261,7 @@ class ConnectionFacts:
     def job_looks(self) -> list[JobLook]:
         """Jobs of the last look, each with its query where it was imported."""
         urls = {line.job.engine_id: line.url for line in self.jobs}
-        return [JobLook(line.job, urls.get(line.job["id"], "")) for line in self.look.jobs]
+        return [JobLook(job, urls.get(job.id, "")) for job in self.look.jobs]
 
     @property
     def running_count(self) -> int:
@@ -310,12 +304,12 @@ def measured_inputs_of(versions: Sequence[int]) -> dict[int, tuple[float, int, i
     """By id of a version: events sampled, measured inputs, inputs."""
     rows = OperatorInput.objects.filter(operator__version__in=versions).order_by().values("operator__version")
     measured = rows.filter(evidence=Evidence.MEASURED).annotate(number=Count("pk"), sampled=Sum("events"))
-    by_version: dict[int, dict[str, Any]] = {row["operator__version"]: row for row in measured}
-    counts = {}
-    for row in rows.annotate(number=Count("pk")):
-        sampled = by_version.get(row["operator__version"], {})
-        counts[row["operator__version"]] = (float(sampled.get("sampled") or 0), sampled.get("number", 0), row["number"])
-    return counts
+    by_version = {
+        version: (float(sampled or 0), number)
+        for version, sampled, number in measured.values_list("operator__version", "sampled", "number")
+    }
+    counts = rows.annotate(number=Count("pk")).values_list("operator__version", "number")
+    return {version: (*by_version.get(version, (0.0, 0)), number) for version, number in counts}
 
 
 def _estimate_s(standing: ObjectiveStatus) -> float | None:
@@ -332,11 +326,6 @@ def event_lines(job: ImportedJob) -> list[EventLine]:
     """Recognised changes of a job, the newest first."""
     rows = [EventLine(_parsed(row.get("at")), row.get("kind", ""), row.get("words", "")) for row in job.events]
     return sorted(rows, key=lambda row: row.at or datetime.min.replace(tzinfo=timezone.get_current_timezone()))[::-1]
-
-
-def job_of(finding: Mapping[str, str]) -> str:
-    """Job or node that a finding is about; empty for the engine itself."""
-    return finding["subject"].partition("/")[0]
 
 
 def _parsed(text: Any) -> datetime | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from django import forms
 from django.conf import settings
 
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin
+from apps.connections.looks import KeptJob
 from apps.connections.models import MAX_POLL_S, MIN_POLL_S, Connection
 from apps.core.addresses import host_of
 from apps.core.limits import MAX_SLUG
@@ -249,7 +250,7 @@ class ConnectionForm(RowForm):
 class JobChoice:
     """A job that a check has found, and its fields in the form of the import."""
 
-    job: Mapping[str, Any]
+    job: KeptJob
     is_chosen: Any
     statistic: Any
     bound_s: Any
@@ -258,18 +259,18 @@ class JobChoice:
 class JobsForm(forms.Form):
     """Jobs to import, each with an objective or none."""
 
-    def __init__(self, jobs: Sequence[Mapping[str, Any]], chosen: Sequence[str], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, jobs: Sequence[KeptJob], chosen: Sequence[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.jobs, self.chosen = jobs, chosen
         choices = [(_NONE, "No objective"), *((name, statistic_words(name, begins=True)) for name in _STATISTICS)]
         for number, job in enumerate(jobs):
-            is_named = not chosen or job["name"] in chosen or job["id"] in chosen
-            self.fields[f"job-{number}"] = forms.BooleanField(label=job["name"], required=False, initial=is_named)
+            is_named = not chosen or job.name in chosen or job.id in chosen
+            self.fields[f"job-{number}"] = forms.BooleanField(label=job.name, required=False, initial=is_named)
             self.fields[f"statistic-{number}"] = forms.ChoiceField(
-                label=f"Objective of {job['name']}", choices=choices, required=False, initial=_NONE
+                label=f"Objective of {job.name}", choices=choices, required=False, initial=_NONE
             )
             self.fields[f"bound-{number}"] = forms.FloatField(
-                label=f"Bound of {job['name']}", required=False, min_value=1e-6, widget=_bound_widget()
+                label=f"Bound of {job.name}", required=False, min_value=1e-6, widget=_bound_widget()
             )
 
     @property
@@ -289,9 +290,9 @@ class JobsForm(forms.Form):
             if bound in self.errors or not data.get(f"job-{number}"):
                 continue
             if statistic != _NONE and data.get(bound) is None:
-                self.add_error(bound, f"The objective of {job['name']} has no bound; enter seconds, or choose none.")
+                self.add_error(bound, f"The objective of {job.name} has no bound; enter seconds, or choose none.")
             if statistic == _NONE and data.get(bound) is not None:
-                self.add_error(bound, f"{job['name']} has a bound without an objective; choose which latency it is of.")
+                self.add_error(bound, f"{job.name} has a bound without an objective; choose which latency it is of.")
         return data
 
     @property
@@ -303,17 +304,17 @@ class JobsForm(forms.Form):
         data = self.cleaned_data
         taken = [(number, job) for number, job in enumerate(self.jobs) if data[f"job-{number}"]]
         objectives = {
-            job["name"]: {"statistic": data[f"statistic-{number}"], "bound_s": data[f"bound-{number}"]}
+            job.name: {"statistic": data[f"statistic-{number}"], "bound_s": data[f"bound-{number}"]}
             for number, job in taken
             if data[f"bound-{number}"] is not None
         }
         is_every = len(taken) == len(self.jobs) and not self.chosen
         return {"jobs": None if is_every else [self._word(job) for _, job in taken], "objectives": objectives}
 
-    def _word(self, job: Mapping[str, Any]) -> str:
+    def _word(self, job: KeptJob) -> str:
         """Its name; its id where another job has the same name."""
-        is_shared = sum(other["name"] == job["name"] for other in self.jobs) > 1
-        return str(job["id"] if is_shared else job["name"])
+        is_shared = sum(other.name == job.name for other in self.jobs) > 1
+        return job.id if is_shared else job.name
 
 
 def _bound_widget() -> forms.NumberInput:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from apps.connections.looks import KeptJob, KeptOperator
 from apps.connections.models import Connection, ImportedJob
 from apps.fleet.models import Node
 from apps.pages.context import url_of
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, seconds
 from apps.ui.sentences import sentence
+from engine.connectors.picture import Place
 from engine.words import counted, duration_words, listed
 
 __all__ = ["RUNNING", "JobLook", "Look", "MarkerLine", "NodePlace", "OperatorLook", "job_mark", "place_of_node"]
@@ -36,42 +36,38 @@ _PLACES = {"flink": "TaskManager,TaskManagers", "spark": "executor,executors"}
 class OperatorLook:
     """An operator as the engine showed it."""
 
-    operator: Mapping[str, Any]
+    operator: KeptOperator
 
     @property
     def inputs(self) -> str:
         """orders (hash), payments (hash)."""
-        named = [f"{entry['from']} ({entry['strategy']})" for entry in self.operator["inputs"]]
+        named = [f"{entry.upstream} ({entry.strategy})" for entry in self.operator.inputs]
         return listed(named, 3) if named else MISSING
 
     @property
     def places(self) -> str:
-        return listed(self.operator["places"], 2) if self.operator["places"] else MISSING
+        return listed(self.operator.places, 2) if self.operator.places else MISSING
 
     @property
     def has_sample(self) -> bool:
-        return bool(self.operator.get("span_s"))
+        return bool(self.operator.span_s)
 
     @property
     def cost(self) -> Quantity:
-        return seconds(self.operator.get("cost_s"))
-
-    @property
-    def selectivity(self) -> Any:
-        return self.operator.get("selectivity")
+        return seconds(self.operator.cost_s)
 
     @property
     def events(self) -> str:
-        return count(self.operator["events"]) if self.has_sample else MISSING
+        return count(self.operator.events) if self.has_sample else MISSING
 
     @property
     def span(self) -> str:
-        return duration_words(self.operator["span_s"]) if self.has_sample else MISSING
+        return duration_words(self.operator.span_s) if self.has_sample else MISSING
 
     @property
     def contended_share(self) -> float:
         """Share of the measured time in which the host was so busy that costs are too high."""
-        return float(self.operator.get("contended_s") or 0.0) / self.operator["span_s"] if self.has_sample else 0.0
+        return self.operator.contended_s / self.operator.span_s if self.has_sample else 0.0
 
     @property
     def contended(self) -> str:
@@ -82,39 +78,39 @@ class OperatorLook:
 class JobLook:
     """A job as the engine showed it; `url` is the page of the query that it is here."""
 
-    job: Mapping[str, Any]
+    job: KeptJob
     url: str = ""
 
     @property
     def mark(self) -> Mark:
-        return job_mark(self.job["state"])
+        return job_mark(self.job.state)
 
     @property
     def started_at(self) -> datetime:
-        return _moment(self.job["started_at_s"])
+        return _moment(self.job.started_at_s)
 
     @property
     def operators(self) -> list[OperatorLook]:
-        return [OperatorLook(operator) for operator in self.job["operators"][:_MAX_OPERATORS]]
+        return [OperatorLook(operator) for operator in self.job.operators[:_MAX_OPERATORS]]
 
     @property
     def hidden(self) -> int:
         """Operators that are not shown."""
-        return max(len(self.job["operators"]) - _MAX_OPERATORS, 0)
+        return max(len(self.job.operators) - _MAX_OPERATORS, 0)
 
     @property
     def threads(self) -> int:
-        return sum(operator["parallelism"] for operator in self.job["operators"])
+        return sum(operator.parallelism for operator in self.job.operators)
 
     @property
     def measured(self) -> str:
         """7 polls over 1 min, 5,200 events; 12% contended."""
-        sampled = [OperatorLook(operator) for operator in self.job["operators"] if operator.get("span_s")]
-        polls = counted(self.job["polls"], "poll")
+        sampled = [OperatorLook(operator) for operator in self.job.operators if operator.span_s]
+        polls = counted(self.job.polls, "poll")
         if not sampled:
-            return f"{polls}; statistics need two" if self.job["polls"] < 2 else f"{polls}, no events between them"
-        span_s = max(line.operator["span_s"] for line in sampled)
-        events = sum(line.operator["events"] for line in sampled)
+            return f"{polls}; statistics need two" if self.job.polls < 2 else f"{polls}, no events between them"
+        span_s = max(line.operator.span_s for line in sampled)
+        events = sum(line.operator.events for line in sampled)
         return f"{polls} over {duration_words(span_s)}, {count(events)} events"
 
     @property
@@ -124,7 +120,7 @@ class JobLook:
     @property
     def contended(self) -> str:
         """Worst share of contended time of its operators."""
-        share = max((OperatorLook(operator).contended_share for operator in self.job["operators"]), default=0.0)
+        share = max((OperatorLook(operator).contended_share for operator in self.job.operators), default=0.0)
         return f"{percent(share)}" if share else ""
 
 
@@ -144,9 +140,9 @@ class MarkerLine:
         return seconds(self.mean_s, apart_from=self.p99_s)
 
 
-def _marker_line(job: Mapping[str, Any]) -> MarkerLine | None:
+def _marker_line(job: KeptJob | None) -> MarkerLine | None:
     """Markers of a job of a look; None where it has none."""
-    return MarkerLine(**job["markers"]) if job.get("markers") else None
+    return MarkerLine(job.markers.p99_s, job.markers.mean_s) if job and job.markers else None
 
 
 class Look:
@@ -154,32 +150,36 @@ class Look:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.document: Mapping[str, Any] = connection.look or {}
+        self._kept = connection.kept_look
 
     def __bool__(self) -> bool:
-        return bool(self.document)
+        return self._kept is not None
 
     @property
     def at(self) -> datetime:
-        return _moment(self.document["at_s"])
+        assert self._kept is not None
+        return _moment(self._kept.at_s)
 
     @property
-    def places(self) -> list[Mapping[str, Any]]:
-        return sorted(self.document.get("places", []), key=lambda place: str(place["name"]))
+    def version(self) -> str:
+        return self._kept.version if self._kept else ""
 
     @property
-    def jobs(self) -> list[JobLook]:
-        return [JobLook(job) for job in self.document.get("jobs", [])]
+    def places(self) -> list[Place]:
+        return sorted(self._kept.places if self._kept else (), key=lambda place: place.name)
+
+    @property
+    def jobs(self) -> tuple[KeptJob, ...]:
+        return self._kept.jobs if self._kept else ()
 
     def markers_of(self, job: ImportedJob) -> MarkerLine | None:
         """Markers of the run of an imported job that it shows."""
-        shown = next((row for row in self.document.get("jobs", []) if row["id"] == job.engine_id), None)
-        return _marker_line(shown) if shown is not None else None
+        return _marker_line(next((row for row in self.jobs if row.id == job.engine_id), None))
 
     @property
-    def running(self) -> list[Mapping[str, Any]]:
+    def running(self) -> list[KeptJob]:
         """Jobs that can be imported."""
-        return [job for job in self.document.get("jobs", []) if job["state"] == RUNNING]
+        return [job for job in self.jobs if job.state == RUNNING]
 
     @property
     def place_nouns(self) -> str:
@@ -192,11 +192,11 @@ class Look:
 
     @property
     def slots(self) -> int:
-        return sum(place["slots"] for place in self.places)
+        return sum(place.slots for place in self.places)
 
     @property
     def cores(self) -> float:
-        return float(sum(place["cores"] for place in self.places))
+        return sum(place.cores for place in self.places)
 
     @property
     def sentence(self) -> SafeString:
@@ -219,15 +219,15 @@ class NodePlace:
 
     connection: Connection
     noun: str
-    place: Mapping[str, Any]
+    place: Place
 
     @property
     def memory(self) -> Quantity:
-        return bytes_size(self.place.get("memory_bytes"))
+        return bytes_size(self.place.memory_bytes)
 
     @property
     def cpu_load(self) -> Quantity:
-        return percent(self.place.get("cpu_load"))
+        return percent(self.place.cpu_load)
 
     @property
     def url(self) -> str:
@@ -245,7 +245,7 @@ def place_of_node(node: Node) -> NodePlace | None:
     if connection is None:
         return None
     look = Look(connection)
-    known = {place["id"]: place for place in look.places}
+    known = {place.id: place for place in look.places}
     ids = (job.places.get(node.name) for job in connection.jobs.only("places"))
     place = next((known[place_id] for place_id in ids if place_id in known), None)
     return NodePlace(connection, look.place_noun, place) if place is not None else None

@@ -11,9 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
-from apps.connections.filters import ConnectionFilter
 from apps.connections.models import Connection
-from apps.connections.selectors import connections_listed, next_round_at
+from apps.connections.selectors import ConnectionFilter, connections_listed, next_round_at
 from apps.core.addresses import host_of
 from apps.fleet.models import Cluster
 from apps.pages.saved_views.bar import open_views

@@ -68,10 +68,7 @@ class BenchPoolRow:
 class BenchAnswer:
     """A sweep with one number of nodes chosen.
 
-    Parameters
-    ----------
-    refinement : callable
-        What a job has found for a number of nodes; None if nothing yet.
+    `refinement`: what a job has found for a number of nodes; None if nothing yet.
     """
 
     def __init__(

@@ -186,11 +186,11 @@ class BenchFacts:
         return reverse("pages:provisioning", args=[self.cluster.slug]) + self.query
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         return {"cluster": self.cluster.slug, "options": self.inputs.options}
 
     @property
-    def rest_sweep(self) -> dict[str, Any]:
+    def rest_sweep(self) -> dict[str, object]:
         return {"cluster": self.cluster.slug, "find": str(Find.SWEEP), "options": self.sweep_options}
 
     @cached_property

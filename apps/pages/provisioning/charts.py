@@ -60,18 +60,9 @@ _MAX_RATIO = 10.0
 class BenchChart:
     """The picture of a sweep.
 
-    Parameters
-    ----------
-    sweep : Sweep
-    chosen : Size
-        The number of nodes looked at.
-    currency : str
-    address : callable
-        The page's address with a number of nodes chosen.
-    interval_s : pair of floats, optional
-        The 90 % interval of the chosen size's largest latency, once a job has found it.
-    resolution_s : float
-        Width of a slice: shorter waits are no excess.
+    `chosen`: the number of nodes looked at. `address`: the page's address with a number of nodes chosen. `interval_s`:
+    the 90 % interval of the chosen size's largest latency, once a job has found it. `resolution_s`: width of a slice:
+    shorter waits are no excess.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.safestring import SafeString
 
@@ -16,10 +16,10 @@ from apps.planning.models import WhatIf
 from apps.planning.sweeps import BenchSweep
 from apps.planning.what_if_options import read_options
 from apps.planning.what_ifs import SweepAnswer
-from apps.ui.numbers import MISSING, factor, money, percent, seconds, seconds_range
+from apps.ui.numbers import MISSING, Quantity, factor, money, percent, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.provisioning.answers.objectives import RealisedObjective
-from engine.provisioning.answers.pools import MixAnswer, ParetoFront, ParetoPoint, PoolAnswer, PoolSize
+from engine.provisioning.answers.pools import MixAnswer, ParetoFront, ParetoPoint, PoolAnswer, PoolSize, Proof
 from engine.provisioning.answers.scenarios import (
     ComparedScenario,
     Growth,
@@ -37,9 +37,60 @@ __all__ = [
     "FrontAnswer",
     "PoolSizeAnswer",
     "WhatIfAnswer",
-    "query_cell",
-    "size_row",
 ]
+
+
+class ObjectiveRow(NamedTuple):
+    """An objective with the median and interval of what is realised."""
+
+    query: str
+    objective: SafeString
+    estimate: SafeString
+    interval: SafeString
+    lost: str | None
+    state: str
+
+
+class QueryCell(NamedTuple):
+    """A query in one scenario."""
+
+    state: str = ""
+    value: SafeString | str = MISSING
+    interval: SafeString | str = ""
+    chance: Quantity | str = ""
+    objective: SafeString | str = ""
+
+
+class SizeRow(NamedTuple):
+    """A number of nodes, or a mix of a front, whose mark is of realised figures where it was `walked`."""
+
+    nodes: int
+    cost: str
+    worst: SafeString | str
+    lost: SafeString | str
+    late: str
+    mark: SafeString
+    mix: str = ""
+    walked: bool = False
+
+
+class LossRow(NamedTuple):
+    """A node lost, or none, and the queries then."""
+
+    node: str
+    cells: list[QueryCell]
+    breaks: int | str = ""
+    infeasible: str = ""
+
+
+class GrowthRow(NamedTuple):
+    """By how much a load may grow."""
+
+    query: str | None
+    factor: SafeString
+    more: str
+    then: str
+    nearest: str
 
 
 class WhatIfAnswer:
@@ -63,9 +114,9 @@ class WhatIfAnswer:
         return sentence(f"pages/provisioning/sentences/{self.words}.html", result=self)
 
     @property
-    def objectives(self) -> list[dict[str, Any]]:
+    def objectives(self) -> list[ObjectiveRow]:
         """Realised figures of every objective, the most threatened first."""
-        return [realised_row(entry) for entry in self.answer.objectives]
+        return [_objective_row(entry) for entry in self.answer.objectives]
 
     @property
     def splits(self) -> str:
@@ -73,45 +124,43 @@ class WhatIfAnswer:
         return listed([f"{name} in {parts} parts" for name, parts in self.answer.splits.items()], 4)
 
 
-def realised_row(entry: RealisedObjective) -> dict[str, Any]:
-    """An objective with the median and interval of what is realised."""
-    return {
-        "query": entry.query,
-        "objective": objective_text(entry.statistic, entry.bound_s),
-        "estimate": seconds(entry.estimate_s, apart_from=entry.bound_s).html,
-        "interval": seconds_range(entry.low_s, entry.high_s, apart_from=entry.bound_s).html,
-        "lost": entry.lost,
-        "state": entry.state,
-    }
+def _objective_row(entry: RealisedObjective) -> ObjectiveRow:
+    return ObjectiveRow(
+        entry.query,
+        objective_text(entry.statistic, entry.bound_s),
+        seconds(entry.estimate_s, apart_from=entry.bound_s).html,
+        seconds_range(entry.low_s, entry.high_s, apart_from=entry.bound_s).html,
+        entry.lost,
+        entry.state,
+    )
 
 
-def query_cell(query: ScenarioQuery | None) -> dict[str, Any]:
-    """A query in one scenario."""
+def _query_cell(query: ScenarioQuery | None) -> QueryCell:
     if query is None:
-        return {"state": "", "value": MISSING}
-    return {
-        "state": query.state,
-        "value": seconds(query.estimate_s, apart_from=query.bound_s).html,
-        "interval": "" if query.high_s is None else seconds_range(query.low_s, query.high_s).html,
-        "chance": "" if query.chance is None else percent(query.chance),
-        "objective": objective_text(query.statistic, query.bound_s),
-    }
+        return QueryCell()
+    return QueryCell(
+        query.state,
+        seconds(query.estimate_s, apart_from=query.bound_s).html,
+        "" if query.high_s is None else seconds_range(query.low_s, query.high_s).html,
+        "" if query.chance is None else percent(query.chance),
+        objective_text(query.statistic, query.bound_s),
+    )
 
 
-def size_row(size: PoolSize | ParetoPoint, currency: str) -> dict[str, Any]:
+def _size_row(size: PoolSize | ParetoPoint, currency: str) -> SizeRow:
     lost = size.lost
     late = dict.fromkeys((*size.late, *(lost.late if lost else ())))
     state = "fragile" if lost is not None and (lost.late or lost.stuck) else "holds"
     if size.late or size.stuck:
         state = "breached"
-    return {
-        "nodes": size.nodes,
-        "cost": money(size.cost_per_hour, currency),
-        "worst": "never catches up" if size.endless else seconds(size.worst_s).html,
-        "lost": "never catches up" if lost and lost.endless else seconds(lost.worst_s if lost else None).html,
-        "late": listed(list(late), 5),
-        "mark": outcome_mark(state),
-    }
+    return SizeRow(
+        size.nodes,
+        money(size.cost_per_hour, currency),
+        "never catches up" if size.endless else seconds(size.worst_s).html,
+        "never catches up" if lost and lost.endless else seconds(lost.worst_s if lost else None).html,
+        listed(list(late), 5),
+        outcome_mark(state),
+    )
 
 
 class PoolSizeAnswer(WhatIfAnswer):
@@ -136,8 +185,8 @@ class PoolSizeAnswer(WhatIfAnswer):
         return -(self.answer.added or 0)
 
     @property
-    def sizes(self) -> list[dict[str, Any]]:
-        return [size_row(size, self.currency) for size in self.answer.sizes]
+    def sizes(self) -> list[SizeRow]:
+        return [_size_row(size, self.currency) for size in self.answer.sizes]
 
 
 class CheapestMixAnswer(WhatIfAnswer):
@@ -158,25 +207,16 @@ class CheapestMixAnswer(WhatIfAnswer):
         return self.money(self.answer.cost_per_hour)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
-        """Types with how many of each."""
+    def rows(self) -> list[tuple[Mapping[str, object], str, int | None]]:
+        """(type, its price, how many of it)."""
         counts = self.answer.counts or {}
-        return [
-            {**option, "price": self.money(option["price_per_hour"]), "count": counts.get(option["name"])}
-            for option in self.row.options["types"]
-        ]
+        types = self.row.options["types"]
+        return [(entry, self.money(entry["price_per_hour"]), counts.get(entry["name"])) for entry in types]
 
     @property
-    def proofs(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "pool": mix_text(proof.pool or {}),
-                "cost": self.money(proof.cost_per_hour),
-                "message": proof.message,
-                "proven": proof.proven,
-            }
-            for proof in self.answer.proofs
-        ]
+    def proofs(self) -> list[tuple[Proof, str, str]]:
+        """(proof, its mix, what that costs)."""
+        return [(proof, mix_text(proof.pool or {}), self.money(proof.cost_per_hour)) for proof in self.answer.proofs]
 
 
 class FrontAnswer(WhatIfAnswer):
@@ -187,14 +227,13 @@ class FrontAnswer(WhatIfAnswer):
     answer: ParetoFront
 
     @property
-    def points(self) -> list[dict[str, Any]]:
+    def points(self) -> list[SizeRow]:
         """Points with the mark of realised figures where they were walked, else with that of mean costs."""
         rows = []
         for point in self.answer.points:
-            row = size_row(point, self.currency)
-            walked = bool(point.objectives)
-            mark = outcome_mark(point.state) if walked else row["mark"]
-            rows.append({**row, "mix": mix_text(point.counts), "price": row["cost"], "mark": mark, "walked": walked})
+            row = _size_row(point, self.currency)._replace(mix=mix_text(point.counts))
+            is_walked = bool(point.objectives)
+            rows.append(row._replace(mark=outcome_mark(point.state), walked=True) if is_walked else row)
         return rows
 
     @property
@@ -202,13 +241,10 @@ class FrontAnswer(WhatIfAnswer):
         return FrontChart(self.answer.points, self.currency, self.options.lose_one)
 
     @property
-    def ends(self) -> list[dict[str, Any]]:
-        """The cheapest mix and the fastest one; none where none can be placed."""
-        points = self.answer.points
-        return [
-            {"latency": seconds(FrontChart.latency(point)), "price": self.money(point.cost_per_hour)}
-            for point in (points[:1] + points[-1:])
-        ]
+    def ends(self) -> list[tuple[Quantity, str]]:
+        """(latency, price) of the cheapest mix and the fastest one; none where none can be placed."""
+        ends = self.answer.points[:1] + self.answer.points[-1:]
+        return [(seconds(FrontChart.latency(point)), self.money(point.cost_per_hour)) for point in ends]
 
 
 class ScenariosAnswer(WhatIfAnswer):
@@ -218,30 +254,19 @@ class ScenariosAnswer(WhatIfAnswer):
     answer: ScenarioComparison
 
     @property
-    def scenarios(self) -> list[dict[str, Any]]:
+    def scenarios(self) -> list[tuple[ComparedScenario, str, SafeString]]:
+        """(scenario, what it costs, its mark)."""
         return [
-            {
-                "name": scenario.name,
-                "nodes": scenario.node_count,
-                "cost": self.money(scenario.cost_per_hour),
-                "worst": seconds(scenario.worst_s).html,
-                "mace": seconds(scenario.mace_s).html,
-                "lost": seconds(scenario.lost and scenario.lost.worst_s).html,
-                "lost_node": scenario.lost and scenario.lost.node,
-                "mark": outcome_mark(outcome_state(scenario)),
-                "moves": len(scenario.moves),
-                "words": scenario.words,
-                "infeasible": scenario.infeasible.message if scenario.infeasible else "",
-            }
+            (scenario, self.money(scenario.cost_per_hour), outcome_mark(outcome_state(scenario)))
             for scenario in self.answer.scenarios
         ]
 
     @property
-    def queries(self) -> list[dict[str, Any]]:
-        """A row for every query, with a cell for every scenario."""
+    def queries(self) -> list[tuple[str, list[QueryCell]]]:
+        """Every query, with a cell for every scenario."""
         names = {name for scenario in self.answer.scenarios for name in scenario.queries}
         return [
-            {"name": name, "cells": [query_cell(scenario.figures_of(name)) for scenario in self.answer.scenarios]}
+            (name, [_query_cell(scenario.figures_of(name)) for scenario in self.answer.scenarios])
             for name in sorted(names)
         ]
 
@@ -308,18 +333,17 @@ class LossesAnswer(WhatIfAnswer):
         return list(self.answer.now.queries)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[LossRow]:
         """The present state, then every node lost: those that do harm first."""
         losses = sorted(self.answer.losses, key=lambda lost: (not lost.infeasible, -len(lost.breaks), -len(lost.risks)))
-        first = {"node": "", "cells": self._cells(self.answer.now), "breaks": "", "infeasible": ""}
-        return [first, *(self._row(loss) for loss in losses)]
+        return [LossRow("", self._cells(self.answer.now)), *(self._row(loss) for loss in losses)]
 
-    def _row(self, loss: LossAnswer) -> dict[str, Any]:
+    def _row(self, loss: LossAnswer) -> LossRow:
         why = loss.infeasible.message if loss.infeasible else ""
-        return {"node": loss.node, "cells": self._cells(loss), "breaks": len(loss.breaks), "infeasible": why}
+        return LossRow(loss.node, self._cells(loss), len(loss.breaks), why)
 
-    def _cells(self, outcome: ScenarioAnswer) -> list[dict[str, Any]]:
-        return [query_cell(outcome.figures_of(name)) for name in self.names]
+    def _cells(self, outcome: ScenarioAnswer) -> list[QueryCell]:
+        return [_query_cell(outcome.figures_of(name)) for name in self.names]
 
 
 class GrowthAnswer(WhatIfAnswer):
@@ -329,17 +353,17 @@ class GrowthAnswer(WhatIfAnswer):
     answer: Growth
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[GrowthRow]:
         """The least room first."""
         rows = sorted(self.answer.queries.values(), key=lambda row: (row.factor is None, row.factor or 0.0))
         return [
-            {
-                "query": row.query,
-                "factor": factor(row.factor).html,
-                "more": "and more" if row.unlimited else "",
-                "then": row.miss.message if row.miss else row.note,
-                "nearest": self._nearest(row.nearest),
-            }
+            GrowthRow(
+                row.query,
+                factor(row.factor).html,
+                more="and more" if row.unlimited else "",
+                then=row.miss.message if row.miss else row.note,
+                nearest=self._nearest(row.nearest),
+            )
             for row in rows
         ]
 
@@ -368,8 +392,8 @@ class SizesAnswer(WhatIfAnswer):
         )
 
     @property
-    def sizes(self) -> list[dict[str, Any]]:
-        return [size_row(size, self.currency) for size in self.answer.sizes]
+    def sizes(self) -> list[SizeRow]:
+        return [_size_row(size, self.currency) for size in self.answer.sizes]
 
 
 RESULTS: dict[Find, Callable[[WhatIf, Any], Any]] = {

@@ -53,7 +53,7 @@ class BenchPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         bench = BenchFacts(self)
-        context: dict[str, Any] = {"bench": bench, "cluster": self.cluster}
+        context: dict[str, object] = {"bench": bench, "cluster": self.cluster}
         if request.headers.get("HX-Target") == "bench":
             response = self.page(context, template="pages/provisioning/part.html")
             response["HX-Replace-Url"] = bench.page
@@ -233,7 +233,7 @@ class PlannedNodes(ClusterPage):
 
     def show(self, bench: BenchFacts, refusal: SluiceError | None = None) -> HttpResponse:
         page = reverse("pages:provisioning", args=[self.slug]) + bench.query
-        context: dict[str, Any] = {"bench": bench, "change": _PoolChange(bench), "back": page, "refusal": refusal}
+        context: dict[str, object] = {"bench": bench, "change": _PoolChange(bench), "back": page, "refusal": refusal}
         return self.page(context, refusal.status if refusal else 200)
 
 
@@ -292,7 +292,7 @@ class _PoolChange:
         return f"/api/v1/node-pools/{self.pool.pk if self.pool else 0}/plan"
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         return {"count": self.more}
 
 
@@ -366,13 +366,13 @@ class WhatIfFacts:
         return f"/api/v1/what-ifs/{self.row.pk}"
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         """The call that asks the same."""
         scenarios = [
             scenario.get("id") or scenario
             for scenario in self.row.scenarios
             if scenario["changes"] or scenario.get("id")
         ]
-        body: dict[str, Any] = {"cluster": self.cluster.slug, "find": self.row.find}
+        body: dict[str, object] = {"cluster": self.cluster.slug, "find": self.row.find}
         body |= {"scenarios": scenarios} if scenarios else {}
         return body | ({"options": self.row.options} if self.row.options else {})

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 from apps.connections.choices import ConnectionState
 from apps.connections.models import ImportedJob
 from apps.connections.selectors import STALE_AFTER, imported_job_of, statistics_age
-from apps.pages.connections.facts import EventLine, accuracy_url_of, event_lines, job_of, measured_inputs_of
+from apps.pages.connections.facts import EventLine, accuracy_url_of, event_lines, measured_inputs_of
 from apps.pages.connections.looks import Look, MarkerLine, job_mark
 from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
 from apps.queries.models import Query
+from engine.connectors.picture import Finding
 from engine.words import duration_words
 
 __all__ = ["ImportedFacts", "imported_facts"]
@@ -75,10 +75,10 @@ class ImportedFacts:
         return event_lines(self.job)[:5]
 
     @property
-    def warnings(self) -> list[Mapping[str, str]]:
+    def warnings(self) -> list[Finding]:
         """Warnings of the last look that its numbers cannot be read without, such as of contention."""
-        rows = [row for row in self.connection.findings or [] if row["code"] in _WARNING_CODES]
-        return [row for row in rows if job_of(row) == self.job.name][:2]
+        rows = [row for row in self.connection.kept_findings if row.code in _WARNING_CODES]
+        return [row for row in rows if row.job == self.job.name][:2]
 
 
 def imported_facts(query: Query) -> ImportedFacts | None:

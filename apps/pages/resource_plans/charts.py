@@ -76,12 +76,7 @@ class OperatingPoint:
 class CurveChart:
     """Picture of the curves, the constraint, and where the settings stand.
 
-    Parameters
-    ----------
-    answer : PlanAnswer
-    noun : str
-        "node" or "executor".
-    points : sequence of OperatingPoint
+    `noun`: "node" or "executor".
     """
 
     def __init__(self, answer: PlanAnswer, noun: str, points: Sequence[OperatingPoint]) -> None:

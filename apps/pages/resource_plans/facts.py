@@ -18,7 +18,7 @@ from apps.microbatch.models import SparkQuery
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat
 from apps.pages.resource_plans.charts import CurveChart, OperatingPoint
-from apps.pages.resource_plans.inputs import InputRow, input_rows
+from apps.pages.resource_plans.forms import InputRow, input_rows
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plan_questions import MicroBatchPlanQuestion, StagePlanQuestion, question_of
@@ -112,11 +112,7 @@ class SettingEffectRow:
 class ResourcePlanFacts:
     """Facts of a resource plan.
 
-    Parameters
-    ----------
-    row : ResourcePlan
-    choice : str
-        The end of the curve whose settings are shown, a value of `PlanChoice`.
+    `choice`: the end of the curve whose settings are shown, a value of `PlanChoice`.
     """
 
     def __init__(self, row: ResourcePlan, choice: str = "") -> None:
@@ -435,7 +431,7 @@ class ResourcePlanFacts:
         return f"/api/v1/resource-plans/{self.row.pk}"
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         """The call that asks the same."""
         return {"cluster": self.cluster.slug, "engine": self.row.engine, **self.row.question}
 

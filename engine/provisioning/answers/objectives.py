@@ -32,27 +32,7 @@ _SHARED = ("objectives", "at_risk", "unknown", "assumed", "coarse_sources", "res
 
 @dataclass(frozen=True)
 class RealisedObjective(Record):
-    """A query's objective and the median and 90 % interval in which its statistic is realised, seconds.
-
-    Attributes
-    ----------
-    state : str
-        holds (the upper end is within the bound), at_risk (only the median is), unknown, or breached.
-    lost : str or None
-        The node that is lost.
-    words : str
-        ``5.2 s [4.1, 6.9] of its 6 s``, and which node is lost.
-    standing : LatencyStanding
-        Whether the figures are known: not where nothing comes out, nor where a server never catches up.
-    scheduling : mapping or None
-        What the figures lack where servers run other policies than stimulus time.
-    assumed : tuple of str
-        Sentences about what the figures rest on.
-    coarse_sources : tuple of str
-        Sources whose counts are too coarse to tell bursts; nothing measured supports what happens inside them.
-    wait_s : float
-        Part of the median that is no queue.
-    """
+    """A query's objective and the median and 90 % interval in which its statistic is realised, seconds."""
 
     TITLE: ClassVar[str] = "the figures of an objective"
 
@@ -62,14 +42,17 @@ class RealisedObjective(Record):
     estimate_s: float
     low_s: float
     high_s: float
-    state: str = ""
-    lost: str | None = None
-    words: str = ""
+    state: str = ""  #: holds (the upper end is within the bound), at_risk (only the median is), unknown, or breached
+    lost: str | None = None  #: the node that is lost
+    words: str = ""  #: ``5.2 s [4.1, 6.9] of its 6 s``, and which node is lost
+    #: whether the figures are known: not where nothing comes out, nor where a server never catches up
     standing: LatencyStanding = KNOWN
+    #: what the figures lack where servers run other policies than stimulus time
     scheduling: SchedulingGap | None = None
     gap: Unwritten[PolicyGap | None] = None
-    wait_s: Unwritten[float] = 0.0
-    assumed: Unwritten[tuple[str, ...]] = ()
+    wait_s: Unwritten[float] = 0.0  #: part of the median that is no queue
+    assumed: Unwritten[tuple[str, ...]] = ()  #: sentences about what the figures rest on
+    #: sources whose counts are too coarse to tell bursts; nothing measured supports what happens inside them
     coarse_sources: Unwritten[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -128,21 +111,13 @@ class RealisedObjective(Record):
 
 @dataclass(frozen=True, eq=False)
 class ObjectiveFigures:
-    """Realised figures that an answer rests on, and what they rest on themselves.
+    """Realised figures that an answer rests on, and what they rest on themselves."""
 
-    Attributes
-    ----------
-    objectives : tuple of RealisedObjective
-        Every objective; where losses are looked at, with the worst of them.
-    alone : mapping
-        Of the queries at risk: their figures with a core for each operator, where more nodes do not help.
-    deployment : Deployment, optional
-        What they are figures of.
-    """
-
+    #: every objective; where losses are looked at, with the worst of them
     objectives: tuple[RealisedObjective, ...] = ()
+    #: of the queries at risk: their figures with a core for each operator, where more nodes do not help
     alone: Mapping[str, RealisedObjective] = field(default_factory=dict)
-    deployment: Deployment | None = None
+    deployment: Deployment | None = None  #: what they are figures of
 
     @classmethod
     def of(
@@ -255,46 +230,32 @@ class ObjectiveAnswer(Record):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ObjectiveMiss(Record):
-    """A query that breaks its objective or may: by how much, where and when, and with which node lost.
-
-    Attributes
-    ----------
-    value_s : float
-        Median of the realised statistic, or Flow's value where Flow alone refuses.
-    state : str
-        at_risk where only the upper end is over the bound, else breached.
-    from_p, to_p : int or None
-        Subintervals in which `server` falls behind; None where it does not.
-    realised : RealisedObjective or None
-        None where Flow alone refuses: it is over the bound by more than a slice.
-    over : mapping
-        Every query that breaks its objective or may, and how many times the bound its upper end is.
-    noisy : frozenset of str
-        Those of them that keep it with mean costs.
-    """
+    """A query that breaks its objective or may: by how much, where and when, and with which node lost."""
 
     TITLE: ClassVar[str] = "a missed objective"
 
     query: str
     statistic: str
     bound_s: float
-    value_s: float
+    value_s: float  #: median of the realised statistic, or Flow's value where Flow alone refuses
     low_s: float | None
     high_s: float | None
-    state: str
+    state: str  #: at_risk where only the upper end is over the bound, else breached
     over_s: float
     by: str
     lost: str | None
     server: str | None
     node: str | None
     load_mean: float | None
-    from_p: int | None
+    from_p: int | None  #: subintervals in which `server` falls behind; None where it does not
     to_p: int | None
     operators: tuple[OperatorShare, ...]
     message: str
+    #: none where Flow alone refuses: it is over the bound by more than a slice
     realised: Unwritten[RealisedObjective | None] = None
+    #: every query that breaks its objective or may, and how many times the bound its upper end is
     over: Unwritten[dict[str, float]] = field(default_factory=dict)
-    noisy: Unwritten[frozenset[str]] = frozenset()
+    noisy: Unwritten[frozenset[str]] = frozenset()  #: those of them that keep it with mean costs
 
     @property
     def worst(self) -> float:

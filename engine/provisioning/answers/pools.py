@@ -54,33 +54,20 @@ def _without_rank(figures: NodeLoss | PlacedFigures | PoolSize, plain: dict[str,
 
 @dataclass(frozen=True, eq=False)
 class NodeLoss(Record):
-    """The worst of losing any one node, everything else staying where it is.
-
-    Attributes
-    ----------
-    worst_s, over_bound, endless : float, float, tuple of str
-        As in `PoolSize`; infinite where something then fits nowhere (`stuck`).
-    all_up_s : float
-        Mace_WC of the same placement with all nodes. It is that of the pool unless another placement, such as one with
-        a spare node, survives a loss better.
-    node : str or None
-        The node whose loss is worst.
-    late : tuple of str
-        Queries over their bound after some loss.
-    assignment : array or None
-        That placement, where it is known to be another one.
-    """
+    """The worst of losing any one node, everything else staying where it is."""
 
     TITLE: ClassVar[str] = "a lost node"
 
-    worst_s: KnownSeconds
+    worst_s: KnownSeconds  #: as in `PoolSize`; infinite where something then fits nowhere (`stuck`)
     over_bound: Unbounded
+    #: Mace_WC of the same placement with all nodes. It is that of the pool unless another placement, such as one with
+    #: a spare node, survives a loss better.
     all_up_s: KnownSeconds
-    node: str | None
-    late: tuple[str, ...]
+    node: str | None  #: the node whose loss is worst
+    late: tuple[str, ...]  #: queries over their bound after some loss
     endless: tuple[str, ...] = ()
     stuck: StuckOperator | None = None
-    assignment: Unwritten[IntArray | None] = None
+    assignment: Unwritten[IntArray | None] = None  #: that placement, where it is known to be another one
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -108,43 +95,24 @@ class PlacedFigures(Record):
 
 @dataclass(frozen=True, eq=False)
 class PoolSize(Record):
-    """A pool of one size with the best placement found for it.
-
-    Attributes
-    ----------
-    worst_s : float
-        Mace_WC; infinite if the operators cannot be placed.
-    over_bound : float
-        Largest latency over its bound, 0 without objectives.
-    queries : mapping
-        Seconds by query: the statistic of its objective, or the worst case.
-    late : tuple of str
-        Queries over their bound, those that never catch up among them.
-    endless : tuple of str
-        Queries that never catch up, with or without an objective. Their seconds, `worst_s` and `over_bound` are ranks
-        by which less overload is better; as JSON they are null.
-    lost : Lost or None
-        None where it was not asked for.
-    stuck : str or None
-        An operator that fits no node.
-    as_placed : PlacedFigures or None
-        For the number of nodes there is now: the same figures with every operator where it is.
-    splits : mapping
-        Operators that may be in several parts, and in how many at most.
-    """
+    """A pool of one size with the best placement found for it."""
 
     TITLE: ClassVar[str] = "a pool of one size"
 
     nodes: int
     cost_per_hour: float | None
-    worst_s: KnownSeconds
-    over_bound: Unbounded
-    queries: dict[str, KnownSeconds]
-    late: tuple[str, ...]
+    worst_s: KnownSeconds  #: Mace_WC; infinite if the operators cannot be placed
+    over_bound: Unbounded  #: largest latency over its bound, 0 without objectives
+    queries: dict[str, KnownSeconds]  #: seconds by query: the statistic of its objective, or the worst case
+    late: tuple[str, ...]  #: queries over their bound, those that never catch up among them
+    #: queries that never catch up, with or without an objective. Their seconds, `worst_s` and `over_bound` are ranks
+    #: by which less overload is better; as JSON they are null.
     endless: tuple[str, ...]
-    lost: NodeLoss | None
-    stuck: str | None
+    lost: NodeLoss | None  #: none where it was not asked for
+    stuck: str | None  #: an operator that fits no node
+    #: operators that may be in several parts, and in how many at most
     splits: dict[str, int] = field(default_factory=dict)
+    #: for the number of nodes there is now: the same figures with every operator where it is
     as_placed: PlacedFigures | None = None
     assignment: Unwritten[IntArray] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -298,53 +266,33 @@ class PoolNodeType(Record):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PoolAnswer(ObjectiveAnswer):
-    """Answer of a pool search: the number of nodes and its proof.
-
-    Attributes
-    ----------
-    nodes, added : int or None
-        Of the whole pool, and on top of those present; None if no pool up to `most` was found.
-    confirmed : bool
-        Whether every objective holds by its realised interval, up to its upper end, but for those in `figures` that no
-        number of nodes takes out of risk; False where the steps allowed for that were used up.
-    proof : Proof or None
-        Why one node less is too few, or why no number of nodes is enough. None where the pool cannot be smaller.
-    miss : Miss or None
-        Where not confirmed, what is still wrong.
-    sizes : tuple of PoolSize
-        Every size that was placed on the way.
-    least : int
-        No pool with fewer nodes can keep the objectives (by Mace): a lower bound refutes it.
-    splits : mapping
-        Operators that the placement has in more parts than they are in now, and in how many.
-    beyond : tuple of Refutation
-        Objectives left out because no number of nodes keeps them, and why; the answer is about the others.
-    complete : bool
-        False if the time was over before the search had ended: fewer than `nodes` may do.
-    confirmation : str
-        How it was looked at.
-    """
+    """Answer of a pool search: the number of nodes and its proof."""
 
     TITLE: ClassVar[str] = "a smallest pool"
 
-    nodes: int | None
+    nodes: int | None  #: of the whole pool, and on top of those present; None if no pool up to `most` was found
     present: int
     added: int | None = None
     type: PoolNodeType
     most: int
+    #: whether every objective holds by its realised interval, up to its upper end, but for those in `figures` that no
+    #: number of nodes takes out of risk; False where the steps allowed for that were used up
     confirmed: bool
     cost_per_hour: float | None = None
     best: PoolSize | None
     placement: Placement = field(default_factory=dict)
+    #: why one node less is too few, or why no number of nodes is enough. None where the pool cannot be smaller.
     proof: Proof | None
-    miss: ObjectiveMiss | None
-    sizes: tuple[PoolSize, ...]
+    miss: ObjectiveMiss | None  #: where not confirmed, what is still wrong
+    sizes: tuple[PoolSize, ...]  #: every size that was placed on the way
     flows: int
-    least: int = 0
+    least: int = 0  #: no pool with fewer nodes can keep the objectives (by Mace): a lower bound refutes it
+    #: operators that the placement has in more parts than they are in now, and in how many
     splits: dict[str, int] = field(default_factory=dict)
+    #: objectives left out because no number of nodes keeps them, and why; the answer is about the others
     beyond: tuple[Refutation, ...] = ()
-    complete: bool = True
-    confirmation: str = ""
+    complete: bool = True  #: false if the time was over before the search had ended: fewer than `nodes` may do
+    confirmation: str = ""  #: how it was looked at
     message: str = ""
 
     def _worked_out(self) -> dict[str, Any]:
@@ -393,47 +341,28 @@ class PoolAnswer(ObjectiveAnswer):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MixAnswer(ObjectiveAnswer):
-    """The cheapest mix found.
-
-    Attributes
-    ----------
-    counts : mapping or None
-        New nodes by type; None if no mix within the limits was found.
-    cost_per_hour : float or None
-        Of the new nodes.
-    least_cost_per_hour : float or None
-        No mix that costs less can keep every objective (by Mace): every one is refuted by a lower bound. Equal to the
-        cost where the answer is proven to be the cheapest. None if all mixes are refuted.
-    proven : bool
-        Whether nothing cheaper can do (by Mace).
-    refuted, tried : int
-        Cheaper combinations that a bound refutes, and those that were placed without success.
-    proofs : tuple of Proof
-        The cheaper mixes that came nearest, and why they are not enough; for each type in use, one node less of it.
-    complete : bool
-        False if the search gave up before it had looked at every combination that could be cheaper.
-    confirmed : bool
-        As in `PoolAnswer`; without it a pool of one type is the answer only where no mix was confirmed.
-    splits, beyond, confirmation
-        As in `PoolAnswer`.
-    """
+    """The cheapest mix found."""
 
     TITLE: ClassVar[str] = "a cheapest mix"
 
-    counts: dict[str, int] | None
+    counts: dict[str, int] | None  #: new nodes by type; None if no mix within the limits was found
     present: int
-    cost_per_hour: float | None
+    cost_per_hour: float | None  #: of the new nodes
+    #: no mix that costs less can keep every objective (by Mace): every one is refuted by a lower bound. Equal to the
+    #: cost where the answer is proven to be the cheapest. None if all mixes are refuted.
     least_cost_per_hour: float | None
-    proven: bool = False
-    complete: bool
-    refuted: int
+    proven: bool = False  #: whether nothing cheaper can do (by Mace)
+    complete: bool  #: false if the search gave up before it had looked at every combination that could be cheaper
+    refuted: int  #: cheaper combinations that a bound refutes, and those that were placed without success
     tried: int
     best: PoolSize | None
     placement: Placement = field(default_factory=dict)
+    #: the cheaper mixes that came nearest, and why they are not enough; for each type in use, one node less of it
     proofs: tuple[Proof, ...]
     flows: int
+    #: as in `PoolAnswer`; without it a pool of one type is the answer only where no mix was confirmed
     confirmed: bool = True
-    splits: dict[str, int] = field(default_factory=dict)
+    splits: dict[str, int] = field(default_factory=dict)  #: as in `PoolAnswer`
     beyond: tuple[Refutation, ...] = ()
     confirmation: str = ""
     message: str = ""

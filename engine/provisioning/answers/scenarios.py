@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from engine.document.elements import Replica
 from engine.latency_state import LatencyStanding
 from engine.provisioning.answers.objectives import ObjectiveAnswer, ObjectiveMiss, RealisedObjective
 from engine.provisioning.answers.pools import NodeLoss
@@ -20,6 +22,8 @@ __all__ = [
     "Refusal",
     "ScenarioAnswer",
     "ScenarioComparison",
+    "ScenarioMove",
+    "ScenarioNode",
     "ScenarioQuery",
     "SurvivalAnswer",
 ]
@@ -60,44 +64,63 @@ class ScenarioQuery(Record):
         return None if self.probability is None else self.probability["share"]
 
 
+@dataclass(frozen=True)
+class ScenarioMove(Record):
+    """An operator that a scenario places otherwise."""
+
+    TITLE: ClassVar[str] = "a move of a scenario"
+
+    operator: str
+    query: str | None
+    before: Annotated[tuple[Replica, ...], Field(alias="from")]
+    after: Annotated[tuple[Replica, ...], Field(alias="to")]
+
+
+@dataclass(frozen=True)
+class ScenarioNode(Record):
+    """Load of a node by its busiest core, and the state that it holds."""
+
+    TITLE: ClassVar[str] = "a node of a scenario"
+
+    node: str
+    pool: str | None
+    price_per_hour: float | None
+    load_mean: float
+    load_peak: float
+    mace_s: float
+    operators: int
+    memory_bytes: float | None
+    state_bytes: float
+    memory_state: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScenarioAnswer(Record):
-    """A scenario: its changes, what it costs and its estimate, or why it cannot be.
-
-    Attributes
-    ----------
-    by : str
-        flow or mace; empty without an estimate, as are the fields after it.
-    worst_s : float or None
-        Largest worst case of a query; `mace_s` at Mace's width, `flow_s` of the mean path.
-    kept, at_risk, unknown, broken : tuple of str
-        Queries by the state of their objectives.
-    queries : mapping
-        Reports of the queries without their series; `figures_of` reads one.
-    """
+    """A scenario: its changes, what it costs and its estimate, or why it cannot be."""
 
     TITLE: ClassVar[str] = "a scenario's answer"
 
     name: str
     place: str
-    changes: tuple[dict[str, Any], ...] = ()
+    changes: tuple[Mapping[str, object], ...] = ()
     words: tuple[str, ...] = ()
     infeasible: Refusal | None = None
     node_count: int
     cost_per_hour: float | None
     unpriced_nodes: tuple[str, ...] = ()
-    by: str = ""
+    by: str = ""  #: flow or mace; empty without an estimate, as are the fields after it
     mace_s: float | None = None
     flow_s: float | None = None
-    worst_s: float | None = None
+    worst_s: float | None = None  #: largest worst case of a query; `mace_s` at Mace's width, `flow_s` of the mean path
     alarm: str = ""
-    kept: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()  #: queries by the state of their objectives
     at_risk: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+    #: reports of the queries without their series; `figures_of` reads one
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)
-    nodes: tuple[dict[str, Any], ...] = ()
-    moves: tuple[dict[str, Any], ...] = ()
+    nodes: tuple[ScenarioNode, ...] = ()
+    moves: tuple[ScenarioMove, ...] = ()
     memory: tuple[str, ...] = ()
 
     def figures_of(self, query: str) -> ScenarioQuery | None:
@@ -164,32 +187,18 @@ class SurvivalAnswer(ObjectiveAnswer):
 
 @dataclass(frozen=True, eq=False)
 class Headroom(Record):
-    """Headroom of one load with every operator staying in its place.
-
-    Attributes
-    ----------
-    query : str or None
-        Whose load; None for everything together.
-    factor : float or None
-        Largest factor with which every objective is kept; None if one is broken as it is (see `miss`). `most` where
-        nothing broke up to the limit of the search.
-    unlimited : bool
-        Whether the limit of the search was reached.
-    confirmed : bool
-        Whether realised latencies agree, up to the upper ends of their intervals.
-    miss : ObjectiveMiss or None
-        What breaks first just above.
-    nearest : RealisedObjective or None
-        The objective that is nearest to its bound with that factor, where it is confirmed.
-    """
+    """Headroom of one load with every operator staying in its place."""
 
     TITLE: ClassVar[str] = "a headroom"
 
-    query: str | None
+    query: str | None  #: whose load; None for everything together
+    #: largest factor with which every objective is kept; None if one is broken as it is (see `miss`). `most` where
+    #: nothing broke up to the limit of the search.
     factor: float | None
-    unlimited: bool
-    confirmed: bool
-    miss: ObjectiveMiss | None
+    unlimited: bool  #: whether the limit of the search was reached
+    confirmed: bool  #: whether realised latencies agree, up to the upper ends of their intervals
+    miss: ObjectiveMiss | None  #: what breaks first just above
+    #: the objective that is nearest to its bound with that factor, where it is confirmed
     nearest: RealisedObjective | None = None
     note: str = ""
 

@@ -30,7 +30,6 @@ __all__ = [
     "of_operator",
     "parts_needed",
     "refute_memory",
-    "refute_pool",
     "remaining",
     "remaining_of",
     "split_problem",
@@ -59,24 +58,6 @@ def fused_s(load: FloatArray, budget: FloatArray, width_s: float) -> float:
     excess = excess_of(np.ascontiguousarray(load[None, :]), together)
     seconds = drain_times(np.ascontiguousarray(excess.T), np.ascontiguousarray(together.T) / width_s, width_s)
     return float(np.where(excess.T > 0.0, seconds, 0.0).max(initial=0.0))
-
-
-def refute_pool(problem: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
-    """A proof that the first `nodes` nodes cannot keep every objective with any `lose` of them lost, if there is one.
-
-    Parameters
-    ----------
-    lose : int
-        0 or 1. The largest node is taken away for the fused bound.
-    """
-    full = refute_memory(problem, range(nodes), lose)
-    if full is not None:
-        return full
-    cores = problem.cores_of(nodes)
-    late = late_alone(problem, judge, cores)
-    if late:
-        return of_operator(problem, judge, late[0])
-    return FusedBound(problem, judge).refute(remaining(problem, cores, lose), lose)
 
 
 def refute_memory(problem: PoolProblem, nodes: Sequence[int], lose: int = 0) -> Refutation | None:

@@ -28,47 +28,24 @@ Placement = dict[str, tuple[Replica, ...]]
 
 @dataclass(frozen=True, eq=False)
 class PoolProblem:
-    """Items (operators, or the parts of split ones) and cores.
+    """Items (operators, or the parts of split ones) and cores."""
 
-    Attributes
-    ----------
-    deployment : Deployment
-        At Mace's width, its nodes in the order of the pool sizes. Operators may lack a place.
-    operator, fraction : arrays, shape (items,)
-    load : array, shape (items, d)
-        Cycles per subinterval.
-    weight : array, shape (items,)
-        What a second on the item's core counts: one over the bound of its query in the search for objectives.
-    budget : array, shape (cores, d) or (cores, 1)
-        Cycles per subinterval.
-    node : array, shape (cores,)
-    allowed : array, shape (items, cores)
-    apart : array, shape (items, items) or (0, 0)
-    start : array, shape (items,)
-        Core at present; -1 for none.
-    need : array, shape (items,)
-        Bytes of memory that items take, as far as they are known.
-    room : array, shape (nodes,)
-        Bytes of memory of every node; infinite where nobody knows.
-    split : bool
-        Whether operators were to be split where that helps.
-    """
-
-    deployment: Deployment
-    operator: IntArray
+    deployment: Deployment  #: at Mace's width, its nodes in the order of the pool sizes. Operators may lack a place.
+    operator: IntArray  #:
     fraction: FloatArray
-    load: FloatArray
+    load: FloatArray  #: cycles per subinterval
     output: FloatArray
+    #: what a second on the item's core counts: one over the bound of its query in the search for objectives
     weight: FloatArray
-    budget: FloatArray
-    node: IntArray
-    allowed: BoolArray
-    apart: BoolArray
+    budget: FloatArray  #: cycles per subinterval
+    node: IntArray  #:
+    allowed: BoolArray  #:
+    apart: BoolArray  #:
     groups: tuple[tuple[int, ...], ...]
-    start: IntArray
-    need: FloatArray
-    room: FloatArray
-    split: bool = False
+    start: IntArray  #: core at present; -1 for none
+    need: FloatArray  #: bytes of memory that items take, as far as they are known
+    room: FloatArray  #: bytes of memory of every node; infinite where nobody knows
+    split: bool = False  #: whether operators were to be split where that helps
 
     def whole(self, operator: Operator) -> str:
         """Reason that an operator is not split into more parts, for messages."""

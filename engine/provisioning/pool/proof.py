@@ -15,7 +15,7 @@ from engine.errors import DocumentError, Fault
 from engine.placement.problem import BoolArray
 from engine.provisioning.answers.objectives import ObjectiveFigures, ObjectiveMiss, RealisedObjective
 from engine.provisioning.answers.pools import PoolSize, Refutation
-from engine.provisioning.confirmation import Confirmation, confirm_objectives, on_nodes
+from engine.provisioning.confirmation import Confirmation, alone_objective, confirm_objectives, on_nodes, split_further
 from engine.provisioning.pool.bounds import (
     FusedBound,
     alone_s,
@@ -25,7 +25,6 @@ from engine.provisioning.pool.bounds import (
     refute_memory,
     remaining,
 )
-from engine.provisioning.pool.isolation import alone_objective, split_further
 from engine.provisioning.pool.judge import Judge, operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem

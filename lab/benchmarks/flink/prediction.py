@@ -8,7 +8,8 @@ import numpy as np
 
 from engine.arrays import nearest_rank
 from engine.connectors.document import import_picture
-from engine.connectors.flink import poll_flink, read_flink
+from engine.connectors.flink import read_flink
+from engine.connectors.flink_polls import poll_flink
 from engine.connectors.statistics import sample_job
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.connectors.flink import next_paths, poll_paths, read_flink
+from engine.connectors.flink import next_paths, read_flink
+from engine.connectors.flink_polls import poll_paths
 from lab.benchmarks.flink.client import ENDED, FlinkClient
 from lab.benchmarks.flink.patterns import CALM_S, Pattern
 

@@ -11,6 +11,7 @@ from apps.accounts.choices import Role
 from apps.accounts.models import User
 from apps.admission.choices import Verdict
 from apps.admission.models import AdmissionRequest
+from apps.admission.questions import AdmissionQuestion, LatencyObjective
 from apps.admission.selectors import admission_standing
 from apps.admission.services import admission_preview
 from apps.estimates.calibration import calibrations_refresh, group_of
@@ -48,9 +49,11 @@ def previewed(query: Query, admitter: User) -> AdmissionRequest:
     request, _ = admission_preview(
         cluster=query.cluster,
         user=admitter,
-        query="draft",
-        objective={"statistic": "worst", "bound_s": next(_BOUNDS)},
-        placement={operator["id"]: "stream" for operator in OPERATORS},
+        question=AdmissionQuestion(
+            query="draft",
+            objective=LatencyObjective("worst", next(_BOUNDS)),
+            placement={operator["id"]: "stream" for operator in OPERATORS},
+        ),
     )
     run_jobs()
     request.refresh_from_db()

@@ -8,6 +8,7 @@ from apps.accounts.choices import Role
 from apps.admission.choices import Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.admission.questions import AdmissionQuestion
 from apps.admission.services import admission_preview
 from apps.estimates.refresh import refresh_paused
 from apps.queries.choices import QueryState
@@ -47,7 +48,10 @@ def check_parallel_applies() -> None:
         admitter = user(Role.ADMITTER)
         for i in range(CLIENTS):
             make_query(cluster, f"wish-{i}", 0.55)
-        requests = [admission_preview(cluster=cluster, user=admitter, query=f"wish-{i}")[0] for i in range(CLIENTS)]
+        requests = [
+            admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query=f"wish-{i}"))[0]
+            for i in range(CLIENTS)
+        ]
         run_jobs()
         assert set(AdmissionRequest.objects.values_list("verdict", flat=True)) == {Verdict.ADMIT}
         outcomes = run_concurrently([lambda r=r: admission_apply(request=r, user=admitter) for r in requests])
@@ -62,6 +66,8 @@ def check_parallel_previews() -> None:
         cluster = small_cluster()
         make_query(cluster, "wish", 0.5)
         asker = user(Role.OPERATOR)
-        asked = [lambda: admission_preview(cluster=cluster, user=asker, query="wish")] * CLIENTS
+        asked = [
+            lambda: admission_preview(cluster=cluster, user=asker, question=AdmissionQuestion(query="wish"))
+        ] * CLIENTS
         assert run_concurrently(asked) == {"done": CLIENTS}
     assert AdmissionRequest.objects.count() == 1

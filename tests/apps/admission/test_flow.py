@@ -14,6 +14,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import preview_admission
+from apps.admission.questions import AdmissionQuestion, LatencyObjective
 from apps.admission.selectors import admission_standing
 from apps.admission.services import (
     admission_decline,
@@ -61,7 +62,7 @@ def admitter() -> Any:
 
 
 def previewed(cluster: Any, asker: Any, query: str, **asked: Any) -> AdmissionRequest:
-    request, _ = admission_preview(cluster=cluster, user=asker, query=query, **asked)
+    request, _ = admission_preview(cluster=cluster, user=asker, question=AdmissionQuestion(query=query, **asked))
     run_jobs()
     request.refresh_from_db()
     return request
@@ -249,7 +250,9 @@ def test_a_version_is_not_started_twice(cluster: Any, admitter: Any) -> None:
     """A request still being estimated while another one of the same version is applied."""
     make_query(cluster, "third", 0.3)
     first = previewed(cluster, admitter, "third")
-    second, _ = admission_preview(cluster=cluster, user=admitter, query="third", reason="asked again")
+    second, _ = admission_preview(
+        cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", reason="asked again")
+    )
     admission_apply(request=first, user=admitter)
     run_jobs()
     second.refresh_from_db()
@@ -260,7 +263,7 @@ def test_a_version_is_not_started_twice(cluster: Any, admitter: Any) -> None:
 
 def test_request_is_withdrawn(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
-    request, job = admission_preview(cluster=cluster, user=admitter, query="third")
+    request, job = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third"))
     admission_withdraw(request=request, user=admitter)
     request.refresh_from_db()
     job.refresh_from_db()
@@ -271,7 +274,7 @@ def test_request_is_withdrawn(cluster: Any, admitter: Any) -> None:
 
 def test_cancelled_job_withdraws_its_request(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
-    request, job = admission_preview(cluster=cluster, user=admitter, query="third")
+    request, job = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third"))
     job_cancel(job)
     request.refresh_from_db()
     assert request.state == AdmissionState.WITHDRAWN
@@ -279,10 +282,10 @@ def test_cancelled_job_withdraws_its_request(cluster: Any, admitter: Any) -> Non
 
 def test_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
-    asked = {"cluster": cluster, "user": admitter, "query": "third"}
+    asked = {"cluster": cluster, "user": admitter, "question": AdmissionQuestion(query="third")}
     first, job = admission_preview(**asked)
     assert admission_preview(**asked) == (first, job)
-    other, _ = admission_preview(**asked, may_wait_s=5.0)
+    other, _ = admission_preview(**asked | {"question": AdmissionQuestion(query="third", may_wait_s=5.0)})
     assert other != first
     run_jobs()
     later, _ = admission_preview(**asked)
@@ -309,7 +312,7 @@ def test_mode_apply_starts_each_of_many_that_are_decided_at_once(cluster: Any, a
     names = [f"wish-{number}" for number in range(5)]
     for name in names:
         make_query(cluster, name, 0.02)
-        admission_preview(cluster=cluster, user=admitter, query=name, apply_when_admitted=True)
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query=name, mode="apply"))
     run_jobs_together()
     asked = AdmissionRequest.objects.filter(query__name__in=names)
     assert {row.query.name: row.state for row in asked} == dict.fromkeys(names, AdmissionState.APPLIED)
@@ -344,7 +347,7 @@ def test_new_version_replaces_the_running_one(cluster: Any, admitter: Any) -> No
     query.refresh_from_db()
     assert query.running_version == version
     with pytest.raises(Conflict, match="running already"):
-        admission_preview(cluster=cluster, user=admitter, query="second")
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="second"))
 
 
 def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
@@ -353,10 +356,12 @@ def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
     request = previewed(cluster, admitter, "third")
     assert request.verdict == Verdict.REJECT
     with pytest.raises(Malformed, match="not an active node"):
-        admission_preview(cluster=cluster, user=admitter, query="third", placement={"work": "b"})
+        admission_preview(
+            cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", placement={"work": "b"})
+        )
     move = {"kind": "move", "operator": "third/work", "node": "b"}
     with pytest.raises(Malformed, match="takes nothing new"):
-        admission_preview(cluster=cluster, user=admitter, query="third", changes=[move])
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", changes=[move]))
 
 
 def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: Any) -> None:
@@ -365,16 +370,18 @@ def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: A
         admission_preview(
             cluster=cluster,
             user=admitter,
-            query="third",
-            placement={"work": "z", "wrok": "a#7"},
-            objective={"statistic": "median", "bound_s": -1},
-            changes=[],
+            question=AdmissionQuestion(
+                query="third",
+                placement={"work": "z", "wrok": "a#7"},
+                objective=LatencyObjective("median", -1),
+                changes=[],
+            ),
         )
     paths = {fault.path for fault in refusal.value.faults}
     assert {"placement.work", "placement.wrok", "query.objective.statistic", "query.objective.bound_s"} <= paths
     assert not AdmissionRequest.objects.exists()
     with pytest.raises(Missing):
-        admission_preview(cluster=cluster, user=admitter, query="fifth")
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="fifth"))
 
 
 # -- documents
@@ -391,14 +398,18 @@ def document(load: float = 0.3, **more: Any) -> dict[str, Any]:
 
 
 def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -> None:
-    request, _ = admission_preview(cluster=cluster, user=admitter, document=document(team="Growth"))
+    request, _ = admission_preview(
+        cluster=cluster, user=admitter, question=AdmissionQuestion(document=document(team="Growth"))
+    )
     assert (request.query.team, request.query.objective_bound_s) == ("Growth", 2.0)
     assert cluster.arrivals.get(source_id="taps").events == pytest.approx(6000.0)
     run_jobs()
     request.refresh_from_db()
     assert request.verdict == Verdict.ADMIT
     again, _ = admission_preview(
-        cluster=cluster, user=admitter, document=document(0.4, objective={"statistic": "mean", "bound_s": 1.0})
+        cluster=cluster,
+        user=admitter,
+        question=AdmissionQuestion(document=document(0.4, objective={"statistic": "mean", "bound_s": 1.0})),
     )
     assert (again.version.number, again.objective) == (2, {"statistic": "mean", "bound_s": 1.0})
 
@@ -406,7 +417,9 @@ def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -
 def test_source_of_a_document_keeps_its_step_and_dispersion(cluster: Any, admitter: Any) -> None:
     source = {"id": "taps", "arrivals": [100.0] * 60, "arrivals_step_s": 5.0}
     scatter = {"dispersion": 2.0, "dispersion_step_s": 1.0}
-    admission_preview(cluster=cluster, user=admitter, document=document(sources=[source | scatter]))
+    admission_preview(
+        cluster=cluster, user=admitter, question=AdmissionQuestion(document=document(sources=[source | scatter]))
+    )
     row = cluster.arrivals.get(source_id="taps")
     assert (row.step_s, row.dispersion, row.dispersion_step_s) == (5.0, 2.0, 1.0)
 
@@ -415,7 +428,7 @@ def test_faulty_document_stores_nothing(cluster: Any, admitter: Any) -> None:
     faulty = document(priority="high", sources=[{"id": "taps", "arrivals": [1.0, -2.0]}], colour="red")
     faulty["operators"].append({"id": "more", "inputs": [{"from": "nowhere", "selectivity": -1}]})
     with pytest.raises(Malformed) as refusal:
-        admission_preview(cluster=cluster, user=admitter, document=faulty)
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=faulty))
     paths = {fault.path for fault in refusal.value.faults}
     assert {"document.priority", "document.sources[0].arrivals[1]", "document.colour"} <= paths
     assert "document.operators[1].inputs[0].selectivity" in paths
@@ -426,7 +439,7 @@ def test_faulty_document_stores_nothing(cluster: Any, admitter: Any) -> None:
 def test_a_source_with_other_arrivals_is_refused(cluster: Any, admitter: Any) -> None:
     other = document(sources=[{"id": "clicks", "arrivals": [1.0] * 60}], **body(0.3))
     with pytest.raises(Malformed) as refusal:
-        admission_preview(cluster=cluster, user=admitter, document=other)
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=other))
     assert [fault.path for fault in refusal.value.faults] == ["document.sources[0].arrivals"]
     same = document(sources=[{"id": "clicks", "arrivals": [100.0] * 60}], **body(0.3))
-    assert admission_preview(cluster=cluster, user=admitter, document=same)
+    assert admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=same))

@@ -12,6 +12,7 @@ from apps.accounts.choices import Role
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.admission.questions import AdmissionQuestion
 from apps.admission.selectors import queue_of
 from apps.admission.services import admission_preview, admission_preview_alternative, admission_withdraw, queue_review
 from apps.estimates.refresh import refresh_paused
@@ -57,7 +58,9 @@ def request_queued(cluster: Any) -> AdmissionRequest:
 
 def ask(cluster: Any, **asked: Any) -> AdmissionRequest:
     admitter = user(Role.ADMITTER)
-    request, _ = admission_preview(cluster=cluster, user=admitter, query="waiting", apply_when_admitted=True, **asked)
+    request, _ = admission_preview(
+        cluster=cluster, user=admitter, question=AdmissionQuestion(query="waiting", mode="apply", **asked)
+    )
     run_jobs()
     request.refresh_from_db()
     return request
@@ -166,7 +169,9 @@ def test_queue_review_continues_after_a_request_that_cannot_be_sent(
         cluster=cluster, name="other", body=body(0.9, "batch"), objective={"statistic": "worst", "bound_s": 2.0}
     )
     stopped, _ = admission_preview(
-        cluster=cluster, user=request_queued.requested_by, query="other", apply_when_admitted=True, may_wait_s=40.0
+        cluster=cluster,
+        user=request_queued.requested_by,
+        question=AdmissionQuestion(query="other", mode="apply", may_wait_s=40.0),
     )
     run_jobs()
     Query.objects.filter(name="other").update(state=QueryState.STOPPED)
@@ -182,7 +187,9 @@ def test_queue_review_continues_after_a_request_that_cannot_be_sent(
 
 def test_a_preview_goes_to_the_queue_when_applied(cluster: Any) -> None:
     asker = user(Role.OPERATOR)
-    request, _ = admission_preview(cluster=cluster, user=asker, query="waiting", may_wait_s=40.0)
+    request, _ = admission_preview(
+        cluster=cluster, user=asker, question=AdmissionQuestion(query="waiting", may_wait_s=40.0)
+    )
     run_jobs()
     request.refresh_from_db()
     assert (request.state, request.verdict, state_of("waiting")) == (

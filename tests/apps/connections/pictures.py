@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.connections.looks import look_document
+from apps.connections.looks import look_of
 from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Subtask, Vertex, VertexSample
 
 __all__ = ["FINDINGS", "shop_look", "shop_picture"]
@@ -34,4 +34,4 @@ def shop_picture(at_s: float) -> EnginePicture:
 def shop_look(at_s: float) -> dict[str, Any]:
     """Its look; `enrich` was measured over seven polls, a fifth of that on a contended host."""
     sample = VertexSample("v1", 500.0, 0.006, 1.0, (), 60.0, 12.0)
-    return look_document(shop_picture(at_s), {"j1": [sample]}, {"j1": 7})
+    return look_of(shop_picture(at_s), {"j1": [sample]}, {"j1": 7}).to_dict()

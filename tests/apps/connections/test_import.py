@@ -15,7 +15,7 @@ import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from apps.connections import polls, scores, work
+from apps.connections import job_import, scores, work
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.selectors import connections_due
 from apps.connections.services import connection_check, connection_create, connection_import, connection_pause
@@ -380,9 +380,9 @@ def test_polls_are_kept_for_a_while(connection: Connection, monkeypatch: pytest.
     imported(connection)
     row = ImportedJob.objects.get()
     assert row.polls.count() == work.IMPORT_POLLS
-    monkeypatch.setattr(polls, "MAX_POLLS", 5)
-    assert polls.polls_purge() == work.IMPORT_POLLS - 5
-    assert polls.polls_purge(timezone.now() + timedelta(hours=3)) == 5
+    monkeypatch.setattr(job_import, "MAX_POLLS", 5)
+    assert job_import.polls_purge() == work.IMPORT_POLLS - 5
+    assert job_import.polls_purge(timezone.now() + timedelta(hours=3)) == 5
 
 
 @pytest.mark.parametrize(("statistic", "observed_s"), [("worst", 0.75), ("q0.99", 0.75), ("mean", 0.5)])

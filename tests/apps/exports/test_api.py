@@ -10,11 +10,13 @@ from rest_framework.test import APIClient
 
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.connections.looks import KeptJob, KeptLook, KeptOperator
 from apps.connections.models import ImportedJob
 from apps.fleet.models import Cluster
 from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from apps.queries.services import query_version_create
+from engine.connectors.picture import Place
 from tests.apps.exports.conftest import JOB, VERTEX, decided, import_job
 from tests.apps.small_cluster import body, run_jobs, start_query
 
@@ -64,10 +66,12 @@ def test_a_decision_on_another_version_than_the_engine_runs_says_so(api: APIClie
 def test_vertices_that_no_operator_stands_for_keep_their_parallelism(
     api: APIClient, decision: AdmissionRequest
 ) -> None:
-    place = {"id": "tm-a", "name": "a", "cores": 4.0, "slots": 2, "memory_bytes": 2**31, "cpu_load": None}
-    operators = [{"id": VERTEX, "parallelism": 1}, {"id": "ab" * 16, "parallelism": 3}]
+    operators = tuple(
+        KeptOperator(id_, "", "map", parallelism, None, (), ()) for id_, parallelism in ((VERTEX, 1), ("ab" * 16, 3))
+    )
+    job = KeptJob(JOB, "", "running", 0.0, operators, 0, None)
     connection = ImportedJob.objects.get().connection
-    connection.look = {"places": [place], "jobs": [{"id": JOB, "operators": operators}]}
+    connection.look = KeptLook(0.0, "", (Place("tm-a", "a", 4.0, 2, 2**31),), (job,)).to_dict()
     connection.save()
     (call,) = api.get(url(decision, format="json", part="calls")).json()
     assert call["body"]["ab" * 16]["parallelism"]["upperBound"] == 3, "Flink refuses a part of the vertices"

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.admission.answer import AdmissionDecision, AdmissionFinding, DecisionCurves
+from engine.admission.answer import AdmissionDecision, AdmissionFinding, AdmissionPolicy, DecisionCurves
 from engine.admission.changes import LaterStart, NewNode, OperatorMove, stored_changes
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.errors import DocumentError
 from tests.engine.admission.stories import candidate, running
 

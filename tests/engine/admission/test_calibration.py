@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.admission.answer import AdmissionDecision, Widening
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy, Widening
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.measurement.calibration import IntervalFactors
 from engine.measurement.trust import FALLING, LOST, EstimateTrust, QueryCalibration
 from tests.engine.admission.stories import candidate, codes, effect, running

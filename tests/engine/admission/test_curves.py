@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 from tests.engine.admission.stories import alternatives, candidate, effect, operator, running
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.admission.answer import NodeEffect, ReasonSubject
+from engine.admission.answer import AdmissionPolicy, NodeEffect, ReasonSubject
 from engine.admission.changes import LaterStart, NewNode, OperatorMove
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment, Replica
 from engine.estimation.estimate import estimate
 from tests.engine.admission.stories import (

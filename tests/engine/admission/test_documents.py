@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.admission.text import decision_text
 from engine.errors import DocumentError
 from tests.engine.admission.stories import ARRIVALS, candidate, operator, running

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine.admission import evaluation
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
 from tests.engine.admission.stories import again, alternatives, candidate, codes, effect, operator, running

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import AdmissionDecision, command, decide
-from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 
 BURST = [20.0] * 100 + [300.0] * 20 + [20.0] * 180

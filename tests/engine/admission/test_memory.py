@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.admission.answer import AdmissionDecision
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.admission.answer import AdmissionDecision
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.document.deployment import Deployment
 from tests.engine.admission.stories import codes
 

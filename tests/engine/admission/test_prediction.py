@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.admission.answer import AdmissionDecision
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from engine.document.candidate import read_candidate

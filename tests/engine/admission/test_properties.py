@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import related_queries, restrict_to_queries
-from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment

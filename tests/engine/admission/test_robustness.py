@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide
-from engine.admission.policy import AdmissionPolicy
 from engine.admission.robustness import Robustness
 from tests.engine.admission.stories import ARRIVALS, MEASURED, candidate, codes, operator, running
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.admission import evaluation
+from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import RateChange
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
-from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import gallop, largest

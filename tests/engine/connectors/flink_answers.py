@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.connectors.flink import poll_flink
+from engine.connectors.flink_polls import poll_flink
 from engine.connectors.picture import CounterPoll
 
 __all__ = ["JOB", "NOW_MS", "cluster", "job_answer", "poll", "taskmanager", "vertex"]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.connectors.document import ImportedPool, import_picture
-from engine.connectors.flink import poll_flink, read_flink
+from engine.connectors.flink import read_flink
+from engine.connectors.flink_polls import poll_flink
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, EnginePicture, JobSample
 from engine.connectors.statistics import sample_job
 from engine.estimation.estimate import command

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from engine.connectors.document import import_picture
-from engine.connectors.flink import next_paths, poll_flink, poll_paths, read_flink
+from engine.connectors.flink import next_paths, read_flink
+from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.kafka import read_burrow_lag
 from engine.connectors.picture import CounterPoll, VertexCounters
 from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark
 from engine.connectors.statistics import sample_job
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
-from tests.engine.connectors import test_flink_series, test_kafka, test_spark
+from tests.engine.connectors import test_flink_polls, test_kafka, test_spark
 from tests.engine.connectors.flink_answers import NOW_MS, cluster, vertex
 
 SEEDS = 30
@@ -74,7 +75,7 @@ def import_spark(answers: Any) -> None:
 
 
 def import_series(answers: Any) -> None:
-    sample_job(test_flink_series.FLINK_JOB, test_flink_series.read(answers).polls)
+    sample_job(test_flink_polls.FLINK_JOB, test_flink_polls.read(answers).polls)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def import_series(answers: Any) -> None:
     [
         (import_flink, FLINK),
         (import_spark, test_spark.cluster(test_spark.run(stateOperators=[{"operatorName": "x", "commitTimeMs": 3}]))),
-        (import_series, test_flink_series.flink_answers()),
+        (import_series, test_flink_polls.flink_answers()),
         (read_burrow_lag, test_kafka.burrow()),
     ],
     ids=["flink", "spark", "prometheus", "burrow"],

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from engine.connectors.chains import read_chain
-from engine.connectors.flink import (
+from engine.connectors.flink import MAX_VERTICES, next_paths, read_flink
+from engine.connectors.flink_metrics import (
     MAX_URL_BYTES,
-    MAX_VERTICES,
+    MarkerLatency,
+    marker_paths,
     metric_paths,
-    next_paths,
-    poll_flink,
-    poll_paths,
-    read_flink,
+    read_markers,
     read_metrics,
 )
-from engine.connectors.markers import MarkerLatency, marker_paths, read_markers
+from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture
 from engine.errors import DocumentError
 from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, job_answer, poll, taskmanager, vertex

@@ -6,66 +6,12 @@ from typing import Any
 
 import pytest
 
-from engine.connectors.kafka import (
-    GroupLag,
-    end_offset_query,
-    lag_paths,
-    read_burrow_lag,
-    read_cli_lag,
-    read_confluent_lag,
-    read_prometheus_lag,
-)
-from engine.connectors.prometheus import RangeWindow
+from engine.connectors.kafka import GroupLag, read_burrow_lag, read_cli_lag, read_confluent_lag
 from engine.errors import DocumentError
-from tests.engine.connectors.test_prometheus import matrix
-
-WINDOW = RangeWindow(0.0, 60.0, 15.0)
 
 
 def codes(lag: GroupLag) -> list[str]:
     return [finding.code for finding in lag.findings]
-
-
-def series(partition: int, *lags: float) -> tuple[dict[str, str], list[tuple[float, Any]]]:
-    return {"topic": "t", "partition": str(partition)}, [(15.0 * i, lag) for i, lag in enumerate(lags)]
-
-
-def test_partitions_without_a_committed_offset_are_left_out_and_said() -> None:
-    first, second = lag_paths(WINDOW, "g")
-    lag = read_prometheus_lag({first: matrix(series(0, 5, 7), series(1, -1, -1)), second: matrix()}, WINDOW, "g")
-    assert lag.events == 7.0 and lag.complete == 0.5
-    assert codes(lag) == ["offsets_missing"]
-    assert lag.events_of("t") == 7.0 and lag.events_of("other") is None
-
-
-def test_the_other_exporter_is_read_where_the_first_has_nothing() -> None:
-    first, second = lag_paths(WINDOW, "g")
-    lag = read_prometheus_lag({first: matrix(), second: matrix(series(0, 3), series(1, 4))}, WINDOW, "g")
-    assert lag.events == 7.0 and codes(lag) == []
-
-
-def test_two_exporters_of_one_group_are_not_counted_twice() -> None:
-    first, second = lag_paths(WINDOW, "g")
-    assert read_prometheus_lag({first: matrix(series(0, 3)), second: matrix(series(0, 3))}, WINDOW, "g").events == 3.0
-
-
-def test_partition_that_two_instances_tell_is_behind_once() -> None:
-    first, second = lag_paths(WINDOW, "g")
-    rows = [({"topic": "t", "partition": "0", "instance": i}, [(0.0, lag)]) for i, lag in (("a", 5.0), ("b", 7.0))]
-    assert read_prometheus_lag({first: matrix(*rows), second: matrix()}, WINDOW, "g").events == 7.0
-
-
-def test_a_group_that_nothing_tells_of_has_no_lag_and_not_none_of_it() -> None:
-    first, _ = lag_paths(WINDOW, "g")
-    lag = read_prometheus_lag({first: matrix()}, WINDOW, "g")
-    assert lag.events is None and codes(lag) == ["lag_missing"]
-    with pytest.raises(DocumentError, match="no answer"):
-        read_prometheus_lag({}, WINDOW, "g")
-
-
-def test_names_are_quoted_in_queries() -> None:
-    assert end_offset_query("t") == 'kafka_topic_partition_current_offset{topic="t"}'
-    assert "%5C%22" in lag_paths(WINDOW, 'a"b')[0]
 
 
 def burrow(**status: Any) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from engine.connectors.flink import next_paths, poll_flink, read_flink
-from engine.connectors.markers import has_markers, read_markers
+from engine.connectors.flink import next_paths, read_flink
+from engine.connectors.flink_metrics import has_markers, read_markers
+from engine.connectors.flink_polls import poll_flink
 from tests.engine.connectors.recordings import (
     DATA,
     RUNS,

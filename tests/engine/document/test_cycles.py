@@ -14,7 +14,7 @@ from engine.document.cycles import REFERENCE_CYCLES_PER_NS
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
 from engine.placement.extension import extend_placement
-from engine.provisioning.changes import read_changes
+from engine.provisioning.changes import apply_changes, read_changes
 from engine.provisioning.nodes import add_nodes
 from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.test_first_placement import candidate, running
@@ -103,10 +103,10 @@ def test_nodes_of_other_units_are_closed_to_an_operator() -> None:
 
 def test_new_nodes_of_a_what_if_count_as_those_there_are() -> None:
     base = Deployment.parse(document({"capacity_cps": 1e9, **NS}, NS))
-    grown, _ = add_nodes(base, {"add_nodes": 1, "capacity_cps": 1e9})
+    grown, _ = add_nodes(base, 1, capacity_cps=1e9)
     assert grown.nodes[1].cycle_unit == "cpu_ns" and not grown.constraints.forbid
     (change,) = read_changes([{"add_nodes": 1, "capacity_cps": 2e9, "cycle_unit": "nominal"}], base)
-    other, _ = add_nodes(base, change)
+    other = apply_changes(base, [change])
     assert other.constraints.forbid == {"a": ("new-1",)}
 
 

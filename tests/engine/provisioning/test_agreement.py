@@ -18,8 +18,8 @@ from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import LargeSolver
 from engine.provisioning.pool.problem import pool_problem
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.what_if import mace_by_query
 from engine.sample_fleet import FleetPlan, make_fleet
 from tests.engine.provisioning.stories import bursty, document

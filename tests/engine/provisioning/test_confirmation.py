@@ -13,12 +13,11 @@ from engine.document.deployment import Deployment
 from engine.provisioning.answers.pools import PoolAnswer
 from engine.provisioning.confirmation import confirm_objectives, on_nodes
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.mix import cheapest_mix, pareto_front
 from engine.provisioning.nodes import lose_nodes, pool_of
-from engine.provisioning.pareto import pareto_front
 from engine.provisioning.pool.problem import Placement
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.records import Record
 from engine.simulation import SimulationSettings, simulate
 from tests.engine.provisioning.stories import document, queueing, steady

@@ -9,7 +9,7 @@ import pytest
 from engine.document.deployment import Deployment
 from engine.provisioning.confirmation import confirm_objectives
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.smallest_pool import smallest_pool
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
 

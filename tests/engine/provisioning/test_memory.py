@@ -11,11 +11,10 @@ import pytest
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node
 from engine.provisioning.command import command
-from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import pareto_front
+from engine.provisioning.mix import cheapest_mix, pareto_front
 from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
 

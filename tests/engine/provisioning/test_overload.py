@@ -9,11 +9,10 @@ import pytest
 from engine.document.deployment import Deployment
 from engine.latency_state import ENDLESS_S
 from engine.provisioning.answers.pools import PoolSize
-from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import pareto_front
+from engine.provisioning.mix import cheapest_mix, pareto_front
 from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 
 
 def document(

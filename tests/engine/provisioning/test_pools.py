@@ -25,14 +25,12 @@ from engine.placement.greedy import place
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.combinations import MixCombinations, read_types
 from engine.provisioning.growth import headroom_by_query
-from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.mix import cheapest_mix, pareto_front
 from engine.provisioning.nodes import lose_nodes, pool_of
-from engine.provisioning.pareto import pareto_front
-from engine.provisioning.pool.bounds import refute_pool
 from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.proof import Prover
+from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import mace_by_query
 from tests.engine.provisioning.stories import bursty, document, keeps, placements, ranked, steady, worst
@@ -254,7 +252,7 @@ class TestSmallestPool:
     def test_pool_refuted_by_a_bound_has_no_placement(self, seed: int, nodes: int, lost: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=nodes, bound_s=0.85)
         prover = Prover(deployment, PoolQuestion(mace_every=1, lose=lost, rounds=0, seed=0, split=False))
-        if refute_pool(prover.problem, prover.solver.judge, nodes, lose=lost) is not None:
+        if prover.refutation(nodes) is not None:
             assert not keeps(deployment, 0.85, lost=bool(lost))
 
     def test_pool_can_replace_the_present_nodes(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from engine.document.deployment import Deployment, Replica
 from engine.estimation.query_flow import flow_queries
 from engine.provisioning.answers.scenarios import SurvivalAnswer
-from engine.provisioning.objectives import realised_objectives
+from engine.provisioning.confirmation import realised_objectives
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
 from tests.engine.provisioning.stories import document, steady

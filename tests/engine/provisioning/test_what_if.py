@@ -230,7 +230,8 @@ def test_every_fault_of_the_changes_is_reported_at_once() -> None:
 
 def test_changes_round_trip() -> None:
     read = read_changes([{"scale_source": "s0", "by": 2}, {"add_nodes": 1.0, "like": "n0"}], small())
-    assert read == ({"scale_source": "s0", "by": 2.0}, {"add_nodes": 1, "like": "n0"})
+    given = [{"scale_source": "s0", "by": 2.0}, {"add_nodes": 1, "like": "n0"}]
+    assert [change.to_dict() for change in read] == given
     assert apply_with_words(small(), read).words == ("source s0 at 2 times its load", "1 node added like n0")
 
 
@@ -265,8 +266,8 @@ class TestWhatIf:
         )
         assert keep.refusal is not None
         assert {fault.path for fault in keep.refusal.faults} == {"operators[1].node", "operators[3].node"}
-        assert {move["operator"] for move in fill.moves} == {"f1", "f3"}
-        assert {move["operator"] for move in few.moves} == {"f1", "f3"}
+        assert {move.operator for move in fill.moves} == {"f1", "f3"}
+        assert {move.operator for move in few.moves} == {"f1", "f3"}
         assert search.mace is not None and fill.mace is not None
         assert search.mace.worst <= fill.mace.worst
         assert keep.to_dict()["infeasible"]["code"] == "infeasible"

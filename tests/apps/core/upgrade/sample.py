@@ -20,6 +20,8 @@ import numpy as np
 from django.db import models
 from django.utils import timezone
 
+from apps.admission.questions import AdmissionQuestion
+
 __all__ = ["build_rows", "list_releases", "load_postgresql", "load_sqlite"]
 
 _FOLDER = Path(__file__).parent / "releases"
@@ -95,7 +97,7 @@ def _build_runs() -> None:
     PLANS.request(query=first, user=user)
     WHAT_IF.request(cluster=cluster, user=user)
     forecast_request(cluster=cluster, user=user, horizon_days=7)
-    admission_preview(cluster=cluster, user=user, query="draft")
+    admission_preview(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))
     BACKTEST.request(cluster=cluster, user=user)
     small.run_jobs()
     placement.refresh_from_db()

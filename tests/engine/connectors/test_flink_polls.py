@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.connectors.flink import read_flink
-from engine.connectors.flink_series import FlinkSeries, continue_attempt, flink_series_paths, read_flink_series
+from engine.connectors.flink_polls import FlinkSeries, continue_attempt, flink_series_paths, read_flink_series
 from engine.connectors.picture import Place
 from engine.connectors.statistics import sample_job
 from engine.errors import DocumentError

@@ -1,4 +1,4 @@
-"""Events that wait before sources, by Flink's pending records and by the offsets of Spark's progress."""
+"""Metrics of vertices: events that wait before sources, by Flink and by the offsets of Spark's progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.connectors.pending_records import pending_paths, read_pending
+from engine.connectors.flink_metrics import pending_paths, read_pending
 from engine.microbatch.progress import read_progress
 
 METRICS = "/jobs/j/vertices/v/subtasks/metrics"

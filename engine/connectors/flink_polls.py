@@ -1,7 +1,9 @@
-"""Flink's counters in Prometheus: what its reporter told becomes the same polls as Flink's own answers.
+"""Polls of a Flink job's counters, from its own answers and from what its reporter told Prometheus.
 
-Series are joined by `job_id` and `task_id`, which are ids of job and vertex; names are mangled there
-(``windowed_counts``, ``127_0_0_1``). Prometheus knows no exchanges, so the picture of a job comes from Flink.
+Of ``GET /jobs/:jid`` two polls are statistics: accumulated busy time over records read, which no 60 s average hides
+(docs/models/connectors.md). Series of Prometheus are joined by `job_id` and `task_id`, which are ids of job and vertex;
+names are mangled there (``windowed_counts``, ``127_0_0_1``). Prometheus knows no exchanges, so the picture of a job
+comes from Flink.
 """
 
 from __future__ import annotations
@@ -9,17 +11,23 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from engine.connectors.answers import Answers, number_of
-from engine.connectors.flink import Asking
-from engine.connectors.picture import CounterPoll, EngineJob, Finding, Place, VertexCounters
+from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
+from engine.connectors.flink import ANSWER_BYTES, ENDED, FLINK_ANSWERS, asking_of, cpu_paths, cpu_use, oversize_words
+from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture, Finding, Place, VertexCounters
 from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeAnswer, RangeSeries, RangeWindow, read_range
 from engine.words import counted, listed
 
-__all__ = ["FlinkSeries", "continue_attempt", "flink_series_paths", "read_flink_series"]
+__all__ = [
+    "FlinkSeries",
+    "continue_attempt",
+    "flink_series_paths",
+    "poll_flink",
+    "poll_paths",
+    "read_flink_series",
+]
 
 _TASK = "flink_taskmanager_job_task_"
 _COUNTERS = {
@@ -62,7 +70,7 @@ class FlinkSeries:
 
 
 def read_flink_series(
-    answers: Mapping[str, Any], window: RangeWindow, job: EngineJob, places: Iterable[Place] = ()
+    answers: Mapping[str, object], window: RangeWindow, job: EngineJob, places: Iterable[Place] = ()
 ) -> FlinkSeries:
     """Polls of a Flink job from the answers to `flink_series_paths` of the same window and job.
 
@@ -152,7 +160,7 @@ def _by_place(
     }
 
 
-def _host_loads(known: Answers, answer: RangeAnswer | None, places: Mapping[str, Any]) -> Mapping[float, float]:
+def _host_loads(known: Answers, answer: RangeAnswer | None, places: Mapping[str, object]) -> Mapping[float, float]:
     """Load of the host by time, where there is one host only: Flink's labels do not name it as node_exporter does."""
     series = answer.series if answer else ()
     if len(series) > 1 and places:
@@ -206,3 +214,98 @@ def _describe_gaps(known: Answers, subject: str, times: Sequence[float], window:
     if missing > 0:
         message = f"{counted(missing, 'step')} of {window.step_s:g} s are missing in the series of {subject}."
         known.find("warning", "gaps", subject, message)
+
+
+def poll_paths(picture: EnginePicture, jobs: Collection[str] | None = None) -> Asking:
+    """Paths of one poll of counters: each job, its vertices of several subtasks, and the CPU of each place.
+
+    `jobs` are ids; all of the picture unless given. `poll_flink` reads the answers.
+    """
+    wanted: list[tuple[str, int]] = []
+    for job in picture.jobs:
+        if jobs is not None and job.id not in jobs:
+            continue
+        wanted.append((f"/jobs/{job.id}", 1_000 + ANSWER_BYTES["vertex"] * len(job.vertices)))
+        wanted += [
+            (f"/jobs/{job.id}/vertices/{vertex.id}", 600 + ANSWER_BYTES["subtask"] * vertex.parallelism)
+            for vertex in job.vertices
+            if vertex.parallelism > 1
+        ]
+    wanted += [(path, 200) for path in cpu_paths(place.id for place in picture.places)]
+    return asking_of(Answers({}, FLINK_ANSWERS), wanted)
+
+
+def poll_flink(answers: Mapping[str, object], job: str, at_s: float) -> CounterPoll:
+    """Counters of one job from its answer, with subtasks and CPU of places as far as they were asked (`poll_paths`).
+
+    Busy time of ``"NaN"`` (a legacy source, which hides all that is chained to it) and the -1 of older versions become
+    None, as do records that Flink has not collected yet; negative counters are 0.
+
+    `job`: its id. `at_s`: when it was asked, by our clock; Flink's own is taken where it tells it.
+
+    Raises
+    ------
+    DocumentError
+        The job is not among the answers, is too large, or its answer is not legible.
+    """
+    known = Answers(answers, FLINK_ANSWERS)
+    path = f"/jobs/{job}"
+    answer = known.record(path)
+    if answer is None:
+        reason = f"it answered with an error: {known.refusal(path)}" if path in known else "it was not asked"
+        known.add_fault(path, "", f"{reason}; allowed: the job's own answer")
+        known.check()
+        raise AssertionError("a fault was raised")  # pragma: no cover
+    if (problem := oversize_words(answer)) is not None:
+        known.add_fault(path, "vertices", f"the job has {problem}")
+        known.check()
+    vertices, begun = {}, [job]
+    for row in answer.records("vertices"):
+        id_ = row.text("id")
+        begun.append(f"{id_} {row.fields.get('start-time')} {row.fields.get('parallelism')}")
+        subtasks = known.record(f"{path}/vertices/{id_}")
+        by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
+        begun += [str(part.fields.get("attempt")) for part in by_subtask]
+        counters = _counters(row.record("metrics", required=False), by_subtask)
+        # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
+        ended = str(row.fields.get("status")) in ENDED
+        vertices[id_] = replace(counters, busy_s=None) if ended else counters
+    places = sorted({p.split("/")[2] for p in known if p.startswith("/taskmanagers/") and p.count("/") >= 3})
+    cpu = {place: cpu_use(known, place) for place in places}
+    now_s = (answer.optional("now") or 0.0) / 1000 or at_s
+    known.check()
+    return CounterPoll(
+        job=job,
+        at_s=now_s,
+        attempt=hashlib.sha256("\n".join(begun).encode()).hexdigest()[:32],
+        vertices=vertices,
+        cpu_loads={place: load for place, (load, _) in cpu.items() if load is not None},
+        cpu_s={place: seconds for place, (_, seconds) in cpu.items() if seconds is not None},
+    )
+
+
+def _counters(metrics: AnswerObject, subtasks: Sequence[AnswerObject]) -> VertexCounters:
+    records_in = _collected(metrics, "read-records")
+    by_subtask = [_collected(part.record("metrics", required=False), "read-records") for part in subtasks]
+    if not any(by_subtask):  # a source that does not count what it reads
+        by_subtask = [_collected(part.record("metrics", required=False), "write-records") for part in subtasks]
+    return VertexCounters(
+        records_in=records_in,
+        records_out=_collected(metrics, "write-records"),
+        busy_s=_seconds(metrics, "accumulated-busy-time"),
+        idle_s=_seconds(metrics, "accumulated-idle-time"),
+        backpressured_s=_seconds(metrics, "accumulated-backpressured-time"),
+        records_in_by_subtask=tuple(n for n in by_subtask if n is not None) if None not in by_subtask else (),
+        bytes_out=_collected(metrics, "write-bytes"),
+    )
+
+
+def _collected(metrics: AnswerObject, name: str) -> float | None:
+    """A counter; None where it is missing or not collected from every subtask yet."""
+    value = metrics.optional(name)
+    return None if value is None or metrics.fields.get(f"{name}-complete") is False else max(0.0, value)
+
+
+def _seconds(metrics: AnswerObject, name: str) -> float | None:
+    value = metrics.optional(name)
+    return None if value is None or value < 0.0 else value / 1000
