@@ -25,7 +25,6 @@ __all__ = [
     "admission_headline",
     "admission_never_ran",
     "admission_standing",
-    "admissions_open",
     "admissions_visible",
     "change_to_start",
     "is_due",
@@ -55,12 +54,6 @@ def admissions_visible() -> QuerySet[AdmissionRequest]:
     return AdmissionRequest.objects.select_related(
         "cluster", "query", "version", "job", "requested_by", "decided_by"
     ).defer("snapshot_parts", "curves")
-
-
-def admissions_open(cluster: Cluster) -> QuerySet[AdmissionRequest]:
-    """Requests that need somebody: previews that can still be applied, and reviews."""
-    waiting = {AdmissionState.PREVIEW, AdmissionState.AWAITING}
-    return admissions_visible().filter(cluster=cluster, state__in=waiting)
 
 
 def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from django.db.models import Q, QuerySet
 
-from apps.core.errors import Impossible, Missing
+from apps.core.errors import Impossible
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.predictions.choices import ModelOrigin, TargetMetric
@@ -25,7 +25,6 @@ __all__ = [
     "QueryBasis",
     "cluster_accuracy",
     "executions_visible",
-    "model_by_id",
     "model_words",
     "models_of",
     "models_visible",
@@ -68,13 +67,6 @@ def models_of(cluster: Cluster) -> QuerySet[ModelVersion]:
     """Versions that a cluster has or may return to: its own, and the shipped one of this version of Sluice."""
     shipped = _shipped()
     return models_visible().filter(Q(cluster=cluster) | Q(pk=shipped.pk if shipped else None))
-
-
-def model_by_id(pk: int) -> ModelVersion:
-    version = models_visible().filter(pk=pk).first()
-    if version is None:
-        raise Missing(f"There is no model version {pk}.", [("model", f"{pk} does not exist")])
-    return version
 
 
 def model_words(cluster: Cluster) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol, cast
 
@@ -100,13 +99,6 @@ def row_field(form: forms.BaseForm, name: str) -> forms.ModelChoiceField:
 class _Fault(Protocol):
     path: str
     message: str
-
-
-class FormError(Protocol):
-    """A refusal with faults (apps.core.errors.SluiceError looks like this)."""
-
-    message: str
-    faults: Iterable[_Fault]
 
 
 def show_faults(form: forms.BaseForm, error: Any, names: dict[str, str] | None = None) -> None:
