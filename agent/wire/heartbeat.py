@@ -6,7 +6,7 @@ releases.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 __all__ = [
     "AcknowledgingReport",
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-class RefinedReport(TypedDict):
+class RefinedReport(TypedDict, total=False):
     """The refined document that is in force."""
 
     version: int
@@ -83,6 +83,7 @@ class AgentQueryReport(AcknowledgingReport, total=False):
     stable_epochs: int
     late: str
     changes: list[FactorChangeReport]
+    epochs: list[Any]
     faults: list[str]
 
 

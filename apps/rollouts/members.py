@@ -173,10 +173,13 @@ def acknowledgements_note(row: Rollout, recipients: Mapping[Any, Recipient], now
 def _reports(recipients: Mapping[Any, Recipient]) -> tuple[dict[Any, list[AcknowledgingReport]], set[Any]]:
     """The last reports of recipients on their parts, by agent's id; and the ids of recipients of a schedule whose
     heartbeats report none."""
-    reports, unable = {}, set()
+    reports: dict[Any, list[AcknowledgingReport]] = {}
+    unable: set[Any] = set()
     for pk, recipient in recipients.items():
-        schedule = recipient.agent.heartbeat.get("schedule") or {}
-        reports[pk] = [part.report for part in recipient.parts] + ([schedule] if recipient.schedules else [])
+        schedule: AcknowledgingReport = recipient.agent.heartbeat.get("schedule") or AcknowledgingReport()
+        reports[pk] = [part.report for part in recipient.parts]
+        if recipient.schedules:
+            reports[pk].append(schedule)
         if recipient.schedules and recipient.agent.heartbeat and not schedule:
             unable.add(pk)
     return reports, unable

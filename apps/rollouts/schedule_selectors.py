@@ -112,7 +112,8 @@ def _settings_of(cluster: Cluster, agents: list[Agent]) -> dict[tuple[int, str],
 
 
 def _report(agent: Agent) -> ScheduleReport:
-    return agent.heartbeat.get("schedule") or {}
+    report: ScheduleReport | None = agent.heartbeat.get("schedule")
+    return report or {}
 
 
 def _state(

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import redis
 from drf_spectacular.utils import extend_schema_field
@@ -191,9 +191,8 @@ class ChangesField(_RowsField):
     """The last changes of load factors and the time each took to settle."""
 
     def to_internal_value(self, data: Any) -> list[FactorChangeReport]:
-        return [
-            {**row, "from": list(row["from"]), "to": list(row["to"])} for row in self.read(data, _CHANGE, _MAX_CHANGES)
-        ]
+        rows = self.read(data, _CHANGE, _MAX_CHANGES)
+        return [cast(FactorChangeReport, {**row, "from": list(row["from"]), "to": list(row["to"])}) for row in rows]
 
 
 def _object(row: Any, kinds: Mapping[str, Callable[[Any], Any]], place: int) -> dict[str, Any]:
@@ -396,7 +395,9 @@ def agent_heartbeat(*, agent_id: str, report: Heartbeat) -> HeartbeatAnswer:
 
 
 def _without_epochs(row: AgentQueryReport) -> AgentQueryReport:
-    return {name: value for name, value in row.items() if name != "epochs"}
+    kept = row.copy()
+    kept.pop("epochs", None)
+    return kept
 
 
 def _store_epochs(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:

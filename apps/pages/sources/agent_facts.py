@@ -146,8 +146,10 @@ class PipelineAt:
     @property
     def _moves(self) -> bool:
         """Whether its load factors have not settled yet."""
-        last = (self.report.get("changes") or [{"epochs": 0}])[-1]
-        return self.report.get("phase") in ("startup", "profile") or last.get("epochs") is None
+        changes = self.report.get("changes") or []
+        return self.report.get("phase") in ("startup", "profile") or any(
+            change.get("epochs") is None for change in changes[-1:]
+        )
 
     @property
     def phase(self) -> str:
@@ -225,7 +227,8 @@ class PipelineAt:
         last = self.changes[0]
         if not last.is_settled:
             return "It settles after its last change."
-        epochs = [change["epochs"] for change in self.report["changes"] if change.get("epochs") is not None]
+        counts = [change.get("epochs") for change in self.report["changes"]]
+        epochs = [count for count in counts if count is not None]
         middle = sorted(epochs)[len(epochs) // 2]
         if len(epochs) <= 2:
             return f"It settled in {last.settled} after its last change."
