@@ -254,7 +254,7 @@ def _placement(plan: DemoQuery) -> dict[str, list[dict[str, Any]]]:
 
 def _requests(cluster: Cluster, user: User, say: Say) -> None:
     """One request per verdict. The first is applied; the others are decided on the cluster after it."""
-    _ask(cluster, user, queries.DELIVERY, say, apply_when_admitted=True, reason="Drivers ask for it")
+    _ask(cluster, user, queries.DELIVERY, say, mode="apply", reason="Drivers ask for it")
     vouchers = _ask(
         cluster, user, queries.VOUCHERS, say, placement={"per-voucher": "n04#1"}, reason="Abuse has doubled"
     )

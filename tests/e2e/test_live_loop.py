@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from agent.collect.generator import LoadGenerator
+from agent.collect.options import GeneratorOptions
 from tests.e2e.live_world import LINES_QUERY, NUMBERS_QUERY, World
 from tests.servers import wait_until
 
@@ -42,7 +43,7 @@ def _generated(seed: int) -> pa.Table:
     schema = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("value", pa.int64())])
     drawn = {"key": {"choice": ["a", "b", "c", "d"]}, "value": {"sequence": 1000}}
     options = {"rate_per_s": RATE_PER_S, "records": RECORDS, "columns": drawn, "seed": seed, "max_lag_s": 1e9}
-    made = LoadGenerator("numbers", schema, "ts", options)
+    made = LoadGenerator("numbers", schema, "ts", GeneratorOptions.parse(options))
     made.poll(1_000_000, 0)
     return pa.Table.from_batches(made.poll(10**13, RECORDS), schema)
 

@@ -93,7 +93,7 @@ def test_lost_trust_is_for_a_person_and_makes_a_preview_stale(query: Query, admi
     assert request.verdict == Verdict.REVIEW
     (reason,) = (reason for reason in request.result["reasons"] if reason["code"] == "trust_lost")
     assert reason["message"].startswith("Estimates of errors are not to be trusted: 0 of its last 40 intervals held")
-    assert admission_standing(request).changes == []
+    assert admission_standing(request).changes == ()
     scored(query, covered=True)
     assert not admission_standing(request).can_apply
 

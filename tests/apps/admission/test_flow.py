@@ -294,7 +294,7 @@ def test_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> None
 
 def test_mode_apply_starts_an_admitted_query(cluster: Any, admitter: Any) -> None:
     query = make_query(cluster, "third", 0.5)
-    request = previewed(cluster, admitter, "third", apply_when_admitted=True)
+    request = previewed(cluster, admitter, "third", mode="apply")
     query.refresh_from_db()
     assert (request.state, query.state) == (AdmissionState.APPLIED, QueryState.RUNNING)
 
@@ -324,7 +324,7 @@ def test_mode_apply_on_a_cluster_that_never_stands_still_says_why_not(
     monkeypatch.setattr(previews, "MAX_TRIES", 3)
     monkeypatch.setattr(previews, "question_changes", lambda request: ["node a"])
     make_query(cluster, "third", 0.2)
-    request = previewed(cluster, admitter, "third", apply_when_admitted=True)
+    request = previewed(cluster, admitter, "third", mode="apply")
     assert (request.state, request.verdict) == (AdmissionState.PREVIEW, Verdict.ADMIT)
     assert request.decision_reason == (
         "Not applied: the cluster moved during each of 3 previews, last node a. Apply it anew."
@@ -333,7 +333,7 @@ def test_mode_apply_on_a_cluster_that_never_stands_still_says_why_not(
 
 def test_mode_apply_does_not_start_a_rejected_query(cluster: Any, admitter: Any) -> None:
     query = make_query(cluster, "third", 0.9)
-    request = previewed(cluster, admitter, "third", apply_when_admitted=True)
+    request = previewed(cluster, admitter, "third", mode="apply")
     query.refresh_from_db()
     assert (request.state, request.verdict, query.state) == (AdmissionState.PREVIEW, Verdict.REJECT, QueryState.DRAFT)
 
@@ -361,7 +361,7 @@ def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
         )
     move = {"kind": "move", "operator": "third/work", "node": "b"}
     with pytest.raises(Malformed, match="takes nothing new"):
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", changes=[move]))
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", changes=(move,)))
 
 
 def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: Any) -> None:
@@ -374,7 +374,7 @@ def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: A
                 query="third",
                 placement={"work": "z", "wrok": "a#7"},
                 objective=LatencyObjective("median", -1),
-                changes=[],
+                changes=(),
             ),
         )
     paths = {fault.path for fault in refusal.value.faults}

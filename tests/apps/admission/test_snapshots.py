@@ -137,7 +137,7 @@ def test_preview_that_applies_itself_builds_one_snapshot_and_compares_without(
     cluster: Cluster, admitter: User, builds: Builds
 ) -> None:
     with one_build_without_lock(builds):
-        request = preview(cluster, admitter, "wish", 0.5, apply_when_admitted=True)
+        request = preview(cluster, admitter, "wish", 0.5, mode="apply")
     assert request.state == AdmissionState.APPLIED
 
 
@@ -160,5 +160,5 @@ def test_refused_question_builds_no_snapshot(cluster: Cluster, admitter: User, b
     make_query(cluster, "wish", 0.5)
     move = {"kind": "move", "operator": "second/work", "node": "nowhere"}
     with no_build(builds), pytest.raises(Malformed) as refusal:
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="wish", changes=[move]))
+        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="wish", changes=(move,)))
     assert [fault.path for fault in refusal.value.faults] == ["changes[0].node"]

@@ -150,7 +150,7 @@ def test_another_model_makes_a_preview_stale(cluster: Cluster) -> None:
     request = previewed(cluster)
     assert admission_standing(request).can_apply
     make_model(cluster, half=0.3)
-    assert admission_standing(request).changes == ["the model that predicts"]
+    assert admission_standing(request).changes == ("the model that predicts",)
 
 
 def test_without_a_model_a_person_decides(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

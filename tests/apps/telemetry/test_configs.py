@@ -133,7 +133,7 @@ class TestConfig:
         agent_update(agent=relay.agent, kind=AgentKind.RELAY, listen="10.0.0.9:9100")
         agent_update(agent=below.agent, parent=relay.agent)
         config = AgentConfig.parse(agent_config(Agent.objects.get(name="relay")))
-        (child,) = config.relay.children.values()
+        (child,) = config.relay.children
         assert (child.agent, child.secret_hash) == (str(below.agent.pk), token_digest(below.secret))
         assert child.queries == {"eu-1/s2s": live.plan}
         with pytest.raises(Malformed, match="no part of its own"):

@@ -414,7 +414,7 @@ def test_post_returns_503_when_redis_is_full(live: Given, monkeypatch: pytest.Mo
     def refuse(*_: Any) -> None:
         raise redis.ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
 
-    monkeypatch.setattr(broker.scripts, "run", refuse)
+    monkeypatch.setattr(broker, "run_script", refuse)
     assert post(client, frame(query, agent, 1)).status_code == 503
 
 
