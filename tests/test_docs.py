@@ -17,7 +17,7 @@ from django.core.management import get_commands, load_command_class
 from drf_spectacular.generators import SchemaGenerator
 
 from apps.accounts.choices import Scope
-from apps.admission.api import AdmissionBody
+from apps.admission.api import AdmissionCreate
 from apps.admission.choices import Verdict
 from apps.queries.serializers import ArrivalCreateSerializer
 from client.cli import client_parser
@@ -265,7 +265,7 @@ def test_fields_of_requests_are_those_of_the_code() -> None:
     arrivals = set(_first_cells(_section(guide, "Arrivals"))) - set(GENERATORS) - {"kind"}
     assert arrivals < _fields_of(ArrivalCreateSerializer)
     asked = {name for name in _first_cells(_section(guide, "What else may be asked")) if not name.startswith("…")}
-    assert asked == set(record_fields(AdmissionBody)) - {"cluster", "version"}
+    assert asked == set(record_fields(AdmissionCreate)) - {"cluster", "version"}
 
 
 def test_parameters_of_generators_are_those_of_the_code() -> None:

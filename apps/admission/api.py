@@ -57,7 +57,7 @@ from engine.admission.answer import AdmissionDecision, OutcomeCurves
 from engine.records import Record, Words
 
 __all__ = [
-    "AdmissionBody",
+    "AdmissionCreate",
     "AdmissionDetailSerializer",
     "AdmissionSerializer",
     "AdmissionViewSet",
@@ -207,7 +207,7 @@ class AdmissionCurves(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdmissionBody(AdmissionQuestion):
+class AdmissionCreate(AdmissionQuestion):
     """A request to run a query of a cluster: one that is registered, or one described by a document."""
 
     cluster: Annotated[str, Words("Slug of the cluster.")]
@@ -231,14 +231,14 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     def get_serializer_class(self) -> type:
         return AdmissionDetailSerializer if self.action == "retrieve" else AdmissionSerializer
 
-    @extend_schema(request=AdmissionBody, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
+    @extend_schema(request=AdmissionCreate, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         """Preview whether a query may run, or apply it at once. 202 with a job, or the answer with `Prefer: wait=N`.
 
         The same question sent again while it is estimated gives the request that is there. `mode` apply needs the
         scope admit, and applies what the verdict lets pass.
         """
-        asked = AdmissionBody.parse(request.data)
+        asked = AdmissionCreate.parse(request.data)
         if asked.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
         admission, job = admission_preview(

@@ -15,6 +15,7 @@ from engine.records import Record
 __all__ = ["StoredRecordField"]
 
 Direction = Literal["request", "response"]
+_JSON_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
 class StoredRecordField(serializers.JSONField):
@@ -34,7 +35,8 @@ class StoredRecordSchema(OpenApiSerializerFieldExtension):
     target_class = StoredRecordField
 
     def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
-        refs = [dict(auto_schema.resolve_serializer(record, direction).ref) for record in self.target.records]
+        # As an answer in any direction: a list that is read only is looked into for requests, too.
+        refs = [dict(auto_schema.resolve_serializer(record, "response").ref) for record in self.target.records]
         return {"oneOf": refs} if len(refs) > 1 else refs[0]
 
 
@@ -49,13 +51,24 @@ class RecordSchema(OpenApiSerializerExtension):
 
     def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
         of_answer = direction == "response"
-        schema: dict[str, Any] = self.target.json_schema("#/components/schemas/{model}", of_answer=of_answer)
-        schema = _typed(_without_defaults(schema) if of_answer else schema)
-        for name, inner in schema.pop("$defs", {}).items():
-            auto_schema.registry.register_on_missing(
-                ResolvedComponent(name=name, type=ResolvedComponent.SCHEMA, object=_record_named(name), schema=inner)
+        suffix = "" if of_answer else "Request"  # as drf-spectacular names what is asked apart from what is answered
+        schema = self.target.json_schema(f"#/components/schemas/{{model}}{suffix}", of_answer=of_answer)
+        for name, part in schema.pop("$defs", {}).items():
+            component = ResolvedComponent(
+                name=f"{name}{suffix}",
+                type=ResolvedComponent.SCHEMA,
+                object=_record_named(name),
+                schema=_component_schema(part, of_answer),
             )
-        return schema
+            auto_schema.registry.register_on_missing(component)
+        return _component_schema(schema, of_answer)
+
+
+def _component_schema(schema: dict[str, Any], of_answer: bool) -> dict[str, Any]:
+    """The schema as that of a component, whose name is its only one: of two with one title, generators refuse one."""
+    described: dict[str, Any] = _typed(_without_defaults(schema, of_answer))
+    described.pop("title", None)
+    return described
 
 
 def _record_named(name: str) -> type[Record] | str:
@@ -69,17 +82,20 @@ def _record_named(name: str) -> type[Record] | str:
     return name
 
 
-def _without_defaults(schema: Any) -> Any:
-    """The schema of an answer without defaults: it has all its fields, and generators refuse those of objects."""
+def _without_defaults(schema: Any, of_answer: bool) -> Any:
+    """The schema without defaults that say nothing, and that generators refuse where they are of another type.
+
+    An answer has all its fields; null as a question's default is a field left out, and refused when sent.
+    """
     if isinstance(schema, Mapping):
         return {
-            name: {field: _without_defaults(inner) for field, inner in item.items()}
+            name: {field: _without_defaults(inner, of_answer) for field, inner in item.items()}
             if name == "properties"
-            else _without_defaults(item)
+            else _without_defaults(item, of_answer)
             for name, item in schema.items()
-            if name != "default"
+            if name != "default" or not (of_answer or item is None)
         }
-    return [_without_defaults(item) for item in schema] if isinstance(schema, list) else schema
+    return [_without_defaults(item, of_answer) for item in schema] if isinstance(schema, list) else schema
 
 
 def _typed(schema: Any) -> Any:
@@ -88,6 +104,8 @@ def _typed(schema: Any) -> Any:
         typed = {name: _typed(item) for name, item in schema.items()}
         values = typed.get("enum")
         if isinstance(values, list) and "type" not in typed:
-            typed["type"] = "string" if all(isinstance(value, str) for value in values) else "integer"
+            kinds = {_JSON_TYPES[type(value)] for value in values}
+            if len(kinds) == 1:
+                typed["type"] = kinds.pop()
         return typed
     return [_typed(item) for item in schema] if isinstance(schema, list) else schema

@@ -74,6 +74,22 @@ def test_scopes_of_the_description_are_those_that_are_asked_for(operations: list
     )
 
 
+def test_component_has_what_generators_take(schema: dict[str, Any]) -> None:
+    """A name each, and used; enumerations of one type; defaults that fit: else a generated client lacks operations."""
+    components = schema["components"]["schemas"]
+    used = {reference.rpartition("/")[2] for reference in re.findall(r'"\$ref": "([^"]+)"', json.dumps(schema))}
+    assert set(components) == used
+    names = [(inner.get("title") or name).lower() for name, inner in components.items()]
+    assert [name for name in set(names) if names.count(name) > 1] == []
+    for name, inner in components.items():
+        fields = inner.get("properties", {}) | {"": inner}
+        for place, described in [(f"{name}.{field}", fields[field]) for field in fields]:
+            assert len({type(value) for value in described.get("enum", [""])}) == 1, place
+            if "default" in described:
+                wanted = described | {"components": schema["components"]}
+                assert list(jsonschema.Draft202012Validator(wanted).iter_errors(described["default"])) == [], place
+
+
 def test_examples_fit_their_operations(schema: dict[str, Any], operations: list[dict[str, Any]]) -> None:
     by_id = {operation["operationId"]: operation for operation in operations}
     assert set(EXAMPLES) <= set(by_id)
