@@ -6,13 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from engine.arrays import frozen_array
 from engine.errors import Fault, join_path, key_name, suggestion, value_words
-from engine.records import Record, kind_schema
+from engine.records import BAD, Record, kind_schema
 from engine.words import counted
 
 __all__ = [
@@ -32,8 +32,6 @@ __all__ = [
     "String",
 ]
 
-
-BAD: Final[Any] = object()
 #: Magnitudes of numbers, the smallest of one that must not be 0, and the largest whole one that floats hold: models
 #: divide, square and add up.
 MIN_NUMBER, MAX_NUMBER, MAX_WHOLE = 1e-60, 1e60, 2**53

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
 from math import inf, isfinite
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -32,6 +33,7 @@ from engine.errors import DocumentError, Fault, join_path, key_name, suggestion,
 from engine.words import counted
 
 __all__ = [
+    "BAD",
     "Flag",
     "ItemCount",
     "Omitted",
@@ -46,6 +48,9 @@ __all__ = [
 
 _KEY: Final = "\0"  # stands for the field's name until its path is known
 _SPLIT = re.compile(r"[^.\[\]]+")
+#: Stands in the place of a value that is not allowed.
+BAD: Final[Any] = object()
+_IN_PARTS: Final = "in parts"  # context of a reading that keeps what could be read, `BAD` in place of the rest
 
 #: true or false; nothing else counts as either.
 Flag = Annotated[bool, Strict()]
@@ -109,13 +114,18 @@ class ItemCount:
     most: int | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(self._check, handler(source))
+        return core_schema.with_info_wrap_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         least = {"minItems": self.least} if self.least else {}
         return {**handler(schema), **least, **({} if self.most is None else {"maxItems": self.most})}
 
-    def _check(self, value: Any, handler: Callable[[Any], Any]) -> Any:
+    def _check(self, value: Any, handler: Callable[[Any], Any], info: core_schema.ValidationInfo) -> Any:
+        if info.context is _IN_PARTS:
+            return _part(lambda: self._counted(value, handler))
+        return self._counted(value, handler)
+
+    def _counted(self, value: Any, handler: Callable[[Any], Any]) -> Any:
         if isinstance(value, (list, tuple)) and not self.least <= len(value) <= (
             inf if self.most is None else self.most
         ):
@@ -131,14 +141,24 @@ class ItemCount:
 def kind_schema(read: Callable[[Any, str, str | int, list[Fault]], Any]) -> CoreSchema:
     """Core schema of a kind of value with a reader of its own: ``read(value, parent, key, faults)``."""
 
-    def check(value: Any) -> Any:
+    def check(value: Any, info: core_schema.ValidationInfo) -> Any:
         faults: list[Fault] = []
         kept = read(value, "", _KEY, faults)
+        if faults and info.context is _IN_PARTS:
+            return BAD
         if faults:
             _refuse(faults, value)
         return kept
 
-    return core_schema.no_info_plain_validator_function(check)
+    return core_schema.with_info_plain_validator_function(check)
+
+
+def _part(read: Callable[[], Any]) -> Any:
+    """A part of a document as `read` makes it, `BAD` where that is refused."""
+    try:
+        return read()
+    except ValidationError:
+        return BAD
 
 
 def _refuse(faults: Iterable[Fault], value: Any) -> None:
@@ -167,10 +187,12 @@ class Record:
     """Base of every record: a frozen dataclass that is read from JSON and written to it.
 
     `TITLE` names it in faults. `find_faults` gives the faults across its fields, with paths that begin at the record.
+    Where `JUDGES_PARTS` it is asked about a record with faults, too: fields and items that could not be read are `BAD`.
     A property with pydantic's `computed_field` is written, and not read back: words that follow from the fields.
     """
 
     TITLE: ClassVar[str] = "a record"
+    JUDGES_PARTS: ClassVar[bool] = False
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     @classmethod
@@ -196,6 +218,8 @@ class Record:
             record: Self = _adapter(cls).validate_python(document)
         except ValidationError as error:
             faults += [_fault(problem, path, key) for problem in error.errors(include_url=False)]
+            if cls.JUDGES_PARTS:
+                faults += _across(_adapter(cls).validate_python(document, context=_IN_PARTS), path)
             return None
         across = list(_across(record, path))
         faults += across
@@ -212,17 +236,19 @@ class Record:
         return _adapter(cls).json_schema(ref_template=ref_template, mode=mode)
 
     def find_faults(self) -> Iterator[Fault]:
-        """Faults across fields that are each right by themselves."""
+        """Faults across fields that are each right by themselves, or `BAD` where `JUDGES_PARTS`."""
         yield from ()
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(cls._check, handler(source))
+        return core_schema.with_info_wrap_validator_function(cls._check, handler(source))
 
     @classmethod
-    def _check(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
+    def _check(cls, value: Any, handler: Callable[[Any], Any], info: core_schema.ValidationInfo) -> Any:
         if isinstance(value, cls):
             return value
+        if info.context is _IN_PARTS:
+            return cls._read_parts(value)
         if not isinstance(value, Mapping):
             _refuse([Fault("", f"{cls.TITLE} is {value_words(value)}; allowed: an object")], value)
         try:
@@ -230,6 +256,19 @@ class Record:
             return handler({name: item for name, item in value.items() if name not in computed} if computed else value)
         except ValidationError as error:
             raise ValidationError.from_exception_data("record", list(cls._named(error, value))) from None
+
+    @classmethod
+    def _read_parts(cls, document: Any) -> Any:
+        """The record with `BAD` in place of what is missing or not allowed; `BAD` if it does not judge parts."""
+        if not cls.JUDGES_PARTS:
+            return _part(lambda: _adapter(cls).validate_python(document))
+        if not isinstance(document, Mapping):
+            return BAD
+        given = {name: adapter for name, adapter in _field_adapters(cls).items() if name in document}
+        kept = {name: BAD for name, field in record_fields(cls).items() if field.is_required}
+        for name, adapter in given.items():
+            kept[name] = _part(partial(adapter.validate_python, document[name], context=_IN_PARTS))
+        return cls(**kept)
 
     @classmethod
     def _named(cls, error: ValidationError, document: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
@@ -341,6 +380,17 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
     if cls not in _ADAPTERS:
         _ADAPTERS[cls] = TypeAdapter(cls)
     return _ADAPTERS[cls]
+
+
+_FIELD_ADAPTERS: dict[type, dict[str, TypeAdapter[Any]]] = {}
+
+
+def _field_adapters(cls: type[Record]) -> dict[str, TypeAdapter[Any]]:
+    """Readers of the fields of a record, each by itself."""
+    if cls not in _FIELD_ADAPTERS:
+        hints = get_type_hints(cls, include_extras=True)
+        _FIELD_ADAPTERS[cls] = {field.name: TypeAdapter(hints[field.name]) for field in fields(cls)}
+    return _FIELD_ADAPTERS[cls]
 
 
 @dataclass(frozen=True)

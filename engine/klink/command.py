@@ -11,7 +11,7 @@ from engine.fields import Enumeration, Number, String
 from engine.klink.policies import best_gain, gain_as_printed, pick_by_gain
 from engine.klink.slack import SOURCE, forwarding_messages, loop_steps, looped_slack_ms, stream_slack_ms
 from engine.klink.watermarks import MEAN_VARIANCE, SweepForecast, moments, normal_forecast
-from engine.records import ItemCount, Record, Words
+from engine.records import BAD, ItemCount, Record, Words
 
 __all__ = ["forwarding_command", "memory_command", "pick_command", "slack_command"]
 
@@ -30,6 +30,7 @@ _Series = Annotated[tuple[Annotated[float, Number(least=0, most=_MAX_VALUE)], ..
 @dataclass(frozen=True)
 class _Stream(Record):
     TITLE: ClassVar[str] = "a stream"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     mu: Annotated[tuple[_Duration, ...], ItemCount(1), Words("mean delay of each finished epoch, oldest first")]
     chi: Annotated[tuple[_Square, ...], ItemCount(1), Words("their mean squared delay")]
@@ -39,13 +40,15 @@ class _Stream(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         """Epochs of which one series has more than the other, and squares below those of their means."""
+        if self.mu is BAD or self.chi is BAD:
+            return
         if len(self.mu) != len(self.chi):
             means, squares = len(self.mu), len(self.chi)
             message = f"the history has {means} epochs in mu and {squares} in chi; allowed: as many of both"
             yield Fault("chi", message)
             return
         for epoch, (mean, square) in enumerate(zip(self.mu, self.chi, strict=True)):
-            if square < mean * mean * (1 - _ROUNDING):
+            if mean is not BAD and square is not BAD and square < mean * mean * (1 - _ROUNDING):
                 message = f"chi is {square:g}; allowed: the square of mu ({mean * mean:g}) or more"
                 yield Fault(f"chi[{epoch}]", message)
 
@@ -53,6 +56,7 @@ class _Stream(Record):
 @dataclass(frozen=True)
 class _StreamsQuery(Record):
     TITLE: ClassVar[str] = "the query"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     cost: Annotated[_Duration, Words("CPU time of the work before the watermark")]
     streams: Annotated[tuple[_Stream, ...], ItemCount(1)]
@@ -61,6 +65,7 @@ class _StreamsQuery(Record):
 @dataclass(frozen=True, kw_only=True)
 class _SlackProblem(Record):
     TITLE: ClassVar[str] = "slack problem"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     t: Annotated[_Instant, Words("now")]
     r: Annotated[_Positive, Words("step of Algorithm 1's loop")]
@@ -76,11 +81,13 @@ class _SlackProblem(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         """A confidence of 1, and watermarks that came later than now."""
-        if 1 + self.f >= 2:  # what rounds to 1 has no quantile either
+        if self.f is not BAD and 1 + self.f >= 2:  # what rounds to 1 has no quantile either
             yield Fault("f", f"f is {self.f:g}; allowed: a finite number above 0 and below 1")
+        if self.t is BAD or self.query is BAD or self.query.streams is BAD:
+            return
         for index, stream in enumerate(self.query.streams):
-            pending_ms = stream.pending_swm_ingested
-            if pending_ms is not None and pending_ms > self.t:
+            pending_ms = None if stream is BAD else stream.pending_swm_ingested
+            if pending_ms is not None and pending_ms is not BAD and pending_ms > self.t:
                 message = f"pending_swm_ingested is {pending_ms:g}; allowed: up to now (t), {self.t:g}"
                 yield Fault(f"query.streams[{index}].pending_swm_ingested", message)
 
@@ -142,22 +149,24 @@ def _stream_slack(asked: _SlackProblem, stream: _Stream, variance: float, foreca
 @dataclass(frozen=True)
 class _WaitingQuery(Record):
     TITLE: ClassVar[str] = "a query"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     queued: Annotated[_Series, Words("events before each operator")]
     selectivity: Annotated[_Series, Words("events out per event in")]
     cost_ms: Annotated[_Series, Words("CPU time of an event")]
 
-    def find_faults(self) -> Iterator[Fault]:
+    def length_faults(self, path: str) -> Iterator[Fault]:
         """Series of another number of operators than wait."""
         for name, series in (("selectivity", self.selectivity), ("cost_ms", self.cost_ms)):
-            if len(series) != len(self.queued):
+            if self.queued is not BAD and series is not BAD and len(series) != len(self.queued):
                 message = f"{name} has {len(series)} operators; allowed: {len(self.queued)}, as many as queued"
-                yield Fault(name, message)
+                yield Fault(join_path(path, name), message)
 
 
 @dataclass(frozen=True)
 class _MemoryProblem(Record):
     TITLE: ClassVar[str] = "memory problem"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     queries: Mapping[str, _WaitingQuery]
     slacks: Annotated[
@@ -166,13 +175,17 @@ class _MemoryProblem(Record):
     r: Annotated[_Positive, Words("length of a cycle, ms")]
 
     def find_faults(self) -> Iterator[Fault]:
-        """Queries without a slack, and slacks of no query."""
+        """Queries without a slack, their series that do not agree, and slacks of no query."""
+        if self.queries is BAD:
+            return
         if not self.queries:
             yield Fault("queries", "queries is empty; allowed: at least one query")
-        for name in self.queries:
-            if name not in self.slacks:
+        for name, query in self.queries.items():
+            if self.slacks is not BAD and name not in self.slacks:
                 yield Fault(join_path("slacks", name), f"{name} has no slack; every query needs one")
-        for name in self.slacks:
+            if query is not BAD:
+                yield from query.length_faults(join_path("queries", name))
+        for name in () if self.slacks is BAD else self.slacks:
             if name not in self.queries:
                 yield Fault(join_path("slacks", name), f"{name} is not among the queries")
 
@@ -214,6 +227,7 @@ def pick_command(document: Any, options: Mapping[str, Any]) -> dict[str, str]:
 @dataclass(frozen=True)
 class _ForwardingProblem(Record):
     TITLE: ClassVar[str] = "forwarding problem"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     ops: Annotated[
         tuple[Annotated[tuple[Annotated[str, String()], ...], ItemCount(2, 2)], ...],
@@ -224,13 +238,18 @@ class _ForwardingProblem(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         """Operators of one name, and a maker of watermarks that there is not."""
+        if self.ops is BAD:
+            return
         names: list[str] = []
-        for index, (name, _) in enumerate(self.ops):
+        for index, op in enumerate(self.ops):
+            name: Any = BAD if op is BAD else op[0]
+            if name is BAD:
+                continue
             if name in names or name == SOURCE:
                 other = "the name of what comes in" if name == SOURCE else "already an operator"
                 yield Fault(f"ops[{index}][0]", f"{name} is {other}; allowed: names that differ")
             names.append(name)
-        if self.watermark_at not in (SOURCE, *names):
+        if self.watermark_at is not BAD and self.watermark_at not in (SOURCE, *names):
             allowed = ", ".join((SOURCE, *names))
             yield Fault("watermark_at", f"watermark_at is {self.watermark_at!r}; allowed: {allowed}")
 

@@ -17,7 +17,7 @@ from engine.fields import Enumeration, Number, String
 from engine.klink.settings import POLICIES, ScheduleSettings
 from engine.klink.simulation.loads import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 from engine.klink.watermarks import usual_epochs
-from engine.records import ItemCount, Record, Words
+from engine.records import BAD, ItemCount, Record, Words
 
 if TYPE_CHECKING:
     from engine.klink.simulation.run import KlinkRun
@@ -37,6 +37,7 @@ class ReplayQuery(Record):
     """Recorded arrivals of a query and delays of its watermarks."""
 
     TITLE: ClassVar[str] = "a query"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     id: Annotated[str, String()]
     cost_ms: Annotated[float, Number(least=0, most=1e6), Words("CPU time of a record through the whole pipeline")]
@@ -87,6 +88,7 @@ class ReplayQuestion(Record):
     """A recording, and the policies under which it is replayed."""
 
     TITLE: ClassVar[str] = "replay"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     queries: Annotated[tuple[ReplayQuery, ...], ItemCount(1, _MAX_QUERIES)]
     bin_ms: Annotated[
@@ -100,12 +102,17 @@ class ReplayQuestion(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         """Ids that occur twice, and different numbers of bins."""
-        ids, bins = set(), len(self.queries[0].arrivals)
-        for index, query in enumerate(self.queries):
+        ids, bins = set(), 0
+        for index, query in enumerate(() if self.queries is BAD else self.queries):
+            if query is BAD:
+                continue
             path = join_path("queries", index)
-            if query.id in ids:
+            if query.id is not BAD and query.id in ids:
                 yield Fault(join_path(path, "id"), f"id is {query.id!r} again; allowed: each once")
             ids.add(query.id)
+            if query.arrivals is BAD:
+                continue
+            bins = bins or len(query.arrivals)
             if len(query.arrivals) != bins:
                 message = f"arrivals has {len(query.arrivals)} bins; allowed: {bins}, as the first query"
                 yield Fault(join_path(path, "arrivals"), message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import Enumeration, Number, NumberSeries, String
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
-from engine.records import Flag, ItemCount, Record, Unbounded, Unwritten, Words, record_fields
+from engine.records import BAD, Flag, ItemCount, Record, Unbounded, Unwritten, Words, record_fields
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,52 @@ def test_fault_names_field_value_and_what_is_allowed(document: Any, path: str, w
 
 def test_faults_come_in_the_order_of_the_document() -> None:
     assert list(faults_of({"speed": 3, "pace": 1, "seats": 0})) == ["speed", "pace", "seats", "legs"]
+
+
+@dataclass(frozen=True)
+class Tour(Record):
+    TITLE: ClassVar[str] = "a tour"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    days: Annotated[int, Number(least=1, whole=True)]
+    guide: Annotated[str, String()]
+    stops_m: Annotated[tuple[Annotated[float, Number(least=0)], ...], ItemCount(1)]
+    journeys: Mapping[str, Journey] | None = None
+    tours: tuple[Tour, ...] = ()
+
+    def find_faults(self) -> Iterator[Fault]:
+        stops_m = [] if self.stops_m is BAD else [stop_m for stop_m in self.stops_m if stop_m is not BAD]
+        if stops_m != sorted(stops_m):
+            yield Fault("stops_m", "stops_m goes back")
+        if self.days is not BAD and self.guide is not BAD and len(self.guide) > self.days:
+            yield Fault("guide", "guide is too long")
+
+
+@pytest.mark.parametrize(
+    ("document", "paths"),
+    [
+        ({"days": 0, "guide": "Ada", "stops_m": [3, 1]}, ["days", "stops_m"]),
+        ({"days": 1, "guide": "Ada", "stops_m": [3, "x", 1]}, ["stops_m[1]", "stops_m", "guide"]),
+        ({"days": 1, "guide": "Ada", "stops_m": []}, ["stops_m", "guide"]),
+        ({"guide": "Ada", "stops_m": [3, 1], "x": 1}, ["x", "days", "stops_m"]),
+        (
+            {"days": 1, "guide": "A", "stops_m": "x", "tours": [5, {"days": 1, "guide": "Ada", "stops_m": [-1]}]},
+            ["stops_m", "tours[0]", "tours[1].stops_m[0]", "tours[1].guide"],
+        ),
+        ([], [""]),
+    ],
+)
+def test_faults_across_fields_come_with_those_of_others_where_parts_are_judged(document: Any, paths: list[str]) -> None:
+    with pytest.raises(DocumentError) as refused:
+        Tour.parse(document)
+    assert [fault.path for fault in refused.value.faults] == paths
+
+
+def test_part_that_wants_to_be_whole_is_judged_only_if_it_is() -> None:
+    journeys = {"good": {"legs": [ONE_LEG], "returns": True}, "bad": {"legs": [{"to": "x"}], "returns": True}}
+    with pytest.raises(DocumentError) as refused:
+        Tour.parse({"days": 3, "guide": "Ada", "stops_m": [1], "journeys": journeys})
+    assert [fault.path for fault in refused.value.faults] == ["journeys.bad.legs[0].length_m", "journeys.good.legs"]
 
 
 def test_faults_within_another_document_have_its_path() -> None:

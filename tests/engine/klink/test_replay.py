@@ -91,8 +91,9 @@ def test_every_fault_is_told_at_once():
             }
         )
     assert {fault.path for fault in caught.value.faults} >= {
-        "queries[0].cost_ms", "queries[0].arrivals[1]", "queries[1].period_ms", "queries[1].delays_ms[0]",
-        "queries[2].colour", "policies[0]", "bin_ms", "schedule.cycle_ms", "cores",
+        "queries[0].cost_ms", "queries[0].arrivals[1]", "queries[1].id", "queries[1].period_ms",
+        "queries[1].delays_ms[0]", "queries[2].colour", "queries[2].delays_ms", "policies[0]", "bin_ms",
+        "schedule.cycle_ms", "cores",
     }  # fmt: skip
     plain = {"id": "c", "cost_ms": 1, "arrivals": [1, 2], "delays_ms": [1]}
     with pytest.raises(DocumentError) as caught:

@@ -204,7 +204,7 @@ def test_interval_of_what_is_overdue_survives_any_time():
 
 @pytest.mark.process
 def test_scheduler_modules_load_no_numeric_library():
-    modules = ("slack", "watermarks", "policies", "memory", "forwarding")
+    modules = ("slack", "watermarks", "policies")
     code = (
         f"import sys\nfor name in {modules!r}: __import__('engine.klink.' + name)\n"
         "print(sorted({'numpy', 'scipy', 'numba'} & set(sys.modules)))"
