@@ -14,12 +14,13 @@ from django.utils.safestring import SafeString
 
 from apps.core.errors import Missing
 from apps.jobs.api import JobFilter
-from apps.jobs.models import Job, JobState
+from apps.jobs.models import Job, JobState, Run
 from apps.jobs.selectors import jobs_visible
 from apps.jobs.services import job_cancel
 from apps.pages.base import Page
 from apps.pages.context import url_of
 from apps.pages.saved_views.bar import open_views
+from apps.planning.choices import RunState
 from apps.saved_views.models import SavedList
 from apps.ui.feedback import refresh
 from apps.ui.marks import STATES, VERDICTS, state_mark
@@ -28,7 +29,21 @@ from apps.ui.tables import Column, Filter, Table, state_choices
 from apps.ui.times import time_tag
 from engine.words import counted
 
-__all__ = ["JobCancelView", "JobPage", "JobProgress", "JobsMenu", "JobsPage"]
+__all__ = ["JobCancelView", "JobPage", "JobProgress", "JobsMenu", "JobsPage", "run_state_mark"]
+
+#: Drawing of each state of a run: those of jobs.
+_RUN_STATES = {
+    RunState.ASKED: "running",
+    RunState.ANSWERED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "cancelled",
+}
+
+
+def run_state_mark(run: Run) -> SafeString:
+    """State of a run whose answer is all that becomes of it."""
+    state = RunState(run.state)
+    return state_mark(_RUN_STATES[state], state.label)
 
 
 class JobsPage(Page):

@@ -21,12 +21,12 @@ from apps.pages.backtests.facts import BacktestFacts, ReachFacts, moment_of, out
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.context import url_of
 from apps.pages.crud import Crud
+from apps.pages.jobs import run_state_mark
 from apps.pages.saved_views.bar import open_views
 from apps.planning.backtests import BACKTEST, BacktestFilter, policy_default
-from apps.planning.choices import ANSWER_STATES, RequestTiming, RunState
+from apps.planning.choices import ANSWER_STATES, RequestTiming
 from apps.planning.models import BacktestRun
 from apps.saved_views.models import SavedList
-from apps.ui.marks import state_mark
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
 from apps.ui.times import time_tag
 from engine.backtest.policy import ReplayPolicy
@@ -45,12 +45,6 @@ FAULTS_AT = {"policy.": "", "cluster": "period"} | {
 }
 _LOCAL = "%Y-%m-%dT%H:%M"
 _REVIEW_CHOICES = [("admit", "Admit"), ("review", "Leave to a person: not admitted here")]
-_STATES = {
-    RunState.ASKED: "running",
-    RunState.ANSWERED: "succeeded",
-    RunState.FAILED: "failed",
-    RunState.CANCELLED: "cancelled",
-}
 
 
 def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
@@ -95,7 +89,7 @@ def _finding(row: BacktestRun) -> str:
 
 
 def _state(row: BacktestRun) -> SafeString:
-    return state_mark(_STATES[RunState(row.state)], RunState(row.state).label)
+    return run_state_mark(row)
 
 
 def requests_table(request: HttpRequest, facts: BacktestFacts) -> Table:

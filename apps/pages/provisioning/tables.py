@@ -13,8 +13,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
+from apps.pages.jobs import run_state_mark
 from apps.pages.saved_views.bar import open_views
-from apps.planning.choices import Find, RunState
+from apps.planning.choices import Find
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.scenarios import scenarios_visible
 from apps.planning.what_ifs import WHAT_IF, WhatIfFilter, scenario_answers
@@ -247,14 +248,6 @@ def _name(row: ScenarioRow) -> str:
     return row.scenario.name
 
 
-_STATES = {
-    RunState.ASKED: "running",
-    RunState.ANSWERED: "succeeded",
-    RunState.FAILED: "failed",
-    RunState.CANCELLED: "cancelled",
-}
-
-
 def what_ifs_table(request: HttpRequest, cluster: Cluster) -> Table:
     finds = [Choice(value, label) for value, label in Find.choices]
     return Table(
@@ -293,4 +286,4 @@ def _scenario_names(row: WhatIf) -> str:
 
 
 def _state(row: WhatIf) -> SafeString:
-    return state_mark(_STATES[RunState(row.state)], RunState(row.state).label)
+    return run_state_mark(row)

@@ -18,6 +18,7 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
+from apps.pages.jobs import run_state_mark
 from apps.pages.resource_plans.facts import ResourcePlanFacts, size_words, subject_words
 from apps.pages.resource_plans.forms import (
     ProfileSourceForm,
@@ -46,14 +47,6 @@ __all__ = [
     "ResourcePlansPage",
     "resource_plans_table",
 ]
-
-
-_STATES = {
-    RunState.ASKED: "running",
-    RunState.ANSWERED: "succeeded",
-    RunState.FAILED: "failed",
-    RunState.CANCELLED: "cancelled",
-}
 
 
 def resource_plans_table(request: HttpRequest, cluster: Cluster) -> Table:
@@ -123,7 +116,7 @@ def _constraint(row: ResourcePlan) -> SafeString:
 
 def _answer(row: ResourcePlan) -> SafeString:
     if row.state != RunState.ANSWERED:
-        return state_mark(_STATES[RunState(row.state)], RunState(row.state).label)
+        return run_state_mark(row)
     return state_mark("holds" if row.facts["feasible"] else "breached", size_words(row))
 
 
