@@ -140,6 +140,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": ENV.task_visibility_s,
     "unacked_restore_interval": 2,
     "unacked_restore_throttle": 1,
+    "unacked_mutex_expire": 30,  # a worker killed while it held this lock delays the others by so much
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
     "queue_order_strategy": "priority",  # a worker of both queues takes what people wait for first
