@@ -88,10 +88,17 @@ def cheapest_mix(
     base = question.base(deployment)
     question = question.on(base)
     pools = [of_pool(_pool_of_type(base, entry, question, clock), read, t) for t, entry in enumerate(read)]
-    best = min(pools, key=lambda answer: (not answer.is_sufficient, not answer.confirmed, _cost_of(answer)))
+    best = min(pools, key=_rank)
     if len(read) == 1 or (best.is_sufficient and best.cost_per_hour == 0.0):
         return best
     return _MixSearch(MixCombinations(base, read, question, clock), most_tried, best).answer()
+
+
+def _rank(answer: MixAnswer) -> tuple[bool, bool, float]:
+    """Order of answers, the best first: an objective at risk counts more than what is not confirmed, that more than
+    money.
+    """
+    return not answer.is_sufficient, not answer.confirmed, _cost_of(answer)
 
 
 def _cost_of(answer: MixAnswer) -> float:
@@ -125,9 +132,8 @@ class _MixSearch:
                 break
             (self.open if self.mixes.refutation(counts) is None else self.refuted).append(counts)
         held = self._bisected() if self.mixes.prover.is_large else self._first()
-        if held is None:
-            return self._none_cheaper()
-        return self._made(*held)
+        made = None if held is None else self._made(*held)
+        return self._none_better() if made is None or _rank(self.pool) <= _rank(made) else made
 
     @property
     def _least_cost(self) -> float | None:
@@ -190,7 +196,7 @@ class _MixSearch:
         """The figures of a placement on a mix with the objectives and loads as they are."""
         return self.mixes.prover.plain(entry, self.mixes.problem(counts))
 
-    def _none_cheaper(self) -> MixAnswer:
+    def _none_better(self) -> MixAnswer:
         """The best pool of one type, with what is known about cheaper mixes."""
         counts = self.pool.counts
         known = None if counts is None else tuple(counts[entry.name] for entry in self.mixes.types)
@@ -231,7 +237,9 @@ class _MixSearch:
 
     def _proofs(self, counts: Counts | None) -> Iterator[Proof]:
         """The case against the nearest cheaper mixes, and against one node less of each type."""
-        nearest = sorted(self.tried, key=lambda other: self.over[other])[:3]
+        most = np.inf if counts is None else self.mixes.cost(counts)
+        cheaper = [other for other in self.tried if self.mixes.cost(other) < most]
+        nearest = sorted(cheaper, key=lambda other: self.over[other])[:3]
         small = not self.mixes.prover.is_large
         less = (
             []

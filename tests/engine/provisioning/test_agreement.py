@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
+from engine.provisioning.answers.pools import MixAnswer
 from engine.provisioning.mix import cheapest_mix
 from engine.provisioning.pool import large
 from engine.provisioning.pool.bounds import splits_of
@@ -37,7 +39,13 @@ def alone(stateless: bool | None, may_split: list[str] | None = None) -> Deploym
     return Deployment.parse(base)
 
 
+def rank(answer: MixAnswer) -> tuple[bool, bool, float]:
+    """The better answer first."""
+    return not answer.is_sufficient, not answer.confirmed, inf if answer.cost_per_hour is None else answer.cost_per_hour
+
+
 @settings(max_examples=20, deadline=None)
+@example(340, 0, 0.85, True)  # its walks find the same placement at risk in the pool and late in the mix
 @given(st.integers(0, 10_000), st.integers(0, 1), st.sampled_from([0.35, 0.85]), st.booleans())
 def test_a_pool_and_a_mix_of_one_type_agree(seed: int, lose: int, bound_s: float, keep: bool) -> None:
     deployment = Deployment.parse(bursty(seed, operators=4, nodes=1, bound_s=bound_s))
@@ -49,9 +57,9 @@ def test_a_pool_and_a_mix_of_one_type_agree(seed: int, lose: int, bound_s: float
     assert (mix.counts or {}).get("new") == pool.added
     other = TYPE | {"name": "dear", "price_per_hour": 50.0, "max": 2}
     both = cheapest_mix(deployment, [TYPE | {"max": 5}, other], PoolQuestion(**options))  # type: ignore[arg-type]
-    if mix.cost_per_hour is not None:
-        assert both.cost_per_hour is not None
-        assert both.cost_per_hour <= mix.cost_per_hour
+    assert rank(both) <= rank(mix), "another type can only help"
+    against = [proof.cost_per_hour for proof in both.proofs if proof.cost_per_hour is not None]
+    assert all(cost < rank(both)[-1] for cost in against), "of cheaper mixes"
 
 
 class TestSplits:
