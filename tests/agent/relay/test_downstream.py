@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from agent.config import ParentConfig
-from agent.relay.server import Reply
+from agent.relay.relay import Relay
+from agent.relay.server import Reply, Taker
 from agent.runtime import Spool
 from agent.runtime.downstream import COST, DELAY, FORWARDED
 from agent.service import SourceAgent
@@ -32,12 +33,14 @@ ANSWER_SAYS = {"accepted_seq", "committed_seq", "duplicates"}
 class Listener:
     """Messages between agent and relay."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self) -> None:
         self.marks: list[dict[str, Any]] = []
         self.answers: list[dict[str, Any]] = []
-        self._take = site.relay.take
-        site.relay.take = self.take  # type: ignore[method-assign]
-        site.relay._hang_up()  # the next epoch listens anew, and takes posts this way
+
+    def hear(self, relay: Relay) -> None:
+        """Take the posts of a relay that does not listen yet."""
+        self._take: Taker = relay.take
+        relay.take = self.take  # type: ignore[method-assign]
 
     def take(self, secret_hash: str, data: bytes) -> Reply:
         reply = self._take(secret_hash, data)
@@ -52,8 +55,8 @@ class Pair:
 
     def __init__(self, folder: Path, *, below: bool = True) -> None:
         children = [{"agent": CHILD, "secret_hash": secret_hash(CHILD), "queries": {QUERY: PIPELINE.digest}}]
-        self.site = Site(folder, children=children)
-        self.heard = Listener(self.site)
+        self.heard = Listener()
+        self.site = Site(folder, hear=self.heard.hear, children=children)
         self.url = f"http://127.0.0.1:{self.site.port}"
         config = child_config(CHILD, [1.0, 1.0, 1.0])
         self.spool = Spool(folder / CHILD, 64 * 2**20, sync=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,8 @@ def child_config(child: str, load_factors: list[float]) -> AgentConfig:
 class Site:
     """A relay, with what its frames come to further up."""
 
-    def __init__(self, folder: Path, **more: Any) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, hear: Callable[[Relay], object] = lambda relay: None, **more: Any) -> None:
+        self.folder, self._hear = folder, hear
         self.port = free_port()
         self.config = relay_config(self.port, **more)
         self.above = ReferenceProcessor([PIPELINE])
@@ -77,6 +77,7 @@ class Site:
     def start(self) -> None:
         self.spool = Spool(self.folder / "relay", 64 * 2**20, sync=False)
         self.relay = Relay(self.config, self.spool)
+        self._hear(self.relay)
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.relay.run, args=(self.stopping,))
         self.thread.start()
