@@ -23,6 +23,8 @@ __all__ = ["DEFAULT_MASTER", "NoJava", "Options", "WrongOptions", "require_java"
 
 DEFAULT_MASTER = "local[2]"
 _ROOT = Path(__file__).resolve().parent.parent
+_PYTHON = Path(__file__).with_name("worker_python")  # in place of the interpreter that `_INTERPRETER` names
+_INTERPRETER = "SPARK_WORKER_INTERPRETER"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # The JVM plans, starts tasks and moves bytes; a second compiler that optimises that costs more CPU time than it saves.
 _JAVA = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -62,8 +64,9 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     folder.mkdir(parents=True, exist_ok=True)
-    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.setdefault(variable, sys.executable)
+    os.environ.setdefault(_INTERPRETER, os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    os.environ["PYSPARK_PYTHON"] = str(_PYTHON)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", _own_address(master))
     # workers are started by the JVM and inherit its environment where the master is local
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -85,6 +88,8 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.driver.extraJavaOptions": _JAVA,
         "spark.executor.extraJavaOptions": _JAVA,
         "spark.executorEnv.PYTHONPATH": str(_ROOT),
+        f"spark.executorEnv.{_INTERPRETER}": os.environ.get(_INTERPRETER) or sys.executable,
+        "spark.python.authenticate.socketTimeout": "10min",  # of a worker that has connected and imports what it needs
         "spark.python.daemon.module": "spark_jobs.worker_daemon",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.local.dir": str(folder / "local"),
