@@ -42,6 +42,7 @@ __all__ = [
     "Unbounded",
     "Unwritten",
     "Words",
+    "WrittenAs",
     "kind_schema",
     "record_fields",
 ]
@@ -75,6 +76,24 @@ T = TypeVar("T")
 Unwritten = Annotated[T, _Unwritten(), Field(exclude=True)]
 #: A field that is left out of what is written where it is None.
 Omitted = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
+
+
+@dataclass(frozen=True)
+class WrittenAs:
+    """A field that holds what was computed, and what was written of it once it is read back.
+
+    It is written as a `kind`, which `words` makes of either.
+    """
+
+    kind: type
+    words: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler.generate_schema(self.kind)
+        write = core_schema.wrap_serializer_function_ser_schema(
+            lambda value, write: write(self.words(value)), schema=schema
+        )
+        return core_schema.no_info_after_validator_function(lambda value: value, schema, serialization=write)
 
 
 @dataclass(frozen=True)

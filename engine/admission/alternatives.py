@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from engine.admission.answer import Alternative, Reason
+from engine.admission.answer import Reason
 from engine.admission.changes import (
     Change,
+    NewNode,
     ObjectiveChange,
     join_changes,
 )
-from engine.admission.evaluation import Evaluation, list_effects
+from engine.admission.evaluation import QueryOutcome
 from engine.admission.places import find_distant_placement, find_move, find_moves, find_placements
 from engine.admission.prediction import judge_scenario
-from engine.admission.scenario import AdmissionScenario, scenario_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
-from engine.admission.words import OfferedScenario, alternative_words
+from engine.document.deployment import Node
 
-__all__ = ["find_alternatives", "find_objective", "verdict_of"]
+__all__ = ["OfferedScenario", "find_alternatives", "find_objective", "verdict_of"]
 
 
 def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
@@ -31,6 +32,27 @@ def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
     return "admit_with_changes" if scenario.changes or scenario.altered else "admit"
 
 
+@dataclass(frozen=True, eq=False)
+class OfferedScenario:
+    """A scenario that would pass, and the changes in it that were not asked for."""
+
+    question: CandidateQuestion
+    id: str
+    kind: str
+    settled: Settled
+    new: tuple[Change, ...]
+
+    @property
+    def own(self) -> QueryOutcome:
+        """The candidate's outcome."""
+        return self.settled.evaluation.outcomes[self.question.candidate.query]
+
+    def model_of(self, added: NewNode) -> tuple[Node, float]:
+        """The node that a new one is like, and the share of its capacity that the new one has."""
+        like = self.question.running.nodes[self.question.running.node_index[added.like]]
+        return like, added.capacity_cps * (added.cores or like.cores) / node_capacity_cps(like)
+
+
 def find_alternatives(
     search: AdmissionSearch,
     reasons: tuple[Reason, ...],
@@ -38,7 +60,7 @@ def find_alternatives(
     *,
     start: Settled | None = None,
     unpinned: Settled | None = None,
-) -> Iterator[tuple[Alternative, Evaluation]]:
+) -> Iterator[OfferedScenario]:
     """Every kind of alternative that passes with its estimate, in a fixed order; none with the changes of another.
 
     Parameters
@@ -75,7 +97,8 @@ def find_alternatives(
             if settled.scenario.changes not in offered:
                 offered.append(settled.scenario.changes)
                 seen[kind] = seen.get(kind, 0) + 1
-                yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled), settled.evaluation
+                new = tuple(change for change in settled.scenario.changes if change not in search.changes)
+                yield OfferedScenario(search.question, f"{kind}-{seen[kind]}", kind, settled, new)
 
 
 def _with_neighbours(search: AdmissionSearch) -> Settled | None:
@@ -106,20 +129,3 @@ def find_objective(search: AdmissionSearch) -> Settled | None:
 def _round_up_bound(value: float, digits: int = 2) -> float:
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return float(f"{math.ceil(value / unit * (1.0 - 1e-12)) * unit:.12g}")
-
-
-def _alternative(search: AdmissionSearch, kind: str, name: str, settled: Settled) -> Alternative:
-    question, before = search.question, search.evaluator.before_from(settled.scenario.start_p)
-    new = [change for change in settled.scenario.changes if change not in search.changes]
-    title, detail = alternative_words(kind, OfferedScenario(question, settled.scenario, settled.evaluation, new))
-    own = settled.evaluation.outcomes[question.candidate.query]
-    return Alternative(
-        id=name,
-        kind=kind,
-        title=title,
-        detail=detail,
-        changes=settled.scenario.changes,
-        verdict=verdict_of(settled.reasons, settled.scenario),
-        estimate_s=own.estimate_s,
-        effects=list_effects(question, settled.scenario, before, settled.evaluation),
-    )

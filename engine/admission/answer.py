@@ -7,24 +7,23 @@ need no compiler loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, computed_field
 
 from engine.admission.changes import Change
+from engine.admission.grounds import Ground
 from engine.document.elements import Replica
 from engine.document.policies import SchedulingGap
 from engine.fields import Number, String
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding
 from engine.placement.separation import ApartOperator
-from engine.records import Flag, Record, Words
-from engine.words import listed, percent_words
+from engine.records import Flag, Record, Words, WrittenAs
+from engine.words.admission import AdmissionFinding, finding_words, robustness_sentences
 
 __all__ = [
-    "MAX_RISE",
     "AdmissionDecision",
-    "AdmissionFinding",
     "AdmissionPolicy",
     "Alternative",
     "DecisionCurves",
@@ -78,35 +77,8 @@ class ReasonSubject(Record):
     id: str
 
 
-@dataclass(frozen=True)
-class AdmissionFinding(Record):
-    """Clauses of a finding: what follows, and why.
-
-    `is_named` tells that the second begins with a name, which keeps its letters.
-    """
-
-    TITLE: ClassVar[str] = "a finding"
-
-    consequence: str
-    cause: str = ""
-    is_named: bool = False
-
-    @property
-    def message(self) -> str:
-        """Both in one sentence, without its full stop."""
-        return f"{self.consequence}: {self.cause}" if self.cause else self.consequence
-
-    @property
-    def explanation(self) -> str:
-        """The cause as a sentence; empty where none is told."""
-        cause = self.cause if self.is_named else f"{self.cause[:1].upper()}{self.cause[1:]}"
-        return f"{cause}." if cause else ""
-
-    def adding(self, words: str) -> AdmissionFinding:
-        """The finding with more words at its end."""
-        if self.cause:
-            return replace(self, cause=f"{self.cause}{words}")
-        return replace(self, consequence=f"{self.consequence}{words}")
+#: The ground of a reason or a verdict as it was computed, and its words once it is written or read back.
+Finding = Annotated[Ground | AdmissionFinding, WrittenAs(AdmissionFinding, finding_words)]
 
 
 @dataclass(frozen=True)
@@ -123,7 +95,7 @@ class Reason(Record):
     code: str
     severity: str
     subject: ReasonSubject
-    finding: AdmissionFinding
+    finding: Finding
     bound: float | None = None
     value: float | None = None
     unit: str = "s"
@@ -136,7 +108,18 @@ class Reason(Record):
     @property
     def message(self) -> str:
         """The finding in one sentence."""
-        return self.finding.message
+        return self.words.message
+
+    @property
+    def words(self) -> AdmissionFinding:
+        """The finding in words."""
+        return finding_words(self.finding)
+
+    @property
+    def ground(self) -> Ground:
+        """The finding as it was computed in this process."""
+        assert not isinstance(self.finding, AdmissionFinding)
+        return self.finding
 
     @property
     def id(self) -> str:
@@ -261,9 +244,6 @@ class WeakestAssumption(Record):
     holds_up_to: float | None
 
 
-MAX_RISE = 1.0  # share by which load and costs are raised at most
-
-
 @dataclass(frozen=True, slots=True)
 class Robustness(Record):
     """Room that a passing verdict has."""
@@ -286,38 +266,7 @@ class Robustness(Record):
     @property
     def sentences(self) -> tuple[str, ...]:
         """The room, in words."""
-        return (self._rises, self._losses, *((self._weakest,) if self.weakest else ()))
-
-    @property
-    def _rises(self) -> str:
-        if not self.load and not self.costs:
-            return "No rise of load or costs is confirmed to keep it."
-        texts = [_up_to(share, what) for share, what in ((self.load, "load"), (self.costs, "costs of its operators"))]
-        return f"It stays as it is with {texts[0]}, or with {texts[1]}."
-
-    @property
-    def _losses(self) -> str:
-        if not self.lost_nodes and self.nodes == 1:
-            return "The one node concerned may be lost."
-        if not self.lost_nodes:
-            return f"Any one of the {self.nodes} nodes concerned may be lost."
-        broken = list(dict.fromkeys(query for lost in self.lost_nodes for query in lost.breaks))
-        names = listed([lost.node for lost in self.lost_nodes])
-        return f"The loss of {names} breaks {listed(broken)}." if broken else f"Without {names} something has no place."
-
-    @property
-    def _weakest(self) -> str:
-        assert self.weakest is not None
-        up_to = self.weakest.holds_up_to
-        room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"
-        if up_to == 0.0:
-            room = "leaves no room"
-        return f"Weakest assumption: the cost of {self.weakest.operator}, {self.weakest.evidence}, {room}."
-
-
-def _up_to(share: float, what: str) -> str:
-    least = "at least " if share >= MAX_RISE else "up to "
-    return f"{what} {least}{100 * share:.3g}% higher" if share else f"no higher {what}"
+        return tuple(robustness_sentences(self))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -335,7 +284,7 @@ class AdmissionDecision(Record):
     TITLE: ClassVar[str] = "a decision"
 
     verdict: str
-    finding: AdmissionFinding
+    finding: Finding
     query: str
     snapshot: str
     reasons: tuple[Reason, ...]
@@ -360,7 +309,12 @@ class AdmissionDecision(Record):
     @property
     def headline(self) -> str:
         """The finding that the verdict rests on, in one sentence."""
-        return self.finding.message
+        return self.words.message
+
+    @property
+    def words(self) -> AdmissionFinding:
+        """The finding that the verdict rests on, in words."""
+        return finding_words(self.finding)
 
     def placement_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`, by their names within it."""

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.admission.alternatives import find_alternatives, verdict_of
+from engine.admission.alternatives import OfferedScenario, find_alternatives, verdict_of
 from engine.admission.answer import (
     AdmissionDecision,
-    AdmissionFinding,
     AdmissionPolicy,
     Alternative,
     Curves,
@@ -28,6 +27,7 @@ from engine.admission.evaluation import (
     list_effects_without,
     node_effects,
 )
+from engine.admission.grounds import LaterPass, NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
 from engine.admission.prediction import judge_scenario, question_in
 from engine.admission.reasons import evidence_of, in_order, to_measure
@@ -35,7 +35,6 @@ from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
-from engine.admission.words import passing_finding, thin_words, would_be_words
 from engine.arrays import FloatArray, step_maxima
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
@@ -43,7 +42,7 @@ from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
-from engine.words import duration_words, listed
+from engine.words.admission import alternative_words
 
 __all__ = ["command", "decide", "decision_curves"]
 
@@ -239,12 +238,11 @@ def _passed_over(question: CandidateQuestion, pick: PlacementPick) -> list[Reaso
     if pick.passed_over is None:
         return []
     name, other = question.candidate.query, pick.passed_over
-    nodes = listed(other.scenario.nodes_of(name))
-    against = (r.finding for r in other.reasons if r.severity == "bad" or (r.review and r.code != _UNPROVEN))
-    finding = AdmissionFinding(f"{name} was not placed on {nodes}")
-    if why := next(against, None):
-        finding = replace(why, consequence=f"On {nodes}, the best place for {name} alone, {why.consequence}")
-    return [Reason("placed_for_others", "info", ReasonSubject("query", name), finding, unit="")]
+    nodes = other.scenario.nodes_of(name)
+    against = (r.ground for r in other.reasons if r.severity == "bad" or (r.review and r.code != _UNPROVEN))
+    why = next(against, None)
+    ground = NamedGround("not_placed", name, nodes) if why is None else PassedOver(name, nodes, why)
+    return [Reason("placed_for_others", "info", ReasonSubject("query", name), ground, unit="")]
 
 
 _UNPROVEN = "prediction_unproven"
@@ -281,21 +279,23 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)
-    alternatives: list[tuple[Alternative, Evaluation]] = []
+    offers: list[OfferedScenario] = []
     if question.policy.choices:
-        alternatives = list(find_alternatives(search, reasons, tell, start=start, unpinned=unpinned))
+        offers = list(find_alternatives(search, reasons, tell, start=start, unpinned=unpinned))
     robustness = None
     if question.policy.robustness and question.prediction is None and passes(reasons):
         tell(0.8, "How much more it would stand")
         robustness = robustness_of(search)
     thin = robustness is not None and verdict in _GREEN and robustness.margin < question.policy.thin_below
-    finding = _finding(question, verdict, reasons, after, start)
-    if unpinned is not None and passes(unpinned.reasons):
-        finding = finding.adding("; without the nodes asked for it would pass")
+    finding = replace(
+        _first_ground(question, verdict, reasons, after, start),
+        passes_unpinned=unpinned is not None and passes(unpinned.reasons),
+        thin=robustness if thin else None,
+    )
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
-        finding=finding.adding(f"; thin, for {thin_words(robustness)}") if robustness and thin else finding,
+        finding=finding,
         query=question.candidate.query,
         snapshot=question.running.digest,
         reasons=reasons,
@@ -303,13 +303,13 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         placement=_placement(question, base),
         apart=base.apart,
         measure=to_measure(question, after),
-        alternatives=tuple(alternative for alternative, _ in alternatives),
+        alternatives=tuple(_alternative(search, offered) for offered in offers),
         changes=search.changes,
         start_p=start_p if start_p > 1 else None,
         start_s=start_s if start_p > 1 else None,
         evidence=evidence_of(question.candidate.operators),
         nodes=node_effects(before, after),
-        curves=_curves(before, after, alternatives),
+        curves=_curves(before, after, offers),
         policy=question.policy,
         never_ran=question.never_ran,
         robustness=robustness,
@@ -318,12 +318,25 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     )
 
 
-def _curves(
-    before: Evaluation, after: Evaluation | None, alternatives: Sequence[tuple[Alternative, Evaluation]]
-) -> DecisionCurves:
+def _alternative(search: AdmissionSearch, offered: OfferedScenario) -> Alternative:
+    settled, (title, detail) = offered.settled, alternative_words(offered)
+    before = search.evaluator.before_from(settled.scenario.start_p)
+    return Alternative(
+        id=offered.id,
+        kind=offered.kind,
+        title=title,
+        detail=detail,
+        changes=settled.scenario.changes,
+        verdict=verdict_of(settled.reasons, settled.scenario),
+        estimate_s=offered.own.estimate_s,
+        effects=list_effects(search.question, settled.scenario, before, settled.evaluation),
+    )
+
+
+def _curves(before: Evaluation, after: Evaluation | None, offers: Sequence[OfferedScenario]) -> DecisionCurves:
     """Curves of the decision; a query that is predicted has none."""
     predicted = [o.query for o in after.outcomes.values() if o.is_predicted] if after is not None else []
-    return decision_curves(before, after, {found.id: evaluation for found, evaluation in alternatives}, predicted)
+    return decision_curves(before, after, {offered.id: offered.settled.evaluation for offered in offers}, predicted)
 
 
 _REVIEW_RANK = {
@@ -350,12 +363,12 @@ def _decide_unplaced(
         "no_place",
         "bad",
         ReasonSubject("query", name),
-        AdmissionFinding(f"{name} cannot be placed", first, is_named=True),
+        NamedGround("no_place", name, (first,)),
         unit="",
     )
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
-    alternatives = list(find_alternatives(search, (reason,), tell)) if question.policy.choices else []
+    offers = list(find_alternatives(search, (reason,), tell)) if question.policy.choices else []
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict="reject",
@@ -367,13 +380,13 @@ def _decide_unplaced(
         placement={},
         apart=(),
         measure=(),
-        alternatives=tuple(alternative for alternative, _ in alternatives),
+        alternatives=tuple(_alternative(search, offered) for offered in offers),
         changes=applied,
         start_p=None,
         start_s=None,
         evidence=evidence_of(question.candidate.operators),
         nodes=node_effects(before, before),
-        curves=_curves(before, None, alternatives),
+        curves=_curves(before, None, offers),
         policy=question.policy,
         never_ran=question.never_ran,
         prediction=question.prediction,
@@ -392,51 +405,37 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
     """The verdict that the candidate would get on nodes of Sluice's choice, in place of those asked for."""
     name = question.candidate.query
     free = verdict_of(unpinned.reasons, unpinned.scenario)
-    own = unpinned.evaluation.outcomes[name]
-    nodes = listed(unpinned.scenario.nodes_of(name))
-    if passes(unpinned.reasons):
-        finding = AdmissionFinding(f"Without the nodes asked for {name} would pass on {nodes}", would_be_words(own))
-    elif free == verdict:
-        finding = AdmissionFinding(
-            "The nodes asked for do not decide", f"on {nodes} the verdict on {name} would be {free} as well"
-        )
-    else:
-        finding = AdmissionFinding(f"Without the nodes asked for the verdict on {name} would be {free}, on {nodes}")
-    return Reason("pinned", "info", ReasonSubject("query", name), finding, own.bound_s, own.estimate_s)
+    own, does_pass = unpinned.evaluation.outcomes[name], passes(unpinned.reasons)
+    nodes = unpinned.scenario.nodes_of(name)
+    ground = WithoutPins(name, nodes, free, free == verdict, own if does_pass else None)
+    return Reason("pinned", "info", ReasonSubject("query", name), ground, own.bound_s, own.estimate_s)
 
 
 def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
-    may_wait_s = question.candidate.may_wait_s
-    allowed = f"it may wait {duration_words(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
-    name = question.candidate.query
-    finding = AdmissionFinding(f"{name} would pass if it started {duration_words(later_s)} later, but {allowed}")
-    return Reason("cannot_wait", "info", ReasonSubject("query", name), finding, may_wait_s, later_s)
+    name, may_wait_s = question.candidate.query, question.candidate.may_wait_s
+    ground = LaterPass(name, later_s, may_wait_s)
+    return Reason("cannot_wait", "info", ReasonSubject("query", name), ground, may_wait_s, later_s)
 
 
-def _finding(
+def _first_ground(
     question: CandidateQuestion, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
-) -> AdmissionFinding:
-    """The finding that the verdict rests on, with its numbers."""
+) -> VerdictGround:
+    """The ground that the verdict rests on."""
     name = question.candidate.query
     if verdict == "queue" and start:
-        later = start.evaluation.outcomes[name]
-        wait = duration_words((start.scenario.start_p - 1) * question.running.subinterval_s)
-        return AdmissionFinding(f"{name} would pass if it starts {wait} later", would_be_words(later))
+        later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
+        return VerdictGround(LaterPass(name, later_s, own=start.evaluation.outcomes[name]))
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}
         bad = sorted((reason for reason in reasons if reason.severity == "bad"), key=lambda r: rank.get(r.code, 2))
-        first = bad[0]
-        others = [reason.id for reason in bad[1:] if reason.code in rank]
-        if not others:
-            return first.finding
-        if len(others) == 1:
-            return first.finding.adding(f"; {others[0]} would miss its own too")
-        return first.finding.adding(f"; {listed(others, len(others))} would miss theirs too")
+        others = tuple(reason.id for reason in bad[1:] if reason.code in rank)
+        return VerdictGround(bad[0].ground, others)
     if verdict == "review":
         # What would reject, were it certain, comes first; what is said of the model's record, last.
-        return min((r for r in reasons if r.review), key=lambda r: _REVIEW_RANK.get(r.code, 3)).finding
-    return passing_finding(name, verdict == "admit_with_changes", after)
+        return VerdictGround(min((r for r in reasons if r.review), key=lambda r: _REVIEW_RANK.get(r.code, 3)).ground)
+    over = tuple(outcome.query for outcome in after.outcomes.values() if outcome.state == "breached")
+    return VerdictGround(PassGround(after.outcomes[name], verdict == "admit_with_changes", over))
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:

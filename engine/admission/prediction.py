@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
-from engine.admission.answer import AdmissionFinding, Reason, ReasonSubject
+from engine.admission.answer import Reason, ReasonSubject
 from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
+from engine.admission.grounds import FillingGround, Ground, NamedGround, PredictedGround, UnprovenGround, VerdictGround
 from engine.admission.reasons import in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
-from engine.admission.words import prediction_words
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
 from engine.latency_state import KNOWN
-from engine.words import counted, listed, seconds_words
 
 __all__ = ["judge_scenario", "question_in", "with_prediction"]
 
@@ -93,12 +93,7 @@ def _for_person(
     if any(reason.severity == "bad" and reason.code in _BY_COSTS for reason in reasons):
         measured = _measured_grounds(question, scenario, evaluator)
     softened = [
-        replace(
-            reason,
-            severity="watch",
-            review=True,
-            finding=reason.finding.adding(f"; {_ground_words(question, reason)}"),
-        )
+        replace(reason, severity="watch", review=True, finding=_unborne(question, reason))
         if reason.severity == "bad" and reason.code in _BY_COSTS and not _is_measured(question, after, reason, measured)
         else reason
         for reason in reasons
@@ -106,15 +101,15 @@ def _for_person(
     own = after.outcomes[name]
     if not own.is_predicted and softened == list(reasons):
         return reasons  # nothing was told that a record could bear out
-    said = prediction_words(own) if own.is_predicted else "its costs are nominal"
-    finding = AdmissionFinding(f"{name} never ran", f"{said}. No prediction decides here yet: {question.record.words}")
-    return (*softened, _reason("prediction_unproven", "watch", name, finding, review=True))
+    ground = UnprovenGround(name, own if own.is_predicted else None, question.record)
+    return (*softened, _reason("prediction_unproven", "watch", name, ground, review=True))
 
 
-def _ground_words(question: CandidateQuestion, reason: Reason) -> str:
-    own = reason.code in ("objective_breached", "predicted_failure") and question.prediction is not None
-    grounds = "a prediction" if own else f"nominal costs of {question.candidate.query}"
-    return f"that rests on {grounds}, which runs of this cluster do not bear out yet"
+def _unborne(question: CandidateQuestion, reason: Reason) -> VerdictGround:
+    """The ground of a reason, with what it rests on that no run bears out."""
+    is_predicted = reason.code in ("objective_breached", "predicted_failure") and question.prediction is not None
+    rests_on = "prediction" if is_predicted else "costs"
+    return VerdictGround(reason.ground, unborne=rests_on, candidate=question.candidate.query)
 
 
 def _is_measured(
@@ -183,45 +178,30 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
     """Findings about a candidate that never ran; none about any other."""
     prediction, name = question.prediction, question.candidate.query
     if prediction is None:
-        new = [operator.id for operator in question.candidate.operators if operator.never_ran]
+        new = tuple(operator.id for operator in question.candidate.operators if operator.never_ran)
         if new:
-            costs = "has a nominal cost" if len(new) == 1 else "have nominal costs"
-            cause = f"{counted(len(new), 'operator')} ({listed(new)}) {costs}"
-            finding = AdmissionFinding(f"{name} never ran and nothing predicts it", cause)
-            yield _reason("never_ran", "watch", name, finding, review=True)
+            yield _reason("never_ran", "watch", name, NamedGround("never_ran", name, new), review=True)
         return
     assert prediction.model is not None
-    line = prediction.model.line.removesuffix(".")
-    yield _reason(
-        "never_ran", "info", name, AdmissionFinding(f"{name} never ran; it is predicted, not measured. {line}")
-    )
-    yield from (
-        _reason("assumed_hosts", "info", name, AdmissionFinding(text.removesuffix(".")))
-        for text in prediction.assumptions
-    )
+    yield _reason("never_ran", "info", name, NamedGround("predicted", name, (prediction.model.line,)))
+    for assumption in prediction.assumptions:
+        yield _reason("assumed_hosts", "info", name, NamedGround("assumed_hosts", name, (assumption,)))
     if prediction.state == "incomplete":
-        gaps = [fault.message.removesuffix(".") for fault in prediction.faults]
-        finding = AdmissionFinding(f"{name} never ran and cannot be predicted", gaps[0], is_named=True)
-        if len(gaps) > 1:
-            finding = finding.adding(f" ({counted(len(gaps), 'gap')} in all)")
-        yield _reason("prediction_incomplete", "watch", name, finding, review=True)
+        gaps = tuple(fault.message for fault in prediction.faults)
+        ground = NamedGround("incomplete", name, gaps[:1], of=len(gaps))
+        yield _reason("prediction_incomplete", "watch", name, ground, review=True)
     elif prediction.state == "infeasible":
-        detail = prediction.reason.rpartition("feasible: ")[2].removesuffix(".")
         # Every candidate is outside the domain: the votes are no knowledge. Or rules of the model leave no candidate.
         is_unknown = bool(prediction.outside) or not (prediction.blocked or prediction.candidates)
         yield from _outside(question)
-        severity = "watch" if is_unknown else "bad"
-        finding = AdmissionFinding(f"{name} has no feasible placement", detail, is_named=True)
-        yield _reason("predicted_failure", severity, name, finding, review=is_unknown)
+        ground = NamedGround("infeasible", name, (prediction.cause,))
+        yield _reason("predicted_failure", "watch" if is_unknown else "bad", name, ground, review=is_unknown)
     else:
         yield from _predicted(question, after.outcomes[name])
-        kinds = [c.kind.replace("_", " ") for c in scenario.changes if not isinstance(c, ObjectiveChange)]
-        unknown = dict.fromkeys(kinds if question.predictor is None and not _is_told(prediction, scenario) else ())
-        if unknown:
-            finding = AdmissionFinding(
-                f"The prediction of {name} does not know of the changes that were asked for", listed(list(unknown))
-            )
-            yield _reason("changes_unpredicted", "watch", name, finding, review=True)
+        kinds = dict.fromkeys(change.kind for change in scenario.changes if not isinstance(change, ObjectiveChange))
+        if kinds and question.predictor is None and not _is_told(prediction, scenario):
+            ground = NamedGround("changes_unpredicted", name, tuple(kinds))
+            yield _reason("changes_unpredicted", "watch", name, ground, review=True)
 
 
 def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reason]:
@@ -230,41 +210,25 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
     assert prediction is not None and prediction.costs is not None
     yield from _outside(question)
     if not prediction.passes_votes:
-        failed = "no results" if not prediction.costs.success.holds else "that its sources have to wait"
-        finding = AdmissionFinding(
-            f"{name} would fail on {listed(list(dict.fromkeys(prediction.placement.values())))}",
-            f"the majority predicts {failed}",
+        failed: Literal["sources_wait", "no_results"] = (
+            "sources_wait" if prediction.costs.success.holds else "no_results"
         )
-        yield _reason("predicted_failure", "bad", name, finding)
-    latency = prediction.costs.end_to_end_latency_s.mean
+        ground = NamedGround(failed, name, tuple(dict.fromkeys(prediction.placement.values())))
+        yield _reason("predicted_failure", "bad", name, ground)
+    latency_s = prediction.costs.end_to_end_latency_s.mean
     least_s = prediction.fill_s + prediction.floor_s
-    if prediction.fill_s > 0.0 and latency < least_s * (1.0 - _ROUNDING):
-        texts = seconds_words(latency, least_s)
-        finding = AdmissionFinding(
-            f"What {name} takes beyond filling its windows cannot be told",
-            f"the model predicts {texts[0]} from end to end, and windows and links alone take {texts[1]}",
-        )
-        yield _reason("filling_unpredicted", "watch", name, finding, latency, least_s, review=True)
-    words = prediction_words(own)
-    parts = _parts(question, own)
+    if prediction.fill_s > 0.0 and latency_s < least_s * (1.0 - _ROUNDING):
+        filling = FillingGround(name, latency_s, least_s)
+        yield _reason("filling_unpredicted", "watch", name, filling, latency_s, least_s, review=True)
+    above_s = own.estimate_s - own.mean_wait_s - _beyond_filling_s(prediction, latency_s)
+    predicted = PredictedGround(own, latency_s, prediction.fill_s, above_s)
     value, bound = own.high_s, own.bound_s
-    if bound is None:
-        yield _reason("predicted", "info", name, AdmissionFinding(f"{name} passes the votes", f"{words}{parts}"), value)
-    elif own.state == "breached":
-        finding = AdmissionFinding(f"{name} would miss its objective", f"{words}{parts}")
-        yield _reason("objective_breached", "bad", name, finding, own.low_s, bound)
+    if own.state == "breached":
+        yield _reason("objective_breached", "bad", name, predicted, own.low_s, bound)
     elif own.state == "at_risk":
-        finding = AdmissionFinding(f"{name} may miss its objective", f"{words}{parts}")
-        yield _reason("predicted_at_risk", "watch", name, finding, value, bound, review=True)
+        yield _reason("predicted_at_risk", "watch", name, predicted, value, bound, review=True)
     else:
-        yield _reason(
-            "predicted",
-            "ok",
-            name,
-            AdmissionFinding(f"{name} would keep its objective", f"{words}{parts}"),
-            value,
-            bound,
-        )
+        yield _reason("predicted", "info" if bound is None else "ok", name, predicted, value, bound)
 
 
 def _outside(question: CandidateQuestion) -> Iterator[Reason]:
@@ -272,39 +236,18 @@ def _outside(question: CandidateQuestion) -> Iterator[Reason]:
     prediction, name = question.prediction, question.candidate.query
     if prediction is None or not prediction.outside:
         return
-    more = len(prediction.outside) - 1
-    finding = AdmissionFinding(
-        f"{name} lies outside what the model was trained on", prediction.outside[0], is_named=True
-    )
-    finding = finding.adding(f", and {counted(more, 'more finding')}" if more else "")
-    yield _reason("outside_domain", "watch", name, finding, review=True)
-
-
-def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:
-    """Parts of a predicted latency, where more than the model speaks in it."""
-    prediction = question.prediction
-    assert prediction is not None and prediction.costs is not None
-    latency = prediction.costs.end_to_end_latency_s.mean
-    above_s = own.estimate_s - own.mean_wait_s - _beyond_filling_s(prediction, latency)
-    texts = seconds_words(latency, prediction.fill_s, above_s, own.mean_wait_s)
-    parts = []
-    if prediction.fill_s > 0.0:
-        parts.append(f"without the {texts[1]} that windows take to fill")
-    if own.mean_wait_s > 0.0:
-        parts.append(f"with the {texts[3]} that events wait for windows and the like on average")
-    if above_s > _ROUNDING * own.estimate_s:
-        parts.append(f"with the {texts[2]} that it lies above the mean with nominal costs")
-    return f"; the model predicts {texts[0]} from end to end, {listed(parts)}" if parts else ""
+    ground = NamedGround("outside_domain", name, prediction.outside[:1], of=len(prediction.outside))
+    yield _reason("outside_domain", "watch", name, ground, review=True)
 
 
 def _reason(
     code: str,
     severity: str,
     name: str,
-    finding: AdmissionFinding,
+    ground: Ground,
     value: float | None = None,
     bound: float | None = None,
     *,
     review: bool = False,
 ) -> Reason:
-    return Reason(code, severity, ReasonSubject("query", name), finding, bound, value, review=review)
+    return Reason(code, severity, ReasonSubject("query", name), ground, bound, value, review=review)

@@ -1,24 +1,23 @@
-"""Reasons for and against a candidate, as data and in words."""
+"""Reasons for and against a candidate, with the grounds that their sentences are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from engine.admission.answer import AdmissionFinding, Reason, ReasonSubject
+from engine.admission.answer import Reason, ReasonSubject
 from engine.admission.changes import moves_in
-from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries
-from engine.admission.scenario import AdmissionScenario, CandidateQuestion
-from engine.admission.words import (
-    chance_words,
-    estimate_words,
-    increase_words,
-    neighbour_miss,
-    own_miss,
-    risk_words,
-    scarcest_words,
-    standing_finding,
-    would_be_words,
+from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
+from engine.admission.grounds import (
+    CatchUpGround,
+    FewEvents,
+    MemoryGround,
+    NamedGround,
+    OutcomeGround,
+    ServerGround,
+    TightestObjective,
+    TrustGround,
 )
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
@@ -26,17 +25,6 @@ from engine.estimation.waits.clocks import sources_above
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
-from engine.words import (
-    counted,
-    duration_words,
-    listed,
-    load_words,
-    percent_words,
-    seconds_words,
-    server_words,
-    size_words,
-    step_words,
-)
 
 __all__ = [
     "MEMORY_EXCEEDED",
@@ -131,76 +119,62 @@ def _objectives(
 ) -> Iterator[Reason]:
     name = question.candidate.query
     own = after.outcomes[name]
+    review_at_risk = question.policy.review_at_risk
     if own.bound_s is None:
-        finding = AdmissionFinding(f"{name} has no objective", "only its effect on the others is judged")
-        yield Reason("no_objective", "info", ReasonSubject("query", name), finding, value=own.estimate_s)
+        ground = NamedGround("no_objective", name)
+        yield Reason("no_objective", "info", ReasonSubject("query", name), ground, value=own.estimate_s)
     elif own.is_predicted:
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
-        yield _breach("objective_breached", own, own_miss(after, own), question)
+        yield _breach("objective_breached", OutcomeGround("missed", own, peak=_peak_of(after, own)), question)
     elif own.state == "unknown":
-        finding = standing_finding(f"Nothing is known of how late {name} would be", own)
-        yield _query_reason("latency_unknown", "watch", own, finding, question, review=True)
+        yield _query_reason("latency_unknown", "watch", OutcomeGround("unknown", own), question, review=True)
     elif own.lacks_policy:
-        yield _policy_risk("policy_at_risk", own, question)
+        # It holds by stimulus time, where another policy is in force: for a person, whatever the rules.
+        yield _query_reason("policy_at_risk", "watch", OutcomeGround("policy_at_risk", own), question, review=True)
     elif own.state == "at_risk":
-        finding = AdmissionFinding(f"{name} may miss its objective", risk_words(own))
-        yield _query_reason("at_risk", "watch", own, finding, question, review=question.policy.review_at_risk)
+        yield _query_reason("at_risk", "watch", OutcomeGround("at_risk", own), question, review=review_at_risk)
     elif own.bound_s < own.resolution_s:
-        finest = seconds_words(own.resolution_s)[0]
-        finding = AdmissionFinding(
-            f"The objective of {name} is finer than arrivals are counted ({finest})", would_be_words(own)
-        )
-        yield _query_reason("under_resolution", "watch", own, finding, question, review=question.policy.review_at_risk)
+        ground_of_counts = OutcomeGround("too_fine", own)
+        yield _query_reason("under_resolution", "watch", ground_of_counts, question, review=review_at_risk)
     if own.standing.is_known and own.standing.words:
-        yield _query_reason("rate_bounded", "info", own, AdmissionFinding(standing_finding("", own).cause), question)
+        yield _query_reason("rate_bounded", "info", OutcomeGround("rate_bounded", own), question)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
         if reason:
             yield reason
 
 
+def _peak_of(after: Evaluation, outcome: QueryOutcome) -> float | None:
+    """Largest load of the server that makes a query late."""
+    return None if outcome.bottleneck is None else after.peaks[outcome.bottleneck.server]
+
+
 def _neighbour(
     question: CandidateQuestion, scenario: AdmissionScenario, was: QueryOutcome, after: Evaluation
 ) -> Reason | None:
-    now = after.outcomes[was.query]
+    now, candidate = after.outcomes[was.query], question.candidate.query
     worse_s = now.estimate_s - was.estimate_s
     if now.state == "breached" and (was.state != "breached" or (now.standing.is_endless and _falls_faster(was, now))):
-        finding = neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
-        return _breach("neighbour_breached", now, finding, question)
+        is_shared = now.bottleneck is not None and now.bottleneck.node in scenario.nodes_of(candidate)
+        ground = OutcomeGround("missed", now, was, peak=_peak_of(after, now), is_shared=is_shared)
+        return _breach("neighbour_breached", ground, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
-        finding = AdmissionFinding(
-            f"{was.query} misses its objective already and would get worse", increase_words(was, now)
-        )
-        return _breach("neighbour_breached", now, finding, question)
-    if now.state == "breached" and now.oldest_s > (now.bound_s or 0.0):
-        oldest = duration_words(now.oldest_s)
-        finding = AdmissionFinding(
-            f"{was.query} misses its objective already",
-            f"events have waited for {oldest}, with or without {question.candidate.query}",
-        )
-        return _query_reason("neighbour_already_over", "info", now, finding, question)
+        return _breach("neighbour_breached", OutcomeGround("missed_already", now, was, is_worse=True), question)
     if now.state == "breached":
-        estimate = estimate_words(was)
-        finding = AdmissionFinding(f"{was.query} misses its objective already ({estimate}) and stays as it is")
-        if worse_s > 0:
-            only = seconds_words(worse_s)[0]
-            finding = AdmissionFinding(
-                f"{was.query} misses its objective already ({estimate}) and gets worse by only {only}"
-            )
-        return _query_reason("neighbour_already_over", "info", now, finding, question)
+        is_old = now.oldest_s > (now.bound_s or 0.0)
+        ground = OutcomeGround("old_events" if is_old else "missed_already", now, was, candidate)
+        return _query_reason("neighbour_already_over", "info", ground, question)
     if now.state == "unknown":
-        finding = standing_finding(f"Nothing is known of how late {was.query} is", now)
-        return _query_reason("neighbour_unknown", "info", now, finding, question)
+        return _query_reason("neighbour_unknown", "info", OutcomeGround("unknown", now, was), question)
     if now.lacks_policy:
-        return _policy_risk("neighbour_policy_at_risk", now, question)
+        ground = OutcomeGround("policy_at_risk", now, was)
+        return _query_reason("neighbour_policy_at_risk", "watch", ground, question, review=True)
     if now.state == "at_risk":
-        news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
-        finding = AdmissionFinding(f"{was.query} is at risk already", risk_words(now))
-        if news:
-            finding = AdmissionFinding(f"{was.query} may miss its objective", risk_words(now))
-        review = news and question.policy.review_at_risk
-        return _query_reason("neighbour_at_risk", "watch" if news else "info", now, finding, question, review=review)
+        is_new = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
+        ground = OutcomeGround("at_risk" if is_new else "at_risk_already", now, was)
+        severity, review = "watch" if is_new else "info", is_new and question.policy.review_at_risk
+        return _query_reason("neighbour_at_risk", severity, ground, question, review=review)
     return None
 
 
@@ -209,31 +183,23 @@ def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
     return (now.standing.growth or 0.0) > (was.standing.growth or 0.0) * (1.0 + _WORSE_SHARE) + _MORE_LOAD
 
 
-def _policy_risk(code: str, outcome: QueryOutcome, question: CandidateQuestion) -> Reason:
-    """An objective that holds by stimulus time, where another policy is in force: for a person, whatever the rules."""
-    assert outcome.gap is not None
-    words = outcome.gap.words(outcome.policy_high_s)
-    finding = AdmissionFinding(f"{outcome.query} may miss its objective", f"{would_be_words(outcome)}, but {words}")
-    return _query_reason(code, "watch", outcome, finding, question, review=True)
-
-
 def _query_reason(
     code: str,
     severity: str,
-    outcome: QueryOutcome,
-    finding: AdmissionFinding,
+    ground: OutcomeGround | TightestObjective,
     question: CandidateQuestion,
     *,
     review: bool = False,
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
+    outcome = ground.now if isinstance(ground, OutcomeGround) else ground.own
     bottleneck = outcome.bottleneck
     value = outcome.upper_s if code.endswith("at_risk") else outcome.estimate_s
     return Reason(
         code,
         severity,
         ReasonSubject("query", outcome.query),
-        finding,
+        ground,
         bound=outcome.bound_s,
         value=value,
         where=bottleneck.server if bottleneck else None,
@@ -243,14 +209,10 @@ def _query_reason(
     )
 
 
-def _breach(code: str, outcome: QueryOutcome, finding: AdmissionFinding, question: CandidateQuestion) -> Reason:
+def _breach(code: str, ground: OutcomeGround, question: CandidateQuestion) -> Reason:
     """A miss: a person's decision where a model of arrivals alone says so, as long as the objective may hold too."""
-    finding = finding.adding(chance_words(outcome))
-    if outcome.is_certain:
-        return _query_reason(code, "bad", outcome, finding, question)
-    low = seconds_words(outcome.low_s or 0.0)[0]
-    doubt = f"; as {listed(outcome.assumed_sources)} may come between counts, it may also be {low}"
-    return _query_reason(code, "watch", outcome, finding.adding(doubt), question, review=True)
+    is_certain = ground.now.is_certain
+    return _query_reason(code, "bad" if is_certain else "watch", ground, question, review=not is_certain)
 
 
 def _overloads(
@@ -263,37 +225,25 @@ def _overloads(
     most = question.policy.max_mean_load
     late = {o.bottleneck.server for o in after.outcomes.values() if o.bottleneck and _newly_late(o, before)}
     for server in scenario.deployment.servers:
-        name, where = server.name, server_words(server.name, begins=True)
+        name = server.name
         mean, peak = after.means[name], after.peaks[name]
         mean_was, peak_was = before.means.get(name, 0.0), before.peaks.get(name, 0.0)
-        kind, subject = "link", name
+        subject = ReasonSubject("link", name)
         if server.node is not None:
-            kind, subject = "node", scenario.deployment.nodes[server.node].id
+            subject = ReasonSubject("node", scenario.deployment.nodes[server.node].id)
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
-            was, now, bound = load_words(mean_was, mean, most)
-            finding = AdmissionFinding(
-                f"{where} would be overloaded",
-                f"its mean load would go from {was} to {now} of its capacity, against {bound}",
-            )
-            yield Reason("node_overloaded", "bad", ReasonSubject(kind, subject), finding, most, mean, "share", name)
+            ground = ServerGround("overloaded", name, mean_was, mean, most)
+            yield Reason("node_overloaded", "bad", subject, ground, most, mean, "share", name)
         elif name in after.endless and mean > mean_was * (1.0 + _WORSE_SHARE):
-            finding = AdmissionFinding(
-                f"{where} would never catch up", "what comes at the end of the horizon is more than it can process"
-            )
-            yield Reason("never_catches_up", "bad", ReasonSubject(kind, subject), finding, 1.0, peak, "share", name)
+            ground = ServerGround("never_catches_up", name, peak_was, peak, 1.0)
+            yield Reason("never_catches_up", "bad", subject, ground, 1.0, peak, "share", name)
         elif after.begin and name in after.growing and mean > mean_was * (1.0 + _WORSE_SHARE):
-            finding = AdmissionFinding(
-                f"The backlog of {server_words(name)} would still grow at the end of the horizon",
-                "nothing shows that a later start keeps up",
-            )
-            yield Reason("still_growing", "bad", ReasonSubject(kind, subject), finding, 1.0, peak, "share", name)
+            ground = ServerGround("still_growing", name, peak_was, peak, 1.0)
+            yield Reason("still_growing", "bad", subject, ground, 1.0, peak, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
-            was, now, _ = load_words(peak_was, peak, 1.0)
-            finding = AdmissionFinding(
-                f"{where} would be over its capacity at peak", f"its load would go from {was} to {now}"
-            )
+            ground = ServerGround("over_at_peak", name, peak_was, peak, 1.0)
             severity = "bad" if name in late else "info"
-            yield Reason("node_overloaded", severity, ReasonSubject(kind, subject), finding, 1.0, peak, "share", name)
+            yield Reason("node_overloaded", severity, subject, ground, 1.0, peak, "share", name)
 
 
 def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
@@ -308,62 +258,30 @@ def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
 
 def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
     for operator, node in scenario.altered.items():
-        finding = AdmissionFinding(f"{operator} was placed elsewhere", f"{node} takes nothing new", is_named=True)
-        yield Reason("placement_altered", "watch", ReasonSubject("operator", operator), finding, unit="", where=node)
+        ground = NamedGround("placement_altered", operator, (node,))
+        yield Reason("placement_altered", "watch", ReasonSubject("operator", operator), ground, unit="", where=node)
 
 
 def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
     """Reasons about the statistics behind the candidate's estimate."""
     operators, policy = question.candidate.operators, question.policy
-    severity = "watch" if policy.review_assumed else "info"
-    assumed = _assumed(operators)
-    if assumed:
-        of = counted(len(operators), "operator")
-        finding = AdmissionFinding(
-            f"The statistics of {len(assumed)} of {of} are assumed, not measured", listed(assumed), is_named=True
-        )
-        yield Reason(
-            "assumed_statistics",
-            severity,
-            ReasonSubject("statistic", question.candidate.query),
-            finding,
-            0.0,
-            float(len(assumed)),
-            "operators",
-            review=policy.review_assumed,
-        )
+    severity, review = "watch" if policy.review_assumed else "info", policy.review_assumed
+    subject = ReasonSubject("statistic", question.candidate.query)
+    if assumed := tuple(_assumed(operators)):
+        ground = NamedGround("assumed_statistics", subject.id, assumed, of=len(operators))
+        count = float(len(assumed))
+        yield Reason("assumed_statistics", severity, subject, ground, 0.0, count, "operators", review=review)
     own = set(_varying(question, after))
-    varying = [name for name in after.outcomes[question.candidate.query].assumed_costs if name.split("<-")[0] in own]
-    if varying and policy.review_assumed:
-        finding = AdmissionFinding("How single costs vary is assumed, not measured", listed(varying), is_named=True)
-        yield Reason(
-            "assumed_costs",
-            "watch",
-            ReasonSubject("statistic", question.candidate.query),
-            finding,
-            0.0,
-            float(len(varying)),
-            "inputs",
-            review=True,
-        )
-    few = _few_events(question)
-    if few:
+    inputs = after.outcomes[question.candidate.query].assumed_costs
+    varying = tuple(name for name in inputs if name.split("<-")[0] in own)
+    if varying and review:
+        ground = NamedGround("assumed_costs", subject.id, varying)
+        yield Reason("assumed_costs", "watch", subject, ground, 0.0, float(len(varying)), "inputs", review=True)
+    if few := _few_events(question):
         fewest, name = min(few)
-        finding = AdmissionFinding(
-            f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
-        )
-        if len(few) > 1:
-            finding = finding.adding(f" ({len(few)} operators below that)")
-        yield Reason(
-            "few_events",
-            severity,
-            ReasonSubject("operator", name),
-            finding,
-            policy.min_events,
-            fewest,
-            "events",
-            review=policy.review_assumed,
-        )
+        events = FewEvents(name, fewest, policy.min_events, len(few))
+        operator = ReasonSubject("operator", name)
+        yield Reason("few_events", severity, operator, events, events.asked, fewest, "events", review=review)
 
 
 def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -374,31 +292,16 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
         if now.over_bytes <= 0.0:
             continue
         grows = now.held_bytes > before * (1.0 + MEMORY_SLACK)
-        if grows:
-            sizes = size_words(now.held_bytes), size_words(now.memory_bytes or 0.0)
-            finding = AdmissionFinding(
-                f"{node} has too little memory", f"it would hold {sizes[0]} of state, its memory is {sizes[1]}"
-            )
-            yield Reason(
-                MEMORY_EXCEEDED, "bad", ReasonSubject("node", node), finding, now.memory_bytes, now.held_bytes, "B"
-            )
-        else:
-            finding = AdmissionFinding(f"{now.words}, without the candidate")
-            yield Reason(
-                "memory_over_already",
-                "info",
-                ReasonSubject("node", node),
-                finding,
-                now.memory_bytes,
-                now.held_bytes,
-                "B",
-            )
+        code, severity = (MEMORY_EXCEEDED, "bad") if grows else ("memory_over_already", "info")
+        ground, subject = MemoryGround(now, grows), ReasonSubject("node", node)
+        yield Reason(code, severity, subject, ground, now.memory_bytes, now.held_bytes, "B")
     moved = moves_in(scenario.changes).keys()
     concerned = {operator.id for operator in question.candidate.operators} | moved
     unknown = unknown_memory_words(scenario.deployment, concerned)
     if unknown:
-        finding = AdmissionFinding("Whether state fits the memory of the nodes is not known", unknown, is_named=True)
-        yield Reason("memory_unknown", "info", ReasonSubject("query", question.candidate.query), finding, unit="B")
+        name = question.candidate.query
+        unstated = NamedGround("memory_unknown", name, (unknown,))
+        yield Reason("memory_unknown", "info", ReasonSubject("query", name), unstated, unit="B")
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
@@ -437,20 +340,10 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     coarse = coarse_sources(after, related, width_s)
     if not coarse:
         return
-    names = [source.id for source in coarse]
+    names = tuple(source.id for source in coarse)
     step_s = max(source.arrivals_step_s or 0.0 for source in coarse)
-    finding = AdmissionFinding(
-        f"Arrivals of {listed(names)} are known as counts per {step_words(step_s)}, which hide bursts"
-    )
-    yield Reason(
-        "coarse_counts",
-        "watch" if review else "info",
-        ReasonSubject("source", names[0]),
-        finding,
-        width_s,
-        step_s,
-        review=review,
-    )
+    ground, severity = NamedGround("coarse_counts", names[0], names, step_s=step_s), "watch" if review else "info"
+    yield Reason("coarse_counts", severity, ReasonSubject("source", names[0]), ground, width_s, step_s, review=review)
 
 
 def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -458,16 +351,11 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
     after, name = scenario.deployment, question.candidate.query
     above = sources_above(after)
     read = set[int]().union(*(above[j] for j in after.operators_of(name)))
-    silent = [after.sources[u].id for u in sorted(read) if not after.arrivals[u].any()]
+    silent = tuple(after.sources[u].id for u in sorted(read) if not after.arrivals[u].any())
     if silent:
-        finding = AdmissionFinding(
-            f"{listed(silent)} {'has' if len(silent) == 1 else 'have'} no events in the horizon",
-            f"nothing is known of how late {name} would be with some",
-        )
         review = question.policy.review_assumed and len(silent) == len(read)
-        yield Reason(
-            "no_events", "watch" if review else "info", ReasonSubject("source", silent[0]), finding, review=review
-        )
+        ground, severity = NamedGround("no_events", name, silent), "watch" if review else "info"
+        yield Reason("no_events", severity, ReasonSubject("source", silent[0]), ground, review=review)
 
 
 def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -477,18 +365,10 @@ def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> I
     """
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     for query in related:
-        unread = [(op.id, words) for op in _operators_of(scenario, query) for words in op.unread or ()]
+        unread = tuple(f"{op.id} ({part})" for op in _operators_of(scenario, query) for part in op.unread or ())
         if unread:
-            named = listed([f"{operator} ({words})" for operator, words in unread])
-            finding = AdmissionFinding(
-                f"The plan of {query} is not understood in full, so its estimate may leave out a wait",
-                named,
-                is_named=True,
-            )
-            count = float(len(unread))
-            yield Reason(
-                "plan_unread", "watch", ReasonSubject("query", query), finding, 0.0, count, "operators", review=True
-            )
+            ground, subject = NamedGround("plan_unread", query, unread), ReasonSubject("query", query)
+            yield Reason("plan_unread", "watch", subject, ground, 0.0, float(len(unread)), "operators", review=True)
 
 
 def _backlogs(
@@ -500,45 +380,26 @@ def _backlogs(
         if was is None:
             if now.catch_up is not None:
                 severity = "info" if now.catch_up.state == WITHIN else "watch"
-                finding = AdmissionFinding(f"{query} {now.catch_up.words}")
-                yield _catch_up_reason("catch_up", severity, query, finding, now.catch_up, None)
+                ground = CatchUpGround(query, now.catch_up, None, query)
+                subject = ReasonSubject("query", query)
+                yield Reason("catch_up", severity, subject, ground, None, now.catch_up.at_s)
         elif now.catch_up is not None and was.catch_up is not None and _is_delayed(was.catch_up, now.catch_up):
             longer = now.catch_up.latest_s > was.catch_up.latest_s * (1.0 + _LONGER_SHARE)
             review = now.catch_up.state != was.catch_up.state or (longer and now.state == "breached")
-            finding = AdmissionFinding(
-                f"{query} {now.catch_up.words}; without {question.candidate.query} it {was.catch_up.words}"
-            )
-            yield _catch_up_reason("catch_up_delayed", "watch", query, finding, now.catch_up, was.catch_up, review)
+            ground = CatchUpGround(query, now.catch_up, was.catch_up, question.candidate.query)
+            subject, bound = ReasonSubject("query", query), was.catch_up.at_s
+            yield Reason("catch_up_delayed", "watch", subject, ground, bound, now.catch_up.at_s, review=review)
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     for found in scenario.deployment.backlogs:
         if found.query in related and found.standing != USED:
             review = not found.is_used
             severity = "watch" if review else "info"
-            yield Reason(
-                "backlog_unknown",
-                severity,
-                ReasonSubject("operator", found.operator),
-                AdmissionFinding(found.words),
-                review=review,
-            )
+            yield Reason("backlog_unknown", severity, ReasonSubject("operator", found.operator), found, review=review)
 
 
 def _is_delayed(was: CatchUp, now: CatchUp) -> bool:
     """Whether a query catches up later than without the candidate, by more than rounding."""
     return now.latest_s > was.latest_s * (1.0 + _WORSE_SHARE)
-
-
-def _catch_up_reason(
-    code: str,
-    severity: str,
-    query: str,
-    finding: AdmissionFinding,
-    now: CatchUp,
-    was: CatchUp | None,
-    review: bool = False,
-) -> Reason:
-    bound = None if was is None else was.at_s
-    return Reason(code, severity, ReasonSubject("query", query), finding, bound, now.at_s, review=review)
 
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -549,15 +410,12 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
         trust = _trust_of(question, query)
         coverage = trust.coverage
         if trust.state == LOST and coverage is not None:
-            share, right = percent_words(coverage), percent_words(LEVEL)
-            finding = AdmissionFinding(
-                f"Estimates of {query} are not to be trusted",
-                f"{trust.held} of its last {trust.judged} intervals held ({share}), where {right} is right",
+            severity, subject, ground = (
+                "watch" if review else "info",
+                ReasonSubject("query", query),
+                TrustGround(query, trust),
             )
-            severity = "watch" if review else "info"
-            yield Reason(
-                "trust_lost", severity, ReasonSubject("query", query), finding, LEVEL, coverage, "share", review=review
-            )
+            yield Reason("trust_lost", severity, subject, ground, LEVEL, coverage, "share", review=review)
 
 
 def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -566,22 +424,21 @@ def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario
         return
     new = {op.query for op in question.running.operators if op.never_ran and op.query is not None}
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
-    names = [query for query in related if query in new and query in question.running.queries]
+    names = tuple(query for query in related if query in new and query in question.running.queries)
     if names:
-        has = "has" if len(names) == 1 else "have"
-        finding = AdmissionFinding(
-            f"{listed(names)} {has} nominal costs alone, which no run of this cluster bears out",
-            f"what {question.candidate.query} does to {'it' if len(names) == 1 else 'them'} is not known",
+        ground, subject = (
+            NamedGround("neighbour_unmeasured", question.candidate.query, names),
+            ReasonSubject("query", names[0]),
         )
-        yield Reason("neighbour_unmeasured", "watch", ReasonSubject("query", names[0]), finding, unit="", review=True)
+        yield Reason("neighbour_unmeasured", "watch", subject, ground, unit="", review=True)
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:
     alarm = after.alarm
     if alarm.untrusted:
-        over = alarm.flow_over_mace
-        subject = ReasonSubject("statistic", "mace")
-        yield Reason("theorem_alarm", "info", subject, AdmissionFinding(alarm.message), 0.05, over, "share")
+        yield Reason(
+            "theorem_alarm", "info", ReasonSubject("statistic", "mace"), alarm, 0.05, alarm.flow_over_mace, "share"
+        )
 
 
 def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Reason]:
@@ -595,10 +452,10 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
     def headroom(outcome: QueryOutcome) -> float:
         return 1.0 - outcome.estimate_s / (outcome.bound_s or 1.0)
 
-    tightest = min(judged, key=headroom)
-    estimated = f"{estimate_words(tightest)} ({percent_words(headroom(tightest))} headroom)"
-    finding = AdmissionFinding(f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}")
-    if len(judged) == 1:
-        finding = AdmissionFinding(f"The objective holds; the closest is {tightest.query} at {estimated}")
-    finding = finding.adding(scarcest_words(question, after))
-    return [_query_reason("all_hold", "ok", tightest, finding, question)]
+    tightest, name = min(judged, key=headroom), question.candidate.query
+    servers = after.mace.deployment.servers
+    own = [servers[i].name for i in servers_of_query(after.mace.deployment, name).tolist()]
+    busiest = max(own, key=lambda server: after.peaks[server], default=None)
+    load = 0.0 if busiest is None else after.peaks[busiest]
+    ground = TightestObjective(tightest, headroom(tightest), len(judged), name, busiest, load)
+    return [_query_reason("all_hold", "ok", ground, question)]

@@ -13,8 +13,9 @@ from functools import cache
 
 import numpy as np
 
-from engine.admission.answer import MAX_RISE, LostNode, Robustness, WeakestAssumption
+from engine.admission.answer import LostNode, Robustness, WeakestAssumption
 from engine.admission.evaluation import Evaluation, related_queries, restrict_to_queries
+from engine.admission.grounds import MAX_RISE
 from engine.admission.reasons import reasons_of
 from engine.admission.scenario import AdmissionScenario
 from engine.admission.screen import Screen

@@ -63,6 +63,7 @@ COST_FIELDS = {"T": "throughput_eps", "Lp": "processing_latency_s", "Le": "end_t
 
 _MAX_POINTS = 300  # candidates that an answer keeps for a plot
 _NAMED = 5  # nodes in a list
+_INFEASIBLE, _INCOMPLETE = "No candidate is feasible: ", "The query cannot be predicted: "
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,11 @@ class FirstPlacement(Record):
     options: Unwritten[PlacementOptions | None] = field(default=None, compare=False, repr=False)
 
     @property
+    def cause(self) -> str:
+        """Why nothing was chosen, to go on in a sentence."""
+        return self.reason.removeprefix(_INFEASIBLE).removeprefix(_INCOMPLETE).removesuffix(".")
+
+    @property
     def passes_votes(self) -> bool:
         """Whether the majority predicts results and no back-pressure for what was chosen."""
         return self.costs is not None and self.costs.success.holds and not self.costs.backpressure.holds
@@ -235,7 +241,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
         if any(fault.path == "memory" for fault in error.faults):
             return asked.infeasible(asked.no_room(), blocked=True)
         detail = f"; {error.faults[0].message}" if error.faults else ""
-        return asked.infeasible(f"No candidate is feasible: no placement keeps the rules and the pins{detail}")
+        return asked.infeasible(f"{_INFEASIBLE}no placement keeps the rules and the pins{detail}")
     try:
         predictions = asked.predict(candidates.placements)
     except PredictionError as error:
@@ -328,7 +334,7 @@ class _Asked:
         if not blocked:
             return ""
         words = (f"{listed(names)} must run on {node}, which {self._refusal(node)}" for node, names in blocked.items())
-        return f"No candidate is feasible: {'; '.join(words)}"
+        return f"{_INFEASIBLE}{'; '.join(words)}"
 
     def _refusal(self, node: str) -> str:
         """Why a node takes no operator."""
@@ -346,7 +352,7 @@ class _Asked:
         else:
             verb = "is" if len(closed) == 1 else "are"
             reason = f"{listed(closed)} {verb} closed to new operators (draining), and no other node has anything left"
-        return f"No candidate is feasible: {reason}"
+        return f"{_INFEASIBLE}{reason}"
 
     @cached_property
     def memory(self) -> StateMemory:
@@ -379,7 +385,7 @@ class _Asked:
     def no_room(self) -> str:
         """Sentence about state that fits no hosts that its operators may be on."""
         words = " ".join(self.memory_words()).removesuffix(".")
-        return f"No candidate is feasible: the state has no room where the operators may be. {words}"
+        return f"{_INFEASIBLE}the state has no room where the operators may be. {words}"
 
     def predict(self, placements: IntArray) -> PlacementPredictions:
         """Predictions of placements of the query's own operators, (k, n)."""
@@ -390,7 +396,7 @@ class _Asked:
         more = f" ({counted(count, 'gap')} in all)" if count > 1 else ""
         return FirstPlacement(
             "incomplete",
-            f"The query cannot be predicted: {faults[0].message.removesuffix('.')}{more}",
+            f"{_INCOMPLETE}{faults[0].message.removesuffix('.')}{more}",
             self.question.target,
             faults=tuple(faults),
             model=self._model(),

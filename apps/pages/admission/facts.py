@@ -356,7 +356,7 @@ class AdmissionDetail(AdmissionPowers):
         """(consequence, reason); of an alternative what it does and what follows."""
         if self.choice is not None:
             return self.choice.title, self.choice.detail
-        return (self.decision.finding.consequence, self.decision.finding.explanation) if self.decision else ("", "")
+        return (self.decision.words.consequence, self.decision.words.explanation) if self.decision else ("", "")
 
     @property
     def rule(self) -> str:

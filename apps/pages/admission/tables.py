@@ -421,7 +421,7 @@ def reason_rows(reasons: Sequence[Reason]) -> list[ReasonRow]:
         drawing, tone = _SEVERITY[reason.severity]
         is_load = reason.code == "node_overloaded" and reason.value is not None
         bar = _overload_bar(reason.value or 0.0, tone) if is_load else SafeString("")
-        rows.append(ReasonRow(drawing, tone, reason.finding.consequence, reason.finding.explanation, bar))
+        rows.append(ReasonRow(drawing, tone, reason.words.consequence, reason.words.explanation, bar))
     return rows
 
 

@@ -157,8 +157,7 @@ class PredictionFacts:
     @property
     def reason(self) -> str:
         """Why nothing was chosen, to go on in a sentence."""
-        text = self.answer.reason.rpartition("feasible: ")[2]
-        return text.removeprefix("The query cannot be predicted: ").removesuffix(".")
+        return self.answer.cause
 
     @property
     def _end_to_end(self) -> CostFigures | None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from engine.admission.answer import AdmissionDecision, AdmissionFinding, AdmissionPolicy, DecisionCurves
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy, DecisionCurves
 from engine.admission.changes import LaterStart, NewNode, OperatorMove, stored_changes
 from engine.admission.decision import decide
 from engine.errors import DocumentError
+from engine.words.admission import AdmissionFinding
 from tests.engine.admission.stories import candidate, running
 
 
@@ -24,7 +25,7 @@ def test_decision_is_read_back_as_it_was_written(bound_s: float, policy: Admissi
     document = json.loads(json.dumps(decision.to_dict()))
     read = AdmissionDecision.parse(document)
     assert read.to_dict() == document
-    assert (read.reasons, read.effects, read.robustness) == (decision.reasons, decision.effects, decision.robustness)
+    assert (read.effects, read.robustness) == (decision.effects, decision.robustness)
     assert DecisionCurves.parse(document["curves"]) == read.curves
 
 

@@ -1,0 +1,596 @@
+"""Sentences of admission, made of the grounds that its other modules find and of what an alternative offers.
+
+Pages, REST, reports, mail and the command line show them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from engine.admission.changes import moves_in, nodes_in, rate_share_in, start_s_in
+from engine.admission.grounds import (
+    MAX_RISE,
+    CatchUpGround,
+    FewEvents,
+    FillingGround,
+    Ground,
+    LaterPass,
+    MemoryGround,
+    NamedGround,
+    OutcomeGround,
+    PassedOver,
+    PassGround,
+    PredictedGround,
+    ServerGround,
+    TightestObjective,
+    TrustGround,
+    UnprovenGround,
+    VerdictGround,
+    WithoutPins,
+)
+from engine.document.backlog import InputBacklog
+from engine.document.elements import Replica
+from engine.estimation.answer import Alarm
+from engine.measurement.calibration import LEVEL
+from engine.records import Record
+from engine.words import (
+    counted,
+    duration_words,
+    listed,
+    load_words,
+    money_words,
+    percent_words,
+    seconds_words,
+    server_words,
+    size_words,
+    statistic_words,
+    step_words,
+)
+
+if TYPE_CHECKING:
+    from engine.admission.alternatives import OfferedScenario
+    from engine.admission.answer import Robustness
+    from engine.admission.evaluation import QueryOutcome
+    from engine.document.deployment import Deployment
+
+__all__ = ["AdmissionFinding", "alternative_words", "finding_words", "robustness_sentences"]
+
+_NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
+_NAMED_WAITS = 2
+_ROUNDING = 1e-5  # of a prediction's six digits
+
+
+@dataclass(frozen=True)
+class AdmissionFinding(Record):
+    """A finding in two clauses: what follows, and why.
+
+    `is_named` tells that the second begins with a name, which keeps its letters.
+    """
+
+    TITLE: ClassVar[str] = "a finding"
+
+    consequence: str
+    cause: str = ""
+    is_named: bool = False
+
+    @property
+    def message(self) -> str:
+        """Both in one sentence, without its full stop."""
+        return f"{self.consequence}: {self.cause}" if self.cause else self.consequence
+
+    @property
+    def explanation(self) -> str:
+        """The cause as a sentence; empty where none is told."""
+        cause = self.cause if self.is_named else f"{self.cause[:1].upper()}{self.cause[1:]}"
+        return f"{cause}." if cause else ""
+
+    def adding(self, words: str) -> AdmissionFinding:
+        """The finding with more words at its end."""
+        if self.cause:
+            return replace(self, cause=f"{self.cause}{words}")
+        return replace(self, consequence=f"{self.consequence}{words}")
+
+
+def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
+    """A ground in words; what is read back from a stored decision as it is."""
+    match ground:
+        case AdmissionFinding():
+            return ground
+        case NamedGround():
+            return _named_finding(ground)
+        case OutcomeGround():
+            return _outcome_finding(ground)
+        case ServerGround():
+            return _server_finding(ground)
+        case TightestObjective(own, headroom, count):
+            closest = f"{own.query} at {_estimate_words(own)} ({percent_words(headroom)} headroom)"
+            hold = "The objective holds" if count == 1 else f"All {count} objectives hold"
+            return AdmissionFinding(f"{hold}; the closest is {closest}{_busiest_words(ground)}")
+        case FewEvents(operator, events, asked, below):
+            more = f" ({below} operators below that)" if below > 1 else ""
+            rest = f"The statistics of {operator} rest on {events:.0f} events; {asked:.0f} are asked for{more}"
+            return AdmissionFinding(rest)
+        case MemoryGround(node, True):
+            held, memory = size_words(node.held_bytes), size_words(node.memory_bytes or 0.0)
+            cause = f"it would hold {held} of state, its memory is {memory}"
+            return AdmissionFinding(f"{node.node} has too little memory", cause)
+        case MemoryGround(node):
+            return AdmissionFinding(f"{node.words}, without the candidate")
+        case CatchUpGround(query, now, was, candidate):
+            without = "" if was is None else f"; without {candidate} it {was.words}"
+            return AdmissionFinding(f"{query} {now.words}{without}")
+        case InputBacklog():
+            return AdmissionFinding(ground.words)
+        case Alarm():
+            return AdmissionFinding(ground.message)
+        case TrustGround(query, trust):
+            share, right = percent_words(trust.coverage or 0.0), percent_words(LEVEL)
+            cause = f"{trust.held} of its last {trust.judged} intervals held ({share}), where {right} is right"
+            return AdmissionFinding(f"Estimates of {query} are not to be trusted", cause)
+        case FillingGround(query, latency_s, least_s):
+            latency, least = seconds_words(latency_s, least_s)
+            cause = f"the model predicts {latency} from end to end, and windows and links alone take {least}"
+            return AdmissionFinding(f"What {query} takes beyond filling its windows cannot be told", cause)
+        case PredictedGround(own):
+            consequence = {
+                "none": "passes the votes",
+                "breached": "would miss its objective",
+                "at_risk": "may miss its objective",
+            }.get(own.state, "would keep its objective")
+            return AdmissionFinding(f"{own.query} {consequence}", f"{_prediction_words(own)}{_parts_words(ground)}")
+        case UnprovenGround(query, own, record):
+            known = "its costs are nominal" if own is None else _prediction_words(own)
+            cause = f"{known}. No prediction decides here yet: {record.words}"
+            return AdmissionFinding(f"{query} never ran", cause)
+        case PassedOver(query, nodes, why):
+            finding = finding_words(why)
+            best = f"On {listed(nodes)}, the best place for {query} alone"
+            return replace(finding, consequence=f"{best}, {finding.consequence}")
+        case WithoutPins():
+            return _unpinned_finding(ground)
+        case LaterPass(query, later_s, may_wait_s, own):
+            later = duration_words(later_s)
+            if own is not None:
+                return AdmissionFinding(f"{query} would pass if it starts {later} later", _would_be_words(own))
+            allowed = f"it may wait {duration_words(may_wait_s)}" if may_wait_s else "it was not said that it may wait"
+            return AdmissionFinding(f"{query} would pass if it started {later} later, but {allowed}")
+        case PassGround():
+            return _passing_finding(ground)
+        case VerdictGround():
+            return finding_words(ground.first).adding(_verdict_words(ground))
+
+
+def _named_finding(ground: NamedGround) -> AdmissionFinding:
+    name, names = ground.subject, listed(ground.names) if ground.names else ""
+    is_one, first = len(ground.names) == 1, next(iter(ground.names), "").removesuffix(".")
+    match ground.kind:
+        case "no_objective":
+            return AdmissionFinding(f"{name} has no objective", "only its effect on the others is judged")
+        case "placement_altered":
+            return AdmissionFinding(f"{name} was placed elsewhere", f"{first} takes nothing new", is_named=True)
+        case "assumed_statistics":
+            of = f"{len(ground.names)} of {counted(ground.of, 'operator')}"
+            return AdmissionFinding(f"The statistics of {of} are assumed, not measured", names, is_named=True)
+        case "assumed_costs":
+            return AdmissionFinding("How single costs vary is assumed, not measured", names, is_named=True)
+        case "memory_unknown":
+            return AdmissionFinding("Whether state fits the memory of the nodes is not known", first, is_named=True)
+        case "coarse_counts":
+            step = step_words(ground.step_s)
+            return AdmissionFinding(f"Arrivals of {names} are known as counts per {step}, which hide bursts")
+        case "no_events":
+            has = "has" if is_one else "have"
+            cause = f"nothing is known of how late {name} would be with some"
+            return AdmissionFinding(f"{names} {has} no events in the horizon", cause)
+        case "plan_unread":
+            consequence = f"The plan of {name} is not understood in full, so its estimate may leave out a wait"
+            return AdmissionFinding(consequence, names, is_named=True)
+        case "neighbour_unmeasured":
+            has, them = ("has", "it") if is_one else ("have", "them")
+            consequence = f"{names} {has} nominal costs alone, which no run of this cluster bears out"
+            return AdmissionFinding(consequence, f"what {name} does to {them} is not known")
+        case "never_ran":
+            costs = "has a nominal cost" if is_one else "have nominal costs"
+            cause = f"{counted(len(ground.names), 'operator')} ({names}) {costs}"
+            return AdmissionFinding(f"{name} never ran and nothing predicts it", cause)
+        case "predicted":
+            return AdmissionFinding(f"{name} never ran; it is predicted, not measured. {first}")
+        case "assumed_hosts":
+            return AdmissionFinding(first)
+        case "incomplete":
+            more = f" ({counted(ground.of, 'gap')} in all)" if ground.of > 1 else ""
+            return AdmissionFinding(f"{name} never ran and cannot be predicted", f"{first}{more}", is_named=True)
+        case "infeasible":
+            return AdmissionFinding(f"{name} has no feasible placement", first, is_named=True)
+        case "no_results" | "sources_wait":
+            failed = "no results" if ground.kind == "no_results" else "that its sources have to wait"
+            return AdmissionFinding(f"{name} would fail on {names}", f"the majority predicts {failed}")
+        case "outside_domain":
+            more = f", and {counted(ground.of - 1, 'more finding')}" if ground.of > 1 else ""
+            consequence = f"{name} lies outside what the model was trained on"
+            return AdmissionFinding(consequence, f"{ground.names[0]}{more}", is_named=True)
+        case "changes_unpredicted":
+            kinds = listed([kind.replace("_", " ") for kind in ground.names])
+            consequence = f"The prediction of {name} does not know of the changes that were asked for"
+            return AdmissionFinding(consequence, kinds)
+        case "not_placed":
+            return AdmissionFinding(f"{name} was not placed on {names}")
+        case "no_place":
+            return AdmissionFinding(f"{name} cannot be placed", ground.names[0], is_named=True)
+
+
+def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:
+    now, name = ground.now, ground.now.query
+    match ground.kind:
+        case "missed":
+            return _missed_finding(ground).adding(f"{_chance_words(now)}{_doubt_words(now)}")
+        case "missed_already":
+            return _missed_already_finding(ground)
+        case "old_events":
+            cause = f"events have waited for {duration_words(now.oldest_s)}, with or without {ground.candidate}"
+            return AdmissionFinding(f"{name} misses its objective already", cause)
+        case "unknown":
+            would_be = "would be" if ground.was is None else "is"
+            return _standing_finding(f"Nothing is known of how late {name} {would_be}", now)
+        case "policy_at_risk":
+            lacking = "" if now.gap is None else now.gap.words(now.policy_high_s)
+            return AdmissionFinding(f"{name} may miss its objective", f"{_would_be_words(now)}, but {lacking}")
+        case "at_risk":
+            return AdmissionFinding(f"{name} may miss its objective", _risk_words(now))
+        case "at_risk_already":
+            return AdmissionFinding(f"{name} is at risk already", _risk_words(now))
+        case "too_fine":
+            finest = seconds_words(now.resolution_s)[0]
+            consequence = f"The objective of {name} is finer than arrivals are counted ({finest})"
+            return AdmissionFinding(consequence, _would_be_words(now))
+        case "rate_bounded":
+            return AdmissionFinding(_standing_finding("", now).cause)
+
+
+def _server_finding(ground: ServerGround) -> AdmissionFinding:
+    where = server_words(ground.server, begins=True)
+    was, now, bound = load_words(ground.was, ground.now, ground.bound)
+    match ground.kind:
+        case "overloaded":
+            cause = f"its mean load would go from {was} to {now} of its capacity, against {bound}"
+            return AdmissionFinding(f"{where} would be overloaded", cause)
+        case "never_catches_up":
+            cause = "what comes at the end of the horizon is more than it can process"
+            return AdmissionFinding(f"{where} would never catch up", cause)
+        case "still_growing":
+            where = server_words(ground.server)
+            consequence = f"The backlog of {where} would still grow at the end of the horizon"
+            return AdmissionFinding(consequence, "nothing shows that a later start keeps up")
+        case "over_at_peak":
+            consequence = f"{where} would be over its capacity at peak"
+            return AdmissionFinding(consequence, f"its load would go from {was} to {now}")
+
+
+def _outcome_words(outcome: QueryOutcome) -> str:
+    """Words for an estimate."""
+    return seconds_words(outcome.estimate_s)[0]
+
+
+def _estimate_words(outcome: QueryOutcome) -> str:
+    """The estimate beside its objective: ``8.2 s, against 10 s``."""
+    if outcome.bound_s is None:
+        return _outcome_words(outcome)
+    estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
+    return f"{estimate}, against {bound}"
+
+
+def _would_be_words(outcome: QueryOutcome) -> str:
+    return f"its {statistic_words(outcome.statistic)} would be {_estimate_words(outcome)}"
+
+
+def _prediction_words(outcome: QueryOutcome) -> str:
+    """Words for a predicted outcome: its statistic, the interval, and the objective."""
+    bounds = () if outcome.bound_s is None else (outcome.bound_s,)
+    estimate, low, high, *bound = seconds_words(
+        outcome.estimate_s, outcome.low_s or 0.0, outcome.high_s or 0.0, *bounds
+    )
+    words = f"its {statistic_words(outcome.statistic)} is predicted at {estimate}"
+    words += f" (80% interval {low} to {high})"
+    return f"{words}, against {bound[0]}" if bound else words
+
+
+def _increase_words(was: QueryOutcome, now: QueryOutcome) -> str:
+    first, last, bound = seconds_words(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
+    return f"its {statistic_words(now.statistic)} would go from {first} to {last}, against {bound}"
+
+
+def _risk_words(outcome: QueryOutcome) -> str:
+    estimate, high, bound = seconds_words(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
+    statistic = statistic_words(outcome.statistic)
+    words = f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}"
+    return f"{words}{_chance_words(outcome)}{_by_scored_runs(outcome)}"
+
+
+def _by_scored_runs(outcome: QueryOutcome) -> str:
+    """Words on an upper end that is over because past estimates were off; empty elsewhere."""
+    widening = outcome.widening
+    if widening is None or outcome.bound_s is None or widening.stated_high_s > outcome.bound_s:
+        return ""
+    stated, times = seconds_words(widening.stated_high_s)[0], f"{widening.factor:.2g}"
+    runs = counted(widening.runs, "scored run")
+    return f"; {stated} before {runs} widened its interval {times} times on that side"
+
+
+def _chance_words(outcome: QueryOutcome) -> str:
+    """Assumption behind a miss where mean costs alone would keep the objective; empty elsewhere."""
+    if outcome.flow_s is None or outcome.bound_s is None or outcome.flow_s + outcome.wait_s > outcome.bound_s:
+        return ""
+    return "; how costs vary is assumed" if outcome.assumed_costs else ""
+
+
+def _wait_words(outcome: QueryOutcome) -> str:
+    """Clause on what of an estimate is no queue, but the largest of its waits; empty where that is next to nothing."""
+    if outcome.wait_s < _NOTED_WAIT * outcome.estimate_s:
+        return ""
+    parts = sorted(((term.part_s(outcome.statistic), term) for term in outcome.waits), key=lambda part: -part[0])
+    named = [(seconds, term.words) for seconds, term in parts if seconds >= _NOTED_WAIT * outcome.wait_s][:_NAMED_WAITS]
+    said = [f"{seconds_words(seconds)[0]} of it is {named[0][1]}" for seconds, _ in named[:1]]
+    said += [f"{seconds_words(seconds)[0]} {words}" for seconds, words in named[1:]]
+    up_to = "up to " if outcome.statistic.startswith("q") else ""
+    return f"; {up_to}{listed(said)}"
+
+
+def _standing_finding(consequence: str, outcome: QueryOutcome) -> AdmissionFinding:
+    """AdmissionFinding that follows from what is known of a query's latency."""
+    words = outcome.standing.words.removesuffix(".")
+    is_named = not words.startswith(("It ", "No ", "None "))
+    return AdmissionFinding(consequence, words if is_named else f"{words[:1].lower()}{words[1:]}", is_named)
+
+
+def _missed_finding(ground: OutcomeGround) -> AdmissionFinding:
+    """A query's miss, with the node it shares with the candidate or the load of the server that makes it late."""
+    now, was = ground.now, ground.was
+    missed = f"{now.query} would miss its objective"
+    if now.standing.is_endless:
+        return _standing_finding(missed, now)
+    cause = _would_be_words(now) if was is None else _increase_words(was, now)
+    waits_longer = was is None and now.wait_s > now.estimate_s - now.wait_s
+    if now.bottleneck is None or ground.peak is None or waits_longer:
+        return AdmissionFinding(missed, f"{cause}{_wait_words(now)}")
+    if ground.is_shared:
+        return AdmissionFinding(missed, f"{cause}, because both queries use {now.bottleneck.node}")
+    place, load = server_words(now.bottleneck.server), load_words(ground.peak)[0]
+    waits = _wait_words(now) if was is None else ""
+    return AdmissionFinding(missed, f"{cause}, because {place} would run at {load} of its capacity at peak{waits}")
+
+
+def _missed_already_finding(ground: OutcomeGround) -> AdmissionFinding:
+    """A miss without the candidate, which gets worse by more than is let pass, by less, or not at all."""
+    now, was = ground.now, ground.was
+    assert was is not None
+    already = f"{now.query} misses its objective already"
+    if ground.is_worse:
+        finding = AdmissionFinding(f"{already} and would get worse", _increase_words(was, now))
+        return finding.adding(f"{_chance_words(now)}{_doubt_words(now)}")
+    worse_s = now.estimate_s - was.estimate_s
+    then = f"gets worse by only {seconds_words(worse_s)[0]}" if worse_s > 0 else "stays as it is"
+    return AdmissionFinding(f"{already} ({_estimate_words(was)}) and {then}")
+
+
+def _doubt_words(outcome: QueryOutcome) -> str:
+    """Clause on a miss that a model of arrivals alone says; empty where it is certain."""
+    if outcome.is_certain:
+        return ""
+    low = seconds_words(outcome.low_s or 0.0)[0]
+    return f"; as {listed(outcome.assumed_sources)} may come between counts, it may also be {low}"
+
+
+def _busiest_words(ground: TightestObjective) -> str:
+    """The busiest server of the candidate: time left of an objective says nothing of capacity left."""
+    if ground.busiest is None:
+        return ""
+    where = f"{server_words(ground.busiest)}, the busiest that {ground.candidate} uses,"
+    return f"; {where} is at {load_words(ground.load)[0]} of its capacity at peak"
+
+
+def _parts_words(ground: PredictedGround) -> str:
+    """Parts of a predicted latency, where more than the model speaks in it."""
+    own = ground.own
+    texts = seconds_words(ground.latency_s, ground.fill_s, ground.above_s, own.mean_wait_s)
+    parts = []
+    if ground.fill_s > 0.0:
+        parts.append(f"without the {texts[1]} that windows take to fill")
+    if own.mean_wait_s > 0.0:
+        parts.append(f"with the {texts[3]} that events wait for windows and the like on average")
+    if ground.above_s > _ROUNDING * own.estimate_s:
+        parts.append(f"with the {texts[2]} that it lies above the mean with nominal costs")
+    return f"; the model predicts {texts[0]} from end to end, {listed(parts)}" if parts else ""
+
+
+def _unpinned_finding(ground: WithoutPins) -> AdmissionFinding:
+    name, nodes = ground.query, listed(ground.nodes)
+    if ground.own is not None:
+        would_be = _would_be_words(ground.own)
+        return AdmissionFinding(f"Without the nodes asked for {name} would pass on {nodes}", would_be)
+    if ground.is_same:
+        cause = f"on {nodes} the verdict on {name} would be {ground.verdict} as well"
+        return AdmissionFinding("The nodes asked for do not decide", cause)
+    return AdmissionFinding(f"Without the nodes asked for the verdict on {name} would be {ground.verdict}, on {nodes}")
+
+
+def _passing_finding(ground: PassGround) -> AdmissionFinding:
+    own, over = ground.own, ground.over
+    statistic, estimate = statistic_words(own.statistic), _estimate_words(own)
+    with_changes = " with the changes" if ground.is_changed else ""
+    if own.is_predicted:
+        return AdmissionFinding(f"{own.query} may run", _prediction_words(own))
+    if over:
+        misses = f"{over[0]} misses its objective" if len(over) == 1 else f"{listed(over)} miss their objective"
+        cause = f"its {statistic} would be {estimate}; {misses} with or without it"
+        return AdmissionFinding(f"{own.query} may run{with_changes}", cause)
+    if own.bound_s is None:
+        return AdmissionFinding(f"Every objective holds with {own.query}", f"its {statistic} would be {estimate}")
+    cause = f"the {statistic} of {own.query} would be {estimate}"
+    return AdmissionFinding(f"Every objective holds{with_changes}", cause)
+
+
+def _verdict_words(ground: VerdictGround) -> str:
+    """Clauses that a verdict adds to its first ground."""
+    others, clauses = ground.others, []
+    if others:
+        theirs = "its own" if len(others) == 1 else "theirs"
+        clauses.append(f"{listed(others, len(others))} would miss {theirs} too")
+    if ground.unborne:
+        rests_on = "a prediction" if ground.unborne == "prediction" else f"nominal costs of {ground.candidate}"
+        clauses.append(f"that rests on {rests_on}, which runs of this cluster do not bear out yet")
+    if ground.passes_unpinned:
+        clauses.append("without the nodes asked for it would pass")
+    if ground.thin is not None:
+        clauses.append(f"thin, for {_thin_words(ground.thin)}")
+    return "".join(f"; {clause}" for clause in clauses)
+
+
+def _thin_words(robustness: Robustness) -> str:
+    """Words for the room that a thin verdict lacks."""
+    what = "load" if robustness.load <= robustness.costs else "costs"
+    if robustness.margin <= 0.0:
+        return f"no higher {what} is confirmed to keep it"
+    return f"it holds only up to {percent_words(robustness.margin)} more {what}"
+
+
+def robustness_sentences(robustness: Robustness) -> Iterator[str]:
+    """The room that a verdict has."""
+    load, costs = robustness.load, robustness.costs
+    if load or costs:
+        load_text, costs_text = _up_to(load, "load"), _up_to(costs, "costs of its operators")
+        yield f"It stays as it is with {load_text}, or with {costs_text}."
+    else:
+        yield "No rise of load or costs is confirmed to keep it."
+    broken = list(dict.fromkeys(query for lost in robustness.lost_nodes for query in lost.breaks))
+    names = listed([lost.node for lost in robustness.lost_nodes]) if robustness.lost_nodes else ""
+    if names:
+        yield f"The loss of {names} breaks {listed(broken)}." if broken else f"Without {names} something has no place."
+    elif robustness.nodes == 1:
+        yield "The one node concerned may be lost."
+    else:
+        yield f"Any one of the {robustness.nodes} nodes concerned may be lost."
+    if (weakest := robustness.weakest) is not None:
+        up_to = weakest.holds_up_to
+        room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"
+        room = "leaves no room" if up_to == 0.0 else room
+        yield f"Weakest assumption: the cost of {weakest.operator}, {weakest.evidence}, {room}."
+
+
+def _up_to(share: float, what: str) -> str:
+    least = "at least " if share >= MAX_RISE else "up to "
+    return f"{what} {least}{100 * share:.3g}% higher" if share else f"no higher {what}"
+
+
+def alternative_words(offered: OfferedScenario) -> tuple[str, str]:
+    """Title and detail of an alternative."""
+    return _ALTERNATIVES[offered.kind](offered)
+
+
+def _estimate_sentence(offered: OfferedScenario) -> str:
+    """Sentence about the candidate's estimate."""
+    own = offered.own
+    if own.is_predicted:
+        return f"{offered.question.candidate.query}: {_prediction_words(own)}."
+    return (
+        f"{offered.question.candidate.query} would have a {statistic_words(own.statistic)} of {_estimate_words(own)}."
+    )
+
+
+def _move_words(offered: OfferedScenario) -> tuple[str, str]:
+    moves = moves_in(offered.new)
+    if len(moves) > 1:
+        return _moves_words(offered, moves)
+    ((name, place),) = moves.items()
+    running, deployment = offered.question.running, offered.settled.scenario.deployment
+    core = _core(deployment, place)
+    title, state = f"Place {name} on {server_words(core)}", None
+    if name in running.operator_index:
+        operator = running.operators[running.operator_index[name]]
+        left = server_words(_core(deployment, operator.replicas[0]))
+        title, state = f"Move {name} from {left} to {server_words(core)}", operator.state_bytes
+    peak = offered.settled.evaluation.peaks[core]
+    moving = f" It moves {size_words(state)} of state." if state else ""
+    load = f"{server_words(core, begins=True)} goes to {load_words(peak)[0]} of its capacity at peak."
+    return title, f"{load} {_estimate_sentence(offered)}{moving}"
+
+
+def _moves_words(offered: OfferedScenario, moves: Mapping[str, Replica]) -> tuple[str, str]:
+    """Several moves at once."""
+    deployment, index = offered.settled.scenario.deployment, offered.question.running.operator_index
+    where = [f"{name} to {server_words(_core(deployment, place))}" for name, place in moves.items()]
+    state = sum(offered.question.running.operators[index[name]].state_bytes or 0.0 for name in moves if name in index)
+    sentences = [_estimate_sentence(offered)]
+    if state:
+        sentences.append(f"They move {size_words(state)} of state.")
+    return f"Move {listed(where)}", " ".join(sentences)
+
+
+def _core(deployment: Deployment, place: Replica) -> str:
+    """The name of the server that a replica is on."""
+    node = deployment.node_index[place.node]
+    return next(s.name for s in deployment.servers if s.node == node and s.core == place.core)
+
+
+def _place_words(offered: OfferedScenario) -> tuple[str, str]:
+    own = offered.own
+    if own.is_predicted:
+        nodes = listed(offered.settled.scenario.nodes_of(offered.question.candidate.query))
+        return f"Place it on {nodes}", f"{offered.question.candidate.query}: {_prediction_words(own)}."
+    title = f"Place {counted(len(offered.new), 'operator')} elsewhere than asked for"
+    return title, _estimate_sentence(offered)
+
+
+def _apart_words(offered: OfferedScenario) -> tuple[str, str]:
+    nodes = offered.settled.scenario.nodes_of(offered.question.candidate.query)
+    title = f"Place it on {listed(nodes)}, away from what is for a person to judge"
+    return title, _estimate_sentence(offered)
+
+
+def _rate_words(offered: OfferedScenario) -> tuple[str, str]:
+    share = rate_share_in(offered.new)
+    title = f"Admit it with {percent_words(share)} of its rate"
+    held_back = f"Its sources must hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
+    return title, f"{held_back} {_estimate_sentence(offered)}"
+
+
+def _start_words(offered: OfferedScenario) -> tuple[str, str]:
+    return f"Start it {duration_words(start_s_in(offered.new))} later", _estimate_sentence(offered)
+
+
+def _node_words(offered: OfferedScenario) -> tuple[str, str]:
+    added = nodes_in(offered.new)
+    like, share = offered.model_of(added[0])
+    size = f"with {percent_words(share)} of the capacity of {like.id}" if share < 0.995 else f"like {like.id}"
+    title = f"Add a node {size}" if len(added) == 1 else f"Add {len(added)} nodes {size}"
+    sentences = [_estimate_sentence(offered)]
+    if like.price_per_hour:
+        sentences.append(
+            f"A node like {like.id} costs {money_words(like.price_per_hour, offered.question.currency)} per hour."
+        )
+    return title, " ".join(sentences)
+
+
+def _objective_words(offered: OfferedScenario) -> tuple[str, str]:
+    own = offered.own
+    title = f"Ask for {seconds_words(own.bound_s or 0.0)[0]} instead"
+    statistic, estimated = statistic_words(own.statistic), _outcome_words(own)
+    sentence = f"Its {statistic} is estimated at {estimated}"
+    if own.high_s is not None:
+        sentence += f" and may be up to {seconds_words(own.upper_s)[0]}"
+    sentence += f"{_wait_words(own)}. Nothing else changes."
+    if any(term.kind == "window" for term in own.waits) and own.wait_s > own.estimate_s - own.wait_s:
+        sentence += " A shorter window makes it less, or a promise that counts from the window's end."
+    return title, sentence
+
+
+_ALTERNATIVES: dict[str, Callable[[OfferedScenario], tuple[str, str]]] = {
+    "move": _move_words,
+    "place_again": _place_words,
+    "place_apart": _apart_words,
+    "scale_rate": _rate_words,
+    "start_at": _start_words,
+    "add_node": _node_words,
+    "objective": _objective_words,
+}
