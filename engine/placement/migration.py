@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,20 +14,18 @@ from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_byte
 from engine.estimation.backlog import burdened_series
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
-from engine.placement.answer import MoveAnswer, OverMemory
 from engine.placement.comparison import running_part
 from engine.placement.goal import Goal
 from engine.placement.items import Placement
 from engine.placement.network_kernels import worst_of
-from engine.words import listed, server_words, size_words
 
 __all__ = [
     "DEFAULT_BANDWIDTH_BYTES_S",
     "MigrationPauses",
     "MigrationStep",
+    "MoveEffects",
     "changes_of",
     "duration_s",
-    "move_rows",
     "order_moves",
 ]
 
@@ -44,20 +42,28 @@ _MAX_RUNS = 40  # moves whose pause Flow follows; beyond, its length alone count
 _GATE = "\0gate"
 
 
+@dataclass(frozen=True)
+class MoveEffects:
+    """What a move does to cores: the share of a load it takes away, a Mace before and after, and a peak load."""
+
+    relieved: tuple[str, float] | None = None  #: the core with the largest Mace of those it leaves
+    fallen: tuple[str, float, float] | None = None  #: the one whose Mace falls most
+    joined: tuple[str, float] | None = None  #: the one it loads most
+
+
 @dataclass(frozen=True, eq=False)
 class MigrationStep:
     """One move: an operator from its old replicas to its new ones.
 
-    `mace_s` is the largest Mace of a core once it is made; the rest says what it does to the core it relieves or
-    loads most. `over` are nodes that hold more state than memory while both its old and its new places hold its own,
-    and the bytes by which they do.
+    `mace_s` is the largest Mace of a core once it is made. `over` are nodes that hold more state than memory while both
+    its old and its new places hold its own, and the bytes by which they do.
     """
 
     operator: Operator
     old: Replicas
     new: Replicas
     mace_s: float
-    why: str
+    effects: MoveEffects = MoveEffects()
     over: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -213,11 +219,8 @@ def order_moves(coarse: Deployment, goal: Goal, changes: dict[str, tuple[Replica
         over = tuple(cores.over_while_moving(name, old, new).items())
         cores.apply(name, old, new)
         operator = coarse.operators[coarse.operator_index[name]]
-        why = "; ".join(_effects(cores, before, relief, cores.delta(name, old, new)))
-        if over:
-            said = listed([f"{node} by {size_words(size)}" for node, size in over])
-            why = f"while it moves, its state takes {said} over its memory: stop it first; {why}"
-        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), why, over))
+        effects = _effects(cores, before, relief, cores.delta(name, old, new))
+        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), effects, over))
     return steps
 
 
@@ -244,59 +247,24 @@ def _relief(cores: _Cores, name: str, old: Replicas, new: Replicas) -> tuple[int
 
 def _effects(
     cores: _Cores, before: FloatArray, relief: tuple[int, float] | None, delta: Mapping[int, float]
-) -> Iterator[str]:
-    """Clauses on the load taken away, the Mace of the core relieved most, and the load of the core joined."""
+) -> MoveEffects:
+    """The load taken away, the Mace of the core relieved most, and the load of the core joined."""
     gone = [core for core, share in delta.items() if share < 0.0]
     fallen = max(gone, key=lambda core: before[core] - cores.worst_s[core], default=None)
     if fallen is not None and before[fallen] - cores.worst_s[fallen] <= 1e-6:
         fallen = None
-    if relief is not None:
-        core, share = relief
-        if core == fallen:
-            yield (
-                f"takes {share:.2f} of the load of {server_words(cores.names[core])} away, "
-                f"whose longest delay falls from {before[core]:.3g} s to {cores.worst_s[core]:.3g} s"
-            )
-        else:
-            yield f"takes {share:.2f} of the load of {server_words(cores.names[core])} away"
-    if fallen is not None and (relief is None or relief[0] != fallen):
-        name = server_words(cores.names[fallen])
-        yield f"the longest delay of {name} falls from {before[fallen]:.3g} s to {cores.worst_s[fallen]:.3g} s"
-    joined = [core for core, share in delta.items() if share > 0.0]
-    if joined:
-        peaks = {core: float((cores.load[core] / cores.budget[core].mean()).max()) for core in joined}
-        core = max(joined, key=lambda c: peaks[c])
-        yield f"{server_words(cores.names[core])} goes to {peaks[core]:.2f} of its capacity at peak"
+    peaks = {core: _peak(cores, core) for core, share in delta.items() if share > 0.0}
+    joined = max(peaks, key=lambda core: peaks[core], default=None)
+    return MoveEffects(
+        None if relief is None else (cores.names[relief[0]], relief[1]),
+        None if fallen is None else (cores.names[fallen], float(before[fallen]), float(cores.worst_s[fallen])),
+        None if joined is None else (cores.names[joined], peaks[joined]),
+    )
 
 
-def move_rows(
-    deployment: Deployment,
-    steps: list[MigrationStep],
-    pause: Callable[[int, MigrationStep, float], tuple[float | None, str | None]],
-) -> tuple[MoveAnswer, ...]:
-    """The steps with durations and latencies of their pauses."""
-    rows = []
-    for n, step in enumerate(steps, 1):
-        lasts_s = duration_s(deployment, step)
-        bump_s, query = pause(n, step, lasts_s)
-        rows.append(
-            MoveAnswer(
-                n,
-                step.operator.id,
-                step.operator.query,
-                step.old,
-                step.new,
-                step.kind,
-                step.operator.state_bytes,
-                tuple(OverMemory(node, size) for node, size in step.over),
-                lasts_s,
-                bump_s,
-                query,
-                step.mace_s,
-                step.why,
-            )
-        )
-    return tuple(rows)
+def _peak(cores: _Cores, core: int) -> float:
+    """Largest load of a core as a share of its capacity."""
+    return float((cores.load[core] / cores.budget[core].mean()).max())
 
 
 @dataclass(eq=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +12,27 @@ from engine.document.memory import fleet_memory, memory_by_node, memory_findings
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.overload import lasting_overloads
-from engine.placement.answer import AloneOperator, AppliedLimits, BestSoFar, MoveAnswer, PlacementAnswer
+from engine.placement.answer import AppliedLimits, BestSoFar, MoveAnswer, OverMemory, PlacementAnswer
 from engine.placement.colocation import TRANSFER_S
 from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, running_part, server_rows
 from engine.placement.goal import GOALS, goal_of
-from engine.placement.items import Placement, SearchSettings
+from engine.placement.items import Placement, PlacementCandidate, SearchSettings
 from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
-from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, order_moves
+from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, duration_s, order_moves
 from engine.placement.search import PlacementSearch
-from engine.words import counted, duration_words, listed, load_words, server_words, size_words
+from engine.words.placement import (
+    NOTHING_BETTER,
+    NOTHING_TO_PLACE,
+    alone_words,
+    first_moves_words,
+    lacking_words,
+    lasting_words,
+    memory_words,
+    move_words,
+    spared_words,
+    unimproved_words,
+)
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -209,12 +219,28 @@ def _proposal(
     pauses = MigrationPauses(deployment)
     count = max(1, len(steps))
 
-    def pause(n: int, step: MigrationStep, lasts_s: float) -> tuple[float | None, str | None]:
+    def move(n: int, step: MigrationStep) -> MoveAnswer:
+        lasts_s = duration_s(deployment, step)
         if lasts_s > 0.0 and flow:
             tell(0.85 + 0.1 * (n - 1) / count, f"Migration pause of move {n} of {len(steps)}")
-        return pauses(n, step, lasts_s) if flow else (None, None)
+        bump_s, query = pauses(n, step, lasts_s) if flow else (None, None)
+        return MoveAnswer(
+            n,
+            step.operator.id,
+            step.operator.query,
+            step.old,
+            step.new,
+            step.kind,
+            step.operator.state_bytes,
+            tuple(OverMemory(node, size) for node, size in step.over),
+            lasts_s,
+            bump_s,
+            query,
+            step.mace_s,
+            move_words(step),
+        )
 
-    moves = move_rows(deployment, steps, pause)
+    moves = tuple(move(n, step) for n, step in enumerate(steps, 1))
     nodes, links = server_rows(was, now)
     tell(0.95, "Randomness of costs and arrivals")
     after = best.estimate.realised() if best.estimate else None
@@ -247,7 +273,7 @@ def _proposal(
         tuple(search.apart(best.candidate)),
         tuple(search.alone),
         fleet_memory(deployment.with_placement(placement)),
-        (*_messages(search, best, moves), *_lacking_words(after)),
+        (*_messages(search, best, moves), *_lacking(after)),
         tuple(search.trace),
         search.limits.applied,
     )
@@ -290,7 +316,7 @@ def _empty(deployment: Deployment, limits: AppliedLimits, algorithm: str, object
         apart=(),
         alone=(),
         memory=fleet_memory(deployment),
-        messages=("There is no operator to place.",),
+        messages=(NOTHING_TO_PLACE,),
         trace=(),
         constraints=limits,
     )
@@ -308,79 +334,74 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return place(Deployment.parse(document, placed=False), **given).report.to_dict()
 
 
-def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> list[str]:
-    """Messages about a proposal for a person, in sentences."""
-    words, spared = _lasting_words(search, best), _spared_words(search, best)
-    if spared is not None:
-        words.append(spared)
-    elif search.start is not None and not moves:
-        words += ["No better placement was found: everything stays where it is.", _still_words(search)]
-    if (words_of_few := _few_words(search, moves)) is not None:
-        words.append(words_of_few)
-    words += [f"Before: {entry.words}." for entry in memory_by_node(search.deployment).values() if entry.over_bytes]
-    words += [
-        f"While {move.operator} moves, {over.node} holds {size_words(over.bytes)} more than its memory: "
-        "stop the operator first."
-        for move in moves
-        for over in move.over_memory
-    ]
-    words += memory_findings(search.deployment.with_placement(best.candidate.placement))
-    return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
-
-
-def _lasting_words(search: PlacementSearch, best: RankedCandidate) -> list[str]:
-    """Messages on what never catches up, now and with what is proposed."""
-    now = [] if search.start is None else list(lasting_overloads(search.start.measured.mace).values())
+def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> Iterator[str]:
+    """Remarks on a proposal."""
+    start, is_seconds = search.start, search.goal.kind == "worst"
+    now = [] if start is None else list(lasting_overloads(start.measured.mace).values())
     then = sorted(lasting_overloads(best.candidate.measured.mace).values(), key=lambda overload: -overload.growth)
-    if then:
-        server, times = server_words(then[0].server), load_words(then[0].load, 1.0)[0]
-        more = "" if len(then) == 1 else f", and {counted(len(then) - 1, 'other server')} more than theirs"
-        return [f"No placement was found that catches up: {server} gets {times} times its capacity{more}."]
-    if not now:
-        return []
-    names = listed([server_words(overload.server) for overload in now], 3)
-    verb = "catches" if len(now) == 1 else "catch"
-    return [f"Where everything is now, {names} never {verb} up; as proposed, all does."]
+    if lasting := lasting_words(now, then):
+        yield lasting
+    if (spared := _spared(search, best)) is not None:
+        yield spared_words(spared)
+    elif start is not None and not moves:
+        yield NOTHING_BETTER
+        yield unimproved_words(_unimproved(search, start))
+    if (first := _first_moves(search, moves)) is not None:
+        yield first_moves_words(first)
+    yield from memory_words(list(memory_by_node(search.deployment).values()), moves)
+    yield from memory_findings(search.deployment.with_placement(best.candidate.placement))
+    yield from (alone_words(alone, is_seconds=is_seconds) for alone in search.alone)
 
 
-def _lacking_words(after: Estimate | None) -> list[str]:
-    """Messages on what the estimates after the moves lack where servers run other policies than stimulus time."""
-    reports = {} if after is None else after.queries
-    gaps = {query: (report.gap, report.policy_high_s) for query, report in reports.items()}
-    return [f"Of {query} {gap.words(high_s)}." for query, (gap, high_s) in gaps.items() if gap is not None]
+def _lacking(after: Estimate | None) -> Iterator[str]:
+    """Remarks on estimates after the moves where servers run other policies than stimulus time."""
+    for query, report in {} if after is None else after.queries.items():
+        if report.gap is not None:
+            yield lacking_words(query, report.gap, report.policy_high_s)
 
 
-def _still_words(search: PlacementSearch) -> str:
-    """Message where nothing moves: what was tried, what no placement can be below, and what would help."""
-    assert search.start is not None
-    measured, bound = search.start.measured, search.bound
-    if bound.kind == "every placement tried":
-        tried = "Every placement was tried."
-    else:
-        tried = f"Tried: {counted(search.rounds, 'round')} of search in {duration_words(search.elapsed_s)}."
-    gap = _gap(measured.value, bound.value_s)
-    if measured.value <= 0.0:
-        return f"{tried} No work waits at Mace's width, so no placement can be better by it."
-    if gap is None:
-        limit = "How far the best possible is below it is not known."
-    elif gap == 0.0:
-        limit = "No placement can be better."
-    else:
-        limit = f"No placement can be better by more than {math.ceil(100 * gap / (1.0 + gap))}%."
-    result = measured.mace
-    slowest = int(result.worst_s.argmax())
-    server, peak = result.deployment.servers[slowest].name, float(result.load_share[slowest].max())
-    help_words = (
-        f"Work waits longest at {server_words(server)}, which is at {peak:.2f} of its capacity at its peak: "
-        "fewer events, a faster or one more node would help."
+@dataclass(frozen=True)
+class UnimprovedPlacement:
+    """A placement that stays: how it was searched for a better one, and its slowest server."""
+
+    is_exhaustive: bool
+    rounds: int
+    elapsed_s: float
+    waits: bool  #: whether any work waits
+    gap: float | None  #: share by which it is above the bound
+    server: str
+    peak: float
+    max_moves: int | None
+
+
+def _unimproved(search: PlacementSearch, start: PlacementCandidate) -> UnimprovedPlacement:
+    measured, bound = start.measured, search.bound
+    slowest = int(measured.mace.worst_s.argmax())
+    return UnimprovedPlacement(
+        bound.kind == "every placement tried",
+        search.rounds,
+        search.elapsed_s,
+        measured.value > 0.0,
+        _gap(measured.value, bound.value_s),
+        measured.mace.deployment.servers[slowest].name,
+        float(measured.mace.load_share[slowest].max()),
+        search.limits.max_moves,
     )
-    if search.limits.max_moves is not None:
-        help_words += f" So may more than {counted(search.limits.max_moves, 'move')}."
-    return f"{tried} {limit} {help_words}"
 
 
-def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
-    """Message about moves left out for gaining less than the tolerance; None if there are none."""
+@dataclass(frozen=True)
+class SparedGain:
+    """Moves left out for gaining less than the tolerance: with `moves` instead of `made` the value would be `least`."""
+
+    moves: int
+    made: int
+    least: float
+    value: float
+    is_seconds: bool
+    tolerance: float
+
+
+def _spared(search: PlacementSearch, best: RankedCandidate) -> SparedGain | None:
     share, value = search.settings.tolerance, best.candidate.measured.value
     if share <= 0.0 or search.start is None or not search.candidates:
         return None
@@ -391,52 +412,26 @@ def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
     )
     if least >= value * (1.0 - _TIE):
         return None
-    if search.goal.kind == "worst":
-        return (
-            f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
-            f"{value:.4g} s: for less than {100 * share:g} % no more are made."
-        )
-    return (
-        f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
-        f"{value:.4g} of its objective: for less than {100 * share:g} % no more are made."
-    )
+    return SparedGain(moves, best.candidate.moves, least, value, search.goal.kind == "worst", share)
 
 
-def _few_words(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> str | None:
-    """Message about the first moves that bring nearly all of the gain; None where moves are few or all needed."""
+@dataclass(frozen=True)
+class FirstMoves:
+    """The first `n` of `of` moves, which bring nearly all of the gain: the longest delay of a core before and after."""
+
+    n: int
+    of: int
+    before_s: float
+    after_s: float
+
+
+def _first_moves(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> FirstMoves | None:
+    """None where moves are few or all needed."""
     if search.start is None or len(moves) <= _FEW:
         return None
-    before, after = search.start.measured.mace.worst, moves[-1].mace_s
-    if after >= before * (1.0 - _WORTH_SAYING):
+    before_s, after_s = search.start.measured.mace.worst, moves[-1].mace_s
+    if after_s >= before_s * (1.0 - _WORTH_SAYING):
         return None
-    limit_s = after + (1.0 - _MAIN_SHARE) * (before - after)
-    n = next(move.n for move in moves if move.mace_s <= max(limit_s, after))
-    if n > len(moves) // 2:
-        return None
-    there = moves[n - 1].mace_s
-    return (
-        f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
-        f"down from {before:.3g} s; max_moves asks for a placement with fewer."
-    )
-
-
-def _alone_words(bottleneck: AloneOperator, kind: str) -> str:
-    sentences = [
-        f"Operator {bottleneck.operator} alone on the best core it may use takes {bottleneck.own_s:.3g} s: "
-        "no placement of it in one piece is faster."
-    ]
-    if bottleneck.load_share > 1.0:
-        share = f"{bottleneck.load_share:.2f}"
-        sentences.append(f"Its mean load is {share} of that core's capacity, so it never catches up.")
-    parts, value = bottleneck.parts, bottleneck.split_value
-    if value is not None and kind == "worst":
-        sentences.append(f"Split into {parts} parts it would be {value:.3g} s; may_split does not list it.")
-    elif value is not None:
-        sentences.append(
-            f"Split into {parts} parts it would be {value:.3g} of its objective; may_split does not list it."
-        )
-    elif bottleneck.stateless is False:
-        sentences.append("It has state and cannot be split.")
-    elif bottleneck.stateless is None:
-        sentences.append("Whether it has state is not known; a stateless operator could be split.")
-    return " ".join(sentences)
+    limit_s = after_s + (1.0 - _MAIN_SHARE) * (before_s - after_s)
+    n = next(move.n for move in moves if move.mace_s <= max(limit_s, after_s))
+    return None if n > len(moves) // 2 else FirstMoves(n, len(moves), before_s, moves[n - 1].mace_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import computed_field
 
 from engine.records import Record
-from engine.words import duration_words, server_words
+from engine.words.placement import apart_sentence
 
 __all__ = ["FULL", "ApartOperator"]
 
@@ -39,14 +39,4 @@ class ApartOperator(Record):
     @property
     def sentence(self) -> str:
         """Why, in words."""
-        lead = f"{self.operator} is apart from {self.other}"
-        if self.server is None:
-            return f"{lead}: it may not be on that node."
-        if self.why == "company":
-            return f"{lead}: it exchanges as many events with operators where it is."
-        at = duration_words(self.at_s or 0.0)
-        when = f"{server_words(self.server)} would be at {self.peak:.2f} of its capacity {at} into the horizon"
-        if self.why == "goal":
-            return f"{lead}: the slowest query would get slower; {when}."
-        limit = "" if self.limit is None else f"; operators join up to {self.limit:.2f}"
-        return f"{lead}, because {when}{limit}."
+        return apart_sentence(self)

@@ -36,6 +36,7 @@ from apps.ui.sentences import sentence
 from apps.ui.tables import Table
 from apps.ui.times import time_tag
 from engine.words import counted, listed
+from engine.words.placement import NOTHING_BETTER
 
 __all__ = ["PlacementRunFacts", "SearchProgress"]
 
@@ -238,7 +239,7 @@ class PlacementRunFacts(SearchProgress):
     @property
     def messages(self) -> list[str]:
         """Remarks of the engine; that nothing moves is said already."""
-        return [text for text in self.proposal.messages if not text.startswith("No better placement")]
+        return [text for text in self.proposal.messages if text != NOTHING_BETTER]
 
     @property
     def apart(self) -> list[str]:

@@ -17,6 +17,7 @@ from engine.placement.migration import (
     order_moves,
 )
 from engine.placement.proposal import place
+from engine.words.placement import move_words
 from tests.engine.placement.stories import drawn, fleet, node, operator
 
 
@@ -32,7 +33,7 @@ def test_moves_off_the_bottleneck_come_first() -> None:
     assert [step.operator.id for step in steps] == ["p/1", "p/0"]
     assert [step.mace_s for step in steps] == pytest.approx([0.2, 0.2])
     relieved = "takes 0.33 of the load of n away, whose longest delay falls from 0.8 s to 0.2 s"
-    assert steps[0].why == f"{relieved}; m goes to 0.90 of its capacity at peak"
+    assert move_words(steps[0]) == f"{relieved}; m goes to 0.90 of its capacity at peak"
 
 
 def test_target_is_emptied_before_it_is_filled() -> None:
@@ -76,7 +77,7 @@ class TestDurations:
         links = [{"from": "n", "to": "m"} | link] if link else []
         op = operator("p/a", 1.0, node="n", **({} if state_bytes is None else {"state_bytes": state_bytes}))
         deployment = fleet([op], [node("n", cores=2), node("m")], links=links)
-        step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("m"),), 0.0, "")
+        step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("m"),), 0.0)
         return duration_s(deployment, step)
 
     def test_move_takes_state_size_over_bandwidth(self) -> None:
@@ -92,7 +93,7 @@ class TestDurations:
 
     def test_move_within_a_node_transfers_no_state(self) -> None:
         deployment = fleet([operator("p/a", 1.0, node="n", state_bytes=1e9)], [node("n", cores=2)])
-        step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("n", 1),), 0.0, "")
+        step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("n", 1),), 0.0)
         assert duration_s(deployment, step) == 0.0
 
 
@@ -106,7 +107,7 @@ class TestMigrationPauses:
 
     def bump(self, deployment: Deployment, lasts_s: float) -> tuple[float, str | None]:
         op = deployment.operators[0]
-        return MigrationPauses(deployment)(1, MigrationStep(op, op.replicas, (Replica("m"),), 0.0, ""), lasts_s)
+        return MigrationPauses(deployment)(1, MigrationStep(op, op.replicas, (Replica("m"),), 0.0), lasts_s)
 
     def test_first_event_of_a_pause_waits_for_all_of_it(self) -> None:
         extra, query = self.bump(self.steady(), 3.0)
@@ -123,7 +124,7 @@ class TestMigrationPauses:
         crowd = [operator("p/a", 5.0, node="n", state_bytes=1e9), operator("q/b", 4.0, "t", node="m")]
         bumps = MigrationPauses(fleet(crowd, [node("n"), node("m")], sources=sources))
         op = bumps.deployment.operators[0]
-        extra, _ = bumps(1, MigrationStep(op, op.replicas, (Replica("m"),), 0.0, ""), 4.0)
+        extra, _ = bumps(1, MigrationStep(op, op.replicas, (Replica("m"),), 0.0), 4.0)
         # Both queries are late until 200 cycles of backlog are worked off at 10 a second.
         assert extra >= 3.5
 
