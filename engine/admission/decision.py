@@ -27,10 +27,10 @@ from engine.admission.evaluation import (
     list_effects_without,
     node_effects,
 )
-from engine.admission.grounds import LaterPass, NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
+from engine.admission.grounds import NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
 from engine.admission.prediction import judge_scenario, question_in
-from engine.admission.reasons import evidence_of, in_order, to_measure
+from engine.admission.reasons import evidence_of, in_order, named_reason, to_measure
 from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
@@ -359,13 +359,7 @@ def _decide_unplaced(
     """Decision where an operator of the candidate fits no node: reject, with a new node as the alternative."""
     name = question.candidate.query
     first = error.faults[0].message if error.faults else error.message
-    reason = Reason(
-        "no_place",
-        "bad",
-        ReasonSubject("query", name),
-        NamedGround("no_place", name, (first,)),
-        unit="",
-    )
+    reason = named_reason("no_place", "bad", ReasonSubject("query", name), (first,), unit="")
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
     offers = list(find_alternatives(search, (reason,), tell)) if question.policy.choices else []
@@ -412,9 +406,8 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
 
 
 def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
-    name, may_wait_s = question.candidate.query, question.candidate.may_wait_s
-    ground = LaterPass(name, later_s, may_wait_s)
-    return Reason("cannot_wait", "info", ReasonSubject("query", name), ground, may_wait_s, later_s)
+    subject, may_wait_s = ReasonSubject("query", question.candidate.query), question.candidate.may_wait_s
+    return named_reason("cannot_wait", "info", subject, (), may_wait_s, later_s)
 
 
 def _first_ground(
@@ -424,7 +417,7 @@ def _first_ground(
     name = question.candidate.query
     if verdict == "queue" and start:
         later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
-        return VerdictGround(LaterPass(name, later_s, own=start.evaluation.outcomes[name]))
+        return VerdictGround(PassGround(start.evaluation.outcomes[name], later_s=later_s))
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from engine.document.backlog import InputBacklog
-from engine.document.memory import NodeMemory
 from engine.estimation.answer import Alarm
 from engine.latency_state import CatchUp
-from engine.measurement.trust import EstimateTrust
 
 if TYPE_CHECKING:
     from engine.admission.answer import Robustness
@@ -23,19 +21,13 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_RISE",
     "CatchUpGround",
-    "FewEvents",
-    "FillingGround",
     "Ground",
-    "LaterPass",
-    "MemoryGround",
     "NamedGround",
     "OutcomeGround",
     "PassGround",
     "PassedOver",
     "PredictedGround",
-    "ServerGround",
     "TightestObjective",
-    "TrustGround",
     "UnprovenGround",
     "VerdictGround",
     "WithoutPins",
@@ -47,17 +39,19 @@ MAX_RISE = 1.0  # share by which load and costs are raised at most, to see wheth
 
 @dataclass(frozen=True)
 class NamedGround:
-    """What is known of a query, or of one operator, by names alone; `of` them all, or steps of `step_s`."""
+    """What is known of a query, operator, node or server by names and a few numbers.
 
-    kind: Literal[
-        "no_objective", "placement_altered", "assumed_statistics", "assumed_costs", "memory_unknown", "coarse_counts",
-        "no_events", "plan_unread", "neighbour_unmeasured", "never_ran", "predicted", "assumed_hosts", "incomplete",
-        "infeasible", "no_results", "sources_wait", "outside_domain", "changes_unpredicted", "not_placed", "no_place",
-    ]  # fmt: skip
+    `value` and `bound` are in the unit of its reason, `was` is the value before; `of` counts all, where `names` may be
+    some of them.
+    """
+
+    kind: str  #: of its sentence: most often the code of its reason
     subject: str
     names: tuple[str, ...] = ()
     of: int = 0
-    step_s: float = 0.0
+    value: float = 0.0
+    bound: float = 0.0
+    was: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,35 +85,6 @@ class TightestObjective:
 
 
 @dataclass(frozen=True)
-class ServerGround:
-    """A load before and after, as a share of the server's capacity, and what it may be."""
-
-    kind: Literal["overloaded", "never_catches_up", "still_growing", "over_at_peak"]
-    server: str
-    was: float
-    now: float
-    bound: float
-
-
-@dataclass(frozen=True)
-class FewEvents:
-    """An operator's statistics rest on `events`; `below` of the candidate's have fewer than are asked for."""
-
-    operator: str
-    events: float
-    asked: float
-    below: int
-
-
-@dataclass(frozen=True)
-class MemoryGround:
-    """More state than memory: with the candidate, or without it."""
-
-    node: NodeMemory
-    is_new: bool
-
-
-@dataclass(frozen=True)
 class CatchUpGround:
     """When a query catches up; `was` is without the candidate."""
 
@@ -127,23 +92,6 @@ class CatchUpGround:
     now: CatchUp
     was: CatchUp | None
     candidate: str
-
-
-@dataclass(frozen=True)
-class TrustGround:
-    """Intervals of a query that hold too seldom."""
-
-    query: str
-    trust: EstimateTrust
-
-
-@dataclass(frozen=True)
-class FillingGround:
-    """A prediction below what windows and links alone take."""
-
-    query: str
-    latency_s: float
-    least_s: float
 
 
 @dataclass(frozen=True)
@@ -186,22 +134,13 @@ class WithoutPins:
 
 
 @dataclass(frozen=True)
-class LaterPass:
-    """A start `later_s` later with which the candidate passes: more than it may wait, or its outcome then."""
-
-    query: str
-    later_s: float
-    may_wait_s: float = 0.0
-    own: QueryOutcome | None = None
-
-
-@dataclass(frozen=True)
 class PassGround:
-    """The outcome of a candidate that may run; queries `over` miss their objectives with or without it."""
+    """The outcome of a candidate that may run, or would `later_s` later; queries `over` are late with or without it."""
 
     own: QueryOutcome
-    is_changed: bool
-    over: tuple[str, ...]
+    is_changed: bool = False
+    over: tuple[str, ...] = ()
+    later_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +161,6 @@ class VerdictGround:
 
 
 Ground = (
-    NamedGround | OutcomeGround | TightestObjective | ServerGround | FewEvents | MemoryGround | CatchUpGround
-    | TrustGround | FillingGround | PredictedGround | UnprovenGround | PassedOver | WithoutPins | LaterPass | PassGround
-    | VerdictGround | InputBacklog | Alarm
+    NamedGround | OutcomeGround | TightestObjective | CatchUpGround | PredictedGround | UnprovenGround | PassedOver
+    | WithoutPins | PassGround | VerdictGround | InputBacklog | Alarm
 )  # fmt: skip

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 from engine.admission.answer import Reason, ReasonSubject
 from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
-from engine.admission.grounds import FillingGround, Ground, NamedGround, PredictedGround, UnprovenGround, VerdictGround
-from engine.admission.reasons import in_order, reasons_of
+from engine.admission.grounds import PredictedGround, UnprovenGround, VerdictGround
+from engine.admission.reasons import in_order, named_reason, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
@@ -102,7 +101,7 @@ def _for_person(
     if not own.is_predicted and softened == list(reasons):
         return reasons  # nothing was told that a record could bear out
     ground = UnprovenGround(name, own if own.is_predicted else None, question.record)
-    return (*softened, _reason("prediction_unproven", "watch", name, ground, review=True))
+    return (*softened, Reason("prediction_unproven", "watch", ReasonSubject("query", name), ground, review=True))
 
 
 def _unborne(question: CandidateQuestion, reason: Reason) -> VerdictGround:
@@ -176,78 +175,58 @@ def _beyond_filling_s(prediction: FirstPlacement, latency_s: float) -> float:
 
 def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Evaluation) -> Iterator[Reason]:
     """Findings about a candidate that never ran; none about any other."""
-    prediction, name = question.prediction, question.candidate.query
+    prediction, subject = question.prediction, ReasonSubject("query", question.candidate.query)
     if prediction is None:
         new = tuple(operator.id for operator in question.candidate.operators if operator.never_ran)
         if new:
-            yield _reason("never_ran", "watch", name, NamedGround("never_ran", name, new), review=True)
+            yield named_reason("never_ran", "watch", subject, new, review=True)
         return
     assert prediction.model is not None
-    yield _reason("never_ran", "info", name, NamedGround("predicted", name, (prediction.model.line,)))
-    for assumption in prediction.assumptions:
-        yield _reason("assumed_hosts", "info", name, NamedGround("assumed_hosts", name, (assumption,)))
+    yield named_reason("never_ran", "info", subject, (prediction.model.line,), kind="predicted")
+    yield from (named_reason("assumed_hosts", "info", subject, (text,)) for text in prediction.assumptions)
     if prediction.state == "incomplete":
         gaps = tuple(fault.message for fault in prediction.faults)
-        ground = NamedGround("incomplete", name, gaps[:1], of=len(gaps))
-        yield _reason("prediction_incomplete", "watch", name, ground, review=True)
+        yield named_reason("prediction_incomplete", "watch", subject, gaps, of=len(gaps), review=True)
     elif prediction.state == "infeasible":
         # Every candidate is outside the domain: the votes are no knowledge. Or rules of the model leave no candidate.
         is_unknown = bool(prediction.outside) or not (prediction.blocked or prediction.candidates)
         yield from _outside(question)
-        ground = NamedGround("infeasible", name, (prediction.cause,))
-        yield _reason("predicted_failure", "watch" if is_unknown else "bad", name, ground, review=is_unknown)
+        severity, cause = "watch" if is_unknown else "bad", (prediction.cause,)
+        yield named_reason("predicted_failure", severity, subject, cause, kind="infeasible", review=is_unknown)
     else:
-        yield from _predicted(question, after.outcomes[name])
+        yield from _predicted(question, after.outcomes[subject.id])
         kinds = dict.fromkeys(change.kind for change in scenario.changes if not isinstance(change, ObjectiveChange))
         if kinds and question.predictor is None and not _is_told(prediction, scenario):
-            ground = NamedGround("changes_unpredicted", name, tuple(kinds))
-            yield _reason("changes_unpredicted", "watch", name, ground, review=True)
+            yield named_reason("changes_unpredicted", "watch", subject, tuple(kinds), review=True)
 
 
 def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reason]:
     """Findings about a candidate whose chosen placement passes the votes."""
-    prediction, name = question.prediction, question.candidate.query
+    prediction, subject = question.prediction, ReasonSubject("query", question.candidate.query)
     assert prediction is not None and prediction.costs is not None
     yield from _outside(question)
     if not prediction.passes_votes:
-        failed: Literal["sources_wait", "no_results"] = (
-            "sources_wait" if prediction.costs.success.holds else "no_results"
-        )
-        ground = NamedGround(failed, name, tuple(dict.fromkeys(prediction.placement.values())))
-        yield _reason("predicted_failure", "bad", name, ground)
+        kind = "sources_wait" if prediction.costs.success.holds else "no_results"
+        nodes = tuple(dict.fromkeys(prediction.placement.values()))
+        yield named_reason("predicted_failure", "bad", subject, nodes, kind=kind)
     latency_s = prediction.costs.end_to_end_latency_s.mean
     least_s = prediction.fill_s + prediction.floor_s
     if prediction.fill_s > 0.0 and latency_s < least_s * (1.0 - _ROUNDING):
-        filling = FillingGround(name, latency_s, least_s)
-        yield _reason("filling_unpredicted", "watch", name, filling, latency_s, least_s, review=True)
+        yield named_reason("filling_unpredicted", "watch", subject, (), least_s, latency_s, review=True)
     above_s = own.estimate_s - own.mean_wait_s - _beyond_filling_s(prediction, latency_s)
-    predicted = PredictedGround(own, latency_s, prediction.fill_s, above_s)
-    value, bound = own.high_s, own.bound_s
+    ground = PredictedGround(own, latency_s, prediction.fill_s, above_s)
     if own.state == "breached":
-        yield _reason("objective_breached", "bad", name, predicted, own.low_s, bound)
+        yield Reason("objective_breached", "bad", subject, ground, own.bound_s, own.low_s)
     elif own.state == "at_risk":
-        yield _reason("predicted_at_risk", "watch", name, predicted, value, bound, review=True)
+        yield Reason("predicted_at_risk", "watch", subject, ground, own.bound_s, own.high_s, review=True)
     else:
-        yield _reason("predicted", "info" if bound is None else "ok", name, predicted, value, bound)
+        severity = "info" if own.bound_s is None else "ok"
+        yield Reason("predicted", severity, subject, ground, own.bound_s, own.high_s)
 
 
 def _outside(question: CandidateQuestion) -> Iterator[Reason]:
     """The finding that a candidate lies outside the training domain; none where it does not."""
-    prediction, name = question.prediction, question.candidate.query
-    if prediction is None or not prediction.outside:
-        return
-    ground = NamedGround("outside_domain", name, prediction.outside[:1], of=len(prediction.outside))
-    yield _reason("outside_domain", "watch", name, ground, review=True)
-
-
-def _reason(
-    code: str,
-    severity: str,
-    name: str,
-    ground: Ground,
-    value: float | None = None,
-    bound: float | None = None,
-    *,
-    review: bool = False,
-) -> Reason:
-    return Reason(code, severity, ReasonSubject("query", name), ground, bound, value, review=review)
+    outside = () if question.prediction is None else question.prediction.outside
+    if outside:
+        subject = ReasonSubject("query", question.candidate.query)
+        yield named_reason("outside_domain", "watch", subject, outside, of=len(outside), review=True)

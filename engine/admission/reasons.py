@@ -9,13 +9,9 @@ from engine.admission.changes import moves_in
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
 from engine.admission.grounds import (
     CatchUpGround,
-    FewEvents,
-    MemoryGround,
     NamedGround,
     OutcomeGround,
-    ServerGround,
     TightestObjective,
-    TrustGround,
 )
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
@@ -31,6 +27,7 @@ __all__ = [
     "doubted_queries",
     "evidence_of",
     "in_order",
+    "named_reason",
     "reasons_of",
     "to_measure",
     "tolerance_s",
@@ -121,8 +118,7 @@ def _objectives(
     own = after.outcomes[name]
     review_at_risk = question.policy.review_at_risk
     if own.bound_s is None:
-        ground = NamedGround("no_objective", name)
-        yield Reason("no_objective", "info", ReasonSubject("query", name), ground, value=own.estimate_s)
+        yield named_reason("no_objective", "info", ReasonSubject("query", name), value=own.estimate_s)
     elif own.is_predicted:
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
@@ -135,8 +131,8 @@ def _objectives(
     elif own.state == "at_risk":
         yield _query_reason("at_risk", "watch", OutcomeGround("at_risk", own), question, review=review_at_risk)
     elif own.bound_s < own.resolution_s:
-        ground_of_counts = OutcomeGround("too_fine", own)
-        yield _query_reason("under_resolution", "watch", ground_of_counts, question, review=review_at_risk)
+        ground = OutcomeGround("too_fine", own)
+        yield _query_reason("under_resolution", "watch", ground, question, review=review_at_risk)
     if own.standing.is_known and own.standing.words:
         yield _query_reason("rate_bounded", "info", OutcomeGround("rate_bounded", own), question)
     for query in question.running.queries:
@@ -181,6 +177,27 @@ def _neighbour(
 def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
     """Whether a query that never catches up falls behind faster than it does without the candidate."""
     return (now.standing.growth or 0.0) > (was.standing.growth or 0.0) * (1.0 + _WORSE_SHARE) + _MORE_LOAD
+
+
+def named_reason(
+    code: str,
+    severity: str,
+    subject: ReasonSubject,
+    names: tuple[str, ...] = (),
+    bound: float | None = None,
+    value: float | None = None,
+    unit: str = "s",
+    *,
+    kind: str = "",
+    of: int = 0,
+    was: float = 0.0,
+    about: str = "",
+    where: str | None = None,
+    review: bool = False,
+) -> Reason:
+    """A reason whose sentence needs names and its own numbers: about its subject, unless `about` something else."""
+    ground = NamedGround(kind or code, about or subject.id, names, of, value or 0.0, bound or 0.0, was)
+    return Reason(code, severity, subject, ground, bound, value, unit, where, review=review)
 
 
 def _query_reason(
@@ -231,19 +248,18 @@ def _overloads(
         subject = ReasonSubject("link", name)
         if server.node is not None:
             subject = ReasonSubject("node", scenario.deployment.nodes[server.node].id)
+        code, kind, severity, was, now, bound = "node_overloaded", "", "bad", peak_was, peak, 1.0
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
-            ground = ServerGround("overloaded", name, mean_was, mean, most)
-            yield Reason("node_overloaded", "bad", subject, ground, most, mean, "share", name)
+            kind, was, now, bound = "overloaded", mean_was, mean, most
         elif name in after.endless and mean > mean_was * (1.0 + _WORSE_SHARE):
-            ground = ServerGround("never_catches_up", name, peak_was, peak, 1.0)
-            yield Reason("never_catches_up", "bad", subject, ground, 1.0, peak, "share", name)
+            code = kind = "never_catches_up"
         elif after.begin and name in after.growing and mean > mean_was * (1.0 + _WORSE_SHARE):
-            ground = ServerGround("still_growing", name, peak_was, peak, 1.0)
-            yield Reason("still_growing", "bad", subject, ground, 1.0, peak, "share", name)
+            code = kind = "still_growing"
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
-            ground = ServerGround("over_at_peak", name, peak_was, peak, 1.0)
-            severity = "bad" if name in late else "info"
-            yield Reason("node_overloaded", severity, subject, ground, 1.0, peak, "share", name)
+            kind, severity = "over_at_peak", "bad" if name in late else "info"
+        if kind:
+            numbers = bound, now, "share"
+            yield named_reason(code, severity, subject, (), *numbers, kind=kind, was=was, about=name, where=name)
 
 
 def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
@@ -258,8 +274,8 @@ def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
 
 def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
     for operator, node in scenario.altered.items():
-        ground = NamedGround("placement_altered", operator, (node,))
-        yield Reason("placement_altered", "watch", ReasonSubject("operator", operator), ground, unit="", where=node)
+        subject = ReasonSubject("operator", operator)
+        yield named_reason("placement_altered", "watch", subject, (node,), unit="", where=node)
 
 
 def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
@@ -268,20 +284,19 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
     severity, review = "watch" if policy.review_assumed else "info", policy.review_assumed
     subject = ReasonSubject("statistic", question.candidate.query)
     if assumed := tuple(_assumed(operators)):
-        ground = NamedGround("assumed_statistics", subject.id, assumed, of=len(operators))
-        count = float(len(assumed))
-        yield Reason("assumed_statistics", severity, subject, ground, 0.0, count, "operators", review=review)
+        numbers = 0.0, float(len(assumed)), "operators"
+        of = len(operators)
+        yield named_reason("assumed_statistics", severity, subject, assumed, *numbers, of=of, review=review)
     own = set(_varying(question, after))
     inputs = after.outcomes[question.candidate.query].assumed_costs
     varying = tuple(name for name in inputs if name.split("<-")[0] in own)
     if varying and review:
-        ground = NamedGround("assumed_costs", subject.id, varying)
-        yield Reason("assumed_costs", "watch", subject, ground, 0.0, float(len(varying)), "inputs", review=True)
+        numbers = 0.0, float(len(varying)), "inputs"
+        yield named_reason("assumed_costs", "watch", subject, varying, *numbers, review=True)
     if few := _few_events(question):
         fewest, name = min(few)
-        events = FewEvents(name, fewest, policy.min_events, len(few))
-        operator = ReasonSubject("operator", name)
-        yield Reason("few_events", severity, operator, events, events.asked, fewest, "events", review=review)
+        numbers, operator = (policy.min_events, fewest, "events"), ReasonSubject("operator", name)
+        yield named_reason("few_events", severity, operator, (), *numbers, of=len(few), review=review)
 
 
 def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -293,15 +308,13 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
             continue
         grows = now.held_bytes > before * (1.0 + MEMORY_SLACK)
         code, severity = (MEMORY_EXCEEDED, "bad") if grows else ("memory_over_already", "info")
-        ground, subject = MemoryGround(now, grows), ReasonSubject("node", node)
-        yield Reason(code, severity, subject, ground, now.memory_bytes, now.held_bytes, "B")
+        yield named_reason(code, severity, ReasonSubject("node", node), (), now.memory_bytes, now.held_bytes, "B")
     moved = moves_in(scenario.changes).keys()
     concerned = {operator.id for operator in question.candidate.operators} | moved
     unknown = unknown_memory_words(scenario.deployment, concerned)
     if unknown:
-        name = question.candidate.query
-        unstated = NamedGround("memory_unknown", name, (unknown,))
-        yield Reason("memory_unknown", "info", ReasonSubject("query", name), unstated, unit="B")
+        subject = ReasonSubject("query", question.candidate.query)
+        yield named_reason("memory_unknown", "info", subject, (unknown,), unit="B")
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
@@ -342,8 +355,8 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
         return
     names = tuple(source.id for source in coarse)
     step_s = max(source.arrivals_step_s or 0.0 for source in coarse)
-    ground, severity = NamedGround("coarse_counts", names[0], names, step_s=step_s), "watch" if review else "info"
-    yield Reason("coarse_counts", severity, ReasonSubject("source", names[0]), ground, width_s, step_s, review=review)
+    severity, subject = "watch" if review else "info", ReasonSubject("source", names[0])
+    yield named_reason("coarse_counts", severity, subject, names, width_s, step_s, review=review)
 
 
 def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -354,8 +367,8 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
     silent = tuple(after.sources[u].id for u in sorted(read) if not after.arrivals[u].any())
     if silent:
         review = question.policy.review_assumed and len(silent) == len(read)
-        ground, severity = NamedGround("no_events", name, silent), "watch" if review else "info"
-        yield Reason("no_events", severity, ReasonSubject("source", silent[0]), ground, review=review)
+        severity, subject = "watch" if review else "info", ReasonSubject("source", silent[0])
+        yield named_reason("no_events", severity, subject, silent, about=name, review=review)
 
 
 def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -367,8 +380,8 @@ def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> I
     for query in related:
         unread = tuple(f"{op.id} ({part})" for op in _operators_of(scenario, query) for part in op.unread or ())
         if unread:
-            ground, subject = NamedGround("plan_unread", query, unread), ReasonSubject("query", query)
-            yield Reason("plan_unread", "watch", subject, ground, 0.0, float(len(unread)), "operators", review=True)
+            subject, numbers = ReasonSubject("query", query), (0.0, float(len(unread)), "operators")
+            yield named_reason("plan_unread", "watch", subject, unread, *numbers, review=True)
 
 
 def _backlogs(
@@ -410,11 +423,8 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
         trust = _trust_of(question, query)
         coverage = trust.coverage
         if trust.state == LOST and coverage is not None:
-            severity, subject, ground = (
-                "watch" if review else "info",
-                ReasonSubject("query", query),
-                TrustGround(query, trust),
-            )
+            ground = NamedGround("trust_lost", query, of=trust.judged, value=trust.held, bound=LEVEL)
+            severity, subject = "watch" if review else "info", ReasonSubject("query", query)
             yield Reason("trust_lost", severity, subject, ground, LEVEL, coverage, "share", review=review)
 
 
@@ -426,11 +436,8 @@ def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     names = tuple(query for query in related if query in new and query in question.running.queries)
     if names:
-        ground, subject = (
-            NamedGround("neighbour_unmeasured", question.candidate.query, names),
-            ReasonSubject("query", names[0]),
-        )
-        yield Reason("neighbour_unmeasured", "watch", subject, ground, unit="", review=True)
+        subject, about = ReasonSubject("query", names[0]), question.candidate.query
+        yield named_reason("neighbour_unmeasured", "watch", subject, names, unit="", about=about, review=True)
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:

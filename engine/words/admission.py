@@ -13,19 +13,13 @@ from engine.admission.changes import moves_in, nodes_in, rate_share_in, start_s_
 from engine.admission.grounds import (
     MAX_RISE,
     CatchUpGround,
-    FewEvents,
-    FillingGround,
     Ground,
-    LaterPass,
-    MemoryGround,
     NamedGround,
     OutcomeGround,
     PassedOver,
     PassGround,
     PredictedGround,
-    ServerGround,
     TightestObjective,
-    TrustGround,
     UnprovenGround,
     VerdictGround,
     WithoutPins,
@@ -33,7 +27,6 @@ from engine.admission.grounds import (
 from engine.document.backlog import InputBacklog
 from engine.document.elements import Replica
 from engine.estimation.answer import Alarm
-from engine.measurement.calibration import LEVEL
 from engine.records import Record
 from engine.words import (
     counted,
@@ -102,22 +95,10 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
             return _named_finding(ground)
         case OutcomeGround():
             return _outcome_finding(ground)
-        case ServerGround():
-            return _server_finding(ground)
         case TightestObjective(own, headroom, count):
             closest = f"{own.query} at {_estimate_words(own)} ({percent_words(headroom)} headroom)"
             hold = "The objective holds" if count == 1 else f"All {count} objectives hold"
             return AdmissionFinding(f"{hold}; the closest is {closest}{_busiest_words(ground)}")
-        case FewEvents(operator, events, asked, below):
-            more = f" ({below} operators below that)" if below > 1 else ""
-            rest = f"The statistics of {operator} rest on {events:.0f} events; {asked:.0f} are asked for{more}"
-            return AdmissionFinding(rest)
-        case MemoryGround(node, True):
-            held, memory = size_words(node.held_bytes), size_words(node.memory_bytes or 0.0)
-            cause = f"it would hold {held} of state, its memory is {memory}"
-            return AdmissionFinding(f"{node.node} has too little memory", cause)
-        case MemoryGround(node):
-            return AdmissionFinding(f"{node.words}, without the candidate")
         case CatchUpGround(query, now, was, candidate):
             without = "" if was is None else f"; without {candidate} it {was.words}"
             return AdmissionFinding(f"{query} {now.words}{without}")
@@ -125,14 +106,6 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
             return AdmissionFinding(ground.words)
         case Alarm():
             return AdmissionFinding(ground.message)
-        case TrustGround(query, trust):
-            share, right = percent_words(trust.coverage or 0.0), percent_words(LEVEL)
-            cause = f"{trust.held} of its last {trust.judged} intervals held ({share}), where {right} is right"
-            return AdmissionFinding(f"Estimates of {query} are not to be trusted", cause)
-        case FillingGround(query, latency_s, least_s):
-            latency, least = seconds_words(latency_s, least_s)
-            cause = f"the model predicts {latency} from end to end, and windows and links alone take {least}"
-            return AdmissionFinding(f"What {query} takes beyond filling its windows cannot be told", cause)
         case PredictedGround(own):
             consequence = {
                 "none": "passes the votes",
@@ -150,12 +123,6 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
             return replace(finding, consequence=f"{best}, {finding.consequence}")
         case WithoutPins():
             return _unpinned_finding(ground)
-        case LaterPass(query, later_s, may_wait_s, own):
-            later = duration_words(later_s)
-            if own is not None:
-                return AdmissionFinding(f"{query} would pass if it starts {later} later", _would_be_words(own))
-            allowed = f"it may wait {duration_words(may_wait_s)}" if may_wait_s else "it was not said that it may wait"
-            return AdmissionFinding(f"{query} would pass if it started {later} later, but {allowed}")
         case PassGround():
             return _passing_finding(ground)
         case VerdictGround():
@@ -163,43 +130,77 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
 
 
 def _named_finding(ground: NamedGround) -> AdmissionFinding:
-    name, names = ground.subject, listed(ground.names) if ground.names else ""
-    is_one, first = len(ground.names) == 1, next(iter(ground.names), "").removesuffix(".")
+    name, names, count = ground.subject, listed(ground.names) if ground.names else "", len(ground.names)
+    first = next(iter(ground.names), "").removesuffix(".")
     match ground.kind:
         case "no_objective":
             return AdmissionFinding(f"{name} has no objective", "only its effect on the others is judged")
         case "placement_altered":
             return AdmissionFinding(f"{name} was placed elsewhere", f"{first} takes nothing new", is_named=True)
         case "assumed_statistics":
-            of = f"{len(ground.names)} of {counted(ground.of, 'operator')}"
+            of = f"{count} of {counted(ground.of, 'operator')}"
             return AdmissionFinding(f"The statistics of {of} are assumed, not measured", names, is_named=True)
         case "assumed_costs":
             return AdmissionFinding("How single costs vary is assumed, not measured", names, is_named=True)
+        case "few_events":
+            rest = f"rest on {ground.value:.0f} events; {ground.bound:.0f} are asked for"
+            more = f" ({ground.of} operators below that)" if ground.of > 1 else ""
+            return AdmissionFinding(f"The statistics of {name} {rest}{more}")
+        case "memory_exceeded":
+            held, memory = size_words(ground.value), size_words(ground.bound)
+            cause = f"it would hold {held} of state, its memory is {memory}"
+            return AdmissionFinding(f"{name} has too little memory", cause)
+        case "memory_over_already":
+            held, memory = size_words(ground.value), size_words(ground.bound)
+            return AdmissionFinding(f"{name} holds {held} of state, its memory is {memory}, without the candidate")
         case "memory_unknown":
             return AdmissionFinding("Whether state fits the memory of the nodes is not known", first, is_named=True)
         case "coarse_counts":
-            step = step_words(ground.step_s)
+            step = step_words(ground.value)
             return AdmissionFinding(f"Arrivals of {names} are known as counts per {step}, which hide bursts")
         case "no_events":
-            has = "has" if is_one else "have"
             cause = f"nothing is known of how late {name} would be with some"
-            return AdmissionFinding(f"{names} {has} no events in the horizon", cause)
+            return AdmissionFinding(f"{names} {'has' if count == 1 else 'have'} no events in the horizon", cause)
         case "plan_unread":
             consequence = f"The plan of {name} is not understood in full, so its estimate may leave out a wait"
             return AdmissionFinding(consequence, names, is_named=True)
         case "neighbour_unmeasured":
-            has, them = ("has", "it") if is_one else ("have", "them")
+            has, them = ("has", "it") if count == 1 else ("have", "them")
             consequence = f"{names} {has} nominal costs alone, which no run of this cluster bears out"
             return AdmissionFinding(consequence, f"what {name} does to {them} is not known")
+        case "trust_lost":
+            share, right = percent_words(ground.value / ground.of), percent_words(ground.bound)
+            cause = f"{ground.value:.0f} of its last {ground.of} intervals held ({share}), where {right} is right"
+            return AdmissionFinding(f"Estimates of {name} are not to be trusted", cause)
+        case "cannot_wait":
+            allowed = "it was not said that it may wait"
+            if ground.bound > 0:
+                allowed = f"it may wait {duration_words(ground.bound)}"
+            later = duration_words(ground.value)
+            return AdmissionFinding(f"{name} would pass if it started {later} later, but {allowed}")
+        case "not_placed":
+            return AdmissionFinding(f"{name} was not placed on {names}")
+        case "no_place":
+            return AdmissionFinding(f"{name} cannot be placed", ground.names[0], is_named=True)
+        case "overloaded" | "over_at_peak" | "never_catches_up" | "still_growing":
+            return _server_finding(ground)
+        case _:
+            return _prediction_finding(ground, names, first)
+
+
+def _prediction_finding(ground: NamedGround, names: str, first: str) -> AdmissionFinding:
+    """Findings about a candidate that never ran."""
+    name = ground.subject
+    match ground.kind:
         case "never_ran":
-            costs = "has a nominal cost" if is_one else "have nominal costs"
+            costs = "has a nominal cost" if len(ground.names) == 1 else "have nominal costs"
             cause = f"{counted(len(ground.names), 'operator')} ({names}) {costs}"
             return AdmissionFinding(f"{name} never ran and nothing predicts it", cause)
         case "predicted":
             return AdmissionFinding(f"{name} never ran; it is predicted, not measured. {first}")
         case "assumed_hosts":
             return AdmissionFinding(first)
-        case "incomplete":
+        case "prediction_incomplete":
             more = f" ({counted(ground.of, 'gap')} in all)" if ground.of > 1 else ""
             return AdmissionFinding(f"{name} never ran and cannot be predicted", f"{first}{more}", is_named=True)
         case "infeasible":
@@ -215,10 +216,11 @@ def _named_finding(ground: NamedGround) -> AdmissionFinding:
             kinds = listed([kind.replace("_", " ") for kind in ground.names])
             consequence = f"The prediction of {name} does not know of the changes that were asked for"
             return AdmissionFinding(consequence, kinds)
-        case "not_placed":
-            return AdmissionFinding(f"{name} was not placed on {names}")
-        case "no_place":
-            return AdmissionFinding(f"{name} cannot be placed", ground.names[0], is_named=True)
+        case "filling_unpredicted":
+            latency, least = seconds_words(ground.value, ground.bound)
+            cause = f"the model predicts {latency} from end to end, and windows and links alone take {least}"
+            return AdmissionFinding(f"What {name} takes beyond filling its windows cannot be told", cause)
+    raise ValueError(f"{ground.kind} has no sentence")
 
 
 def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:
@@ -249,23 +251,21 @@ def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:
             return AdmissionFinding(_standing_finding("", now).cause)
 
 
-def _server_finding(ground: ServerGround) -> AdmissionFinding:
-    where = server_words(ground.server, begins=True)
-    was, now, bound = load_words(ground.was, ground.now, ground.bound)
-    match ground.kind:
-        case "overloaded":
-            cause = f"its mean load would go from {was} to {now} of its capacity, against {bound}"
-            return AdmissionFinding(f"{where} would be overloaded", cause)
-        case "never_catches_up":
-            cause = "what comes at the end of the horizon is more than it can process"
-            return AdmissionFinding(f"{where} would never catch up", cause)
-        case "still_growing":
-            where = server_words(ground.server)
-            consequence = f"The backlog of {where} would still grow at the end of the horizon"
-            return AdmissionFinding(consequence, "nothing shows that a later start keeps up")
-        case "over_at_peak":
-            consequence = f"{where} would be over its capacity at peak"
-            return AdmissionFinding(consequence, f"its load would go from {was} to {now}")
+def _server_finding(ground: NamedGround) -> AdmissionFinding:
+    server = server_words(ground.subject, begins=True)
+    was, now, bound = load_words(ground.was, ground.value, ground.bound)
+    if ground.kind == "overloaded":
+        cause = f"its mean load would go from {was} to {now} of its capacity, against {bound}"
+        return AdmissionFinding(f"{server} would be overloaded", cause)
+    if ground.kind == "over_at_peak":
+        return AdmissionFinding(
+            f"{server} would be over its capacity at peak", f"its load would go from {was} to {now}"
+        )
+    if ground.kind == "never_catches_up":
+        cause = "what comes at the end of the horizon is more than it can process"
+        return AdmissionFinding(f"{server} would never catch up", cause)
+    consequence = f"The backlog of {server_words(ground.subject)} would still grow at the end of the horizon"
+    return AdmissionFinding(consequence, "nothing shows that a later start keeps up")
 
 
 def _outcome_words(outcome: QueryOutcome) -> str:
@@ -417,6 +417,9 @@ def _unpinned_finding(ground: WithoutPins) -> AdmissionFinding:
 
 def _passing_finding(ground: PassGround) -> AdmissionFinding:
     own, over = ground.own, ground.over
+    if ground.later_s is not None:
+        later = duration_words(ground.later_s)
+        return AdmissionFinding(f"{own.query} would pass if it starts {later} later", _would_be_words(own))
     statistic, estimate = statistic_words(own.statistic), _estimate_words(own)
     with_changes = " with the changes" if ground.is_changed else ""
     if own.is_predicted:
