@@ -288,7 +288,7 @@ def _version(comparison: PlanComparison, key: str) -> QueryVersion:
 
 
 def _note(plan: RankedPlan, base: QueryVersion) -> str:
-    words = "; ".join(step.words.replace("`", "") for step in plan.steps)
+    words = "; ".join(str(step.words).replace("`", "") for step in plan.steps)
     text = f"Rewritten from version {base.number}: {words}"
     return text if len(text) <= 200 else f"{text[:199]}…"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import JsonValue, computed_field
@@ -16,19 +16,68 @@ from engine.document.policies import SchedulingGap
 from engine.document.reader import build_operators
 from engine.document.tables import OPERATOR
 from engine.errors import Fault
-from engine.plans.rules import RewriteRefusal, RewriteStep
-from engine.records import Record, Unwritten
+from engine.records import Record, Unwritten, WrittenAs
+from engine.words.plans import plan_words
 
 __all__ = [
     "OneNode",
     "PlanDifference",
+    "PlanFact",
     "PlanFinding",
     "PlanPlaces",
     "PlanRanking",
+    "PlanText",
     "RankedPlan",
     "Ranking",
+    "RewriteRefusal",
+    "RewriteStep",
     "RewritingSummary",
 ]
+
+
+@dataclass(frozen=True)
+class PlanFact:
+    """A step of a rewriting, an assumption or an obstacle: names of operators and fields. As text it is its clause."""
+
+    kind: str
+    names: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    count: int = 0
+
+    def __str__(self) -> str:
+        return plan_words(self)
+
+
+#: A fact of this process, or its words once they are read back.
+PlanText = Annotated[PlanFact | str, WrittenAs(str, str)]
+
+
+@dataclass(frozen=True)
+class RewriteStep(Record):
+    """One application of a rule; `assumed` is what the new statistics rest on until the plan is sampled."""
+
+    rule: str
+    words: PlanText
+    assumed: PlanText = ""
+
+
+@dataclass(frozen=True)
+class RewriteRefusal(Record):
+    """A rule that was not applied. `over` is what stands in the way; both are empty for a rule that was not tried."""
+
+    rule: str
+    operator: str
+    over: str
+    why: PlanText
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str:
+        """filter `rules` is not moved below `parse`: what parse writes is not stated."""
+        if not self.operator:
+            return f"nothing is {'fused' if self.rule == 'fuse' else 'rewritten'}: {self.why}"
+        verb = {"fuse": "is not fused with", "join order": "does not change places with"}.get(self.rule)
+        return f"`{self.operator}` {verb or 'is not moved below'} `{self.over}`: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +128,7 @@ class RankedPlan(Record):
     mace_worst_s: float
     cost_cps: float
     sample_events: float
-    assumed: tuple[str, ...]
+    assumed: tuple[PlanText, ...]
     placement: dict[str, tuple[Replica, ...]]
     state: str
     scheduling: SchedulingGap | None

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.document.elements import Operator
+from engine.plans.answer import PlanFact, RewriteRefusal, RewriteStep
 from engine.plans.rules import (
     Dataflow,
-    RewriteRefusal,
-    RewriteStep,
     filter_blocked,
     free,
     fuse_inputs,
@@ -145,9 +144,7 @@ def fuse_operators(
     steps: list[RewriteStep] = []
     if not hop_cycles:
         if any(len(chain) > 1 for chain in chains_of(flow)):
-            refused.append(
-                RewriteRefusal("fuse", "", "", "the cycles that a queue between two operators costs are not stated")
-            )
+            refused.append(RewriteRefusal("fuse", "", "", PlanFact("queue_unstated")))
         return flow, steps
     for chain in chains_of(flow):
         done = chain[0]
@@ -158,20 +155,16 @@ def fuse_operators(
                 done = second
                 continue
             fused = _fuse_pair(done, second, hop_cycles)
-            steps.append(
-                RewriteStep("fuse", f"`{local_name(done)}` and `{local_name(second)}` fused into one operator")
-            )
+            steps.append(RewriteStep("fuse", PlanFact("fused", (local_name(done), local_name(second)))))
             flow = flow.changed(fused, *flow.reading(second.id, fused.id), without=(done.id, second.id))
             done = fused
     return flow, steps
 
 
-def _blocked(first: Operator, second: Operator) -> str:
+def _blocked(first: Operator, second: Operator) -> PlanFact | None:
     if first.replicas and second.replicas and first.replicas != second.replicas:
-        return "they run on different cores, and one core would have to do the work of both"
-    if len(_id(first, second)) > NAME_LENGTH:
-        return f"the name of the two would be longer than {NAME_LENGTH} characters"
-    return ""
+        return PlanFact("other_cores")
+    return PlanFact("long_name", count=NAME_LENGTH) if len(_id(first, second)) > NAME_LENGTH else None
 
 
 def _id(first: Operator, second: Operator) -> str:

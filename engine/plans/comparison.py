@@ -12,16 +12,18 @@ from engine.errors import OptionError
 from engine.plans.answer import (
     OneNode,
     PlanDifference,
+    PlanFact,
     PlanFinding,
     PlanPlaces,
     PlanRanking,
     RankedPlan,
     Ranking,
+    RewriteRefusal,
     RewritingSummary,
 )
 from engine.plans.ranking import Progress, QueryPlan, rank
 from engine.plans.rewrites import MAX_PLANS, Rewrite, Rewriting, rewrite
-from engine.plans.rules import Dataflow, Operators, RewriteRefusal, shape_of
+from engine.plans.rules import Dataflow, Operators, shape_of
 
 __all__ = ["command", "compare", "finding_of"]
 
@@ -102,7 +104,7 @@ def _rewrite_plan(
     read = next((op.id for op in plan if op.id in readers), None)
     if read is None:
         return rewrite(plan, rates, hop_cycles=hop_cycles, cap=cap)
-    refusal = RewriteRefusal("", "", "", f"{readers[read]}, which is no part of the query, reads {read}")
+    refusal = RewriteRefusal("", "", "", PlanFact("outside_reader", (readers[read], read)))
     return Rewriting((), (refusal,), 0, cap, False, Dataflow(plan).cost(rates))
 
 

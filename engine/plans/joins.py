@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from engine.document.elements import Evidence, Input, Operator, Window
+from engine.plans.answer import PlanFact, RewriteRefusal, RewriteStep
 from engine.plans.chains import must_follow
 from engine.plans.rules import (
     Dataflow,
-    RewriteRefusal,
-    RewriteStep,
     join_blocked,
     local_name,
     pushable_side,
@@ -35,9 +34,9 @@ def push_below_join(
     for place, operator in enumerate(chain):
         if operator.kind != "filter" or before[place]:
             continue
-        side, why = pushable_side(flow, operator, join)
-        if side is None:
-            refused.append(RewriteRefusal("filter push-down", local_name(operator), local_name(join), why))
+        side = pushable_side(flow, operator, join)
+        if isinstance(side, PlanFact):
+            refused.append(RewriteRefusal("filter push-down", local_name(operator), local_name(join), side))
             continue
         yield _pushed(flow, operator, join, side)
 
@@ -52,11 +51,7 @@ def _pushed(flow: Dataflow, moved: Operator, join: Operator, side: int) -> tuple
     changed = {op.id: op for op in below} | {lower.id: lower}
     changed[join.id] = joined
     names = local_name(moved), local_name(join)
-    step = RewriteStep(
-        "filter push-down",
-        f"filter `{names[0]}` moved below join `{names[1]}`",
-        f"what `{names[0]}` lets through does not depend on which events meet in `{names[1]}`",
-    )
+    step = RewriteStep("filter push-down", PlanFact("moved_below", names), PlanFact("meeting_independent", names))
     return Dataflow(list(changed.values())), step
 
 
@@ -89,57 +84,44 @@ def exchange_joins(
                     yield _exchanged(flow, rates, lower, upper, position, kept)
 
 
-def _order_blocked(lower: Operator, upper: Operator) -> str:
+def _order_blocked(lower: Operator, upper: Operator) -> PlanFact | None:
     for join in (lower, upper):
         if why := join_blocked(join):
             return why
         if not join.reads:
-            return f"the keys of {local_name(join)} are not stated"
-    if not _same_tumbling(lower.window, upper.window):
-        return "which events meet depends on the order, unless both windows are tumbling, by time and of one size"
-    return ""
+            return PlanFact("keys_unstated", (local_name(join),))
+    return None if _same_tumbling(lower.window, upper.window) else PlanFact("windows_differ")
 
 
 def _same_tumbling(one: Window | None, other: Window | None) -> bool:
     return one is not None and other is not None and one.type == other.type == "tumbling" and one.size == other.size
 
 
-def _exchange_blocked(flow: Dataflow, lower: Operator, upper: Operator, position: int, kept: int) -> str:
+def _exchange_blocked(flow: Dataflow, lower: Operator, upper: Operator, position: int, kept: int) -> PlanFact | None:
     """Reason why the upper join may not come first, between the lower's input `kept` and the upper's other stream."""
     streams = [lower.inputs[kept].source, lower.inputs[1 - kept].source, upper.inputs[1 - position].source]
     known = [flow.fields(stream) for stream in streams]
     for stream, fields in zip(streams, known, strict=True):
         if fields is None:
-            name = local_name(flow.by_id[stream]) if stream in flow.by_id else stream
-            return f"which fields the events of {name} hold is not stated"
+            return PlanFact("fields_unstated", (flow.stream_name(stream),))
     keep, leave, other = (fields or frozenset() for fields in known)
     low, up = frozenset(lower.reads or ()), frozenset(upper.reads or ())
+    names = [flow.stream_name(stream) for stream in streams]
     if not up <= keep & other:
-        return f"{_listed(up)} is the key, and not both {_name(flow, streams[0])} and {_name(flow, streams[2])} have it"
+        return PlanFact("key_missing", (names[0], names[2]), tuple(sorted(up)))
     if not low <= keep & leave:
-        return (
-            f"{_listed(low)} is the key, and not both {_name(flow, streams[0])} and {_name(flow, streams[1])} have it"
-        )
+        return PlanFact("key_missing", (names[0], names[1]), tuple(sorted(low)))
     if clash := (keep & leave - low) | (keep & other - up) | (leave & other - (low & up)):
-        return f"{_listed(clash)} is on several of the streams"
+        return PlanFact("fields_shared", (), tuple(sorted(clash)))
     if written := frozenset(lower.writes or ()) | frozenset(upper.writes or ()):
-        return f"{_listed(written)} is made from the pairs, which would be others"
+        return PlanFact("fields_of_pairs", (), tuple(sorted(written)))
     rates = flow.rates(dict.fromkeys(_sources(flow), 1.0))
-    if not all(rates.get(stream) for stream in (*streams, lower.id)):
-        return "no events meet there, so nothing is known of how many would"
-    return ""
+    has_events = all(rates.get(stream) for stream in (*streams, lower.id))
+    return None if has_events else PlanFact("no_events")
 
 
 def _sources(flow: Dataflow) -> list[str]:
     return [e.source for op in flow.operators for e in op.inputs if e.source not in flow.by_id]
-
-
-def _name(flow: Dataflow, stream: str) -> str:
-    return local_name(flow.by_id[stream]) if stream in flow.by_id else stream
-
-
-def _listed(fields: frozenset[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(fields))
 
 
 def _exchanged(
@@ -161,12 +143,9 @@ def _exchanged(
     met = Input(upper.id, results / 2 / first if first else 0.0, keep.cycles_per_event)
     lower_last = replace(lower, inputs=(met, _half(leave, results, n_leave)), evidence=Evidence("assumed"))
     readers = [op for op in flow.reading(upper.id, lower.id) if op.id not in (lower.id, upper.id)]
-    names = [_name(flow, entry.source) for entry in (keep, other, leave)]
-    step = RewriteStep(
-        "join order",
-        f"`{names[0]}` meets `{names[1]}` in `{local_name(upper)}` before `{names[2]}` in `{local_name(lower)}`",
-        "whether two events match does not depend on what else they match (independence); a sample would tell",
-    )
+    names = [flow.stream_name(entry.source) for entry in (keep, other, leave)]
+    met_first = PlanFact("joins_exchanged", (*names[:2], local_name(upper), names[2], local_name(lower)))
+    step = RewriteStep("join order", met_first, PlanFact("matches_independent"))
     return flow.changed(upper_first, lower_last, *readers), step
 
 

@@ -14,25 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.document.elements import Operator
+from engine.plans.answer import PlanFact, PlanText, RewriteRefusal, RewriteStep
 from engine.plans.chains import chains_of, find_cheapest_order, fuse_operators, must_follow, reorder_chain
 from engine.plans.joins import exchange_joins, push_below_join
 from engine.plans.rules import (
     Dataflow,
     Operators,
-    RewriteRefusal,
-    RewriteStep,
     barrier,
     filter_blocked,
     local_name,
     shape_of,
 )
-from engine.words import listed
 
 __all__ = ["Rewrite", "RewriteSearch", "Rewriting", "rewrite"]
 
 MAX_PLANS = 500  # plans looked at
 MAX_KEPT = 4  # plans given back
-_INDEPENDENT = "how many events each filter lets through does not depend on the filters before it"
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Rewrite:
     cost_cps: float
 
     @property
-    def assumed(self) -> tuple[str, ...]:
+    def assumed(self) -> tuple[PlanText, ...]:
         """Assumptions of the statistics, each once."""
         return tuple(dict.fromkeys(step.assumed for step in self.steps if step.assumed))
 
@@ -176,17 +173,13 @@ def _moves(before: Sequence[Operator], after: Sequence[Operator]) -> Iterator[Re
         passed = [other for other in after[place + 1 :] if was[other.id] < was[operator.id]]
         if operator.kind != "filter" or not passed:
             continue
-        over = ", ".join(f"`{local_name(other)}`" for other in passed)
         filters = any(other.kind == "filter" for other in passed)
         flat = [other for other in passed if other.kind == "map" and other.inputs[0].selectivity != 1.0]
-        assumed = _INDEPENDENT if filters else ""
+        assumed: PlanText = PlanFact("filters_independent") if filters else ""
         if flat:
-            assumed = f"how many outputs `{local_name(flat[0])}` makes of an event does not depend on the filter"
-        yield RewriteStep(
-            "filter order" if filters else "filter push-down",
-            f"filter `{local_name(operator)}` moved before {over}",
-            assumed,
-        )
+            assumed = PlanFact("outputs_independent", (local_name(flat[0]),))
+        moved = PlanFact("moved_before", (local_name(operator), *map(local_name, passed)))
+        yield RewriteStep("filter order" if filters else "filter push-down", moved, assumed)
 
 
 def _refusals(flow: Dataflow) -> Iterator[RewriteRefusal]:
@@ -197,7 +190,7 @@ def _refusals(flow: Dataflow) -> Iterator[RewriteRefusal]:
             if operator.kind != "filter":
                 continue
             for i in sorted(before[j], reverse=True)[:1]:
-                why = filter_blocked(operator, chain[i])
+                why = filter_blocked(operator, chain[i]) or ""
                 yield RewriteRefusal("filter push-down", local_name(operator), local_name(chain[i]), why)
             above = flow.upstream(chain[0])
             if before[j] or above is None:
@@ -205,18 +198,18 @@ def _refusals(flow: Dataflow) -> Iterator[RewriteRefusal]:
             if above.kind != "join" or len(flow.readers[above.id]) > 1:
                 yield RewriteRefusal("filter push-down", local_name(operator), local_name(above), _behind(flow, above))
     for operator in flow.operators:
-        why = barrier(operator)
+        barred = barrier(operator)
         above = flow.upstream(operator) if operator.inputs else None
-        if operator.kind == "filter" and why and above is not None:
-            yield RewriteRefusal("filter push-down", local_name(operator), local_name(above), why)
+        if operator.kind == "filter" and barred and above is not None:
+            yield RewriteRefusal("filter push-down", local_name(operator), local_name(above), barred)
 
 
-def _behind(flow: Dataflow, above: Operator) -> str:
+def _behind(flow: Dataflow, above: Operator) -> PlanFact:
     why = barrier(above)
     if why and above.kind != "join":
         return why
-    others = [local_name(flow.by_id[name]) for name in dict.fromkeys(flow.readers[above.id])]
-    return f"{listed(others)} read {local_name(above)}, and all of them would get less"
+    others = (local_name(flow.by_id[name]) for name in dict.fromkeys(flow.readers[above.id]))
+    return PlanFact("other_readers", (local_name(above), *others))
 
 
 def _cheapest_variants(plans: Sequence[Rewrite], keep: int) -> tuple[Rewrite, ...]:

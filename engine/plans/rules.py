@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
-from pydantic import computed_field
-
 from engine.document.elements import Batch, Evidence, Input, Operator
 from engine.document.topology import order_of
-from engine.records import Record
+from engine.plans.answer import PlanFact
 
 __all__ = [
     "Dataflow",
     "Operators",
-    "RewriteRefusal",
-    "RewriteStep",
     "barrier",
     "filter_blocked",
     "free",
@@ -111,6 +107,10 @@ class Dataflow:
             fields |= above
         return frozenset(fields)
 
+    def stream_name(self, stream: str) -> str:
+        """Name of a stream within the query."""
+        return local_name(self.by_id[stream]) if stream in self.by_id else stream
+
     def changed(self, *operators: Operator, without: Iterable[str] = ()) -> Dataflow:
         """The plan with operators in the place of those of the same id, some new, some gone."""
         gone, new = set(without), {operator.id: operator for operator in operators}
@@ -126,123 +126,71 @@ class Dataflow:
         ]
 
 
-@dataclass(frozen=True)
-class RewriteStep(Record):
-    """One application of a rule; `assumed` is what the new statistics rest on until the plan is sampled."""
-
-    rule: str
-    words: str
-    assumed: str = ""
-
-
-@dataclass(frozen=True)
-class RewriteRefusal(Record):
-    """A rule that was not applied. `over` is what stands in the way; both are empty for a rule that was not tried."""
-
-    rule: str
-    operator: str
-    over: str
-    why: str
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def words(self) -> str:
-        """filter `rules` is not moved below `parse`: what parse writes is not stated."""
-        if not self.operator and self.rule == "fuse":
-            return f"nothing is fused: {self.why}"
-        if not self.operator:
-            return f"nothing is rewritten: {self.why}"
-        if self.rule == "fuse":
-            return f"`{self.operator}` is not fused with `{self.over}`: {self.why}"
-        if self.rule == "join order":
-            return f"`{self.operator}` does not change places with `{self.over}`: {self.why}"
-        return f"`{self.operator}` is not moved below `{self.over}`: {self.why}"
-
-
 def free(operator: Operator) -> bool:
     """Whether the operator takes one event at a time and forgets it: it may be part of a chain that is put in order."""
     return not barrier(operator)
 
 
-def barrier(operator: Operator) -> str:
-    """Reason why nothing moves past an operator; empty for a stateless filter or map of one input."""
-    name = local_name(operator)
+def barrier(operator: Operator) -> PlanFact | None:
+    """Reason why nothing moves past an operator; none for a stateless filter or map of one input."""
+    names = (local_name(operator),)
     if operator.window is not None and operator.window.policy == "count":
-        return f"{name} counts events in a window, and other events would fall into it"
+        return PlanFact("count_window", names)
     if operator.kind not in ("filter", "map"):
-        return (
-            f"{name} is {_with_article(operator.kind)}"
-            if operator.kind
-            else f"what kind of operator {name} is is not stated"
-        )
+        return PlanFact("kind", names, (operator.kind,)) if operator.kind else PlanFact("kind_unstated", names)
     if operator.stateless is None:
-        return f"whether {name} keeps state is not stated"
+        return PlanFact("state_unstated", names)
     if not operator.stateless or operator.window is not None:
-        return f"{name} keeps state"
+        return PlanFact("state", names)
     if len(operator.inputs) != 1:
-        return f"{name} reads {len(operator.inputs)} streams"
-    if operator.inputs[0].model is not None:
-        return f"the statistics of {name} are a model of its rate"
-    return ""
+        return PlanFact("streams", names, count=len(operator.inputs))
+    return None if operator.inputs[0].model is None else PlanFact("model", names)
 
 
-def _with_article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-
-
-def filter_blocked(moved: Operator, over: Operator) -> str:
-    """Reason why a stateless filter may not go before the stateless filter or map it follows; empty if it may.
+def filter_blocked(moved: Operator, over: Operator) -> PlanFact | None:
+    """Reason why a stateless filter may not go before the stateless filter or map it follows; none if it may.
 
     Two filters commute, as neither changes an event. A filter and a map commute if the filter reads nothing that the
     map writes: it then says the same of every output of the map as of the input they came from.
     """
     if over.kind == "filter":
-        return ""
+        return None
     if over.writes is None:
-        return f"what {local_name(over)} writes is not stated"
+        return PlanFact("writes_unstated", (local_name(over),))
     if moved.reads is None:
-        return f"what {local_name(moved)} reads is not stated"
-    common = sorted(set(moved.reads) & set(over.writes))
-    if common:
-        return f"it reads {_names(common)}, which {local_name(over)} writes"
-    return ""
+        return PlanFact("reads_unstated", (local_name(moved),))
+    common = tuple(sorted(set(moved.reads) & set(over.writes)))
+    return PlanFact("reads_written", (local_name(over),), common) if common else None
 
 
-def _names(fields: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in fields)
-
-
-def join_blocked(join: Operator) -> str:
-    """Reason why nothing may be moved below a join, whichever side it is about; empty if it depends on the fields."""
-    name = local_name(join)
+def join_blocked(join: Operator) -> PlanFact | None:
+    """Reason why nothing may be moved below a join, whichever side it is about; none if it depends on the fields."""
+    names = (local_name(join),)
     if len(join.inputs) != 2:
-        return f"{name} joins {len(join.inputs)} streams; the rule is for two"
+        return PlanFact("joined_streams", names, count=len(join.inputs))
     if any(entry.model is not None for entry in join.inputs):
-        return f"the statistics of {name} are a model of its rate"
+        return PlanFact("model", names)
     if join.window is None:
-        return f"the window of {name} is not stated"
+        return PlanFact("window_unstated", names)
     if join.window.policy == "count":
-        return f"{name} counts events in a window, and other events would fall into it"
-    if join.writes is None:
-        return f"what {name} writes is not stated"
-    return ""
+        return PlanFact("count_window", names)
+    return PlanFact("writes_unstated", names) if join.writes is None else None
 
 
-def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> tuple[int | None, str]:
-    """Input of a join whose fields alone a filter behind it reads: (position, "") or (None, why).
+def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> int | PlanFact:
+    """Input of a join whose fields alone a filter behind it reads, or why there is none.
 
     A field that the other side cannot hold comes from this one. A key of the join is the same on both sides.
     """
-    why = join_blocked(join)
-    if why:
-        return None, why
+    if (why := join_blocked(join)) is not None:
+        return why
     if moved.reads is None:
-        return None, f"what {local_name(moved)} reads is not stated"
+        return PlanFact("reads_unstated", (local_name(moved),))
     if not moved.reads:
-        return None, f"{local_name(moved)} reads no field, so it belongs to neither side"
+        return PlanFact("reads_nothing", (local_name(moved),))
     reads, keys = set(moved.reads), set(join.reads or ())
     if derived := sorted(reads & set(join.writes or ())):
-        return None, f"it reads {_names(derived)}, which {local_name(join)} writes"
+        return PlanFact("reads_written", (local_name(join),), tuple(derived))
     shared: list[str] = []
     unknown = []
     for side in (0, 1):
@@ -250,16 +198,12 @@ def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> tuple[int 
         if other is None:
             unknown.append(join.inputs[1 - side].source)
         elif not (both := sorted((reads & other) - keys)):
-            return side, ""
+            return side
         else:
             shared = both
     if unknown:
-        return None, f"which fields the events of {_stream(flow, unknown[0])} hold is not stated"
-    return None, f"{_names(shared)} may come from either side"
-
-
-def _stream(flow: Dataflow, name: str) -> str:
-    return local_name(flow.by_id[name]) if name in flow.by_id else name
+        return PlanFact("fields_unstated", (flow.stream_name(unknown[0]),))
+    return PlanFact("either_side", (), tuple(shared))
 
 
 def scale_outputs(entry: Input, by: Input) -> Input:

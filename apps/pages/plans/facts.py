@@ -206,7 +206,7 @@ class ComparisonFacts:
     def _row(self, plan: RankedPlan) -> PlanRow:
         key, title = plan.key, self.title(plan.key)
         version = int(key.removeprefix("v")) if plan.origin == "entered" else None
-        steps = [code_words(capfirst(step.words)) for step in plan.steps]
+        steps = [code_words(capfirst(str(step.words))) for step in plan.steps]
         note = self.notes.get(version, "") if version else ""
         against, tone = self._against(key)
         return PlanRow(
@@ -216,7 +216,7 @@ class ComparisonFacts:
             runs=key == self.running,
             recommended=key == self.result.recommended,
             notes=[*steps, *(format_html("{}", text) for text in (note, _lacking(plan)) if text)],
-            assumed=[code_words(capfirst(text)) for text in plan.assumed],
+            assumed=[code_words(capfirst(str(text))) for text in plan.assumed],
             dots=interval_dots(plan, self.most_s, self.result.bound_s, title),
             estimate=seconds(plan.estimate_s),
             interval=str(seconds_range(plan.low_s, plan.high_s)) if plan.low_s is not None else "no sample",

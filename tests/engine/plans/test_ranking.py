@@ -75,7 +75,7 @@ def test_better_plan_is_recommended(objective: str) -> None:
     assert (first.key, second.key, answer.recommended) == ("r1", "v1", "r1")
     assert (answer.finding.kind, answer.finding.key) == ("better", "r1")
     assert first.estimate_s < second.estimate_s and first.low_s <= first.estimate_s <= first.high_s
-    assert first.steps[0].words == "filter `hot` moved before `parse`"
+    assert str(first.steps[0].words) == "filter `hot` moved before `parse`"
     assert first.placement == second.placement  # the difference is the plan's alone
     assert answer.against_running["r1"].told_apart
     assert first.cost_cps / second.cost_cps == pytest.approx((2 + 0.2 * 12) / (12 + 2))
