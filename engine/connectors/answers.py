@@ -156,8 +156,8 @@ class Answers:
     def add_faults(self, faults: Iterable[Fault]) -> None:
         self._faults += faults
 
-    def find(self, level: FindingLevel, code: str, subject: str, message: str) -> None:
-        self.findings.append(Finding(level, code, subject, message))
+    def find(self, level: FindingLevel, code: str, subject: str, kind: str = "", /, **values: object) -> None:
+        self.findings.append(Finding.of(level, code, subject, kind, **values))
 
     def refusal(self, path: str) -> str:
         """The engine's own words where it answered with an error; empty otherwise."""

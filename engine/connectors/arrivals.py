@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from engine.connectors.counter_changes import VertexChanges
 from engine.connectors.picture import ArrivalCounts, EngineJob, Finding, VertexSample
-from engine.words import percent_words
 
 __all__ = ["nice_step_s", "source_arrivals", "spread_counts"]
 
@@ -62,24 +61,15 @@ def source_arrivals(
         reads = any(unit.outputs != unit.events for unit in changes[vertex.id].units)
         counts = spread_counts(vertex.id, stretches, "read" if reads else "written", step_s=step_s)
         if counts is None:
-            findings.append(
-                Finding("missing", "arrivals_missing", subject, f"No arrivals of {vertex.label} are known.")
-            )
+            findings.append(Finding.of("missing", "arrivals_missing", subject, vertex=vertex.label))
             continue
         arrivals[vertex.id] = counts
         if counts.known_step_s > _COARSE_S:
-            message = (
-                f"Arrivals of {vertex.label} are known by {counts.known_step_s:g} s: of a burst shorter than that only "
-                "the mean is seen, so intervals are wide. Shorter intervals between polls, or offsets, tell more."
-            )
-            findings.append(Finding("found", "arrivals_coarse", subject, message))
+            told = {"vertex": vertex.label, "step_s": counts.known_step_s}
+            findings.append(Finding.of("found", "arrivals_coarse", subject, **told))
         held = operators[vertex.id].backpressured_share
         if held is not None and held >= _BACKPRESSURED:
-            message = (
-                f"{vertex.label} was held back by its readers for {percent_words(held)} of the time: its rate is "
-                "what the job could take, not what came. Offsets of the broker tell that."
-            )
-            findings.append(Finding("warning", "source_backpressured", subject, message))
+            findings.append(Finding.of("warning", "source_backpressured", subject, vertex=vertex.label, held=held))
     return arrivals, findings
 
 

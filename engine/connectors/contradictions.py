@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from engine.connectors.counter_changes import CounterChange, VertexChanges
 from engine.connectors.picture import ArrivalCounts, EngineJob, Finding, Vertex, VertexSample
-from engine.words import percent_words
 
 __all__ = ["SettledSample", "settle_contradictions"]
 
@@ -90,23 +89,13 @@ def _compare_offsets(
             read, least, most, span_s = read + events, least + min(known), most + max(known), span_s + end_s - start_s
     if span_s < _MIN_SPAN_S:
         return None
-    rates = f"{read / span_s:,.0f} events/s are read"
     if _exceeds(least, read) and (sample.backpressured_share or 0.0) < _HELD:
-        busy = (
-            "" if sample.busy_share is None else f" and it says that it is busy for {percent_words(sample.busy_share)}"
-        )
-        message = (
-            f"{least / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, {rates}, though no reader "
-            f"holds it back{busy}: it does no more than that, so its cost is taken from the rate that it did, and what "
-            "was not read waits."
-        )
-        return True, Finding("warning", "source_behind", subject, message)
+        kind, busy = "source_behind" if sample.busy_share is None else "source_behind_though_idle", sample.busy_share
+        rates = {"came": least / span_s, "read": read / span_s}
+        return True, Finding.of("warning", "source_behind", subject, kind, vertex=vertex.label, busy=busy, **rates)
     if _exceeds(read, most):
-        message = (
-            f"{most / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, but {rates}: it catches "
-            "up, or the query of offsets leaves out some of what it reads. What it reads counts as what comes."
-        )
-        return False, Finding("warning", "offsets_below_read", subject, message)
+        rates = {"came": most / span_s, "read": read / span_s}
+        return False, Finding.of("warning", "offsets_below_read", subject, vertex=vertex.label, **rates)
     return None
 
 
@@ -157,23 +146,17 @@ def _compare_busy(
     is_alone = not any((operators[r.id].busy_share or 0.0) >= _BUSY for r in others)
     pushes_itself = (own.backpressured_share or 0.0) >= _HELD
     if held >= _PUSHED and own.busy_share is not None and hottest < _BUSY and not pushes_itself and is_alone:
-        message = (
-            f"{vertex.label} holds back what it reads for {percent_words(held)} of the time, and says that it is busy "
-            f"for {percent_words(own.busy_share)}: it waits for something that is no busy time, so its cost is taken "
-            "from the rate that it did."
-        )
-        yield Finding("warning", "held_back_unbusy", subject, message), _cost_of_rate(vertex, changes[vertex.id])
+        shares = {"held": held, "busy": own.busy_share}
+        finding = Finding.of("warning", "held_back_unbusy", subject, vertex=vertex.label, **shares)
+        yield finding, _cost_of_rate(vertex, changes[vertex.id])
     units = [unit for unit in changes[vertex.id].units if unit.busy_s is not None]
     span_s, events = math.fsum(unit.span_s for unit in units), math.fsum(unit.events for unit in units)
     untold_s = span_s - math.fsum(unit.clock_s for unit in units) / vertex.parallelism
     if events and untold_s > max(_MIN_UNTOLD_S, _UNTOLD * span_s):
         busy_s = math.fsum(unit.busy_s or 0.0 for unit in units)
-        message = (
-            f"Threads of {vertex.label} account for {percent_words(1.0 - untold_s / span_s)} of the time that passed, "
-            "by what they were busy, idle and held back; the rest is taken for busy."
-        )
+        share = 1.0 - untold_s / span_s
         cost_s = (busy_s + untold_s * vertex.parallelism) / events
-        yield Finding("warning", "time_unaccounted", subject, message), cost_s
+        yield Finding.of("warning", "time_unaccounted", subject, vertex=vertex.label, share=share), cost_s
 
 
 def _compare_span(
@@ -190,9 +173,9 @@ def _compare_span(
     if not events or busy_s <= (1.0 + _UNTOLD) * lived_s or cost_s <= lived_s / events:
         return None
     is_broken = busy_s > _BROKEN * lived_s
-    rule = "a counter is broken, and no more than that counts" if is_broken else "the longer time counts"
-    message = f"Threads of {vertex.label} say that they were busy for {busy_s:,.0f} s within {lived_s:,.0f} s: {rule}."
-    return Finding("warning", "busy_beyond_time", subject, message), lived_s / events if is_broken else cost_s
+    kind, times = "busy_counter_broken" if is_broken else "", {"busy_s": busy_s, "lived_s": lived_s}
+    finding = Finding.of("warning", "busy_beyond_time", subject, kind, vertex=vertex.label, **times)
+    return finding, lived_s / events if is_broken else cost_s
 
 
 def _upstreams(vertex: Vertex) -> set[str]:
@@ -234,11 +217,9 @@ def _compare_counts(
         return
     labels = {other.id: other.label for other in job.vertices}
     above = " and ".join(labels[exchange.upstream] for exchange in vertex.inputs)
-    message = (
-        f"{vertex.label} read {read:,.0f} events while {above} wrote {written:,.0f}: one of the two is counted "
-        "otherwise. The larger number counts."
-    )
-    yield Finding("warning", "counts_differ", subject, message), read / written
+    counts = {"read": read, "written": written}
+    finding = Finding.of("warning", "counts_differ", subject, vertex=vertex.label, above=above, **counts)
+    yield finding, read / written
 
 
 def _differs(count: float, other: float) -> bool:
@@ -256,12 +237,7 @@ def _compare_cpu(
     for place, cores in cpu_cores.items():
         busy = busy_threads.get(place)
         if busy is not None and cores > busy + _BESIDE_CORES and cores > _BESIDE * busy:
-            message = (
-                f"The process of {place} used {cores:.1f} cores while threads of {job.name} there were busy {busy:.1f} "
-                "at a time: other jobs, collection of garbage, compaction or clients of sources compute beside them. "
-                "On a full host that comes on top of all costs here."
-            )
-            yield Finding("found", "cpu_beside", job.name, message)
+            yield Finding.of("found", "cpu_beside", job.name, job=job.name, place=place, cores=cores, busy=busy)
 
 
 def _costing(sample: VertexSample, cost_s: float) -> VertexSample:

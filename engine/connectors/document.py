@@ -19,7 +19,6 @@ from engine.connectors.picture import (
     EngineJob,
     EnginePicture,
     Finding,
-    FindingLevel,
     JobSample,
     Place,
     Vertex,
@@ -28,7 +27,6 @@ from engine.connectors.picture import (
 from engine.document.cycles import CPU_NS
 from engine.query_graph.costs import CYCLES
 from engine.query_graph.graph import REFERENCE_CORE_CPS
-from engine.words import counted, percent_words
 
 __all__ = [
     "MAX_NAME",
@@ -292,16 +290,10 @@ def _memory_finding(picture: EnginePicture) -> list[Finding]:
     if not told:
         if not picture.places:
             return []
-        message = "No place tells the memory that state may take: whether the state of operators fits is not known."
-        return [Finding("missing", "memory_unknown", "", message)]
+        return [Finding.of("missing", "memory_unknown", "")]
     if picture.engine == "spark":
-        message = "Memory of an executor is what Spark gives to execution and storage; state may take as much."
-        return [Finding("assumed", "memory_of_state", "", message)]
-    message = (
-        "Memory of a node is its TaskManager's task heap where a job keeps state on the heap, and its managed memory "
-        "otherwise. State on disk (RocksDB, ForSt) takes none."
-    )
-    return [Finding("found", "memory_of_state", "", message)]
+        return [Finding.of("assumed", "memory_of_state", "", "memory_of_executors")]
+    return [Finding.of("found", "memory_of_state", "", "memory_of_managers")]
 
 
 def _labels(place: Place) -> dict[str, str]:
@@ -336,26 +328,15 @@ def _layout(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSa
     whole_cores = max(1, math.floor(place.cores))
     if len(threads) <= whole_cores:
         return _own(place, threads, free_slots)
-    counts = f"{place.name} runs {counted(len(threads), 'thread')} on {place.cores:g} cores"
-    share = _cpu_share(place, jobs, samples)
+    share, name = _cpu_share(place, jobs, samples), place.name
+    told = {"place": name, "threads": len(threads), "cores": place.cores, "share": share}
     if share is not None and share < WAITING_SHARE:
-        message = (
-            f"{counts}, which use {percent_words(share)} of a core while busy: they wait, for what they call or for "
-            "the CPU, so each is a server of its own. Where others take the CPU, its costs grow with that."
-        )
-        return _own(place, threads, free_slots, Finding("found", "threads_are_servers", place.name, message))
-    words = (
-        "how much CPU they use is not known"
-        if share is None
-        else f"they use {percent_words(share)} of a core while busy"
-    )
+        return _own(place, threads, free_slots, Finding.of("found", "threads_are_servers", name, **told))
     layout = _by_slot(place, jobs)
-    message = (
-        f"{counts} and {words}: the threads of a slot share a server, {layout.servers} in all. "
-        "This may be too cautious."
-    )
-    level: FindingLevel = "assumed" if share is None else "found"
-    return replace(layout, finding=Finding(level, "slots_are_servers", place.name, message))
+    told["servers"] = layout.servers
+    if share is None:
+        return replace(layout, finding=Finding.of("assumed", "slots_are_servers", name, "slots_assumed", **told))
+    return replace(layout, finding=Finding.of("found", "slots_are_servers", name, **told))
 
 
 def _by_slot(place: Place, jobs: Sequence[EngineJob]) -> _Layout:
@@ -441,8 +422,7 @@ def _operator(
     factor = _edge_factor(job, vertex, sample, findings) if own else 1.0
     entry = _statistics(vertex, own, factor, subject, findings)
     if len(inputs) > 1 and own is not None and own.events > 0.0:
-        message = f"Flink counts the {len(inputs)} inputs of {vertex.label} together; they are taken to be alike."
-        findings.append(Finding("assumed", "inputs_alike", subject, message))
+        findings.append(Finding.of("assumed", "inputs_alike", subject, vertex=vertex.label, count=len(inputs)))
     row = OperatorDocument(id=name, kind=vertex.kind, inputs=[{"from": source, **entry} for source in inputs])
     if own is not None and own.bytes_per_event:
         row["bytes_per_event"] = own.bytes_per_event
@@ -467,9 +447,7 @@ def _statistics(
 ) -> InputDocument:
     """Fields of an input: selectivity, cost in nanoseconds, batches, variation. Without a cost it never ran."""
     if own is None or own.selectivity is None:
-        findings.append(
-            Finding("assumed", "selectivity_assumed", subject, f"{vertex.label} puts out one event per event, assumed.")
-        )
+        findings.append(Finding.of("assumed", "selectivity_assumed", subject, vertex=vertex.label))
         return {"selectivity": 1.0}
     entry: InputDocument = {"selectivity": own.selectivity * factor}
     if own.cost_s is None:
@@ -491,11 +469,8 @@ def _source_cost_ns(vertex: Vertex, own: VertexSample, subject: str, findings: l
         return None
     most_ns = vertex.parallelism * own.span_s / own.events * 1e9
     cost_ns = min(_SOURCE_NS, most_ns)
-    message = (
-        f"{vertex.label} does not tell what a record costs it. {cost_ns / 1000:.0f} µs are predicted, and more than "
-        f"{most_ns / 1000:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell."
-    )
-    findings.append(Finding("assumed", "source_cost_predicted", subject, message))
+    costs = {"cost_us": cost_ns / 1000, "most_us": most_ns / 1000}
+    findings.append(Finding.of("assumed", "source_cost_predicted", subject, vertex=vertex.label, **costs))
     return cost_ns
 
 
@@ -526,12 +501,10 @@ def _edge_factor(job: EngineJob, vertex: Vertex, sample: JobSample | None, findi
     subject = f"{job.name}/{vertex.label}"
     if len(parts) == len(readers):
         if len(parts) > 1 and max(parts) > 1.05 * min(parts):
-            message = f"Readers of {vertex.label} take different numbers of events; each is given the largest."
-            findings.append(Finding("assumed", "side_outputs", subject, message))
+            findings.append(Finding.of("assumed", "side_outputs", subject, vertex=vertex.label))
         return max(parts)
-    ways, names = counted(len(edges), "exchange"), counted(len(readers), "reader")
-    message = f"What each of the {ways} of {vertex.label} to {names} takes is not counted; each is given everything."
-    findings.append(Finding("assumed", "exchanges_alike", subject, message))
+    counts = {"edges": len(edges), "readers": len(readers)}
+    findings.append(Finding.of("assumed", "exchanges_alike", subject, vertex=vertex.label, **counts))
     return float(max([*parts, *(reader.parallelism for reader in broadcast), 1.0]))
 
 

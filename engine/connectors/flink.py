@@ -25,7 +25,6 @@ from engine.connectors.picture import (
     Vertex,
 )
 from engine.errors import Fault
-from engine.words import counted, listed
 
 __all__ = [
     "ANSWER_BYTES",
@@ -166,7 +165,7 @@ def read_flink(answers: Mapping[str, object], at_s: float) -> EnginePicture:
     settings = _cluster_settings(known)
     places = _with_loads(known, _places(known))
     if not places:
-        known.find("missing", "places_missing", "", "No TaskManager is known: operators have no node.")
+        known.find("missing", "places_missing", "")
     jobs, left_out = _jobs(known, settings)
     now_s = _engine_now_s(known, at_s)
     known.check()
@@ -199,9 +198,9 @@ def _jobs(known: Answers, settings: Mapping[str, str]) -> tuple[tuple[EngineJob,
 def _describe_faults(known: Answers, faults: Sequence[Fault], subject: str, what: str) -> None:
     """Tell of a part that is left out because of its faults."""
     if faults:
-        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        message = f"{what} cannot be read and is left out: {faults[0].path}: {faults[0].message}{more}."
-        known.find("warning", "part_unreadable", subject, message)
+        kind, first = "parts_unreadable" if len(faults) > 1 else "", faults[0]
+        told = {"what": what, "path": first.path, "fault": first.message, "more": len(faults) - 1}
+        known.find("warning", "part_unreadable", subject, kind, **told)
 
 
 def _engine_now_s(known: Answers, at_s: float) -> float:
@@ -215,9 +214,8 @@ def _engine_now_s(known: Answers, at_s: float) -> float:
     if not now_s:
         return at_s
     if abs(now_s - at_s) > _CLOCKS_APART_S:
-        ahead = "ahead of" if now_s > at_s else "behind"
-        message = f"Flink's clock is {abs(now_s - at_s):.0f} s {ahead} the time of asking; Flink's is used."
-        known.find("warning", "clocks_apart", "", message)
+        kind = "clock_ahead" if now_s > at_s else "clock_behind"
+        known.find("warning", "clocks_apart", "", kind, by_s=abs(now_s - at_s))
     return now_s
 
 
@@ -228,8 +226,7 @@ def _version(known: Answers) -> str:
     version = str(overview.fields.get("flink-version") or "")
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers and not _KNOWN_VERSIONS[0] <= (int(numbers[1]), int(numbers[2])) <= _KNOWN_VERSIONS[1]:
-        message = f"Flink {version} is none of those the reader was tried on (1.14 to 2.3); look at what it found."
-        known.find("warning", "version_unknown", "", message)
+        known.find("warning", "version_unknown", "", version=version)
     return version
 
 
@@ -255,7 +252,7 @@ def _places(known: Answers) -> tuple[Place, ...]:
         cores = own.optional("cpuCores") or all_cores
         id_ = row.text("id")
         if not cores:
-            known.find("assumed", "cores_unknown", id_, f"TaskManager {id_} tells no CPU cores; 1 is assumed.")
+            known.find("assumed", "cores_unknown", id_, place=id_)
             cores = 1.0
         place = Place(
             id_,
@@ -294,19 +291,15 @@ def _with_shared_hosts(known: Answers, places: Sequence[Place], hardware: Mappin
             yield place
             continue
         cores = place.cores * there / claimed
-        message = (
-            f"{counted(len(together), 'TaskManager')} on {place.host} report {claimed:g} cores together, the machine "
-            f"has {there:g}; {place.id} is given {cores:g}."
-        )
-        known.find("assumed", "cores_shared", place.id, message)
+        told = {"count": len(together), "host": place.host, "claimed": claimed, "there": there, "cores": cores}
+        known.find("assumed", "cores_shared", place.id, place=place.id, **told)
         yield replace(place, cores=cores)
 
 
 def _with_loads(known: Answers, places: Sequence[Place]) -> tuple[Place, ...]:
     loads = {place.id: cpu_use(known, place.id)[0] for place in places}
     if places and not any(load is not None for load in loads.values()):
-        message = "No TaskManager tells its CPU load: whether busy threads compute or wait is not known."
-        known.find("missing", "cpu_unknown", "", message)
+        known.find("missing", "cpu_unknown", "")
     return tuple(replace(place, cpu_load=loads[place.id]) for place in places)
 
 
@@ -325,24 +318,23 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[st
     answer = known.record(path)
     if answer is None:
         if path not in known:
-            known.find("missing", "job_not_asked", id_, f"Job {id_} is listed, but its own answer is not there.")
+            known.find("missing", "job_not_asked", id_, job=id_)
         else:
-            known.find("warning", "job_gone", id_, f"Job {id_} was listed, but is gone: {known.refusal(path)}")
+            known.find("warning", "job_gone", id_, job=id_, refusal=known.refusal(path))
         return None
     name, state = answer.text("name"), answer.text("state")
     if state in ENDED:
         return None
     if _is_batch(known, id_, answer):
-        known.find("warning", "batch_job", name, f"Job {name} is a batch job; only streaming jobs are imported.")
+        known.find("warning", "batch_job", name, job=name)
         return None
     if (problem := oversize_words(answer)) is not None:
         left_out[id_] = name
-        known.find("missing", "job_too_large", name, f"Job {name} has {problem}, so it is left out.")
+        known.find("missing", "job_too_large", name, job=name, size=problem)
         return None
     if state and state != "RUNNING" and _is_unplanned(known, id_, answer):
         left_out[id_] = name
-        message = f"Job {name} is {state} and has no plan yet: it waits for resources, and is left out until it runs."
-        known.find("found", "job_waiting", name, message)
+        known.find("found", "job_waiting", name, job=name, state=state)
         return None
     settings = _job_settings(known, id_, name, cluster)
     vertices = _vertices(known, answer, id_, name, settings)
@@ -407,8 +399,7 @@ def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str
         timeout = "-1"
     if timeout is None or duration_s(timeout) is None:
         timeout = f"{_BUFFER_TIMEOUT_S * 1000:g} ms"
-        message = f"The buffer timeout of {name} is not told; Flink's own, {timeout} a hop, is assumed."
-        known.find("assumed", "buffer_timeout_assumed", name, message)
+        known.find("assumed", "buffer_timeout_assumed", name, job=name, timeout=timeout)
     settings["execution.buffer-timeout.interval"] = timeout
     interval = given.get("metrics.fetcher.update-interval", "")
     settings["metrics.fetcher.update-interval"] = (
@@ -481,11 +472,9 @@ def _vertices(
         vertices.append(vertex)
     _describe_unplaced(known, name, vertices)
     if vertices:
-        message = f"Kinds of the {counted(len(vertices), 'operator')} of {name} are guessed from their names."
-        known.find("assumed", "kinds_guessed", name, message)
+        known.find("assumed", "kinds_guessed", name, job=name, count=len(vertices))
     if timeout_s is not None and timeout_s < 0.0 and read:
-        message = f"Buffers of {name} leave only when full: how long events wait in them is not counted."
-        known.find("warning", "buffers_without_timeout", name, message)
+        known.find("warning", "buffers_without_timeout", name, job=name)
     return tuple(_with_windows(known, name, vertices, chains))
 
 
@@ -556,8 +545,7 @@ def _place_id(row: AnswerObject) -> str | None:
 def _describe_unplaced(known: Answers, job: str, vertices: Sequence[Vertex]) -> None:
     unplaced = [vertex.label for vertex in vertices if any(subtask.place is None for subtask in vertex.subtasks)]
     if unplaced:
-        message = f"Where subtasks of {listed(unplaced)} run is not told: they have no node."
-        known.find("missing", "subtasks_unplaced", job, message)
+        known.find("missing", "subtasks_unplaced", job, vertices=unplaced)
 
 
 def _with_windows(
@@ -586,12 +574,8 @@ def _with_windows(
             window=_window(known, subject, window, delays[vertex.id], by_clock=by_clock[vertex.id]),
             unread=chain.unread,
         )
-        for words in chain.unread:
-            message = (
-                f"{words[:1].upper()}{words[1:]}. What that makes results of {vertex.label} wait for is in no "
-                "estimate, so that a person has to decide on those that rest on it."
-            )
-            known.find("warning", "plan_unread", subject, message)
+        for part in chain.unread:
+            known.find("warning", "plan_unread", subject, vertex=vertex.label, part=f"{part[:1].upper()}{part[1:]}")
 
 
 def _all_closed(inputs: Sequence[Sequence[ChainWindow]], window: ChainWindow) -> bool:
@@ -605,28 +589,16 @@ def _window(
     if window is None:
         return None
     if window.size_s is None and window.events is None:
-        message = f"The window {window.words} of {subject} has no fixed size: its wait is not counted."
-        known.find("missing", "window_unknown", subject, message)
+        known.find("missing", "window_unknown", subject, vertex=subject, window=window.words)
         return None
     if window.is_early:
-        how = f"every {window.early_s:g} s" if window.early_s else "with each event"
-        message = (
-            f"Results of {subject} leave {how}, before its window of {window.size_s:g} s closes: the first of them "
-            "count, which those that follow correct."
-        )
-        known.find("found", "early_results", subject, message)
+        kind, times = "" if window.early_s else "results_by_event", {"early_s": window.early_s, "size_s": window.size_s}
+        known.find("found", "early_results", subject, kind, vertex=subject, **times)
     event_time = window.event_time if window.event_time is not None else bool(delays) and not by_clock
     delay_s = max((delay for delay in delays if delay is not None), default=None)
     if event_time and delay_s is None:
         delay_s = _WATERMARK_INTERVAL_S
-        message = (
-            f"How late watermarks are at the window of {subject} is not told; {delay_s:g} s is assumed, Flink's own "
-            "time from one to the next."
-        )
-        known.find("assumed", "watermark_assumed", subject, message)
+        known.find("assumed", "watermark_assumed", subject, vertex=subject, delay_s=delay_s)
     if window.event_time is None and window.events is None and not delays and not by_clock:
-        message = (
-            f"Whether the window of {subject} closes by event time or by the clock is not told; the clock is assumed."
-        )
-        known.find("assumed", "window_time_assumed", subject, message)
+        known.find("assumed", "window_time_assumed", subject, vertex=subject)
     return replace(window, event_time=event_time).to_document(delay_s)

@@ -18,7 +18,6 @@ from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.flink import ANSWER_BYTES, ENDED, FLINK_ANSWERS, asking_of, cpu_paths, cpu_use, oversize_words
 from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture, Finding, Place, VertexCounters
 from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeAnswer, RangeSeries, RangeWindow, read_range
-from engine.words import counted, listed
 
 __all__ = [
     "FlinkSeries",
@@ -95,7 +94,7 @@ def read_flink_series(
     polls = tuple(_polls(job.id, tables, (loads, times_s), hosts))
     absent = [_COUNTERS[name] for name in ("records_in", "records_out", "busy_s") if not tables[name]]
     if absent and polls:
-        known.find("missing", "metrics_missing", job.name, f"Prometheus has no {_TASK}{listed(absent)} of {job.name}.")
+        known.find("missing", "metrics_missing", job.name, job=job.name, prefix=_TASK, metrics=absent)
     _describe_gaps(known, job.name, [poll.at_s for poll in polls], window)
     # NaN is how the reporter says that busy time is not told, which the statistics say by operator.
     findings = (finding for finding in known.findings if finding.code != "values_unreadable")
@@ -164,10 +163,7 @@ def _host_loads(known: Answers, answer: RangeAnswer | None, places: Mapping[str,
     """Load of the host by time, where there is one host only: Flink's labels do not name it as node_exporter does."""
     series = answer.series if answer else ()
     if len(series) > 1 and places:
-        message = (
-            f"{counted(len(series), 'host')} tell their load; which of them runs what is not known, so none is used."
-        )
-        known.find("missing", "hosts_unknown", "", message)
+        known.find("missing", "hosts_unknown", "", count=len(series))
     return {at_s: min(1.0, max(0.0, value)) for at_s, value in series[0].samples} if len(series) == 1 else {}
 
 
@@ -212,8 +208,7 @@ def _sum(table: Mapping[_Task, Mapping[float, float]], tasks: Sequence[_Task], a
 def _describe_gaps(known: Answers, subject: str, times: Sequence[float], window: RangeWindow) -> None:
     missing = round((times[-1] - times[0]) / window.step_s) + 1 - len(times) if times else 0
     if missing > 0:
-        message = f"{counted(missing, 'step')} of {window.step_s:g} s are missing in the series of {subject}."
-        known.find("warning", "gaps", subject, message)
+        known.find("warning", "gaps", subject, count=missing, step_s=window.step_s, series=subject)
 
 
 def poll_paths(picture: EnginePicture, jobs: Collection[str] | None = None) -> Asking:

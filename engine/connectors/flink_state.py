@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.connectors.answers import AnswerObject, Answers, number_of
-from engine.words import size_words
 
 __all__ = [
     "BACKEND",
@@ -64,25 +63,17 @@ def read_state(
     on_disk = is_state_on_disk(settings.get(BACKEND, ""))
     newest = _newest(known, job)
     if newest is None:
-        message = f"No completed checkpoint of {name} is told: how much state its operators hold is not known."
-        known.find("missing", "state_unknown", name, message)
+        known.find("missing", "state_unknown", name, "checkpoint_missing", job=name)
         return VertexStates({}, on_disk)
     number, total = number_of(newest.get("id")) or 0.0, number_of(newest.get("state_size"))
-    in_all = "" if total is None else f" ({size_words(total)} in all)"
+    told = {"job": name, "checkpoint": number, "total": total}
     details = known.raw(f"/jobs/{job}/checkpoints/details/{number:.0f}")
     tasks = details.get("tasks") if isinstance(details, Mapping) else None
     if not isinstance(tasks, Mapping) or not tasks:
-        message = (
-            f"Checkpoint {number:.0f} of {name}{in_all} is not told by operator: which holds how much is not known."
-        )
-        known.find("missing", "state_unknown", name, message)
+        known.find("missing", "state_unknown", name, "checkpoint_whole", **told)
         return VertexStates({}, on_disk)
     if "checkpointed_size" not in newest and _may_be_incremental(on_disk, cluster):
-        message = (
-            f"Checkpoint {number:.0f} of {name}{in_all} may be incremental, and this Flink tells only what it wrote: "
-            "how much state there is in full is not known."
-        )
-        known.find("missing", "state_incremental", name, message)
+        known.find("missing", "state_incremental", name, **told)
         return VertexStates({}, on_disk)
     sizes = {
         str(vertex): size
@@ -90,11 +81,7 @@ def read_state(
         if isinstance(row, Mapping) and (size := number_of(row.get("state_size"))) is not None and size >= 0.0
     }
     where = {True: "on disk", False: "on the heap", None: "in memory or on disk, which is not told"}[on_disk]
-    message = (
-        f"State of {name} is measured: full sizes of checkpoint {number:.0f}{in_all}, kept {where}. "
-        "Objects on the heap take more than what a checkpoint writes of them."
-    )
-    known.find("found", "state_measured", name, message)
+    known.find("found", "state_measured", name, where=where, **told)
     return VertexStates(sizes, on_disk)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from engine.connectors.answers import AnswerObject, Answers, number_of
 from engine.connectors.picture import Finding
-from engine.words import counted, listed, percent_words
 
 __all__ = [
     "GroupLag",
@@ -81,24 +80,20 @@ def _group(
     total = events if events is not None else math.fsum(known) if known else None
     notes = [*findings, *_group_findings(group, partitions, state, complete)]
     if total is None and not partitions and not state:
-        notes.append(Finding("missing", "lag_missing", group, f"Nothing tells of the lag of {group}."))
+        notes.append(Finding.of("missing", "lag_missing", group, group=group))
     return GroupLag(group, total, tuple(partitions), state, complete, tuple(notes))
 
 
 def _group_findings(group: str, partitions: Sequence[PartitionLag], state: str, complete: float) -> Iterator[Finding]:
     unknown = [f"{p.topic}/{'?' if p.partition is None else p.partition}" for p in partitions if p.lag is None]
     if unknown:
-        message = (
-            f"{counted(len(unknown), 'partition')} of {group} have no committed offset or no end: {listed(unknown)}."
-        )
-        yield Finding("missing", "offsets_missing", group, message)
+        partitions_without = {"count": len(unknown), "partitions": unknown}
+        yield Finding.of("missing", "offsets_missing", group, group=group, **partitions_without)
     if complete < 1.0 and not unknown:
-        message = f"Only {percent_words(complete)} of the samples of {group} are there yet: its lag may be larger."
-        yield Finding("warning", "lag_incomplete", group, message)
+        yield Finding.of("warning", "lag_incomplete", group, group=group, complete=complete)
     if state and state != "OK":
-        yield Finding(
-            "warning", "consumer_state", group, f"Consumer group {group} is {state}: {_STATES.get(state, 'not OK')}."
-        )
+        meaning = _STATES.get(state, "not OK")
+        yield Finding.of("warning", "consumer_state", group, group=group, state=state, meaning=meaning)
 
 
 def read_burrow_lag(document: Any) -> GroupLag:
@@ -207,7 +202,8 @@ def read_cli_lag(text: str) -> tuple[GroupLag, ...]:
         if set(_COLUMNS) <= set(words):
             columns = words
         elif found := re.match(r"Consumer group '(.+)' (has no active members|does not exist)", line.strip()):
-            notes.append(Finding("warning", "consumer_state", found[1], f"Consumer group {found[1]} {found[2]}."))
+            told = {"group": found[1], "state": found[2]}
+            notes.append(Finding.of("warning", "consumer_state", found[1], "consumer_state_told", **told))
         elif words and columns and words[0] not in ("Error:", "Warning:"):
             if len(words) < len(columns) - 1:  # the last column, a client's id, may be missing
                 known.add_fault(f"line {number}", "", f"it has {len(words)} columns; allowed: {len(columns)}")

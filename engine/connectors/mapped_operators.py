@@ -122,7 +122,7 @@ def _column(known: Answers, window: RangeWindow, query: str, subject: str, *, ad
     """Values of a query by step: series added up, or the largest of them. Queries are joined by the nearest step."""
     answer = read_range(known, window.path(query), subject) if query else None
     if query and answer is not None and not any(series.samples for series in answer.series):
-        known.find("missing", "metrics_missing", subject, f"Prometheus has nothing for {query}.")
+        known.find("missing", "metrics_missing", subject, "nothing_of_query", query=query)
     by_step: dict[int, list[float]] = {}
     for series in answer.series if answer else ():
         for step, value in {window.step_of(at_s): value for at_s, value in series.samples}.items():
@@ -135,11 +135,8 @@ def _compare_threads(known: Answers, operator: MappedOperator, columns: Sequence
     rate, cost, _ = columns
     busy = [value * cost[step] for step, value in rate.items() if step in cost]
     if busy and (mean := math.fsum(busy) / len(busy)) > _MORE_THREADS * operator.parallelism:
-        message = (
-            f"{operator.name} takes {mean:.2g} threads by its rate and cost, and has {operator.parallelism}: one of "
-            "the three is wrong. The cost counts as it is told."
-        )
-        known.find("warning", "threads_contradict", operator.name, message)
+        counts = {"mean": mean, "threads": operator.parallelism}
+        known.find("warning", "threads_contradict", operator.name, operator=operator.name, **counts)
 
 
 def _mapped_polls(

@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict
 
 from engine.document.elements import Batch
-from engine.records import Record, Words
+from engine.records import Record, Words, WrittenAs
+from engine.words.connectors import reading_words
 
 __all__ = [
     "ArrivalCounts",
@@ -28,6 +29,7 @@ __all__ = [
     "FindingLevel",
     "JobSample",
     "Place",
+    "ReadingFact",
     "Subtask",
     "Vertex",
     "VertexCounters",
@@ -39,6 +41,23 @@ FindingLevel = Literal["found", "assumed", "missing", "warning"]
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadingFact:
+    """What a finding is about, by names and numbers. As text it is its sentence, to which it is equal."""
+
+    kind: str
+    values: Mapping[str, object]
+
+    def __str__(self) -> str:
+        return reading_words(self.kind, self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
 @dataclass(frozen=True, slots=True)
 class Finding(Record):
     """Result of reading answers: something found, missing, assumed in its place, or worth a warning."""
@@ -48,7 +67,12 @@ class Finding(Record):
     level: FindingLevel
     code: Annotated[str, Words("Stable name, such as busy_time_missing.")]
     subject: Annotated[str, Words("What it is about: empty, a job's name, or job/operator.")]
-    message: Annotated[str, Words("A whole sentence for people.")]
+    message: Annotated[ReadingFact | str, WrittenAs(str, str), Words("A whole sentence for people.")]
+
+    @classmethod
+    def of(cls, level: FindingLevel, code: str, subject: str, kind: str = "", /, **values: object) -> Finding:
+        """A finding by names and numbers, of its sentence's `kind` where that is not its code."""
+        return cls(level, code, subject, ReadingFact(kind or code, values))
 
     @property
     def job(self) -> str:

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from engine.connectors.answers import Answers, Asking, number_of
 from engine.connectors.arrivals import nice_step_s, spread_counts
 from engine.connectors.picture import ArrivalCounts, Finding
-from engine.words import counted
 
 __all__ = [
     "MAX_POINTS",
@@ -116,10 +115,9 @@ def read_range(known: Answers, path: str, what: str) -> RangeAnswer | None:
         )
         return None
     for warning in (*_texts(answer.get("warnings")), *_texts(answer.get("infos"))):
-        known.find("warning", "prometheus_warning", what, f"Prometheus warns of {what}: {warning}")
+        known.find("warning", "prometheus_warning", what, what=what, warning=warning)
     if answer.get("isPartial") is True:
-        message = f"Not all that keeps the series of {what} has answered: numbers may be too low, and gaps no gaps."
-        known.find("warning", "partial_answer", what, message)
+        known.find("warning", "partial_answer", what, what=what)
     if answer["status"] != "success":
         words = f"{answer.get('errorType') or 'error'}: {answer.get('error') or 'without words'}"
         known.add_fault(what, "", f"Prometheus refused the query ({words})")
@@ -141,13 +139,10 @@ def read_range(known: Answers, path: str, what: str) -> RangeAnswer | None:
             series.append(_series(row))
     unreadable = sum(one.unreadable for one in series)
     if unreadable:
-        message = f"{counted(unreadable, 'value')} of {what} are NaN or infinite, and count as missing."
-        known.find("warning", "values_unreadable", what, message)
+        known.find("warning", "values_unreadable", what, what=what, count=unreadable)
     merged = _without_replicas(series)
     if len(merged) < len(series):
-        twice = counted(len(series) - len(merged), "series", "series")
-        message = f"{twice} of {what} are told by two Prometheus; each counts once."
-        known.find("found", "replicas_merged", what, message)
+        known.find("found", "replicas_merged", what, what=what, count=len(series) - len(merged))
     return RangeAnswer(merged)
 
 
@@ -235,20 +230,12 @@ def _by_partition(known: Answers, series: Iterable[RangeSeries]) -> list[tuple[_
             twice += len(alike) > 1
             others.append((_largest(alike), True))
     if twice:
-        message = (
-            f"{counted(twice, 'partition')} of arrivals are told by several exporters, of which one counts: "
-            "max by (topic, partition) (…) in the query says the same."
-        )
-        known.find("found", "offsets_twice", "arrivals", message)
+        known.find("found", "offsets_twice", "arrivals", count=twice)
     counted_as: dict[tuple[str, ...], int] = {}
     for key, entries in partitions.items():
         counted_as[key[:2]] = counted_as.get(key[:2], 0) + len(_alike(entries))
     if (several := max(counted_as.values(), default=1)) > 1:
-        message = (
-            f"Offsets of one topic's partition are those of {several} clusters, by their labels or values; all of "
-            "them count. Name one of them in the query where that is wrong."
-        )
-        known.find("warning", "offsets_of_several", "arrivals", message)
+        known.find("warning", "offsets_of_several", "arrivals", count=several)
     return others
 
 
@@ -290,11 +277,7 @@ def _without_jumps(known: Answers, steps: Sequence[tuple[float, float, float]]) 
     rest = math.fsum(events for _, _, events in steps)
     jumps = [s for s in steps if s[2] >= max(_MIN_JUMP, _JUMP * usual) and s[2] > rest - s[2] and len(steps) > 2]
     for _, _, events in jumps:
-        message = (
-            f"Arrivals grew by {events:,.0f} within one step, {usual:,.0f} being usual: what joins a sum counts with "
-            "its whole history, so that step is left out. A query by topic and partition tells them apart."
-        )
-        known.find("warning", "offsets_jump", "arrivals", message)
+        known.find("warning", "offsets_jump", "arrivals", events=events, usual=usual)
     return [step for step in steps if step not in jumps]
 
 

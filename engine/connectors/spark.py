@@ -35,7 +35,6 @@ from engine.errors import DocumentError, Fault
 from engine.microbatch.model import WARM_UP_BATCHES, BatchModel, fit_durations
 from engine.microbatch.progress import BatchProgress, read_progress, usual_trigger_s
 from engine.microbatch.progress_text import ProgressText, read_progress_text
-from engine.words import counted, listed, seconds_words
 
 __all__ = ["PROGRESS", "next_spark_paths", "read_spark", "sample_spark"]
 
@@ -112,14 +111,9 @@ def read_spark(answers: Mapping[str, object], at_s: float) -> EnginePicture:
             "", "", "there is neither progress of a query nor a list of applications; allowed: one of the two"
         )
     if not queries and not any(finding.code == "progress_idle" for finding in known.findings):
-        message = (
-            "No progress of a streaming query is there. Spark's own address has none: a listener serves it or writes a "
-            "file (docs/connections.md)."
-        )
-        known.find("missing", "progress_missing", "", message)
+        known.find("missing", "progress_missing", "")
     if queries and not places:
-        message = "No executor is known: a query counts as one server, whatever it runs on."
-        known.find("missing", "places_missing", "", message)
+        known.find("missing", "places_missing", "", "executors_missing")
     version = known.record(_VERSION)
     known.check()
     now_s = max((query.newest.begins_at.timestamp() + query.newest.duration_s for query in queries), default=at_s)
@@ -141,11 +135,10 @@ def _queries(known: Answers) -> list[_Query]:
             known.add_fault(PROGRESS, fault.path, fault.message)
         return []
     for fault in (*text.left_out, *reading.left_out):
-        known.find("warning", "progress_left_out", "", f"Left out of the progress: {fault}.")
+        known.find("warning", "progress_left_out", "", fault=fault)
     if not any(batch.rows > 0 for batch in reading.batches):
         names = sorted({str(document.get("name") or document.get("id") or "a query") for document in text.documents})
-        message = f"{counted(len(text.documents), 'progress', 'progress')} of {listed(names, 5)}, none with rows: "
-        known.find("missing", "progress_idle", "", f"{message}upload some while rows come.")
+        known.find("missing", "progress_idle", "", count=len(text.documents), names=names)
     by_id: dict[str, list[BatchProgress]] = {}
     for batch in reading.batches:
         by_id.setdefault(batch.query_id or batch.run_id, []).append(batch)
@@ -172,9 +165,8 @@ def _places(known: Answers) -> Iterator[Place]:
             slots = number_of(row.get("maxTasks")) or number_of(row.get("totalCores")) or 0.0
             cores = number_of(row.get("totalCores")) or slots
             if not 1.0 <= slots <= _MAX_CORES:
-                told = f"{slots:g} cores; up to {_MAX_CORES:,} are taken" if slots else "no cores"
-                message = f"Executor {row.get('id')} tells {told}; it is left out."
-                known.find("warning", "cores_unknown", str(row.get("id")), message)
+                kind, id_ = "executor_too_large" if slots else "executor_without_cores", str(row.get("id"))
+                known.find("warning", "cores_unknown", id_, kind, executor=id_, cores=slots, most=_MAX_CORES)
                 continue
             host = str(row.get("hostPort") or "").rsplit(":", 1)[0]
             application = path.split("/")[4]
@@ -201,10 +193,7 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
         before = (Exchange(f"state-{i}"),)
     vertices.append(made("sink", _sink_name(newest.sink), "sink", inputs=before))
     if len(newest.state) > 1:
-        message = (
-            f"In which order the {counted(len(newest.state), 'operator')} with state of {query.name} run is assumed."
-        )
-        known.find("assumed", "order_assumed", query.name, message)
+        known.find("assumed", "order_assumed", query.name, job=query.name, count=len(newest.state))
     begun = min(batch.begins_at for batch in query.batches if batch.run_id == newest.run_id)
     partitions = next((s.shuffle_partitions for s in newest.state if s.shuffle_partitions), None)
     settings = {"spark.sql.shuffle.partitions": f"{partitions:g}"} if partitions else {}
@@ -229,13 +218,9 @@ def _trigger(known: Answers, query: _Query) -> Mapping[str, object]:
     own = [batch for batch in query.batches if batch.run_id == query.newest.run_id]
     interval_s = told if told is not None else usual_trigger_s(own[WARM_UP_BATCHES:])
     if interval_s is None:
-        message = f"No trigger of {query.name} is told, and its batches follow one another: each begins when one ends."
-        known.find("assumed", "trigger_assumed", query.name, message)
+        known.find("assumed", "trigger_assumed", query.name, job=query.name)
     elif told is None:
-        message = (
-            f"The trigger of {query.name} is taken from the distance of its batches, {seconds_words(interval_s)[0]}."
-        )
-        known.find("found", "trigger_measured", query.name, message)
+        known.find("found", "trigger_measured", query.name, job=query.name, interval_s=interval_s)
     model, _ = _model(query)
     return {"interval_s": max(_AT_ONCE_S, interval_s or 0.0), "overhead_s": model.fixed_s}
 
@@ -281,8 +266,8 @@ def sample_spark(job: EngineJob, answers: Mapping[str, object], *, step_s: float
     query = next((query for query in _queries(known) if query.id == job.id), None)
     known.check()
     if query is None:
-        message = f"No progress of {job.name} is there."
-        return JobSample(job.id, {}, {}, findings=(Finding("missing", "no_statistics", job.name, message),))
+        finding = Finding.of("missing", "no_statistics", job.name, "progress_of_none", job=job.name)
+        return JobSample(job.id, {}, {}, findings=(finding,))
     model, assumed = _model(query)
     findings = list(_sample_findings(job, query, assumed))
     servers = len(job.vertices[0].subtasks)
@@ -333,8 +318,8 @@ def _sample(job: EngineJob, vertex: Vertex, query: _Query, model: BatchModel, se
     events = math.fsum(batch.events for batch in batches)
     findings = []
     if not outputs_told:
-        message = f"Spark does not tell what {vertex.label} puts out; one row per row is assumed."
-        findings.append(Finding("assumed", "selectivity_assumed", f"{job.name}/{vertex.label}", message))
+        subject = f"{job.name}/{vertex.label}"
+        findings.append(Finding.of("assumed", "selectivity_assumed", subject, "rows_unknown", vertex=vertex.label))
     return VertexSample(
         vertex=vertex.id,
         events=events,
@@ -378,23 +363,14 @@ def _came(before: Mapping[str, float], after: Mapping[str, float]) -> float:
 
 def _sample_findings(job: EngineJob, query: _Query, assumed: str) -> Iterator[Finding]:
     if assumed == "none":
-        yield Finding("missing", "no_events", job.name, f"No batch of {job.name} had rows.")
+        yield Finding.of("missing", "no_events", job.name, "batches_empty", job=job.name)
     elif assumed:
-        message = (
-            f"Batches of {job.name} are too few or too alike to tell fixed time from time per row: each is taken to be "
-            "as long as it can be. Batches of different sizes tell."
-        )
-        yield Finding("assumed", "fixed_time_unknown", job.name, message)
+        yield Finding.of("assumed", "fixed_time_unknown", job.name, job=job.name)
     else:
-        message = (
-            f"What reading, stateless operators and the sink of {job.name} cost is not told apart: it is counted at "
-            f"{listed([vertex.label for vertex in job.vertices if vertex.is_source])}."
-        )
-        yield Finding("assumed", "cost_at_source", job.name, message)
+        sources = [vertex.label for vertex in job.vertices if vertex.is_source]
+        yield Finding.of("assumed", "cost_at_source", job.name, job=job.name, sources=sources)
     if any(state.dropped_rows for batch in query.batches for state in batch.state):
-        message = f"{job.name} drops rows that come later than its watermark; they are counted as read."
-        yield Finding("warning", "rows_dropped", job.name, message)
+        yield Finding.of("warning", "rows_dropped", job.name, job=job.name)
     behind = [max((s.behind or 0.0 for s in batch.sources), default=0.0) for batch in query.batches[-_BEHIND_BATCHES:]]
     if len(behind) == _BEHIND_BATCHES and all(a < b for a, b in pairwise(behind)):
-        message = f"{job.name} falls behind its sources with each batch: the rows it reads are what it can take."
-        yield Finding("warning", "source_backpressured", job.name, message)
+        yield Finding.of("warning", "source_backpressured", job.name, "falling_behind", job=job.name)

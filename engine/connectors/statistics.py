@@ -37,7 +37,7 @@ from engine.connectors.picture import (
 )
 from engine.document.elements import Batch
 from engine.measurement.variation import ScaleDispersion, choose_scale, cost_dispersion, cost_sums
-from engine.words import counted, listed, percent_words, seconds_words
+from engine.words import percent_words
 
 __all__ = ["CONTENDED_GROWTH", "CONTENDED_LOAD", "MAX_BATCHES", "Contention", "CpuUse", "find_contention", "sample_job"]
 
@@ -337,30 +337,20 @@ def _sample_findings(
 ) -> Iterator[Finding]:
     units = changes.units
     if not units:
-        words = "its counters were not told" if changes.without_counters else "no two polls of one attempt tell more"
-        yield Finding("missing", "no_statistics", subject, f"{vertex.label} has no statistics yet: {words}.")
+        kind = "counters_missing" if changes.without_counters else "polls_missing"
+        yield Finding.of("missing", "no_statistics", subject, kind, vertex=vertex.label)
         return
     if not batches:
-        yield Finding("missing", "no_events", subject, f"No event came to {vertex.label} while its counters were read.")
+        yield Finding.of("missing", "no_events", subject, vertex=vertex.label)
     elif cost_s is None:
-        message = (
-            f"What an event costs at {vertex.label} is not told. Old sources of Flink hide it, with all "
-            "that is chained to them; a mapped operator needs a query of its cost."
-        )
-        yield Finding("missing", "busy_time_missing", subject, message)
+        yield Finding.of("missing", "busy_time_missing", subject, vertex=vertex.label)
     elif len(batches) < MIN_CHANGES:
-        message = f"The statistics of {vertex.label} rest on {counted(len(batches), 'stretch', 'stretches')} so far."
-        yield Finding("warning", "few_polls", subject, message)
+        yield Finding.of("warning", "few_polls", subject, vertex=vertex.label, count=len(batches))
     if changes.resets:
-        message = (
-            f"Counters of {vertex.label} began anew, or were not read for a while, {counted(changes.resets, 'time')}; "
-            "nothing was counted across that."
-        )
-        yield Finding("found", "counters_reset", subject, message)
+        yield Finding.of("found", "counters_reset", subject, vertex=vertex.label, count=changes.resets)
     full_s = math.fsum(unit.span_s for unit in units if unit.events > 0.0 and unit.busy_share >= _SATURATED)
     if full_s >= _MIN_SATURATED_S:
-        message = f"{vertex.label} was busy all the time for {seconds_words(full_s)[0]}: more came than it could do."
-        yield Finding("found", "saturated", subject, message)
+        yield Finding.of("found", "saturated", subject, vertex=vertex.label, full_s=full_s)
 
 
 def _busy_threads(job: EngineJob, changes: Mapping[str, VertexChanges]) -> dict[str, float | None]:
@@ -388,20 +378,15 @@ def _job_findings(
 ) -> Iterator[Finding]:
     contended_s = max((sample.contended_s for sample in operators.values()), default=0.0)
     if contended_s > 0.0:
-        message = (
-            f"{seconds_words(contended_s)[0]} of the statistics of {job.name} are of a contended host: "
-            f"{contention.reason}. Busy time is wall time, so costs are those of a host as contended as that."
-        )
-        yield Finding("warning", "contended", job.name, message)
+        told = {"contended_s": contended_s, "reason": contention.reason}
+        yield Finding.of("warning", "contended", job.name, job=job.name, **told)
     read = {exchange.upstream for vertex in job.vertices for exchange in vertex.inputs}
     sinks = [vertex.label for vertex in job.vertices if vertex.id not in read and operators[vertex.id].events > 0.0]
     if sinks:
         verb = "puts" if len(sinks) == 1 else "put"
-        message = f"What {listed(sinks)} {verb} out is not counted; one result per event is assumed."
-        yield Finding("assumed", "sink_selectivity", job.name, message)
+        yield Finding.of("assumed", "sink_selectivity", job.name, sinks=sinks, verb=verb)
     sources = [(vertex, changes[vertex.id].units) for vertex in job.vertices if vertex.is_source]
     written = [vertex.label for vertex, units in sources if units and all(u.outputs == u.events for u in units)]
     if written:
         verb = "counts" if len(written) == 1 else "count"
-        message = f"{listed(written)} {verb} only what leaves: filters chained to a source are not seen."
-        yield Finding("assumed", "source_counts_written", job.name, message)
+        yield Finding.of("assumed", "source_counts_written", job.name, sources=written, verb=verb)

@@ -1,0 +1,183 @@
+"""Sentences of what readers of engines find: one template for each kind, filled with names and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Formatter
+from typing import Any
+
+from engine.words import counted, listed, percent_words, seconds_words, size_words
+
+__all__ = ["reading_words"]
+
+
+class _Templates(Formatter):
+    """Templates with our formats beside Python's: percent, seconds, bytes in_all, listed, counted with a noun."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        match format_spec.split():
+            case ["percent"]:
+                return percent_words(value)
+            case ["seconds"]:
+                return seconds_words(value)[0]
+            case ["in_all"]:
+                return "" if value is None else f" ({size_words(value)} in all)"
+            case ["listed", *most]:
+                return listed(value, *map(int, most))
+            case ["counted", *nouns]:
+                return counted(value, *nouns)
+        return str(super().format_field(value, format_spec))
+
+
+def reading_words(kind: str, values: Mapping[str, Any]) -> str:
+    """The sentence of a kind of finding."""
+    return _Templates().vformat(_SENTENCES[kind], (), values)
+
+
+_SENTENCES = {
+    # figures of the same thing that contradict each other
+    "source_behind": "{came:,.0f} events/s came to {vertex} by the broker's offsets, {read:,.0f} events/s are read, "
+    "though no reader holds it back: it does no more than that, so its cost is taken from the rate that it did, and "
+    "what was not read waits.",
+    "source_behind_though_idle": "{came:,.0f} events/s came to {vertex} by the broker's offsets, {read:,.0f} events/s "
+    "are read, though no reader holds it back and it says that it is busy for {busy:percent}: it does no more than "
+    "that, so its cost is taken from the rate that it did, and what was not read waits.",
+    "offsets_below_read": "{came:,.0f} events/s came to {vertex} by the broker's offsets, but {read:,.0f} events/s "
+    "are read: it catches up, or the query of offsets leaves out some of what it reads. What it reads counts as what "
+    "comes.",
+    "held_back_unbusy": "{vertex} holds back what it reads for {held:percent} of the time, and says that it is busy "
+    "for {busy:percent}: it waits for something that is no busy time, so its cost is taken from the rate that it did.",
+    "time_unaccounted": "Threads of {vertex} account for {share:percent} of the time that passed, by what they were "
+    "busy, idle and held back; the rest is taken for busy.",
+    "busy_beyond_time": "Threads of {vertex} say that they were busy for {busy_s:,.0f} s within {lived_s:,.0f} s: the "
+    "longer time counts.",
+    "busy_counter_broken": "Threads of {vertex} say that they were busy for {busy_s:,.0f} s within {lived_s:,.0f} s: "
+    "a counter is broken, and no more than that counts.",
+    "counts_differ": "{vertex} read {read:,.0f} events while {above} wrote {written:,.0f}: one of the two is counted "
+    "otherwise. The larger number counts.",
+    "cpu_beside": "The process of {place} used {cores:.1f} cores while threads of {job} there were busy {busy:.1f} at "
+    "a time: other jobs, collection of garbage, compaction or clients of sources compute beside them. On a full host "
+    "that comes on top of all costs here.",
+    # arrivals and lags
+    "arrivals_missing": "No arrivals of {vertex} are known.",
+    "arrivals_coarse": "Arrivals of {vertex} are known by {step_s:g} s: of a burst shorter than that only the mean is "
+    "seen, so intervals are wide. Shorter intervals between polls, or offsets, tell more.",
+    "source_backpressured": "{vertex} was held back by its readers for {held:percent} of the time: its rate is what "
+    "the job could take, not what came. Offsets of the broker tell that.",
+    "lag_missing": "Nothing tells of the lag of {group}.",
+    "offsets_missing": "{count:counted partition} of {group} have no committed offset or no end: {partitions:listed}.",
+    "lag_incomplete": "Only {complete:percent} of the samples of {group} are there yet: its lag may be larger.",
+    "consumer_state": "Consumer group {group} is {state}: {meaning}.",
+    "consumer_state_told": "Consumer group {group} {state}.",
+    # statistics
+    "counters_missing": "{vertex} has no statistics yet: its counters were not told.",
+    "polls_missing": "{vertex} has no statistics yet: no two polls of one attempt tell more.",
+    "no_events": "No event came to {vertex} while its counters were read.",
+    "busy_time_missing": "What an event costs at {vertex} is not told. Old sources of Flink hide it, with all that is "
+    "chained to them; a mapped operator needs a query of its cost.",
+    "few_polls": "The statistics of {vertex} rest on {count:counted stretch stretches} so far.",
+    "counters_reset": "Counters of {vertex} began anew, or were not read for a while, {count:counted time}; nothing "
+    "was counted across that.",
+    "saturated": "{vertex} was busy all the time for {full_s:seconds}: more came than it could do.",
+    "contended": "{contended_s:seconds} of the statistics of {job} are of a contended host: {reason}. Busy time is "
+    "wall time, so costs are those of a host as contended as that.",
+    "sink_selectivity": "What {sinks:listed} {verb} out is not counted; one result per event is assumed.",
+    "source_counts_written": "{sources:listed} {verb} only what leaves: filters chained to a source are not seen.",
+    # the document of a pool
+    "memory_unknown": "No place tells the memory that state may take: whether the state of operators fits is not "
+    "known.",
+    "memory_of_executors": "Memory of an executor is what Spark gives to execution and storage; state may take as "
+    "much.",
+    "memory_of_managers": "Memory of a node is its TaskManager's task heap where a job keeps state on the heap, and "
+    "its managed memory otherwise. State on disk (RocksDB, ForSt) takes none.",
+    "threads_are_servers": "{place} runs {threads:counted thread} on {cores:g} cores, which use {share:percent} of a "
+    "core while busy: they wait, for what they call or for the CPU, so each is a server of its own. Where others take "
+    "the CPU, its costs grow with that.",
+    "slots_are_servers": "{place} runs {threads:counted thread} on {cores:g} cores and they use {share:percent} of a "
+    "core while busy: the threads of a slot share a server, {servers} in all. This may be too cautious.",
+    "slots_assumed": "{place} runs {threads:counted thread} on {cores:g} cores and how much CPU they use is not "
+    "known: the threads of a slot share a server, {servers} in all. This may be too cautious.",
+    "inputs_alike": "Flink counts the {count} inputs of {vertex} together; they are taken to be alike.",
+    "selectivity_assumed": "{vertex} puts out one event per event, assumed.",
+    "source_cost_predicted": "{vertex} does not tell what a record costs it. {cost_us:.0f} µs are predicted, and more "
+    "than {most_us:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell.",
+    "side_outputs": "Readers of {vertex} take different numbers of events; each is given the largest.",
+    "exchanges_alike": "What each of the {edges:counted exchange} of {vertex} to {readers:counted reader} takes is "
+    "not counted; each is given everything.",
+    # Spark
+    "progress_of_none": "No progress of {job} is there.",
+    "rows_unknown": "Spark does not tell what {vertex} puts out; one row per row is assumed.",
+    "batches_empty": "No batch of {job} had rows.",
+    "fixed_time_unknown": "Batches of {job} are too few or too alike to tell fixed time from time per row: each is "
+    "taken to be as long as it can be. Batches of different sizes tell.",
+    "cost_at_source": "What reading, stateless operators and the sink of {job} cost is not told apart: it is counted "
+    "at {sources:listed}.",
+    "rows_dropped": "{job} drops rows that come later than its watermark; they are counted as read.",
+    "falling_behind": "{job} falls behind its sources with each batch: the rows it reads are what it can take.",
+    "progress_missing": "No progress of a streaming query is there. Spark's own address has none: a listener serves "
+    "it or writes a file (docs/connections.md).",
+    "executors_missing": "No executor is known: a query counts as one server, whatever it runs on.",
+    "progress_left_out": "Left out of the progress: {fault}.",
+    "progress_idle": "{count:counted progress progress} of {names:listed 5}, none with rows: upload some while rows "
+    "come.",
+    "executor_without_cores": "Executor {executor} tells no cores; it is left out.",
+    "executor_too_large": "Executor {executor} tells {cores:g} cores; up to {most:,} are taken; it is left out.",
+    "order_assumed": "In which order the {count:counted operator} with state of {job} run is assumed.",
+    "trigger_assumed": "No trigger of {job} is told, and its batches follow one another: each begins when one ends.",
+    "trigger_measured": "The trigger of {job} is taken from the distance of its batches, {interval_s:seconds}.",
+    # Prometheus
+    "prometheus_warning": "Prometheus warns of {what}: {warning}",
+    "partial_answer": "Not all that keeps the series of {what} has answered: numbers may be too low, and gaps no gaps.",
+    "values_unreadable": "{count:counted value} of {what} are NaN or infinite, and count as missing.",
+    "replicas_merged": "{count:counted series series} of {what} are told by two Prometheus; each counts once.",
+    "offsets_twice": "{count:counted partition} of arrivals are told by several exporters, of which one counts: max "
+    "by (topic, partition) (…) in the query says the same.",
+    "offsets_of_several": "Offsets of one topic's partition are those of {count} clusters, by their labels or values; "
+    "all of them count. Name one of them in the query where that is wrong.",
+    "offsets_jump": "Arrivals grew by {events:,.0f} within one step, {usual:,.0f} being usual: what joins a sum "
+    "counts with its whole history, so that step is left out. A query by topic and partition tells them apart.",
+    "metrics_missing": "Prometheus has no {prefix}{metrics:listed} of {job}.",
+    "nothing_of_query": "Prometheus has nothing for {query}.",
+    "threads_contradict": "{operator} takes {mean:.2g} threads by its rate and cost, and has {threads}: one of the "
+    "three is wrong. The cost counts as it is told.",
+    "hosts_unknown": "{count:counted host} tell their load; which of them runs what is not known, so none is used.",
+    "gaps": "{count:counted step} of {step_s:g} s are missing in the series of {series}.",
+    # Flink
+    "places_missing": "No TaskManager is known: operators have no node.",
+    "part_unreadable": "{what} cannot be read and is left out: {path}: {fault}.",
+    "parts_unreadable": "{what} cannot be read and is left out: {path}: {fault}, and {more} more.",
+    "clock_ahead": "Flink's clock is {by_s:.0f} s ahead of the time of asking; Flink's is used.",
+    "clock_behind": "Flink's clock is {by_s:.0f} s behind the time of asking; Flink's is used.",
+    "version_unknown": "Flink {version} is none of those the reader was tried on (1.14 to 2.3); look at what it found.",
+    "cores_unknown": "TaskManager {place} tells no CPU cores; 1 is assumed.",
+    "cores_shared": "{count:counted TaskManager} on {host} report {claimed:g} cores together, the machine has "
+    "{there:g}; {place} is given {cores:g}.",
+    "cpu_unknown": "No TaskManager tells its CPU load: whether busy threads compute or wait is not known.",
+    "job_not_asked": "Job {job} is listed, but its own answer is not there.",
+    "job_gone": "Job {job} was listed, but is gone: {refusal}",
+    "batch_job": "Job {job} is a batch job; only streaming jobs are imported.",
+    "job_too_large": "Job {job} has {size}, so it is left out.",
+    "job_waiting": "Job {job} is {state} and has no plan yet: it waits for resources, and is left out until it runs.",
+    "buffer_timeout_assumed": "The buffer timeout of {job} is not told; Flink's own, {timeout} a hop, is assumed.",
+    "kinds_guessed": "Kinds of the {count:counted operator} of {job} are guessed from their names.",
+    "buffers_without_timeout": "Buffers of {job} leave only when full: how long events wait in them is not counted.",
+    "subtasks_unplaced": "Where subtasks of {vertices:listed} run is not told: they have no node.",
+    "plan_unread": "{part}. What that makes results of {vertex} wait for is in no estimate, so that a person has to "
+    "decide on those that rest on it.",
+    "window_unknown": "The window {window} of {vertex} has no fixed size: its wait is not counted.",
+    "early_results": "Results of {vertex} leave every {early_s:g} s, before its window of {size_s:g} s closes: the "
+    "first of them count, which those that follow correct.",
+    "results_by_event": "Results of {vertex} leave with each event, before its window of {size_s:g} s closes: the "
+    "first of them count, which those that follow correct.",
+    "watermark_assumed": "How late watermarks are at the window of {vertex} is not told; {delay_s:g} s is assumed, "
+    "Flink's own time from one to the next.",
+    "window_time_assumed": "Whether the window of {vertex} closes by event time or by the clock is not told; the "
+    "clock is assumed.",
+    "checkpoint_missing": "No completed checkpoint of {job} is told: how much state its operators hold is not known.",
+    "checkpoint_whole": "Checkpoint {checkpoint:.0f} of {job}{total:in_all} is not told by operator: which holds how "
+    "much is not known.",
+    "state_incremental": "Checkpoint {checkpoint:.0f} of {job}{total:in_all} may be incremental, and this Flink tells "
+    "only what it wrote: how much state there is in full is not known.",
+    "state_measured": "State of {job} is measured: full sizes of checkpoint {checkpoint:.0f}{total:in_all}, kept "
+    "{where}. Objects on the heap take more than what a checkpoint writes of them.",
+}
