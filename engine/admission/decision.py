@@ -407,7 +407,8 @@ def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Rea
 
 def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
     subject, may_wait_s = ReasonSubject("query", question.candidate.query), question.candidate.may_wait_s
-    return named_reason("cannot_wait", "info", subject, (), may_wait_s, later_s)
+    kind = "may_wait" if may_wait_s > 0 else "may_not_wait"
+    return named_reason("cannot_wait", "info", subject, (), may_wait_s, later_s, kind=kind)
 
 
 def _first_ground(

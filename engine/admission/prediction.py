@@ -195,7 +195,9 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
         yield named_reason("predicted_failure", severity, subject, cause, kind="infeasible", review=is_unknown)
     else:
         yield from _predicted(question, after.outcomes[subject.id])
-        kinds = dict.fromkeys(change.kind for change in scenario.changes if not isinstance(change, ObjectiveChange))
+        kinds = dict.fromkeys(
+            change.kind.replace("_", " ") for change in scenario.changes if not isinstance(change, ObjectiveChange)
+        )
         if kinds and question.predictor is None and not _is_told(prediction, scenario):
             yield named_reason("changes_unpredicted", "watch", subject, tuple(kinds), review=True)
 

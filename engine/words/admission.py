@@ -39,8 +39,8 @@ from engine.words import (
     server_words,
     size_words,
     statistic_words,
-    step_words,
 )
+from engine.words.templates import fill
 
 if TYPE_CHECKING:
     from engine.admission.alternatives import OfferedScenario
@@ -130,97 +130,128 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
 
 
 def _named_finding(ground: NamedGround) -> AdmissionFinding:
-    name, names, count = ground.subject, listed(ground.names) if ground.names else "", len(ground.names)
-    first = next(iter(ground.names), "").removesuffix(".")
-    match ground.kind:
-        case "no_objective":
-            return AdmissionFinding(f"{name} has no objective", "only its effect on the others is judged")
-        case "placement_altered":
-            return AdmissionFinding(f"{name} was placed elsewhere", f"{first} takes nothing new", is_named=True)
-        case "assumed_statistics":
-            of = f"{count} of {counted(ground.of, 'operator')}"
-            return AdmissionFinding(f"The statistics of {of} are assumed, not measured", names, is_named=True)
-        case "assumed_costs":
-            return AdmissionFinding("How single costs vary is assumed, not measured", names, is_named=True)
-        case "few_events":
-            rest = f"rest on {ground.value:.0f} events; {ground.bound:.0f} are asked for"
-            more = f" ({ground.of} operators below that)" if ground.of > 1 else ""
-            return AdmissionFinding(f"The statistics of {name} {rest}{more}")
-        case "memory_exceeded":
-            held, memory = size_words(ground.value), size_words(ground.bound)
-            cause = f"it would hold {held} of state, its memory is {memory}"
-            return AdmissionFinding(f"{name} has too little memory", cause)
-        case "memory_over_already":
-            held, memory = size_words(ground.value), size_words(ground.bound)
-            return AdmissionFinding(f"{name} holds {held} of state, its memory is {memory}, without the candidate")
-        case "memory_unknown":
-            return AdmissionFinding("Whether state fits the memory of the nodes is not known", first, is_named=True)
-        case "coarse_counts":
-            step = step_words(ground.value)
-            return AdmissionFinding(f"Arrivals of {names} are known as counts per {step}, which hide bursts")
-        case "no_events":
-            cause = f"nothing is known of how late {name} would be with some"
-            return AdmissionFinding(f"{names} {'has' if count == 1 else 'have'} no events in the horizon", cause)
-        case "plan_unread":
-            consequence = f"The plan of {name} is not understood in full, so its estimate may leave out a wait"
-            return AdmissionFinding(consequence, names, is_named=True)
-        case "neighbour_unmeasured":
-            has, them = ("has", "it") if count == 1 else ("have", "them")
-            consequence = f"{names} {has} nominal costs alone, which no run of this cluster bears out"
-            return AdmissionFinding(consequence, f"what {name} does to {them} is not known")
-        case "trust_lost":
-            share, right = percent_words(ground.value / ground.of), percent_words(ground.bound)
-            cause = f"{ground.value:.0f} of its last {ground.of} intervals held ({share}), where {right} is right"
-            return AdmissionFinding(f"Estimates of {name} are not to be trusted", cause)
-        case "cannot_wait":
-            allowed = "it was not said that it may wait"
-            if ground.bound > 0:
-                allowed = f"it may wait {duration_words(ground.bound)}"
-            later = duration_words(ground.value)
-            return AdmissionFinding(f"{name} would pass if it started {later} later, but {allowed}")
-        case "not_placed":
-            return AdmissionFinding(f"{name} was not placed on {names}")
-        case "no_place":
-            return AdmissionFinding(f"{name} cannot be placed", ground.names[0], is_named=True)
-        case "overloaded" | "over_at_peak" | "never_catches_up" | "still_growing":
-            return _server_finding(ground)
-        case _:
-            return _prediction_finding(ground, names, first)
+    template = _NAMED.get(f"{ground.kind}+") if ground.of > 1 else None
+    template = template or _NAMED[ground.kind]
+    was, load, most = load_words(ground.was, ground.value, ground.bound)
+    low, high = seconds_words(ground.value, ground.bound)
+    values = {
+        "name": ground.subject,
+        "names": ground.names,
+        "first": next(iter(ground.names), ""),
+        "text": next(iter(ground.names), "").removesuffix("."),
+        "count": len(ground.names),
+        "of": ground.of,
+        "more": ground.of - 1,
+        "value": ground.value,
+        "bound": ground.bound,
+        "share": ground.value / max(1, ground.of),
+        "server": server_words(ground.subject),
+        "Server": server_words(ground.subject, begins=True),
+        "was": was,
+        "load": load,
+        "most": most,
+        "seconds": low,
+        "least": high,
+    }
+    return replace(template, consequence=fill(template.consequence, **values), cause=fill(template.cause, **values))
 
 
-def _prediction_finding(ground: NamedGround, names: str, first: str) -> AdmissionFinding:
-    """Findings about a candidate that never ran."""
-    name = ground.subject
-    match ground.kind:
-        case "never_ran":
-            costs = "has a nominal cost" if len(ground.names) == 1 else "have nominal costs"
-            cause = f"{counted(len(ground.names), 'operator')} ({names}) {costs}"
-            return AdmissionFinding(f"{name} never ran and nothing predicts it", cause)
-        case "predicted":
-            return AdmissionFinding(f"{name} never ran; it is predicted, not measured. {first}")
-        case "assumed_hosts":
-            return AdmissionFinding(first)
-        case "prediction_incomplete":
-            more = f" ({counted(ground.of, 'gap')} in all)" if ground.of > 1 else ""
-            return AdmissionFinding(f"{name} never ran and cannot be predicted", f"{first}{more}", is_named=True)
-        case "infeasible":
-            return AdmissionFinding(f"{name} has no feasible placement", first, is_named=True)
-        case "no_results" | "sources_wait":
-            failed = "no results" if ground.kind == "no_results" else "that its sources have to wait"
-            return AdmissionFinding(f"{name} would fail on {names}", f"the majority predicts {failed}")
-        case "outside_domain":
-            more = f", and {counted(ground.of - 1, 'more finding')}" if ground.of > 1 else ""
-            consequence = f"{name} lies outside what the model was trained on"
-            return AdmissionFinding(consequence, f"{ground.names[0]}{more}", is_named=True)
-        case "changes_unpredicted":
-            kinds = listed([kind.replace("_", " ") for kind in ground.names])
-            consequence = f"The prediction of {name} does not know of the changes that were asked for"
-            return AdmissionFinding(consequence, kinds)
-        case "filling_unpredicted":
-            latency, least = seconds_words(ground.value, ground.bound)
-            cause = f"the model predicts {latency} from end to end, and windows and links alone take {least}"
-            return AdmissionFinding(f"What {name} takes beyond filling its windows cannot be told", cause)
-    raise ValueError(f"{ground.kind} has no sentence")
+#: Templates by kind; those with a plus are of several where `of` counts them.
+_NAMED = {
+    "no_objective": AdmissionFinding("{name} has no objective", "only its effect on the others is judged"),
+    "placement_altered": AdmissionFinding("{name} was placed elsewhere", "{first} takes nothing new", is_named=True),
+    "assumed_statistics": AdmissionFinding(
+        "The statistics of {count} of {of:counted operator} are assumed, not measured", "{names:listed}", is_named=True
+    ),
+    "assumed_costs": AdmissionFinding(
+        "How single costs vary is assumed, not measured", "{names:listed}", is_named=True
+    ),
+    "few_events": AdmissionFinding("The statistics of {name} rest on {value:.0f} events; {bound:.0f} are asked for"),
+    "few_events+": AdmissionFinding(
+        "The statistics of {name} rest on {value:.0f} events; {bound:.0f} are asked for ({of} operators below that)"
+    ),
+    "memory_exceeded": AdmissionFinding(
+        "{name} has too little memory", "it would hold {value:size} of state, its memory is {bound:size}"
+    ),
+    "memory_over_already": AdmissionFinding(
+        "{name} holds {value:size} of state, its memory is {bound:size}, without the candidate"
+    ),
+    "memory_unknown": AdmissionFinding(
+        "Whether state fits the memory of the nodes is not known", "{text}", is_named=True
+    ),
+    "coarse_counts": AdmissionFinding(
+        "Arrivals of {names:listed} are known as counts per {value:step}, which hide bursts"
+    ),
+    "no_events": AdmissionFinding(
+        "{names:listed} {count:either has|have} no events in the horizon",
+        "nothing is known of how late {name} would be with some",
+    ),
+    "plan_unread": AdmissionFinding(
+        "The plan of {name} is not understood in full, so its estimate may leave out a wait",
+        "{names:listed}",
+        is_named=True,
+    ),
+    "neighbour_unmeasured": AdmissionFinding(
+        "{names:listed} {count:either has|have} nominal costs alone, which no run of this cluster bears out",
+        "what {name} does to {count:either it|them} is not known",
+    ),
+    "trust_lost": AdmissionFinding(
+        "Estimates of {name} are not to be trusted",
+        "{value:.0f} of its last {of} intervals held ({share:percent}), where {bound:percent} is right",
+    ),
+    "may_wait": AdmissionFinding(
+        "{name} would pass if it started {value:duration} later, but it may wait {bound:duration}"
+    ),
+    "may_not_wait": AdmissionFinding(
+        "{name} would pass if it started {value:duration} later, but it was not said that it may wait"
+    ),
+    "not_placed": AdmissionFinding("{name} was not placed on {names:listed}"),
+    "no_place": AdmissionFinding("{name} cannot be placed", "{first}", is_named=True),
+    # servers
+    "overloaded": AdmissionFinding(
+        "{Server} would be overloaded",
+        "its mean load would go from {was} to {load} of its capacity, against {most}",
+    ),
+    "over_at_peak": AdmissionFinding(
+        "{Server} would be over its capacity at peak", "its load would go from {was} to {load}"
+    ),
+    "never_catches_up": AdmissionFinding(
+        "{Server} would never catch up", "what comes at the end of the horizon is more than it can process"
+    ),
+    "still_growing": AdmissionFinding(
+        "The backlog of {server} would still grow at the end of the horizon",
+        "nothing shows that a later start keeps up",
+    ),
+    # candidates that never ran
+    "never_ran": AdmissionFinding(
+        "{name} never ran and nothing predicts it",
+        "{count:counted operator} ({names:listed}) {count:either has a nominal cost|have nominal costs}",
+    ),
+    "predicted": AdmissionFinding("{name} never ran; it is predicted, not measured. {text}"),
+    "assumed_hosts": AdmissionFinding("{text}"),
+    "prediction_incomplete": AdmissionFinding("{name} never ran and cannot be predicted", "{text}", is_named=True),
+    "prediction_incomplete+": AdmissionFinding(
+        "{name} never ran and cannot be predicted", "{text} ({of:counted gap} in all)", is_named=True
+    ),
+    "infeasible": AdmissionFinding("{name} has no feasible placement", "{text}", is_named=True),
+    "no_results": AdmissionFinding("{name} would fail on {names:listed}", "the majority predicts no results"),
+    "sources_wait": AdmissionFinding(
+        "{name} would fail on {names:listed}", "the majority predicts that its sources have to wait"
+    ),
+    "outside_domain": AdmissionFinding("{name} lies outside what the model was trained on", "{first}", is_named=True),
+    "outside_domain+": AdmissionFinding(
+        "{name} lies outside what the model was trained on",
+        "{first}, and {more:counted more finding}",
+        is_named=True,
+    ),
+    "changes_unpredicted": AdmissionFinding(
+        "The prediction of {name} does not know of the changes that were asked for", "{names:listed}"
+    ),
+    "filling_unpredicted": AdmissionFinding(
+        "What {name} takes beyond filling its windows cannot be told",
+        "the model predicts {seconds} from end to end, and windows and links alone take {least}",
+    ),
+}
 
 
 def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from string import Formatter
-from typing import Any
 
-from engine.words import counted, listed, percent_words, seconds_words, size_words
+from engine.words.templates import fill
 
 __all__ = ["reading_words"]
 
 
-class _Templates(Formatter):
-    """Templates with our formats beside Python's: percent, seconds, bytes in_all, listed, counted with a noun."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        match format_spec.split():
-            case ["percent"]:
-                return percent_words(value)
-            case ["seconds"]:
-                return seconds_words(value)[0]
-            case ["in_all"]:
-                return "" if value is None else f" ({size_words(value)} in all)"
-            case ["listed", *most]:
-                return listed(value, *map(int, most))
-            case ["counted", *nouns]:
-                return counted(value, *nouns)
-        return str(super().format_field(value, format_spec))
-
-
-def reading_words(kind: str, values: Mapping[str, Any]) -> str:
+def reading_words(kind: str, values: Mapping[str, object]) -> str:
     """The sentence of a kind of finding."""
-    return _Templates().vformat(_SENTENCES[kind], (), values)
+    return fill(_SENTENCES[kind], **values)
 
 
 _SENTENCES = {
@@ -75,7 +55,7 @@ _SENTENCES = {
     "no_events": "No event came to {vertex} while its counters were read.",
     "busy_time_missing": "What an event costs at {vertex} is not told. Old sources of Flink hide it, with all that is "
     "chained to them; a mapped operator needs a query of its cost.",
-    "few_polls": "The statistics of {vertex} rest on {count:counted stretch stretches} so far.",
+    "few_polls": "The statistics of {vertex} rest on {count:counted stretch|stretches} so far.",
     "counters_reset": "Counters of {vertex} began anew, or were not read for a while, {count:counted time}; nothing "
     "was counted across that.",
     "saturated": "{vertex} was busy all the time for {full_s:seconds}: more came than it could do.",
@@ -118,7 +98,7 @@ _SENTENCES = {
     "it or writes a file (docs/connections.md).",
     "executors_missing": "No executor is known: a query counts as one server, whatever it runs on.",
     "progress_left_out": "Left out of the progress: {fault}.",
-    "progress_idle": "{count:counted progress progress} of {names:listed 5}, none with rows: upload some while rows "
+    "progress_idle": "{count:counted progress|progress} of {names:listed 5}, none with rows: upload some while rows "
     "come.",
     "executor_without_cores": "Executor {executor} tells no cores; it is left out.",
     "executor_too_large": "Executor {executor} tells {cores:g} cores; up to {most:,} are taken; it is left out.",
@@ -129,7 +109,7 @@ _SENTENCES = {
     "prometheus_warning": "Prometheus warns of {what}: {warning}",
     "partial_answer": "Not all that keeps the series of {what} has answered: numbers may be too low, and gaps no gaps.",
     "values_unreadable": "{count:counted value} of {what} are NaN or infinite, and count as missing.",
-    "replicas_merged": "{count:counted series series} of {what} are told by two Prometheus; each counts once.",
+    "replicas_merged": "{count:counted series|series} of {what} are told by two Prometheus; each counts once.",
     "offsets_twice": "{count:counted partition} of arrivals are told by several exporters, of which one counts: max "
     "by (topic, partition) (…) in the query says the same.",
     "offsets_of_several": "Offsets of one topic's partition are those of {count} clusters, by their labels or values; "

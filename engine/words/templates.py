@@ -1,0 +1,55 @@
+"""Templates of sentences: Python's format strings, with formats for numbers, units and lists as people write them."""
+
+from __future__ import annotations
+
+from string import Formatter
+from typing import Any
+
+from engine.words import counted, duration_words, listed, percent_words, seconds_words, size_words, step_words
+
+__all__ = ["fill"]
+
+
+def fill(template: str, /, *names: object, **values: object) -> str:
+    """A template filled with names by their position, and with values.
+
+    Examples
+    --------
+    >>> fill("{count:counted query|queries} {count:either waits|wait} for {0}, {share:percent} of {names:listed}",
+    ...      "n1", count=2, share=0.5, names=["a", "b"])
+    '2 queries wait for n1, 50% of a and b'
+    """
+    return _TEMPLATES.vformat(template, names, values)
+
+
+class _Templates(Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        name, _, rest = format_spec.partition(" ")
+        one, _, many = rest.partition("|")
+        match name:
+            case "percent":
+                return percent_words(value)
+            case "seconds":
+                return seconds_words(value)[0]
+            case "duration":
+                return duration_words(value)
+            case "step":
+                return step_words(value)
+            case "size":
+                return size_words(value)
+            case "in_all":
+                return "" if value is None else f" ({size_words(value)} in all)"
+            case "listed":
+                return listed(value, int(rest or 3))
+            case "quoted":
+                return ", ".join(f"`{name}`" for name in value)
+            case "counted":
+                return counted(value, one, many)
+            case "either":
+                return one if value == 1 else many
+            case "article":
+                return f"{'an' if value[0] in 'aeiou' else 'a'} {value}"
+        return str(super().format_field(value, format_spec))
+
+
+_TEMPLATES = _Templates()
