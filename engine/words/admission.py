@@ -131,127 +131,80 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
 
 def _named_finding(ground: NamedGround) -> AdmissionFinding:
     template = _NAMED.get(f"{ground.kind}+") if ground.of > 1 else None
-    template = template or _NAMED[ground.kind]
-    was, load, most = load_words(ground.was, ground.value, ground.bound)
-    low, high = seconds_words(ground.value, ground.bound)
-    values = {
-        "name": ground.subject,
-        "names": ground.names,
-        "first": next(iter(ground.names), ""),
-        "text": next(iter(ground.names), "").removesuffix("."),
+    consequence, _, cause = (template or _NAMED[ground.kind]).partition(" | ")
+    first = next(iter(ground.names), "")
+    values = vars(ground) | {
+        "first": first,
+        "text": first.removesuffix("."),
         "count": len(ground.names),
-        "of": ground.of,
         "more": ground.of - 1,
-        "value": ground.value,
-        "bound": ground.bound,
         "share": ground.value / max(1, ground.of),
         "server": server_words(ground.subject),
         "Server": server_words(ground.subject, begins=True),
-        "was": was,
-        "load": load,
-        "most": most,
-        "seconds": low,
-        "least": high,
+        "loads": load_words(ground.was, ground.value, ground.bound),
+        "seconds": seconds_words(ground.value, ground.bound),
     }
-    return replace(template, consequence=fill(template.consequence, **values), cause=fill(template.cause, **values))
+    return AdmissionFinding(fill(consequence, **values), fill(cause, **values), ground.kind in _NAMES_FIRST)
 
 
-#: Templates by kind; those with a plus are of several where `of` counts them.
+#: Templates by kind: what follows, and behind a bar why; those with a plus are of several where `of` counts them.
 _NAMED = {
-    "no_objective": AdmissionFinding("{name} has no objective", "only its effect on the others is judged"),
-    "placement_altered": AdmissionFinding("{name} was placed elsewhere", "{first} takes nothing new", is_named=True),
-    "assumed_statistics": AdmissionFinding(
-        "The statistics of {count} of {of:counted operator} are assumed, not measured", "{names:listed}", is_named=True
-    ),
-    "assumed_costs": AdmissionFinding(
-        "How single costs vary is assumed, not measured", "{names:listed}", is_named=True
-    ),
-    "few_events": AdmissionFinding("The statistics of {name} rest on {value:.0f} events; {bound:.0f} are asked for"),
-    "few_events+": AdmissionFinding(
-        "The statistics of {name} rest on {value:.0f} events; {bound:.0f} are asked for ({of} operators below that)"
-    ),
-    "memory_exceeded": AdmissionFinding(
-        "{name} has too little memory", "it would hold {value:size} of state, its memory is {bound:size}"
-    ),
-    "memory_over_already": AdmissionFinding(
-        "{name} holds {value:size} of state, its memory is {bound:size}, without the candidate"
-    ),
-    "memory_unknown": AdmissionFinding(
-        "Whether state fits the memory of the nodes is not known", "{text}", is_named=True
-    ),
-    "coarse_counts": AdmissionFinding(
-        "Arrivals of {names:listed} are known as counts per {value:step}, which hide bursts"
-    ),
-    "no_events": AdmissionFinding(
-        "{names:listed} {count:either has|have} no events in the horizon",
-        "nothing is known of how late {name} would be with some",
-    ),
-    "plan_unread": AdmissionFinding(
-        "The plan of {name} is not understood in full, so its estimate may leave out a wait",
-        "{names:listed}",
-        is_named=True,
-    ),
-    "neighbour_unmeasured": AdmissionFinding(
-        "{names:listed} {count:either has|have} nominal costs alone, which no run of this cluster bears out",
-        "what {name} does to {count:either it|them} is not known",
-    ),
-    "trust_lost": AdmissionFinding(
-        "Estimates of {name} are not to be trusted",
-        "{value:.0f} of its last {of} intervals held ({share:percent}), where {bound:percent} is right",
-    ),
-    "may_wait": AdmissionFinding(
-        "{name} would pass if it started {value:duration} later, but it may wait {bound:duration}"
-    ),
-    "may_not_wait": AdmissionFinding(
-        "{name} would pass if it started {value:duration} later, but it was not said that it may wait"
-    ),
-    "not_placed": AdmissionFinding("{name} was not placed on {names:listed}"),
-    "no_place": AdmissionFinding("{name} cannot be placed", "{first}", is_named=True),
+    "no_objective": "{subject} has no objective | only its effect on the others is judged",
+    "placement_altered": "{subject} was placed elsewhere | {first} takes nothing new",
+    "assumed_statistics": "The statistics of {count} of {of:counted operator} are assumed, not measured | "
+    "{names:listed}",
+    "assumed_costs": "How single costs vary is assumed, not measured | {names:listed}",
+    "few_events": "The statistics of {subject} rest on {value:.0f} events; {bound:.0f} are asked for",
+    "few_events+": "The statistics of {subject} rest on {value:.0f} events; {bound:.0f} are asked for ({of} operators "
+    "below that)",
+    "memory_exceeded": "{subject} has too little memory | it would hold {value:size} of state, its memory is "
+    "{bound:size}",
+    "memory_over_already": "{subject} holds {value:size} of state, its memory is {bound:size}, without the candidate",
+    "memory_unknown": "Whether state fits the memory of the nodes is not known | {text}",
+    "coarse_counts": "Arrivals of {names:listed} are known as counts per {value:step}, which hide bursts",
+    "no_events": "{names:listed} {count:either has|have} no events in the horizon | nothing is known of how late "
+    "{subject} would be with some",
+    "plan_unread": "The plan of {subject} is not understood in full, so its estimate may leave out a wait | "
+    "{names:listed}",
+    "neighbour_unmeasured": "{names:listed} {count:either has|have} nominal costs alone, which no run of this cluster "
+    "bears out | what {subject} does to {count:either it|them} is not known",
+    "trust_lost": "Estimates of {subject} are not to be trusted | {value:.0f} of its last {of} intervals held "
+    "({share:percent}), where {bound:percent} is right",
+    "may_wait": "{subject} would pass if it started {value:duration} later, but it may wait {bound:duration}",
+    "may_not_wait": "{subject} would pass if it started {value:duration} later, but it was not said that it may wait",
+    "not_placed": "{subject} was not placed on {names:listed}",
+    "no_place": "{subject} cannot be placed | {first}",
     # servers
-    "overloaded": AdmissionFinding(
-        "{Server} would be overloaded",
-        "its mean load would go from {was} to {load} of its capacity, against {most}",
-    ),
-    "over_at_peak": AdmissionFinding(
-        "{Server} would be over its capacity at peak", "its load would go from {was} to {load}"
-    ),
-    "never_catches_up": AdmissionFinding(
-        "{Server} would never catch up", "what comes at the end of the horizon is more than it can process"
-    ),
-    "still_growing": AdmissionFinding(
-        "The backlog of {server} would still grow at the end of the horizon",
-        "nothing shows that a later start keeps up",
-    ),
+    "overloaded": "{Server} would be overloaded | its mean load would go from {loads[0]} to {loads[1]} of its "
+    "capacity, against {loads[2]}",
+    "over_at_peak": "{Server} would be over its capacity at peak | its load would go from {loads[0]} to {loads[1]}",
+    "never_catches_up": "{Server} would never catch up | what comes at the end of the horizon is more than it can "
+    "process",
+    "still_growing": "The backlog of {server} would still grow at the end of the horizon | nothing shows that a later "
+    "start keeps up",
     # candidates that never ran
-    "never_ran": AdmissionFinding(
-        "{name} never ran and nothing predicts it",
-        "{count:counted operator} ({names:listed}) {count:either has a nominal cost|have nominal costs}",
-    ),
-    "predicted": AdmissionFinding("{name} never ran; it is predicted, not measured. {text}"),
-    "assumed_hosts": AdmissionFinding("{text}"),
-    "prediction_incomplete": AdmissionFinding("{name} never ran and cannot be predicted", "{text}", is_named=True),
-    "prediction_incomplete+": AdmissionFinding(
-        "{name} never ran and cannot be predicted", "{text} ({of:counted gap} in all)", is_named=True
-    ),
-    "infeasible": AdmissionFinding("{name} has no feasible placement", "{text}", is_named=True),
-    "no_results": AdmissionFinding("{name} would fail on {names:listed}", "the majority predicts no results"),
-    "sources_wait": AdmissionFinding(
-        "{name} would fail on {names:listed}", "the majority predicts that its sources have to wait"
-    ),
-    "outside_domain": AdmissionFinding("{name} lies outside what the model was trained on", "{first}", is_named=True),
-    "outside_domain+": AdmissionFinding(
-        "{name} lies outside what the model was trained on",
-        "{first}, and {more:counted more finding}",
-        is_named=True,
-    ),
-    "changes_unpredicted": AdmissionFinding(
-        "The prediction of {name} does not know of the changes that were asked for", "{names:listed}"
-    ),
-    "filling_unpredicted": AdmissionFinding(
-        "What {name} takes beyond filling its windows cannot be told",
-        "the model predicts {seconds} from end to end, and windows and links alone take {least}",
-    ),
+    "never_ran": "{subject} never ran and nothing predicts it | {count:counted operator} ({names:listed}) "
+    "{count:either has a nominal cost|have nominal costs}",
+    "predicted": "{subject} never ran; it is predicted, not measured. {text}",
+    "assumed_hosts": "{text}",
+    "prediction_incomplete": "{subject} never ran and cannot be predicted | {text}",
+    "prediction_incomplete+": "{subject} never ran and cannot be predicted | {text} ({of:counted gap} in all)",
+    "infeasible": "{subject} has no feasible placement | {text}",
+    "no_results": "{subject} would fail on {names:listed} | the majority predicts no results",
+    "sources_wait": "{subject} would fail on {names:listed} | the majority predicts that its sources have to wait",
+    "outside_domain": "{subject} lies outside what the model was trained on | {first}",
+    "outside_domain+": "{subject} lies outside what the model was trained on | {first}, and {more:counted more "
+    "finding}",
+    "changes_unpredicted": "The prediction of {subject} does not know of the changes that were asked for | "
+    "{names:listed}",
+    "filling_unpredicted": "What {subject} takes beyond filling its windows cannot be told | the model predicts "
+    "{seconds[0]} from end to end, and windows and links alone take {seconds[1]}",
 }
+#: Kinds whose second clause begins with a name.
+_NAMES_FIRST = (
+    "placement_altered", "assumed_statistics", "assumed_costs", "memory_unknown", "plan_unread", "no_place",
+    "prediction_incomplete", "infeasible", "outside_domain",
+)  # fmt: skip
 
 
 def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:
@@ -280,23 +233,6 @@ def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:
             return AdmissionFinding(consequence, _would_be_words(now))
         case "rate_bounded":
             return AdmissionFinding(_standing_finding("", now).cause)
-
-
-def _server_finding(ground: NamedGround) -> AdmissionFinding:
-    server = server_words(ground.subject, begins=True)
-    was, now, bound = load_words(ground.was, ground.value, ground.bound)
-    if ground.kind == "overloaded":
-        cause = f"its mean load would go from {was} to {now} of its capacity, against {bound}"
-        return AdmissionFinding(f"{server} would be overloaded", cause)
-    if ground.kind == "over_at_peak":
-        return AdmissionFinding(
-            f"{server} would be over its capacity at peak", f"its load would go from {was} to {now}"
-        )
-    if ground.kind == "never_catches_up":
-        cause = "what comes at the end of the horizon is more than it can process"
-        return AdmissionFinding(f"{server} would never catch up", cause)
-    consequence = f"The backlog of {server_words(ground.subject)} would still grow at the end of the horizon"
-    return AdmissionFinding(consequence, "nothing shows that a later start keeps up")
 
 
 def _outcome_words(outcome: QueryOutcome) -> str:

@@ -46,7 +46,8 @@ _CLAUSES = {
     "fields_unstated": "which fields the events of {0} hold is not stated",
     "either_side": "{fields:quoted} may come from either side",
     "keys_unstated": "the keys of {0} are not stated",
-    "windows_differ": "which events meet depends on the order, unless both windows are tumbling, by time and of one size",
+    "windows_differ": "which events meet depends on the order, unless both windows are tumbling, by time and of one "
+    "size",
     "key_missing": "{fields:quoted} is the key, and not both {0} and {1} have it",
     "fields_shared": "{fields:quoted} is on several of the streams",
     "fields_of_pairs": "{fields:quoted} is made from the pairs, which would be others",
