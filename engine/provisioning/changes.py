@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
@@ -21,10 +22,11 @@ from engine.words import listed
 __all__ = [
     "MAX_LOAD",
     "MAX_NODES",
+    "AppliedChange",
     "AppliedChanges",
     "Change",
     "apply_changes",
-    "apply_with_words",
+    "apply_each",
     "read_change",
     "read_changes",
     "read_list",
@@ -216,12 +218,19 @@ def read_change(item: Any, parent: str, index: int, faults: list[Fault]) -> Chan
 
 
 @dataclass(frozen=True, eq=False)
+class AppliedChange:
+    """A change, and what it says only of a deployment: nodes of the pool before, the statistic, the new query's name."""
+
+    change: Change
+    was: int | str | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class AppliedChanges:
-    """A changed deployment and what changed, in words; operators of lost nodes and new queries may lack a place."""
+    """A changed deployment and what changed; operators of lost nodes and new queries may lack a place."""
 
     deployment: Deployment
-    changes: tuple[Change, ...]
-    words: tuple[str, ...]
+    changes: tuple[AppliedChange, ...]
 
 
 def apply_changes(deployment: Deployment, changes: Any, *, path: str = "changes") -> Deployment:
@@ -252,7 +261,7 @@ def apply_changes(deployment: Deployment, changes: Any, *, path: str = "changes"
     >>> two.arrivals.tolist(), [node.id for node in two.nodes]
     ([[15.0, 30.0]], ['a', 'new-1'])
     """
-    return apply_with_words(deployment, changes, path=path).deployment
+    return apply_each(deployment, changes, path=path).deployment
 
 
 def read_changes(changes: Any, deployment: Deployment, *, path: str = "changes") -> tuple[Change, ...]:
@@ -263,11 +272,11 @@ def read_changes(changes: Any, deployment: Deployment, *, path: str = "changes")
     DocumentError
         With every fault, each with its path.
     """
-    return apply_with_words(deployment, changes, path=path).changes
+    return tuple(applied.change for applied in apply_each(deployment, changes, path=path).changes)
 
 
-def apply_with_words(deployment: Deployment, changes: Any, *, path: str = "changes") -> AppliedChanges:
-    """Apply changes like `apply_changes`; keep the changes as read and their words."""
+def apply_each(deployment: Deployment, changes: Any, *, path: str = "changes") -> AppliedChanges:
+    """Apply changes like `apply_changes`, and keep them as read."""
     faults: list[Fault] = []
     walk = _Application(deployment, faults)
     read = read_list(changes, path, faults)
@@ -276,7 +285,7 @@ def apply_with_words(deployment: Deployment, changes: Any, *, path: str = "chang
             walk.apply(change, f"{path}[{i}]")
     if faults:
         raise DocumentError(faults, WHAT)
-    return AppliedChanges(walk.finished(), tuple(change for change in read if change), tuple(walk.words))
+    return AppliedChanges(walk.finished(), tuple(walk.applied))
 
 
 def scale_loads(deployment: Deployment, factor: float | Mapping[str, float]) -> Deployment:
@@ -297,13 +306,14 @@ class _Application:
 
     deployment: Deployment
     faults: list[Fault]
-    words: list[str] = field(default_factory=list)
+    applied: list[AppliedChange] = field(default_factory=list)
     factors: dict[str, float] = field(default_factory=dict)
     copies: dict[str, tuple[str, str]] = field(default_factory=dict)  # private source: its origin and its query
     shares: dict[str, float] = field(default_factory=dict)  # factors of queries
 
     def apply(self, change: Change, path: str) -> None:
-        getattr(self, f"_{change.FORM}")(change, path)
+        was = getattr(self, f"_{change.FORM}")(change, path)
+        self.applied.append(AppliedChange(change, was))
 
     def finished(self) -> Deployment:
         """The deployment with all loads scaled; sources that only private copies stand in for are dropped."""
@@ -340,8 +350,6 @@ class _Application:
             return
         for source in self._source_ids() if name == "*" else [name]:
             self._grow(self.factors, source, by, f"{path}.by")
-        every = f"every source at {by:g} times its load"
-        self.words.append(every if name == "*" else f"source {name} at {by:g} times its load")
 
     def _scale_query(self, change: ScaledQuery, path: str) -> None:
         query, by = change.scale_query, change.by
@@ -352,7 +360,6 @@ class _Application:
             self._fault(f"{path}.scale_query", f"query {query!r} reads no source of its own, only other queries")
             return
         self._grow(self.shares, query, by, f"{path}.by")
-        self.words.append(f"query {query} at {by:g} times its load")
 
     def _grow(self, factors: dict[str, float], name: str, by: float, path: str) -> None:
         factors[name] = factors.get(name, 1.0) * by
@@ -396,52 +403,48 @@ class _Application:
         values = given if form == "values" else frozen_array(sources[i].arrivals * given)
         sources[i] = Source(name, values) if form == "values" else replace(sources[i], arrivals=values)
         self.deployment = replace(self.deployment, sources=tuple(sources))
-        self.words.append(f"source {name} with other arrivals")
 
     def _add_nodes(self, change: AddedNodes, path: str) -> None:
         like, names = change.like, ("cores", "price_per_hour", "memory_bytes", "cycle_unit")
         if like is None or self._known(f"{path}.like", like, "node", list(self.deployment.node_index)):
             given = {name: value for name in names if (value := getattr(change, name)) is not None}
-            step = nodes.add_nodes(self.deployment, change.add_nodes, like, capacity_cps=change.capacity_cps, **given)
-            self._step(step)
+            count, capacity_cps = change.add_nodes, change.capacity_cps
+            self.deployment = nodes.add_nodes(self.deployment, count, like, capacity_cps=capacity_cps, **given)
 
     def _lose_node(self, change: NodeWithdrawal, path: str) -> None:
         name = change.lose_node
         if self._known(f"{path}.lose_node", name, "node", list(self.deployment.node_index)):
-            self._step((nodes.lose_nodes(self.deployment, {name}), f"node {name} lost"))
+            self.deployment = nodes.lose_nodes(self.deployment, {name})
 
     def _capacity(self, change: OtherCapacity, path: str) -> None:
         if self._known(f"{path}.capacity", change.capacity, "node", list(self.deployment.node_index)):
-            self._step(nodes.resize_node(self.deployment, change.capacity, change.by, change.capacity_cps))
+            self.deployment = nodes.resize_node(self.deployment, change.capacity, change.by, change.capacity_cps)
 
-    def _resize_pool(self, change: ResizedPool, path: str) -> None:
-        pools = dict.fromkeys(node.pool for node in self.deployment.nodes if node.pool)
+    def _resize_pool(self, change: ResizedPool, path: str) -> int:
+        pools = Counter(node.pool for node in self.deployment.nodes if node.pool)
         if self._known(f"{path}.resize_pool", change.resize_pool, "pool with nodes", list(pools)):
-            self._step(nodes.resize_pool(self.deployment, change.resize_pool, change.nodes))
+            self.deployment = nodes.resize_pool(self.deployment, change.resize_pool, change.nodes)
+        return pools[change.resize_pool]
 
-    def _step(self, step: tuple[Deployment, str]) -> None:
-        self.deployment = step[0]
-        self.words.append(step[1])
-
-    def _objective(self, change: OtherObjective, path: str) -> None:
+    def _objective(self, change: OtherObjective, path: str) -> str:
         query = change.objective
         if not self._known(f"{path}.objective", query, "query", list(self.deployment.queries)):
-            return
+            return ""
         old = self.deployment.objective_of(query)
         new = Objective(query, change.statistic or (old.statistic if old else "worst"), change.bound_s)
         others = [entry for entry in self.deployment.objectives if entry.query != query]
         at = self.deployment.objectives.index(old) if old else len(others)
         others.insert(at, new)
         self.deployment = replace(self.deployment, objectives=tuple(others))
-        self.words.append(f"objective of {query}: {new.statistic} at most {new.bound_s:g} s")
+        return new.statistic
 
-    def _add_query(self, change: AddedQuery, path: str) -> None:
+    def _add_query(self, change: AddedQuery, path: str) -> str:
         base = self.deployment
         try:
             candidate = read_candidate(change.add_query, base, path=f"{path}.add_query")
         except DocumentError as error:
             self.faults.extend(error.faults)
-            return
+            return ""
         objective = (candidate.objective,) if candidate.objective else ()
         self.deployment = replace(
             base,
@@ -450,7 +453,7 @@ class _Application:
             objectives=base.objectives + objective,
             priorities={**base.priorities, candidate.query: candidate.priority},
         )
-        self.words.append(f"query {candidate.query} added")
+        return candidate.query
 
     def _remove_query(self, change: RemovedQuery, path: str) -> None:
         query = change.remove_query
@@ -462,7 +465,6 @@ class _Application:
             self._fault(f"{path}.remove_query", f"query {query!r} is read by {', '.join(readers[:4])}; {allowed}")
             return
         self.deployment = _without(self.deployment, query)
-        self.words.append(f"query {query} removed")
 
 
 def _scaled(name: str, origin: Source, factor: float) -> Source:

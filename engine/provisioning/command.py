@@ -12,7 +12,7 @@ from engine.document.tables import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.errors import DocumentError, Fault, OptionError, suggestion, value_words
 from engine.estimation.estimate import Progress
 from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, ListOf, Number
-from engine.provisioning.changes import MAX_NODES, apply_with_words
+from engine.provisioning.changes import MAX_NODES, apply_each
 from engine.provisioning.combinations import node_of
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix, pareto_front
@@ -21,6 +21,7 @@ from engine.provisioning.question import PoolQuestion
 from engine.provisioning.scenario import PLACES, place_unplaced
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
+from engine.words.provisioning import change_words
 
 __all__ = ["QUESTIONS", "answer_question", "command", "read_parameters"]
 
@@ -222,11 +223,11 @@ def _scenarios(document: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
 def _found(deployment: Deployment, document: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     if "scenarios" in document:
         raise DocumentError([Fault("scenarios", "scenarios does not go with find; allowed: changes")])
-    changed = apply_with_words(deployment, document.get("changes", []))
+    changed = apply_each(deployment, document.get("changes", []))
     every, seed = options.get("mace_every", 1), options.get("seed", 0)
     whole = changed.deployment
     # Sizes place whatever has no place themselves; the other questions are about what runs.
     if options["find"] in ("survival", "growth"):
         whole = place_unplaced(whole, options.get("place", PLACES[1]), mace_every=every, seed=seed)
     answer = answer_question(whole, options["find"], options.get("parameters"), seed=seed, mace_every=every)
-    return {"find": options["find"], "words": list(changed.words), "answer": answer}
+    return {"find": options["find"], "words": list(map(change_words, changed.changes)), "answer": answer}

@@ -12,7 +12,6 @@ from engine.arrays import frozen_array
 from engine.document.cycles import common_unit
 from engine.document.deployment import Constraints, Deployment, Node, Operator, Replica, with_node_like
 from engine.errors import DocumentError, Fault, suggestion
-from engine.words import counted
 
 __all__ = [
     "PoolRange",
@@ -26,20 +25,16 @@ __all__ = [
     "resize_pool",
 ]
 
-Step = tuple[Deployment, str]
-
 
 def add_nodes(
     deployment: Deployment, count: int, like: str | None = None, *, capacity_cps: float | None = None, **given: Any
-) -> Step:
+) -> Deployment:
     """New nodes like an existing one, or bare ones with a capacity alone; each is named ``new-1``, ``new-2`` ..."""
     bare = Node("", cycle_unit=common_unit(deployment.nodes))
     model = bare if like is None else deployment.nodes[deployment.node_index[like]]
     if capacity_cps is not None:
         model = replace(model, capacity_cps=capacity_cps, capacity_series_cps=None)
-    grown = grow_nodes(deployment, replace(model, labels={}, **given), count, like)
-    nodes = counted(count, "node")
-    return grown, f"{nodes} added like {like}" if like else f"{nodes} added"
+    return grow_nodes(deployment, replace(model, labels={}, **given), count, like)
 
 
 def grow_nodes(deployment: Deployment, model: Node, count: int, like: str | None) -> Deployment:
@@ -89,16 +84,15 @@ def _without_nodes(operator: Operator, gone: set[str]) -> Operator:
     return replace(operator, replicas=tuple(Replica(r.node, r.core, r.fraction / total) for r in left))
 
 
-def resize_node(deployment: Deployment, name: str, by: float | None, capacity_cps: float | None) -> Step:
+def resize_node(deployment: Deployment, name: str, by: float | None, capacity_cps: float | None) -> Deployment:
     """Another capacity for a node, as a multiple of its own or in cycles/s."""
     nodes = list(deployment.nodes)
     i = deployment.node_index[name]
     if by is not None:
-        nodes[i], words = _scaled(nodes[i], by), f"node {name} at {by:g} times its capacity"
+        nodes[i] = _scaled(nodes[i], by)
     else:
         nodes[i] = replace(nodes[i], capacity_cps=capacity_cps, capacity_series_cps=None)
-        words = f"node {name} at {capacity_cps:g} cycles/s a core"
-    return replace(deployment, nodes=tuple(nodes)), words
+    return replace(deployment, nodes=tuple(nodes))
 
 
 def _scaled(node: Node, by: float) -> Node:
@@ -107,13 +101,12 @@ def _scaled(node: Node, by: float) -> Node:
     return replace(node, capacity_cps=(node.capacity_cps or 0.0) * by)
 
 
-def resize_pool(deployment: Deployment, pool: str, count: int) -> Step:
+def resize_pool(deployment: Deployment, pool: str, count: int) -> Deployment:
     """A pool of `count` nodes: the last of its list go, or more come like the last one."""
     members = [node for node in deployment.nodes if node.pool == pool]
-    words = f"pool {pool} from {len(members)} to {counted(count, 'node')}"
     if count <= len(members):
-        return lose_nodes(deployment, {node.id for node in members[count:]}), words
-    return grow_nodes(deployment, replace(members[-1], labels={}), count - len(members), members[-1].id), words
+        return lose_nodes(deployment, {node.id for node in members[count:]})
+    return grow_nodes(deployment, replace(members[-1], labels={}), count - len(members), members[-1].id)
 
 
 def cost_per_hour(nodes: Collection[Node]) -> float | None:

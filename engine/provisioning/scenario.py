@@ -12,7 +12,7 @@ from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.fields import Anything, Enumeration
 from engine.placement.greedy import place
 from engine.placement.proposal import place as propose
-from engine.provisioning.changes import AppliedChanges, apply_with_words, unplaced_operators
+from engine.provisioning.changes import AppliedChanges, apply_each, unplaced_operators
 from engine.records import Record
 
 __all__ = ["PLACES", "WhatIfScenario", "place_unplaced", "read_scenarios"]
@@ -130,7 +130,7 @@ def read_scenarios(items: Any, deployment: Deployment, *, path: str = "scenarios
         seen.setdefault(str(name), i)
         given = item.get("changes", []) if isinstance(item, Mapping) else []
         try:
-            done = apply_with_words(deployment, given, path=f"{path}[{i}].changes")
+            done = apply_each(deployment, given, path=f"{path}[{i}].changes")
         except DocumentError as error:
             faults.extend(error.faults)
             continue

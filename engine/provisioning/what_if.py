@@ -24,6 +24,7 @@ from engine.latency_state import UNKNOWN
 from engine.provisioning.answers.scenarios import Refusal, ScenarioAnswer, ScenarioMove, ScenarioNode
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
+from engine.words.provisioning import change_words
 
 __all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
 
@@ -70,8 +71,8 @@ class ScenarioOutcome:
         return ScenarioAnswer(
             name=self.scenario.name,
             place=self.scenario.place,
-            changes=tuple(change.to_dict() for change in self.scenario.applied.changes),
-            words=self.scenario.applied.words,
+            changes=tuple(applied.change.to_dict() for applied in self.scenario.applied.changes),
+            words=tuple(map(change_words, self.scenario.applied.changes)),
             infeasible=None if self.refusal is None else Refusal.parse(self.refusal.to_dict()),
             node_count=len(changed.nodes),
             cost_per_hour=cost_per_hour(changed.nodes),
