@@ -219,7 +219,7 @@ def read_change(item: Any, parent: str, index: int, faults: list[Fault]) -> Chan
 
 @dataclass(frozen=True, eq=False)
 class AppliedChange:
-    """A change, and what it says only of a deployment: nodes of the pool before, the statistic, the new query's name."""
+    """A change, and what it means there: the nodes of its pool before, the statistic, or the name of the new query."""
 
     change: Change
     was: int | str | None = None
