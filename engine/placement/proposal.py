@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from engine.document.memory import fleet_memory, memory_by_node, memory_findings
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.overload import lasting_overloads
-from engine.placement.answer import AppliedLimits, BestSoFar, MoveAnswer, OverMemory, PlacementAnswer
+from engine.placement.answer import AloneOperator, AppliedLimits, BestSoFar, MoveAnswer, OverMemory, PlacementAnswer
 from engine.placement.colocation import TRANSFER_S
 from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, running_part, server_rows
 from engine.placement.goal import GOALS, goal_of
@@ -21,18 +22,7 @@ from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, duration_s, order_moves
 from engine.placement.search import PlacementSearch
-from engine.words.placement import (
-    NOTHING_BETTER,
-    NOTHING_TO_PLACE,
-    alone_words,
-    first_moves_words,
-    lacking_words,
-    lasting_words,
-    memory_words,
-    move_words,
-    spared_words,
-    unimproved_words,
-)
+from engine.words.placement import NOTHING_BETTER, move_words, remark
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -316,7 +306,7 @@ def _empty(deployment: Deployment, limits: AppliedLimits, algorithm: str, object
         apart=(),
         alone=(),
         memory=fleet_memory(deployment),
-        messages=(NOTHING_TO_PLACE,),
+        messages=(remark("nothing_to_place"),),
         trace=(),
         constraints=limits,
     )
@@ -337,101 +327,96 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> Iterator[str]:
     """Remarks on a proposal."""
     start, is_seconds = search.start, search.goal.kind == "worst"
-    now = [] if start is None else list(lasting_overloads(start.measured.mace).values())
-    then = sorted(lasting_overloads(best.candidate.measured.mace).values(), key=lambda overload: -overload.growth)
-    if lasting := lasting_words(now, then):
-        yield lasting
-    if (spared := _spared(search, best)) is not None:
-        yield spared_words(spared)
-    elif start is not None and not moves:
+    yield from _lasting(search, best)
+    spared = _spared(search, best)
+    yield from spared
+    if not spared and start is not None and not moves:
         yield NOTHING_BETTER
-        yield unimproved_words(_unimproved(search, start))
-    if (first := _first_moves(search, moves)) is not None:
-        yield first_moves_words(first)
-    yield from memory_words(list(memory_by_node(search.deployment).values()), moves)
+        yield " ".join(_unimproved(search, start))
+    yield from _first_moves(search, moves)
+    for entry in memory_by_node(search.deployment).values():
+        if entry.over_bytes:
+            yield remark("memory_before", memory=entry.words)
+    for move in moves:
+        yield from (remark("memory_while_moving", operator=move.operator, **vars(over)) for over in move.over_memory)
     yield from memory_findings(search.deployment.with_placement(best.candidate.placement))
-    yield from (alone_words(alone, is_seconds=is_seconds) for alone in search.alone)
+    yield from (" ".join(_alone(alone, is_seconds)) for alone in search.alone)
+
+
+def _lasting(search: PlacementSearch, best: RankedCandidate) -> Iterator[str]:
+    """What never catches up, now and with what is proposed."""
+    now = [] if search.start is None else list(lasting_overloads(search.start.measured.mace).values())
+    then = sorted(lasting_overloads(best.candidate.measured.mace).values(), key=lambda overload: -overload.growth)
+    if then:
+        more = len(then) - 1
+        yield remark("overloaded+" if more else "overloaded", server=then[0].server, load=then[0].load, more=more)
+    elif now:
+        yield remark("catches_up", servers=[overload.server for overload in now], count=len(now))
 
 
 def _lacking(after: Estimate | None) -> Iterator[str]:
-    """Remarks on estimates after the moves where servers run other policies than stimulus time."""
+    """What the estimates after the moves lack where servers run other policies than stimulus time."""
     for query, report in {} if after is None else after.queries.items():
         if report.gap is not None:
-            yield lacking_words(query, report.gap, report.policy_high_s)
+            yield remark("policy", query=query, lacking=report.gap.words(report.policy_high_s))
 
 
-@dataclass(frozen=True)
-class UnimprovedPlacement:
-    """A placement that stays: how it was searched for a better one, and its slowest server."""
-
-    is_exhaustive: bool
-    rounds: int
-    elapsed_s: float
-    waits: bool  #: whether any work waits
-    gap: float | None  #: share by which it is above the bound
-    server: str
-    peak: float
-    max_moves: int | None
-
-
-def _unimproved(search: PlacementSearch, start: PlacementCandidate) -> UnimprovedPlacement:
+def _unimproved(search: PlacementSearch, start: PlacementCandidate) -> Iterator[str]:
+    """What was tried where nothing moves, what no placement can be below, and what would help."""
     measured, bound = start.measured, search.bound
-    slowest = int(measured.mace.worst_s.argmax())
-    return UnimprovedPlacement(
-        bound.kind == "every placement tried",
-        search.rounds,
-        search.elapsed_s,
-        measured.value > 0.0,
-        _gap(measured.value, bound.value_s),
-        measured.mace.deployment.servers[slowest].name,
-        float(measured.mace.load_share[slowest].max()),
-        search.limits.max_moves,
-    )
+    is_exhaustive = bound.kind == "every placement tried"
+    yield remark("tried_all" if is_exhaustive else "tried", rounds=search.rounds, elapsed_s=search.elapsed_s)
+    if measured.value <= 0.0:
+        yield remark("no_work_waits")
+        return
+    gap = _gap(measured.value, bound.value_s)
+    if gap:
+        yield remark("near_bound", percent=math.ceil(100 * gap / (1.0 + gap)))
+    else:
+        yield remark("bound_unknown" if gap is None else "optimal")
+    result = measured.mace
+    slowest = int(result.worst_s.argmax())
+    server, peak = result.deployment.servers[slowest].name, float(result.load_share[slowest].max())
+    yield remark("slowest", server=server, peak=peak)
+    if search.limits.max_moves is not None:
+        yield remark("more_moves", most=search.limits.max_moves)
 
 
-@dataclass(frozen=True)
-class SparedGain:
-    """Moves left out for gaining less than the tolerance: with `moves` instead of `made` the value would be `least`."""
-
-    moves: int
-    made: int
-    least: float
-    value: float
-    is_seconds: bool
-    tolerance: float
-
-
-def _spared(search: PlacementSearch, best: RankedCandidate) -> SparedGain | None:
+def _spared(search: PlacementSearch, best: RankedCandidate) -> list[str]:
+    """Moves left out for gaining less than the tolerance."""
     share, value = search.settings.tolerance, best.candidate.measured.value
     if share <= 0.0 or search.start is None or not search.candidates:
-        return None
+        return []
     lasting = best.candidate.measured.lasting
     least, moves = min(
         (candidate.whole for candidate in search.candidates if candidate.measured.lasting <= lasting),
         default=(value, 0),
     )
     if least >= value * (1.0 - _TIE):
-        return None
-    return SparedGain(moves, best.candidate.moves, least, value, search.goal.kind == "worst", share)
+        return []
+    values = {"made": best.candidate.moves, "value": value, "is_seconds": search.goal.kind == "worst"}
+    return [remark("spared", moves=moves, least=least, percent=100 * share, **values)]
 
 
-@dataclass(frozen=True)
-class FirstMoves:
-    """The first `n` of `of` moves, which bring nearly all of the gain: the longest delay of a core before and after."""
-
-    n: int
-    of: int
-    before_s: float
-    after_s: float
-
-
-def _first_moves(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> FirstMoves | None:
-    """None where moves are few or all needed."""
+def _first_moves(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> Iterator[str]:
+    """The first moves that bring nearly all of the gain, unless moves are few or all needed."""
     if search.start is None or len(moves) <= _FEW:
-        return None
+        return
     before_s, after_s = search.start.measured.mace.worst, moves[-1].mace_s
     if after_s >= before_s * (1.0 - _WORTH_SAYING):
-        return None
+        return
     limit_s = after_s + (1.0 - _MAIN_SHARE) * (before_s - after_s)
     n = next(move.n for move in moves if move.mace_s <= max(limit_s, after_s))
-    return None if n > len(moves) // 2 else FirstMoves(n, len(moves), before_s, moves[n - 1].mace_s)
+    if n <= len(moves) // 2:
+        yield remark("first_moves", n=n, of=len(moves), before_s=before_s, after_s=moves[n - 1].mace_s)
+
+
+def _alone(alone: AloneOperator, is_seconds: bool) -> Iterator[str]:
+    """An operator that even alone costs as much as the whole placement, and what splitting it would gain."""
+    yield remark("alone", **vars(alone))
+    if alone.load_share > 1.0:
+        yield remark("alone_overloaded", **vars(alone))
+    if alone.split_value is not None:
+        yield remark("alone_split", is_seconds=is_seconds, **vars(alone))
+    elif not alone.stateless:
+        yield remark("alone_unknown" if alone.stateless is None else "alone_with_state")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from string import Formatter
 from typing import Any
 
-from engine.words import counted, duration_words, listed, percent_words, seconds_words, size_words, step_words
+from engine.words import (
+    counted,
+    duration_words,
+    listed,
+    load_words,
+    percent_words,
+    seconds_words,
+    server_words,
+    size_words,
+    step_words,
+)
 
 __all__ = ["fill"]
 
@@ -47,6 +57,12 @@ class _Templates(Formatter):
                 return counted(value, one, many)
             case "either":
                 return one if value == 1 else many
+            case "server":
+                return server_words(value)
+            case "servers":
+                return listed([server_words(server) for server in value])
+            case "load":
+                return load_words(value, 1.0)[0]
             case "article":
                 return f"{'an' if value[0] in 'aeiou' else 'a'} {value}"
         return str(super().format_field(value, format_spec))
