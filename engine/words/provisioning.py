@@ -34,9 +34,8 @@ def change_words(applied: AppliedChange) -> str:
         case NodeWithdrawal(node):
             return f"node {node} lost"
         case OtherCapacity(node, by, capacity_cps):
-            return (
-                f"node {node} at {f'{capacity_cps:g} cycles/s a core' if by is None else f'{by:g} times its capacity'}"
-            )
+            capacity = f"{capacity_cps:g} cycles/s a core" if by is None else f"{by:g} times its capacity"
+            return f"node {node} at {capacity}"
         case ResizedPool(pool, count):
             return f"pool {pool} from {applied.was} to {counted(count, 'node')}"
         case OtherObjective(query, bound_s=bound_s):
