@@ -147,14 +147,14 @@ class PassGround:
 class VerdictGround:
     """The ground that a verdict rests on, with what else belongs to it.
 
-    `others` miss their objectives as well; `unborne` is what no run bears out: a prediction, or nominal costs of a
-    query; `passes_unpinned` tells that the candidate would pass on other nodes than those asked for, `thin` what the
+    `others` miss their objectives as well; `unborne` is what no run bears out: ``prediction``, or ``costs``, which are
+    nominal; `passes_unpinned` tells that the candidate would pass on other nodes than those asked for, `thin` what the
     verdict would stand where that is too little.
     """
 
     first: Ground
     others: tuple[str, ...] = ()
-    unborne: Literal["", "prediction", "costs"] = ""
+    unborne: str = ""
     candidate: str = ""
     passes_unpinned: bool = False
     thin: Robustness | None = None

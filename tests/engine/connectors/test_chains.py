@@ -192,5 +192,5 @@ def test_rows_over_row_time_wait_for_the_watermark(order: str, waits: bool) -> N
 def test_early_results_are_told() -> None:
     description = f"[9]:GroupWindowAggregate(groupBy=[k], {DAY}, emit=[early delay 10000 millisecond])<br/>"
     answers = cluster(vertex("v1", "Source: a"), vertex("v2", "GroupWindowAggregate[9]", "v1", description=description))
-    findings = {finding.code: finding.message for finding in read_flink(answers, NOW_MS / 1000).findings}
+    findings = {finding.code: str(finding.message) for finding in read_flink(answers, NOW_MS / 1000).findings}
     assert "every 10 s" in findings["early_results"]

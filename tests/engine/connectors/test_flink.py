@@ -256,7 +256,7 @@ def test_a_job_of_ten_thousand_vertices_is_left_out_quickly() -> None:
     picture = read_flink(answers, NOW_S)
     assert time.process_time() - begun < 5.0
     assert picture.jobs == () and "job_too_large" in codes(picture)
-    assert f"10,000 vertices; allowed: {MAX_VERTICES:,}" in picture.findings[-1].message
+    assert f"10,000 vertices; allowed: {MAX_VERTICES:,}" in str(picture.findings[-1].message)
     with pytest.raises(DocumentError, match="10,000 vertices"):
         poll_flink(answers, JOB, 0.0)
 

@@ -48,9 +48,9 @@ def test_state_by_operator_is_the_full_size_of_the_newest_checkpoint() -> None:
     picture = read_flink(answers(NEWEST, TASKS), NOW_S)
     assert sizes(picture) == [0.0, 3_000_000.0]
     (finding,) = [finding for finding in picture.findings if finding.code == "state_measured"]
-    assert "checkpoint 7" in finding.message
-    assert "full sizes" in finding.message
-    assert "on the heap" in finding.message
+    assert "checkpoint 7" in str(finding.message)
+    assert "full sizes" in str(finding.message)
+    assert "on the heap" in str(finding.message)
 
 
 def test_details_are_asked_for_once_the_newest_checkpoint_is_known() -> None:

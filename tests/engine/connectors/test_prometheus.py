@@ -61,7 +61,7 @@ def test_what_is_no_range_of_numbers_is_refused_in_clear_words(answer: Any, word
 def test_warnings_of_the_server_are_shown() -> None:
     path = WINDOW.path("x_total")
     _, findings = read_latency({path: matrix(warnings=["exceeded sample limit"])}, path)
-    assert any("exceeded sample limit" in finding.message for finding in findings)
+    assert any("exceeded sample limit" in str(finding.message) for finding in findings)
 
 
 def test_offsets_of_a_topic_are_arrivals_whatever_the_job_does() -> None:
@@ -77,7 +77,7 @@ def test_offsets_of_a_topic_are_arrivals_whatever_the_job_does() -> None:
 def counted(*series: Any, step_s: float = 5.0, **more: Any) -> tuple[list[Any], dict[str, str]]:
     path = WINDOW.path("kafka_topic_partition_current_offset")
     counts, findings = read_counts({path: matrix(*series, **more)}, path, "v1", step_s=step_s)
-    return list(counts.counts) if counts else [], {finding.code: finding.message for finding in findings}
+    return list(counts.counts) if counts else [], {finding.code: str(finding.message) for finding in findings}
 
 
 def test_partition_that_two_exporters_tell_counts_once() -> None:

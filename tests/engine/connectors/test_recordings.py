@@ -92,7 +92,7 @@ def test_nothing_but_what_was_not_recorded_is_asked_for() -> None:
 def test_state_of_a_recorded_job_is_unknown_by_operator_and_told_in_all() -> None:
     pictures = [picture_of(folder) for folder in ("steady", "first_minute")]
     assert all(vertex.state_bytes is None for picture in pictures for job in picture.jobs for vertex in job.vertices)
-    steady, first = ([f.message for f in picture.findings if f.code == "state_unknown"] for picture in pictures)
+    steady, first = ([str(f.message) for f in picture.findings if f.code == "state_unknown"] for picture in pictures)
     assert any("18.2" in message and "is not told by operator" in message for message in steady)
     assert all("No completed checkpoint" in message for message in first)
     assert pictures[0].jobs[0].vertices[0].state_on_disk is False
