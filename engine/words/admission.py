@@ -57,7 +57,7 @@ _ROUNDING = 1e-5  # of a prediction's six digits
 
 @dataclass(frozen=True)
 class AdmissionFinding(Record):
-    """A finding in two clauses: what follows, and why.
+    """Clauses of a finding: what follows, and why.
 
     `is_named` tells that the second begins with a name, which keeps its letters.
     """
