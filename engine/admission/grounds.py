@@ -39,7 +39,7 @@ MAX_RISE = 1.0  # share by which load and costs are raised at most, to see wheth
 
 @dataclass(frozen=True)
 class NamedGround:
-    """What is known of a query, operator, node or server by names and a few numbers.
+    """A finding about a query, operator, node or server, by names and a few numbers.
 
     `value` and `bound` are in the unit of its reason, `was` is the value before; `of` counts all, where `names` may be
     some of them.

@@ -43,7 +43,7 @@ _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadingFact:
-    """What a finding is about, by names and numbers. As text it is its sentence, to which it is equal."""
+    """Names and numbers of a finding. As text it is its sentence, to which it is equal."""
 
     kind: str
     values: Mapping[str, object]

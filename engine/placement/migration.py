@@ -44,7 +44,7 @@ _GATE = "\0gate"
 
 @dataclass(frozen=True)
 class MoveEffects:
-    """What a move does to cores: the share of a load it takes away, a Mace before and after, and a peak load."""
+    """Effects of a move on cores: the share of a load it takes away, a Mace before and after, and a peak load."""
 
     relieved: tuple[str, float] | None = None  #: the core with the largest Mace of those it leaves
     fallen: tuple[str, float, float] | None = None  #: the one whose Mace falls most

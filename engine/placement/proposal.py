@@ -344,7 +344,7 @@ def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[Mo
 
 
 def _lasting(search: PlacementSearch, best: RankedCandidate) -> Iterator[str]:
-    """What never catches up, now and with what is proposed."""
+    """Remark on what never catches up, now and with what is proposed."""
     now = [] if search.start is None else list(lasting_overloads(search.start.measured.mace).values())
     then = sorted(lasting_overloads(best.candidate.measured.mace).values(), key=lambda overload: -overload.growth)
     if then:
@@ -355,14 +355,14 @@ def _lasting(search: PlacementSearch, best: RankedCandidate) -> Iterator[str]:
 
 
 def _lacking(after: Estimate | None) -> Iterator[str]:
-    """What the estimates after the moves lack where servers run other policies than stimulus time."""
+    """Remarks on estimates after the moves where servers run other policies than stimulus time."""
     for query, report in {} if after is None else after.queries.items():
         if report.gap is not None:
             yield remark("policy", query=query, lacking=report.gap.words(report.policy_high_s))
 
 
 def _unimproved(search: PlacementSearch, start: PlacementCandidate) -> Iterator[str]:
-    """What was tried where nothing moves, what no placement can be below, and what would help."""
+    """Sentences where nothing moves: what was tried, what no placement can be below, and what would help."""
     measured, bound = start.measured, search.bound
     is_exhaustive = bound.kind == "every placement tried"
     yield remark("tried_all" if is_exhaustive else "tried", rounds=search.rounds, elapsed_s=search.elapsed_s)
