@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.prediction import PlacementPredictions
-from engine.words import counted, listed
+from engine.words.costream import placement_reason
 
 __all__ = ["TARGETS", "PlacementChoice", "choose", "rank_survivors"]
 
@@ -141,13 +141,13 @@ def _strained(feasible: npt.NDArray[np.bool_], strain: FloatArray | None) -> int
 
 
 def _reason(predictions: PlacementPredictions, survivors: int, inside: int, strained: int) -> str:
-    candidates = counted(len(predictions.placements), "candidate")
+    candidates = len(predictions.placements)
     if survivors:
-        verb = "passes" if survivors == 1 else "pass"
-        domain = f"; {inside} of them within the training domain" if inside < survivors else ""
-        load = f"; {strained} of them would overload a node, by nominal costs" if strained else ""
-        return f"{survivors} of {candidates} {verb} the votes{domain}{load}."
-    pressed, failed = int(predictions.backpressure.sum()), int((~predictions.success).sum())
-    votes = listed([f"back-pressure for {pressed}"] * bool(pressed) + [f"failure for {failed}"] * bool(failed))
-    domain = "; all of them lie outside the training domain" if predictions.outside.all() else ""
-    return f"No candidate is feasible: of {candidates} the majority predicts {votes}{domain}."
+        domain = placement_reason("some_inside", inside=inside) if inside < survivors else ""
+        load = placement_reason("some_strained", strained=strained) if strained else ""
+        return placement_reason("chosen", survivors=survivors, candidates=candidates, domain=domain, load=load)
+    counts = {"backpressure": int(predictions.backpressure.sum()), "failure": int((~predictions.success).sum())}
+    votes = [placement_reason(kind, count=count) for kind, count in counts.items() if count]
+    domain = placement_reason("all_outside") if predictions.outside.all() else ""
+    cause = placement_reason("outvoted", candidates=candidates, votes=votes, domain=domain)
+    return placement_reason("infeasible", cause=cause)

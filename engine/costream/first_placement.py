@@ -31,7 +31,7 @@ from engine.costream.answer import (
 from engine.costream.candidates import MAX_OPERATORS, StateMemory, find_candidates
 from engine.costream.choice import PlacementChoice, choose, rank_survivors
 from engine.costream.documents import trace_document
-from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
+from engine.costream.hosts import MAX_CPU_PERCENT, MAX_RAM_MB, UNKNOWN_RAM_MB, FreeHosts, busiest_rates, free_hosts
 from engine.costream.prediction import LEVEL, Ensemble, PlacementPredictions, PredictionError
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
@@ -41,7 +41,8 @@ from engine.errors import Fault, InfeasibleError
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import HostNode, QueryGraph
 from engine.records import Record, Unwritten
-from engine.words import counted, listed, size_words
+from engine.words import listed
+from engine.words.costream import cause_of, placement_reason
 
 __all__ = [
     "CANDIDATE_LIMIT",
@@ -62,8 +63,6 @@ CANDIDATE_LIMIT = 1000
 COST_FIELDS = {"T": "throughput_eps", "Lp": "processing_latency_s", "Le": "end_to_end_latency_s"}
 
 _MAX_POINTS = 300  # candidates that an answer keeps for a plot
-_NAMED = 5  # nodes in a list
-_INFEASIBLE, _INCOMPLETE = "No candidate is feasible: ", "The query cannot be predicted: "
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ class FirstPlacement(Record):
     @property
     def cause(self) -> str:
         """Why nothing was chosen, to go on in a sentence."""
-        return self.reason.removeprefix(_INFEASIBLE).removeprefix(_INCOMPLETE).removesuffix(".")
+        return cause_of(self.reason)
 
     @property
     def passes_votes(self) -> bool:
@@ -241,7 +240,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
         if any(fault.path == "memory" for fault in error.faults):
             return asked.infeasible(asked.no_room(), blocked=True)
         detail = f"; {error.faults[0].message}" if error.faults else ""
-        return asked.infeasible(f"{_INFEASIBLE}no placement keeps the rules and the pins{detail}")
+        return asked.infeasible(placement_reason("rules", detail=detail))
     try:
         predictions = asked.predict(candidates.placements)
     except PredictionError as error:
@@ -270,14 +269,16 @@ def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstP
         return asked.incomplete(asked.faults)
     missing = [operator.id for operator in question.operators if operator.id not in question.pins]
     blocked = asked.blocked_pins()
-    if missing or blocked:
-        return asked.infeasible(blocked or f"{listed(missing)} have no place", blocked=True)
+    if blocked:
+        return asked.infeasible(blocked, blocked=True)
+    if missing:
+        return replace(asked.infeasible("", blocked=True), reason=placement_reason("unplaced", names=missing))
     placement = np.array([[asked.pins[i] for i in range(len(question.operators))]])
     try:
         predictions = asked.predict(placement)
     except PredictionError as error:
         return asked.incomplete([Fault("model", f"{error.message}.")])
-    choice = PlacementChoice(0, question.target, None, 0, 0, {}, "The placement that runs")
+    choice = PlacementChoice(0, question.target, None, 0, 0, {}, placement_reason("as_it_runs"))
     return asked.answer(predictions, choice, False, {})
 
 
@@ -333,26 +334,37 @@ class _Asked:
                 blocked.setdefault(node, []).append(name)
         if not blocked:
             return ""
-        words = (f"{listed(names)} must run on {node}, which {self._refusal(node)}" for node, names in blocked.items())
-        return f"{_INFEASIBLE}{'; '.join(words)}"
+        return "; ".join(
+            placement_reason("pinned", names=names, node=node, refusal=self._refusal(node))
+            for node, names in blocked.items()
+        )
 
     def _refusal(self, node: str) -> str:
         """Why a node takes no operator."""
         if node in self.free.full:
-            return "has nothing left"
-        return "is closed to new operators (draining)" if node in self.question.closed else "is unknown"
+            return placement_reason("full")
+        return placement_reason("closed" if node in self.question.closed else "unknown")
 
     def nowhere(self) -> str:
         """Sentence about a cluster in which no node takes an operator."""
         closed = self.question.closed
         if not self.free.full:
-            reason = "every node is closed to new operators (draining)"
-        elif not closed:
-            reason = "no node has anything left"
-        else:
-            verb = "is" if len(closed) == 1 else "are"
-            reason = f"{listed(closed)} {verb} closed to new operators (draining), and no other node has anything left"
-        return f"{_INFEASIBLE}{reason}"
+            return placement_reason("all_closed")
+        return placement_reason("closed_or_full" if closed else "all_full", names=closed, count=len(closed))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Sentences on what nobody stated and what stands in for it."""
+        most = {"cpu_percent": MAX_CPU_PERCENT, "ram_mb": MAX_RAM_MB}
+        return tuple(
+            placement_reason(
+                "memory_unstated+" if kind == "memory_unstated" and len(names) > 1 else kind,
+                names=names,
+                count=len(names),
+                **(most | ({"ram_mb": UNKNOWN_RAM_MB} if kind == "memory_unstated" else {})),
+            )
+            for kind, names in self.free.gaps.items()
+        )
 
     @cached_property
     def memory(self) -> StateMemory:
@@ -371,44 +383,40 @@ class _Asked:
         for operator, size in zip(self.question.operators, need, strict=True):
             short = [name for name, left in zip(self.free.names, room, strict=True) if size > 0.0 and size > left]
             if short:
-                verb = "has" if len(short) == 1 else "have"
-                words = f"{operator.id} keeps {size_words(size)} of state, for which {listed(short, _NAMED)} {verb} no"
-                sentences.append(f"{words} memory left.")
+                values = {"operator": operator.id, "size": size, "names": short, "count": len(short)}
+                sentences.append(placement_reason("state_left_out", **values))
         total, largest = float(need.sum()), float(need.max(initial=0.0))
         crowded = [name for name, left in zip(self.free.names, room, strict=True) if largest <= left < total]
         if crowded:
-            verb = "has" if len(crowded) == 1 else "have"
-            words = f"All state together takes {size_words(total)}, for which {listed(crowded, _NAMED)} {verb} no"
-            sentences.append(f"{words} memory left.")
+            sentences.append(placement_reason("state_together", size=total, names=crowded, count=len(crowded)))
         return tuple(sentences)
 
     def no_room(self) -> str:
         """Sentence about state that fits no hosts that its operators may be on."""
         words = " ".join(self.memory_words()).removesuffix(".")
-        return f"{_INFEASIBLE}the state has no room where the operators may be. {words}"
+        return placement_reason("no_room", memory=words)
 
     def predict(self, placements: IntArray) -> PlacementPredictions:
         """Predictions of placements of the query's own operators, (k, n)."""
         return self.ensemble.predict(self.query.graph, self.free.hosts, placements[:, list(self.query.owners)])
 
     def incomplete(self, faults: Sequence[Fault]) -> FirstPlacement:
-        count = len(faults)
-        more = f" ({counted(count, 'gap')} in all)" if count > 1 else ""
+        kind, cause = "incomplete+" if len(faults) > 1 else "incomplete", faults[0].message.removesuffix(".")
         return FirstPlacement(
             "incomplete",
-            f"{_INCOMPLETE}{faults[0].message.removesuffix('.')}{more}",
+            placement_reason(kind, cause=cause, count=len(faults)),
             self.question.target,
             faults=tuple(faults),
             model=self._model(),
         )
 
-    def infeasible(self, reason: str, *, blocked: bool = False) -> FirstPlacement:
+    def infeasible(self, cause: str, *, blocked: bool = False) -> FirstPlacement:
         return FirstPlacement(
             "infeasible",
-            reason,
+            placement_reason("infeasible", cause=cause),
             self.question.target,
             fill_s=self._way_s(),
-            assumptions=self.free.assumptions,
+            assumptions=self.assumptions,
             model=self._model(),
             hosts=self._hosts(),
             memory=self.memory_words(),
@@ -450,7 +458,7 @@ class _Asked:
             choice.reason,
             choice.target,
             fill_s=self._way_s(),
-            assumptions=self.free.assumptions,
+            assumptions=self.assumptions,
             model=self._model(),
             hosts=self._hosts(),
             memory=self.memory_words(),

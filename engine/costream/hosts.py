@@ -7,7 +7,7 @@ what is left in its own busiest `RUN_S` seconds, as if both came together. A run
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,9 +18,8 @@ from engine.document.elements import Node, Operator, Source
 from engine.document.topology import order_of
 from engine.document.translation import input_series
 from engine.query_graph.graph import REFERENCE_CORE_CPS, HostNode, strength_of
-from engine.words import listed
 
-__all__ = ["RUN_S", "FreeHosts", "busiest_rates", "free_hosts"]
+__all__ = ["MAX_CPU_PERCENT", "MAX_RAM_MB", "RUN_S", "UNKNOWN_RAM_MB", "FreeHosts", "busiest_rates", "free_hosts"]
 
 #: Length of a simulated run in seconds.
 RUN_S = 240.0
@@ -33,9 +32,9 @@ _MIN_CPU_PERCENT = 1.0  # with less a node takes nothing
 _MIN_RAM_MB = 1.0
 # Bounds of the corpus stand in for what a cluster does not say or has without limit: a missing link costs nothing.
 # Where a node has more than any host of the corpus, the best of them stands in for it, which does not admit too much.
-_UNKNOWN_RAM_MB = 1000.0
-_MAX_RAM_MB = 32_000.0
-_MAX_CPU_PERCENT = 800.0
+UNKNOWN_RAM_MB = 1000.0
+MAX_RAM_MB = 32_000.0
+MAX_CPU_PERCENT = 800.0
 _MAX_BANDWIDTH_MBIT_S = 10_000.0
 _MIN_LATENCY_S = 1e-3
 _MBIT_PER_BYTE = 8e-6
@@ -57,8 +56,8 @@ class FreeHosts:
         Cycles/s that each host has left, in the unit of its node, also beyond the most that a host of the corpus has.
     other_unit
         Nodes that count nanoseconds of CPU, of which nobody knows how many cycles a core does in one.
-    assumptions
-        Sentences on what a node does not say, or has more of than the corpus, and what stands in for it.
+    gaps
+        What nodes and operators do not say, or have more of than the corpus, by kind (`engine.words.costream`): names.
     """
 
     names: tuple[str, ...]
@@ -66,7 +65,7 @@ class FreeHosts:
     full: tuple[str, ...] = ()
     free_cps: tuple[float, ...] = ()
     other_unit: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    gaps: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def busiest_rates(sources: Sequence[Source], operators: Sequence[Operator], subinterval_s: float) -> dict[str, float]:
@@ -122,61 +121,24 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
             continue
         free_cps = _free_cps(deployment, i, load, blur)
         cpu = free_cps * factor_of_unit / REFERENCE_CORE_CPS * 100.0
-        ram = _UNKNOWN_RAM_MB if node.memory_bytes is None else (node.memory_bytes - state.get(node.id, 0.0)) / 1e6
+        ram = UNKNOWN_RAM_MB if node.memory_bytes is None else (node.memory_bytes - state.get(node.id, 0.0)) / 1e6
         if cpu < _MIN_CPU_PERCENT or ram < _MIN_RAM_MB:
             full.append(node.id)
             continue
         if node.memory_bytes is None:
             unknown.append(node.id)
-        if cpu > _MAX_CPU_PERCENT or ram > _MAX_RAM_MB:
+        if cpu > MAX_CPU_PERCENT or ram > MAX_RAM_MB:
             large.append(node.id)
-            cpu, ram = min(cpu, _MAX_CPU_PERCENT), min(ram, _MAX_RAM_MB)
+            cpu, ram = min(cpu, MAX_CPU_PERCENT), min(ram, MAX_RAM_MB)
         bandwidth, latency = _uplink(deployment, node, sent, blur)
         names.append(node.id)
         left.append(free_cps)
         hosts.append(HostNode(cpu, ram, bandwidth, latency, strength_of(cpu, ram, bandwidth, latency), node.id))
-    assumptions = (
-        *_assumed_memory(unknown),
-        *_assumed_bounds(large),
-        *_assumed_state(unstated),
-        *_unconverted(other_unit if names else ()),
-    )
-    return FreeHosts(tuple(names), tuple(hosts), tuple(full), tuple(left), tuple(other_unit), assumptions)
-
-
-def _assumed_memory(nodes: Sequence[str]) -> list[str]:
-    if not nodes:
-        return []
-    first = (
-        f"Node {nodes[0]} does not state its memory"
-        if len(nodes) == 1
-        else f"{len(nodes)} nodes do not state their memory"
-    )
-    return [f"{first}; {_UNKNOWN_RAM_MB:,.0f}\u00a0MB, the least of the training corpus, stand in for it."]
-
-
-def _unconverted(nodes: Sequence[str]) -> list[str]:
-    if not nodes:
-        return []
-    count = "counts" if len(nodes) == 1 else "count"
-    return [f"{listed(nodes)} {count} nanoseconds of CPU, which cannot be converted to cycles; none is a candidate."]
-
-
-def _assumed_bounds(nodes: Sequence[str]) -> list[str]:
-    if not nodes:
-        return []
-    have = "has" if len(nodes) == 1 else "have"
-    most = f"{_MAX_CPU_PERCENT:.0f}% of a core and {_MAX_RAM_MB:,.0f}\u00a0MB"
-    return [
-        f"{listed(nodes)} {have} more left than any host of the training corpus; its most, {most}, stands in for it."
-    ]
-
-
-def _assumed_state(operators: Sequence[str]) -> list[str]:
-    if not operators:
-        return []
-    stated = "does not state the bytes of its state" if len(operators) == 1 else "do not state the bytes of their state"
-    return [f"{listed(operators)} {stated}; none are counted."]
+    gaps = {"memory_unstated": unknown, "large": large, "state_unstated": unstated, "unit_unknown": other_unit}
+    if not names:
+        del gaps["unit_unknown"]
+    gaps = {kind: nodes for kind, nodes in gaps.items() if nodes}
+    return FreeHosts(tuple(names), tuple(hosts), tuple(full), tuple(left), tuple(other_unit), gaps)
 
 
 def _coarsening(deployment: Deployment) -> int:

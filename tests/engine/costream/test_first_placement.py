@@ -127,14 +127,14 @@ def test_state_that_nobody_states_is_that_of_the_window_or_an_assumption() -> No
     )
     free = free_hosts(base)
     assert free.hosts[0].ram_mb == pytest.approx(16_000.0 - 30 * 100 * 1e-3)
-    assert free.assumptions == ("old/any does not state the bytes of its state; none are counted.",)
+    assert free.gaps == {"state_unstated": ["old/any"]}
 
 
 def test_host_without_capacity_is_full_and_memory_nobody_states_is_an_assumption() -> None:
     nodes = [{"id": "strong", "capacity_cps": CORE / 4}, {"id": "weak", "capacity_cps": CORE}]
     free = free_hosts(running(nodes=nodes))
     assert (free.names, free.full) == (("weak",), ("strong",))
-    assert free.hosts[0].ram_mb == 1000.0 and "weak does not state its memory" in free.assumptions[0]
+    assert free.hosts[0].ram_mb == 1000.0 and free.gaps["memory_unstated"] == ["weak"]
 
 
 def test_answer_chooses_the_best_candidate_and_compares_it() -> None:
