@@ -103,7 +103,7 @@ def test_nodes_of_other_units_are_closed_to_an_operator() -> None:
 
 def test_new_nodes_of_a_what_if_count_as_those_there_are() -> None:
     base = Deployment.parse(document({"capacity_cps": 1e9, **NS}, NS))
-    grown, _ = add_nodes(base, 1, capacity_cps=1e9)
+    grown = add_nodes(base, 1, capacity_cps=1e9)
     assert grown.nodes[1].cycle_unit == "cpu_ns" and not grown.constraints.forbid
     (change,) = read_changes([{"add_nodes": 1, "capacity_cps": 2e9, "cycle_unit": "nominal"}], base)
     other = apply_changes(base, [change])
