@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from celery import shared_task
 
-from apps.admission.previews import preview_admission
 from apps.connections.work import check_connection, import_connection, refresh_connection
 from apps.estimates.work import estimate_cluster, estimate_document, simulate_cluster
 from apps.jobs.models import JobKind
@@ -22,7 +21,6 @@ __all__ = ["JOB_WORK"]
 
 #: What is done for a job, by its kind; kinds of runs say it themselves.
 JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
-    JobKind.ADMISSION_PREVIEW: preview_admission,
     JobKind.CONNECTION_CHECK: check_connection,
     JobKind.CONNECTION_IMPORT: import_connection,
     JobKind.CONNECTION_REFRESH: refresh_connection,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from celery import shared_task
 from django.utils import timezone
 
-from apps.admission.services import queue_review
+from apps.admission.previews import queue_review
 from apps.admission.trials import trials_advance
 from apps.connections.job_import import polls_purge
 from apps.connections.work import POLL_TASK, connection_poll_due, connections_poll

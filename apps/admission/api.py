@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,8 +16,16 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.admission.choices import AdmissionSource
-from apps.admission.decisions import admission_apply, admission_approve, admission_override
+from apps.admission.decisions import (
+    admission_apply,
+    admission_approve,
+    admission_decline,
+    admission_override,
+    admission_request_review,
+    admission_withdraw,
+)
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.selectors import (
     AdmissionFilter,
@@ -25,15 +33,6 @@ from apps.admission.selectors import (
     admission_headline,
     admission_never_ran,
     admission_standing,
-    admissions_visible,
-)
-from apps.admission.services import (
-    admission_decline,
-    admission_preview,
-    admission_preview_again,
-    admission_preview_alternative,
-    admission_request_review,
-    admission_withdraw,
 )
 from apps.admission.trials import (
     MAX_TRIAL_MINUTES,
@@ -46,12 +45,12 @@ from apps.admission.trials import (
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Missing
 from apps.core.limits import MAX_REASON
-from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.api import StrictSerializer
 from apps.core.rest.records import StoredRecordField
-from apps.core.rest.serializers import field_type
+from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
-from apps.jobs.api import JobSerializer, job_response
-from apps.jobs.models import Job
+from apps.jobs.api import JobSerializer
+from apps.jobs.viewsets import RunViewSet, describe_create
 from apps.predictions.serializers import PredictionDetailSerializer
 from engine.admission.answer import AdmissionDecision, OutcomeCurves
 from engine.records import Record, Words
@@ -213,54 +212,49 @@ class AdmissionCreate(AdmissionQuestion):
     cluster: Annotated[str, Words("Slug of the cluster.")]
 
 
-class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+@describe_create(
+    "Preview whether a query may run, or apply it at once. 202 with a job, or the answer with `Prefer: wait=N`.\n\n"
+    "The same question sent again while it is estimated gives the request that is there. `mode` apply needs the\n"
+    "scope admit, and applies what the verdict lets pass."
+)
+class AdmissionViewSet(RunViewSet):
     """May this query run? POST previews (the default) or applies; 202 with a job, or the answer with `Prefer: wait=N`.
 
     The same question sent again while it is estimated gives the request that is there. Applying is refused with 409
     when the cluster has moved since the preview; `changed` says what.
     """
 
+    kind = ADMISSION
     body_sizes = {"create": DOCUMENT}
     queryset = AdmissionRequest.objects.none()
     filterset_class = AdmissionFilter
+    serializer_class, detail_class = AdmissionSerializer, AdmissionDetailSerializer
+    question_class = AdmissionCreate
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, **_DECISIONS}
 
-    def get_queryset(self) -> Any:
-        return admissions_visible()
-
-    def get_serializer_class(self) -> type:
-        return AdmissionDetailSerializer if self.action == "retrieve" else AdmissionSerializer
-
-    @extend_schema(request=AdmissionCreate, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
-    def create(self, request: Request) -> Response:
-        """Preview whether a query may run, or apply it at once. 202 with a job, or the answer with `Prefer: wait=N`.
-
-        The same question sent again while it is estimated gives the request that is there. `mode` apply needs the
-        scope admit, and applies what the verdict lets pass.
-        """
-        asked = AdmissionCreate.parse(request.data)
-        if asked.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
+    def asked(self, request: Request) -> dict[str, object]:
+        question = AdmissionCreate.parse(request.data)
+        if question.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
-        admission, job = admission_preview(
-            cluster=_cluster(asked.cluster),
-            user=signed_in_user(request),
-            question=asked,
-            source=AdmissionSource.API,
-        )
-        return _job_answer(request, admission, job)
+        cluster = Cluster.objects.filter(slug=question.cluster).first()
+        if cluster is None:
+            message = f"{question.cluster!r} is not the slug of a cluster"
+            raise Missing(f"There is no cluster {question.cluster!r}.", [("cluster", message)])
+        return {"cluster": cluster, "question": question, "source": AdmissionSource.API}
+
+    def decided(self, decide: Callable[..., object], **asked: Any) -> Response:
+        """The request after a decision of the caller."""
+        admission = self.get_object()
+        decide(request=admission, user=signed_in_user(self.request), **asked)
+        return Response(self.shown(admission))
 
     @extend_schema(request=AlternativeSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def preview(self, request: Request, pk: str) -> Response:
         """Preview again on the cluster as it is now, or with the changes of an alternative. Makes a new request."""
-        alternative = self._read(AlternativeSerializer).get("choice")
-        if alternative is None:
-            admission, job = admission_preview_again(request=self.get_object(), user=signed_in_user(request))
-        else:
-            admission, job = admission_preview_alternative(
-                request=self.get_object(), alternative=alternative, user=signed_in_user(request)
-            )
-        return _job_answer(request, admission, job)
+        alternative = read_body(AlternativeSerializer, request).get("choice")
+        asked = {"parent": self.get_object(), "alternative": alternative}
+        return self.answer(request, *ADMISSION.request(user=signed_in_user(request), **asked))
 
     @extend_schema(responses=AdmissionCurves)
     @action(detail=True, methods=["get"])
@@ -278,42 +272,37 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, pk: str) -> Response:
         """Start the query as previewed, or queue it if that is the verdict."""
-        return _shown(admission_apply(request=self.get_object(), user=signed_in_user(request)))
+        return self.decided(admission_apply)
 
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def withdraw(self, request: Request, pk: str) -> Response:
         """Take the request back."""
-        reason = self._read(OptionalReasonSerializer)["reason"]
-        return _shown(admission_withdraw(request=self.get_object(), user=signed_in_user(request), reason=reason))
+        return self.decided(admission_withdraw, **read_body(OptionalReasonSerializer, request))
 
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"], url_path="request-review")
     def request_review(self, request: Request, pk: str) -> Response:
         """Ask a person to decide."""
-        reason = self._read(OptionalReasonSerializer)["reason"]
-        return _shown(admission_request_review(request=self.get_object(), user=signed_in_user(request), reason=reason))
+        return self.decided(admission_request_review, **read_body(OptionalReasonSerializer, request))
 
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
         """Approve a request whose verdict asks for a person."""
-        reason = self._read(OptionalReasonSerializer)["reason"]
-        return _shown(admission_approve(request=self.get_object(), user=signed_in_user(request), reason=reason))
+        return self.decided(admission_approve, **read_body(OptionalReasonSerializer, request))
 
     @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def decline(self, request: Request, pk: str) -> Response:
         """Decline a request, with a reason."""
-        reason = self._read(ReasonSerializer)["reason"]
-        return _shown(admission_decline(request=self.get_object(), user=signed_in_user(request), reason=reason))
+        return self.decided(admission_decline, **read_body(ReasonSerializer, request))
 
     @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def override(self, request: Request, pk: str) -> Response:
         """Apply against the verdict, and say why."""
-        reason = self._read(ReasonSerializer)["reason"]
-        return _shown(admission_override(request=self.get_object(), user=signed_in_user(request), reason=reason))
+        return self.decided(admission_override, **read_body(ReasonSerializer, request))
 
     @extend_schema(request=TrialStartSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -322,10 +311,7 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
         It counts nowhere as running and its results are not kept. 422 says why there can be no trial.
         """
-        asked = self._read(TrialStartSerializer)
-        admission = self.get_object()
-        admission_trial_start(request=admission, user=signed_in_user(request), **asked)
-        return _shown(admission)
+        return self.decided(admission_trial_start, **read_body(TrialStartSerializer, request))
 
     @extend_schema(request=None, responses={200: AdmissionDetailSerializer})
     @trial.mapping.delete
@@ -333,24 +319,4 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Stop the trial early: nothing is taken over of it, and nothing is previewed."""
         admission = self.get_object()
         admission_trial_stop(request=admission)
-        return _shown(admission)
-
-    def _read(self, kind: type) -> dict[str, Any]:
-        serializer = kind(data=self.request.data if self.request.data else {})
-        serializer.is_valid(raise_exception=True)
-        return dict(serializer.validated_data)
-
-
-def _cluster(slug: str) -> Cluster:
-    cluster = Cluster.objects.filter(slug=slug).first()
-    if cluster is None:
-        raise Missing(f"There is no cluster {slug!r}.", [("cluster", f"{slug!r} is not the slug of a cluster")])
-    return cluster
-
-
-def _shown(admission: AdmissionRequest) -> Response:
-    return Response(AdmissionDetailSerializer(admissions_visible().get(pk=admission.pk)).data)
-
-
-def _job_answer(request: Request, admission: AdmissionRequest, job: Job) -> Response:
-    return job_response(request, job, lambda _: _shown(admission).data, address=f"/api/v1/admissions/{admission.pk}")
+        return Response(self.shown(admission))

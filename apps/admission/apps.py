@@ -5,6 +5,4 @@ class AdmissionConfig(AppConfig):
     name = "apps.admission"
 
     def ready(self) -> None:
-        from apps.admission.services import connect
-
-        connect()
+        from apps.admission import previews  # noqa: F401 with it, the kind of run is registered

@@ -1,4 +1,6 @@
-"""Decisions about requests: apply, approve, override, enqueue; serialised per cluster, on an unmoved cluster only."""
+"""Decisions about requests: applied and queued on an unmoved cluster only, one at a time per cluster; withdrawn,
+declined, sent for review.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,21 @@ from dataclasses import asdict
 from datetime import timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.dispatch import Signal
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
-from apps.admission.services import admission_announce
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, Stale
 from apps.core.events import announce
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import link_create, node_create
+from apps.jobs.models import Job
+from apps.jobs.services import job_cancel
 from apps.queries.choices import QueryState
 from apps.queries.models import Placement, Query
 from apps.queries.services import placement_move, query_start, query_update
@@ -26,10 +31,14 @@ from engine.admission.answer import AdmissionDecision
 from engine.admission.changes import Change, NewNode, ObjectiveChange, OperatorMove, rate_share_in, start_s_in
 
 __all__ = [
+    "admission_announce",
     "admission_applied",
     "admission_apply",
     "admission_approve",
+    "admission_decline",
     "admission_override",
+    "admission_request_review",
+    "admission_withdraw",
     "apply_decided",
     "changes_apply",
     "enqueue_decided",
@@ -37,7 +46,83 @@ __all__ = [
     "is_passing",
     "placement_now",
     "placement_of",
+    "release_queued_query",
+    "request_close",
+    "requests_locked",
 ]
+
+
+def admission_announce(request: AdmissionRequest) -> None:
+    """Tell open pages that the request has changed."""
+    announce(f"admission:{request.pk}")
+    announce(f"cluster:{request.cluster.slug}")
+
+
+def requests_locked() -> QuerySet[AdmissionRequest]:
+    """Requests for update, with what a decision reads of them."""
+    rows = AdmissionRequest.objects.select_for_update(of=("self",))
+    return rows.select_related("cluster", "query", "version__query__cluster", "job")
+
+
+@transaction.atomic
+def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
+    """Take a request back. One that is being estimated is cancelled."""
+    # The job before the request, as the end of a job takes them: the other way round the two would block each other.
+    Job.objects.select_for_update().filter(pk=request.job_id).first()
+    request = requests_locked().get(pk=request.pk)
+    _require_state(request, OPEN, "withdrawn")
+    job = request.job
+    request_close(request, AdmissionState.WITHDRAWN, user, reason)
+    if job is not None and not job.is_finished:
+        job_cancel(job)
+    return request
+
+
+@transaction.atomic
+def admission_request_review(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
+    """Ask a person to decide. They may take their time: the request no longer expires, but it may still go stale."""
+    request = requests_locked().get(pk=request.pk)
+    _require_state(request, {AdmissionState.PREVIEW}, "sent for review")
+    request.state, request.decision_reason, request.valid_until = AdmissionState.AWAITING, reason[:300], None
+    request.save(update_fields=["state", "decision_reason", "valid_until", "updated_at"])
+    admission_announce(request)
+    return request
+
+
+@transaction.atomic
+def admission_decline(*, request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
+    """A person says no, with a reason."""
+    request = requests_locked().get(pk=request.pk)
+    if not reason.strip():
+        raise Malformed("reason: say why; it is kept with the decision.", [("reason", "is missing; say why")])
+    _require_state(request, {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}, "declined")
+    request_close(request, AdmissionState.DECLINED, user, reason)
+    return request
+
+
+def request_close(request: AdmissionRequest, state: AdmissionState, user: User | None, reason: str) -> None:
+    """End a request that nothing more becomes of."""
+    request.state, request.decided_by, request.decided_at = state, user, timezone.now()
+    request.decision_reason = reason[:300]
+    request.save(update_fields=["state", "decided_by", "decided_at", "decision_reason", "updated_at"])
+    release_queued_query(request)
+    admission_announce(request)
+
+
+def release_queued_query(request: AdmissionRequest) -> None:
+    """A query that waited for nothing but this request goes back to what it was."""
+    query = request.query
+    if query.state == QueryState.QUEUED and not query.admissions.filter(state=AdmissionState.QUEUED).exists():
+        query.state = QueryState.DRAFT
+        query.save(update_fields=["state", "updated_at"])
+        announce(f"query:{request.cluster.slug}/{query.name}")
+
+
+def _require_state(request: AdmissionRequest, allowed: Iterable[str], verb: str) -> None:
+    if request.state not in allowed:
+        names = ", ".join(sorted(AdmissionState(state).label.lower() for state in allowed))
+        state = request.get_state_display().lower()
+        raise Conflict(f"The request is {state}; only one that is {names} can be {verb}.", code="wrong_state")
 
 
 def changes_apply(cluster: Cluster, candidate: Query, changes: Iterable[Change]) -> None:
@@ -207,8 +292,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
 def _lock_cluster_and_request(request: AdmissionRequest) -> AdmissionRequest:
     """One decision at a time per cluster: whoever comes second sees what the first has changed."""
     Cluster.objects.select_for_update().get(pk=request.cluster_id)
-    rows = AdmissionRequest.objects.select_for_update(of=("self",))
-    return rows.select_related("cluster", "query", "version__query", "job").get(pk=request.pk)
+    return requests_locked().get(pk=request.pk)
 
 
 def _require_applicable(request: AdmissionRequest) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
@@ -11,7 +9,7 @@ from django.utils import timezone
 from apps.admission.choices import AdmissionSource, AdmissionState, TrialState, Verdict
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Run
 from apps.predictions.choices import TargetMetric
 from apps.predictions.models import Prediction
 from apps.queries.models import Query, QueryVersion
@@ -22,18 +20,13 @@ from engine.admission.changes import Change, stored_changes
 __all__ = ["AdmissionRequest", "AdmissionTrial"]
 
 
-class AdmissionRequest(models.Model):
+class AdmissionRequest(Run):
     """A request to run a version of a query: the question, the engine's answer, and what became of it."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="admissions")
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="admissions")
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="admissions")
-    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="admissions")
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="admissions"
-    )
     source = models.CharField(
         max_length=10, choices=AdmissionSource.choices, default=AdmissionSource.CONSOLE, help_text="Way it came in."
     )
@@ -84,11 +77,6 @@ class AdmissionRequest(models.Model):
     decision_reason = models.CharField(max_length=MAX_REASON, blank=True)
     overridden = models.BooleanField(default=False, help_text="Applied by a person against the verdict.")
     decided_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-    updated_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        ordering = ["-created_at"]
 
     def __str__(self) -> str:
         return f"{self.version} ({self.get_state_display()})"

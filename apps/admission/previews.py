@@ -1,64 +1,269 @@
-"""Preview jobs: load a request, ask the engine, store the answer, apply it where that was asked for."""
+"""Previews: whether a version of a query may run. Requested, answered, applied where that was asked for; the queue."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
+from django.db.models import F, QuerySet
 
-from apps.admission.choices import AdmissionState, Verdict
-from apps.admission.decisions import apply_decided, enqueue_decided, has_later_start, is_passing
+from apps.accounts.models import User
+from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
+from apps.admission.decisions import (
+    admission_announce,
+    admission_withdraw,
+    apply_decided,
+    enqueue_decided,
+    has_later_start,
+    is_passing,
+    release_queued_query,
+    request_close,
+    requests_locked,
+)
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import RequestQuestion, question_changes, question_of
-from apps.admission.selectors import change_to_start, is_over
-from apps.admission.services import admission_announce, admission_submit, release_queued_query
+from apps.admission.questions import (
+    AdmissionQuestion,
+    RequestQuestion,
+    draft_from_document,
+    draft_version,
+    fingerprint,
+    question_changes,
+    question_check,
+    question_of,
+)
+from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.clock import shared_now
-from apps.core.errors import Impossible, SluiceError
+from apps.core.errors import Impossible, Malformed, SluiceError
 from apps.core.limits import MAX_REASON
-from apps.estimates.work import SLICES_PER_SUBINTERVAL
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
-from apps.jobs.runner import JobOutcome, JobReporter
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.runner import JobReporter
+from apps.jobs.runs import RunKind, register
 from apps.predictions.choices import PredictionPurpose
 from apps.predictions.services import CandidatePrediction, candidate_predict, prediction_store
+from apps.queries.choices import QueryState
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, ClusterOutline, cluster_outline
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
-from engine.admission.decision import decide
 from engine.document.candidate import read_candidate
+from engine.errors import EngineError
 
-__all__ = ["admission_decide", "admission_store", "preview_admission"]
+__all__ = ["ADMISSION", "queue_of", "queue_review"]
 
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
 _log = logging.getLogger(__name__)
 
+Answer = tuple[RequestQuestion, AdmissionDecision, CandidatePrediction | None]
 
-def admission_decide(
-    request: AdmissionRequest, *, purpose: str, progress: Callable[[float, str], None] | None = None
-) -> tuple[RequestQuestion, AdmissionDecision, CandidatePrediction | None]:
-    """Ask the engine about the request on the cluster as it is now; of a query that never ran, a model first."""
-    begun_s = time.perf_counter()
-    question = question_of(request)
-    prediction = _predict(request, question, begun_s) if question.never_ran else None
-    later = change_to_start(request) if purpose == "queue" else []
-    decision = decide(
-        question.running,
-        question.candidate,
-        policy=_policy(request.cluster, question),
-        changes=[*request.changes, *later],
-        mace_every=SLICES_PER_SUBINTERVAL,
-        prediction=prediction.answer if prediction else None,
-        predictor=prediction.predictor if prediction else None,
-        record=question.record,
-        calibrations=question.calibrations,
-        currency=request.cluster.currency,
-        progress=progress,
-    )
-    if prediction is not None and decision.prediction is not None:
-        prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
-    return question, decision, prediction
+#: States in which the same question, asked again, takes a request's place.
+_REPLACED = frozenset({AdmissionState.FAILED, AdmissionState.PREVIEW, AdmissionState.AWAITING})
+
+
+class AdmissionKind(RunKind[AdmissionRequest]):
+    """Preview of a request on its cluster as it is when a worker takes it; of one in the queue, another look at it."""
+
+    model, job, name, path = AdmissionRequest, JobKind.ADMISSION_PREVIEW, "admission", "admissions"
+    asked, answered = AdmissionState.ESTIMATING, AdmissionState.PREVIEW
+    failed, cancelled = AdmissionState.FAILED, AdmissionState.WITHDRAWN
+    columns = ("result", "curves", "snapshot", "snapshot_parts")
+    related = ("cluster", "query", "version", "job", "requested_by", "decided_by")
+    bulk = ("snapshot_parts", "curves")
+
+    def title(self, run: AdmissionRequest) -> str:
+        return f"Preview {run.version}"
+
+    def page(self, run: AdmissionRequest) -> str:
+        return f"/c/{run.cluster.slug}/admission/{run.pk}/"
+
+    def once(self, run: AdmissionRequest) -> str:
+        return f"admission:{run.pk}"
+
+    def announce(self, run: AdmissionRequest) -> None:
+        admission_announce(run)
+
+    def request(self, *, user: User | None = None, **asked: Any) -> tuple[AdmissionRequest, Job | None]:
+        """Request a preview. The cluster's outline, which checks it, is taken before its lock."""
+        cluster = asked["parent"].cluster if "parent" in asked else asked["cluster"]
+        return super().request(user=user, outline=cluster_outline(cluster), **asked)
+
+    @transaction.atomic
+    def create(
+        self,
+        *,
+        user: User | None,
+        cluster: Cluster | None = None,
+        question: AdmissionQuestion | None = None,
+        source: AdmissionSource = AdmissionSource.CONSOLE,
+        parent: AdmissionRequest | None = None,
+        alternative: str | None = None,
+        outline: ClusterOutline | None = None,
+    ) -> AdmissionRequest:
+        """Write a request, not sent to the engine yet. Everything is checked before a worker has to look at it.
+
+        The same question asked again while the first is still estimated gives the first request, which has its job.
+
+        Parameters
+        ----------
+        cluster, question, source
+            Of a new question. A document also describes the query and the sources it brings.
+        parent, alternative
+            Of a question asked before: as it was, or with the changes of an alternative that its decision offers.
+        outline
+            All that the check needs of the cluster.
+        """
+        if parent is not None:
+            return self._follow(parent, user, alternative, outline)
+        assert cluster is not None and question is not None
+        outline = outline or cluster_outline(cluster)
+        Cluster.objects.select_for_update().get(pk=cluster.pk)
+        digest = question.digest(cluster.slug)
+        same = self._still_estimating(cluster, digest)
+        if same is not None:
+            return same
+        objective = question.objective.to_dict() if question.objective else {}
+        if question.document is not None:
+            drafted, own_objective = draft_from_document(cluster=cluster, document=question.document, user=user)
+            objective = objective or own_objective
+        else:
+            drafted = draft_version(cluster=cluster, name=question.query or "", number=question.version)
+        request = AdmissionRequest.objects.create(
+            cluster=cluster,
+            query=drafted.query,
+            version=drafted,
+            requested_by=user,
+            reason=question.reason[:300],
+            source=source,
+            apply_when_admitted=question.mode == "apply",
+            objective=objective,
+            fingerprint=digest,
+            placement=dict(question.placement),
+            changes=[dict(change) for change in question.changes],
+            may_wait_s=question.may_wait_s,
+            target=question.target,
+        )
+        question_check(request, outline, path="document" if question.document is not None else "query")
+        return request
+
+    def _follow(
+        self, parent: AdmissionRequest, user: User | None, alternative: str | None, outline: ClusterOutline | None
+    ) -> AdmissionRequest:
+        """A request like `parent`. The same question, answered before, is superseded."""
+        outline = outline or cluster_outline(parent.cluster)
+        parent = requests_locked().get(pk=parent.pk)
+        if alternative is None and parent.state == AdmissionState.ESTIMATING and parent.job is not None:
+            return parent
+        changes = parent.changes if alternative is None else _offered_changes(parent, alternative)
+        digest = fingerprint({"follows": str(parent.pk), "changes": changes})
+        same = self._still_estimating(parent.cluster, digest)
+        if same is not None:
+            return same
+        names = ("cluster", "query", "version", "reason", "source", "objective", "placement", "may_wait_s", "target")
+        follower = AdmissionRequest.objects.create(
+            parent=parent,
+            requested_by=user,
+            fingerprint=digest,
+            changes=changes,
+            **{name: getattr(parent, name) for name in names},
+        )
+        question_check(follower, outline, path="query")
+        if parent.state in _REPLACED and changes == parent.changes:
+            request_close(parent, AdmissionState.SUPERSEDED, None, "")
+        return follower
+
+    def _still_estimating(self, cluster: Cluster, digest: str) -> AdmissionRequest | None:
+        rows = AdmissionRequest.objects.select_related("job", "query", "version", "cluster")
+        return rows.filter(cluster=cluster, fingerprint=digest, state=self.asked).first()
+
+    def answer(self, run: AdmissionRequest, report: JobReporter) -> Answer:
+        """Decide; about a query that never ran, a model predicts first."""
+        from engine.admission.decision import decide  # and with it the models, which only workers load
+
+        report(0.0, "Taking a snapshot")
+        begun_s = time.perf_counter()
+        question = question_of(run)
+        prediction = _predict(run, question, begun_s) if question.never_ran else None
+        later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
+        decision = decide(
+            question.running,
+            question.candidate,
+            policy=_policy(run.cluster, question),
+            changes=[*run.changes, *later],
+            mace_every=SLICES_PER_SUBINTERVAL,
+            prediction=prediction.answer if prediction else None,
+            predictor=prediction.predictor if prediction else None,
+            record=question.record,
+            calibrations=question.calibrations,
+            currency=run.cluster.currency,
+            progress=report,
+        )
+        if prediction is not None and decision.prediction is not None:
+            prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
+        return question, decision, prediction
+
+    def keep(self, run: AdmissionRequest, answer: Answer, job: Job) -> AdmissionRequest:
+        """Keep the answer; apply it at once where that was asked for."""
+        question, decision, prediction = answer
+        Cluster.objects.select_for_update().get(pk=run.cluster_id)
+        # Locked, so that an answer does not overwrite what a person has decided in the same moment.
+        request = requests_locked().get(pk=run.pk)
+        if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
+            return request  # withdrawn meanwhile: the answer comes too late
+        now = shared_now()
+        request.result = decision.to_dict()
+        request.curves, request.verdict = request.result.pop("curves"), decision.verdict
+        if prediction is not None:
+            request.prediction = prediction_store(
+                version=request.version,
+                prediction=prediction,
+                purpose=PredictionPurpose.ADMISSION,
+                user=request.requested_by,
+            )
+        request.snapshot, request.snapshot_parts = question.digest, question.parts
+        request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
+        is_queued = request.state == AdmissionState.QUEUED
+        if not is_queued:
+            request.previewed_at, request.state = now, AdmissionState.PREVIEW
+        request.save()
+        if request.apply_when_admitted or is_queued:
+            _settle(request, is_queued, job.params.get("tries", 0))
+        self.announce(request)
+        return request
+
+    def facts(self, run: AdmissionRequest) -> Mapping[str, object]:
+        return {"verdict": run.verdict, "state": run.state}
+
+    def ends_with(self, job: Job, run: AdmissionRequest) -> bool:
+        """A queued request survives the cancellation of one look at it: the next review asks again."""
+        is_failed_look = run.state == AdmissionState.QUEUED and job.state == JobState.FAILED
+        return is_failed_look or super().ends_with(job, run)
+
+    def end(self, job: Job) -> None:
+        super().end(job)
+        if (request := self.run_of(job)) is not None:
+            release_queued_query(request)
+
+
+ADMISSION = register(AdmissionKind())
+
+
+def _offered_changes(request: AdmissionRequest, alternative: str) -> list[Any]:
+    """Changes of an alternative that a decision offered."""
+    offered = request.decision.alternatives if request.decision else ()
+    changes = {row.id: [change.to_dict() for change in row.changes] for row in offered}
+    if alternative not in changes:
+        allowed = ", ".join(changes) or "none: this decision offers no alternatives"
+        message = f"{alternative!r} is not one of: {allowed}"
+        raise Malformed(f"choice: {alternative!r} is not offered.", [("choice", message)])
+    return changes[alternative]
+
+
+def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
+    """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
+    return AdmissionPolicy(**cluster.review_rules, thin_below=cluster.thin_below, closed_nodes=question.closed_nodes)
 
 
 def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: float) -> CandidatePrediction | None:
@@ -77,51 +282,13 @@ def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: floa
         return None
 
 
-def admission_store(
-    *,
-    request: AdmissionRequest,
-    purpose: str,
-    question: RequestQuestion,
-    decision: AdmissionDecision,
-    prediction: CandidatePrediction | None = None,
-    tries: int = 0,
-) -> AdmissionRequest:
-    """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
-    Cluster.objects.select_for_update().get(pk=request.cluster_id)
-    # Locked, so that an answer does not overwrite what a person has decided in the same moment.
-    rows = AdmissionRequest.objects.select_for_update(of=("self",))
-    request = rows.select_related("cluster", "query", "version__query__cluster").get(pk=request.pk)
-    if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
-        return request  # withdrawn meanwhile: the answer comes too late
-    now = shared_now()
-    answer = decision.to_dict()
-    request.curves = answer.pop("curves")
-    request.result, request.verdict = answer, decision.verdict
-    if prediction is not None:
-        request.prediction = prediction_store(
-            version=request.version,
-            prediction=prediction,
-            purpose=PredictionPurpose.ADMISSION,
-            user=request.requested_by,
-        )
-    request.snapshot, request.snapshot_parts = question.digest, question.parts
-    request.previewed_at = request.previewed_at if purpose == "queue" else now
-    request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
-    _settle(request, purpose, tries)
-    admission_announce(request)
-    return request
-
-
-def _settle(request: AdmissionRequest, purpose: str, tries: int) -> None:
-    """Move the request on by its answer."""
-    request.state = AdmissionState.QUEUED if purpose == "queue" else AdmissionState.PREVIEW
-    request.save()
-    if not request.apply_when_admitted and purpose != "queue":
-        return
+def _settle(request: AdmissionRequest, is_queued: bool, tries: int) -> None:
+    """Move a request on that was to be applied, or waits in the queue, by its answer."""
     moved = question_changes(request) if is_passing(request) or request.verdict == Verdict.QUEUE else []
     if moved:
-        _ask_again(request, purpose, tries + 1, moved)
-    elif is_passing(request) and (purpose == "queue" or not has_later_start(request)):
+        if not is_queued:  # one in the queue is asked about with the next review
+            _ask_again(request, tries + 1, moved)
+    elif is_passing(request) and (is_queued or not has_later_start(request)):
         _apply(request)
     elif request.verdict == Verdict.QUEUE or has_later_start(request):
         enqueue_decided(request, request.decided_by or request.requested_by)
@@ -129,22 +296,20 @@ def _settle(request: AdmissionRequest, purpose: str, tries: int) -> None:
         request.state = AdmissionState.AWAITING
         request.save(update_fields=["state", "updated_at"])
         release_queued_query(request)
-    elif purpose == "queue":
+    elif is_queued:
         _refused_in_queue(request)
 
 
-def _ask_again(request: AdmissionRequest, purpose: str, tries: int, moved: Sequence[str]) -> None:
-    """The cluster moved while the engine was at work: again for a request, with the next review for a queued one.
+def _ask_again(request: AdmissionRequest, tries: int, moved: Sequence[str]) -> None:
+    """The cluster moved while the engine was at work.
 
     Among many that apply at once each try lets another one through, so its turn comes; a cluster that moves for ever
     gives it none, and then the request says so.
     """
-    if purpose == "queue":
-        return
     if tries < MAX_TRIES:
         request.state = AdmissionState.ESTIMATING
         request.save(update_fields=["state", "updated_at"])
-        admission_submit(request=request, user=request.requested_by, tries=tries)
+        ADMISSION.submit(request, request.requested_by, tries=tries)
         return
     message = f"Not applied: the cluster moved during each of {tries} previews, last {', '.join(moved)}. Apply it anew."
     request.decision_reason = message[:MAX_REASON]
@@ -176,29 +341,35 @@ def _refused_in_queue(request: AdmissionRequest) -> None:
     release_queued_query(request)
 
 
-def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
-    """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
-    return AdmissionPolicy(**cluster.review_rules, thin_below=cluster.thin_below, closed_nodes=question.closed_nodes)
+def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
+    """Queued requests by expected start; those without one last."""
+    queued = ADMISSION.visible().filter(cluster=cluster, state=AdmissionState.QUEUED)
+    return queued.order_by(F("starts_at").asc(nulls_last=True), "created_at")
 
 
-def preview_admission(report: JobReporter) -> JobOutcome:
-    """Decide about the job's request on its cluster as it is now."""
-    rows = AdmissionRequest.objects.select_related("cluster", "query", "version__query__cluster")
-    request = rows.get(pk=report.job.params["admission"])
-    purpose, tries = report.job.params["purpose"], report.job.params.get("tries", 0)
-    report(0.0, "Taking a snapshot")
-    question, decision, prediction = admission_decide(request, purpose=purpose, progress=report)
+def queue_review() -> int:
+    """Ask again about every queued request that is due, whose cluster has changed or whose patience has ended.
 
-    def store(job: Job) -> JobOutcome:
-        stored = admission_store(
-            request=request,
-            purpose=purpose,
-            question=question,
-            decision=decision,
-            prediction=prediction,
-            tries=tries,
-        )
-        page = f"/c/{stored.cluster.slug}/admission/{stored.pk}/"
-        return JobOutcome({"verdict": stored.verdict, "state": stored.state}, page, f"/api/v1/admissions/{stored.pk}")
+    Returns how many were sent to the engine; they are applied by the worker if they are admitted. One that cannot be
+    looked at now does not keep the others waiting: its turn comes with the next review.
+    """
+    queued = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED).order_by("decided_at")
+    sent = 0
+    for request in queued.select_related("cluster", "query", "version__query", "job"):
+        try:
+            sent += _review_queued(request)
+        except (SluiceError, EngineError) as error:
+            _log.warning("queued request %s is not reviewed now: %s", request.pk, error)
+    return sent
 
-    return JobOutcome(store=store)
+
+def _review_queued(request: AdmissionRequest) -> bool:
+    """Look after one queued request; whether it was sent to the engine."""
+    if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
+        admission_withdraw(request=request, user=None, reason="Its query was stopped")
+        return False
+    is_busy = request.job is not None and not request.job.is_finished
+    if is_busy or not (is_due(request) or is_over(request) or question_changes(request)):
+        return False
+    ADMISSION.submit(request, request.requested_by)
+    return True

@@ -1,4 +1,4 @@
-"""Reading admission requests: lists, the queue, and what may be done with one now."""
+"""Reading admission requests: what may be done with one now, its patience, and filters of lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, ClassVar
 
-from django.db.models import F, QuerySet
 from pydantic import Field
 
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
@@ -15,7 +14,6 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
-from apps.fleet.models import Cluster
 from engine.admission.changes import LaterStart
 from engine.records import Record
 
@@ -25,12 +23,10 @@ __all__ = [
     "admission_headline",
     "admission_never_ran",
     "admission_standing",
-    "admissions_visible",
     "change_to_start",
     "is_due",
     "is_over",
     "patience_ends_at",
-    "queue_of",
 ]
 
 
@@ -47,22 +43,6 @@ class AdmissionStanding(Record):
     can_approve: bool
     can_override: bool
     why_not: str
-
-
-def admissions_visible() -> QuerySet[AdmissionRequest]:
-    """Every request with what lists show of it, newest first."""
-    return AdmissionRequest.objects.select_related(
-        "cluster", "query", "version", "job", "requested_by", "decided_by"
-    ).defer("snapshot_parts", "curves")
-
-
-def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
-    """Queued requests by expected start; those without one last."""
-    return (
-        admissions_visible()
-        .filter(cluster=cluster, state=AdmissionState.QUEUED)
-        .order_by(F("starts_at").asc(nulls_last=True), "created_at")
-    )
 
 
 def admission_headline(request: AdmissionRequest) -> str:

@@ -11,8 +11,9 @@ from django.db.models import Sum
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionState, TrialState
+from apps.admission.decisions import requests_locked
 from apps.admission.models import AdmissionRequest, AdmissionTrial
-from apps.admission.services import admission_announce, admission_preview_again
+from apps.admission.previews import ADMISSION
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError
 from apps.fleet.models import Cluster
@@ -200,7 +201,7 @@ def admission_trial_start(
         started_at=now,
         ends_at=ends_at,
     )
-    admission_announce(request)
+    ADMISSION.announce(request)
     return trial
 
 
@@ -288,7 +289,7 @@ def _finish(trial: AdmissionTrial, request: AdmissionRequest, why: str, now: dat
     trial.note = why
     _ended(trial, TrialState.MEASURED, why)
     try:
-        trial.follower, _ = admission_preview_again(request=request, user=trial.started_by)
+        trial.follower, _ = ADMISSION.request(parent=request, user=trial.started_by)
     except (SluiceError, EngineError) as error:
         trial.note = f"{why} Not previewed again: {error}"[:300].strip()
     trial.save(update_fields=["follower", "note"])
@@ -300,13 +301,12 @@ def _ended(trial: AdmissionTrial, state: TrialState, note: str) -> AdmissionTria
     trial.save()
     if live is not None:
         trial_end(live=live)
-    admission_announce(trial.request)
+    ADMISSION.announce(trial.request)
     return trial
 
 
 def _locked(request: AdmissionRequest) -> AdmissionRequest:
     """The request, and then its query, in the order in which a decision takes them."""
-    rows = AdmissionRequest.objects.select_for_update(of=("self",))
-    locked = rows.select_related("cluster", "query", "version__query__cluster").get(pk=request.pk)
+    locked = requests_locked().get(pk=request.pk)
     Query.objects.select_for_update().get(pk=locked.query_id)
     return locked

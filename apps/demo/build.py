@@ -17,10 +17,9 @@ from apps.accounts.services import user_create
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
-from apps.admission.previews import preview_admission
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.selectors import admission_headline
-from apps.admission.services import admission_create, admission_create_follower
 from apps.demo import queries
 from apps.demo.jobs import (
     DemoJobs,
@@ -38,7 +37,7 @@ from apps.estimates.selectors import run_latest
 from apps.estimates.work import estimate_cluster
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, link_create, node_create, pool_create
-from apps.jobs.models import Job, JobKind
+from apps.jobs.models import JobKind
 from apps.microbatch.models import SparkQueryOrigin
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
@@ -268,14 +267,12 @@ def _requests(cluster: Cluster, user: User, say: Say) -> None:
 
 
 def _ask(cluster: Cluster, user: User, plan: DemoQuery, say: Say, **asked: Any) -> AdmissionRequest | None:
-    if cluster.queries.filter(name=plan.name).exists():
+    if cluster.admissions.filter(query__name=plan.name).exists():
         return None
     say(f"Asking whether {plan.name} may run")
-    with transaction.atomic():
+    if not cluster.queries.filter(name=plan.name).exists():
         _query(cluster, plan, user)
-        request = admission_create(cluster=cluster, user=user, question=AdmissionQuestion(query=plan.name, **asked))
-        job = _preview_job(request, user)
-    return _previewed(request, job, say)
+    return _preview(user, say, cluster=cluster, question=AdmissionQuestion(query=plan.name, **asked))
 
 
 def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> None:
@@ -285,22 +282,11 @@ def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> 
     if alternative is None:
         return
     say(f"Taking the alternative: {alternative.title}")
-    with transaction.atomic():
-        changes = [change.to_dict() for change in alternative.changes]
-        child = admission_create_follower(request=request, user=user, changes=changes)
-        job = _preview_job(child, user)
-    _previewed(child, job, say)
+    _preview(user, say, parent=request, alternative=alternative.id)
 
 
-def _preview_job(request: AdmissionRequest, user: User) -> Job:
-    params = {"admission": str(request.pk), "purpose": "preview"}
-    request.job = _NOW.job(JobKind.ADMISSION_PREVIEW, f"Preview {request.version}", request.cluster, user, params)
-    request.save(update_fields=["job"])
-    return request.job
-
-
-def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionRequest:
-    _NOW.finish(job, preview_admission)
+def _preview(user: User, say: Say, **asked: Any) -> AdmissionRequest:
+    request = _NOW.run(ADMISSION, user, **asked)
     request.refresh_from_db()
     say(f"  {request.get_verdict_display()}: {admission_headline(request)}")
     return request

@@ -60,7 +60,7 @@ class DemoJobs:
             return job_submit(kind=kind, title=title, params=params, cluster=cluster, user=user)
         return Job.objects.create(kind=kind, title=title, params=dict(params), cluster=cluster, requested_by=user)
 
-    def run(self, kind: RunKind[Any], user: User, **asked: Any) -> None:
+    def run(self, kind: RunKind[Any], user: User, **asked: Any) -> Any:
         """Request a run and have it answered."""
         with transaction.atomic():
             run = kind.create(user=user, **asked)
@@ -68,6 +68,7 @@ class DemoJobs:
             run.job = self.job(JobKind(kind.job), kind.title(run), run_cluster(run), user, params)
             run.save(update_fields=["job"])
         self.finish(run.job, kind.work)
+        return run
 
     def finish(self, job: Job, work: Callable[[JobReporter], JobOutcome]) -> None:
         """Do a job here and now, unless workers have it.

@@ -14,14 +14,12 @@ from apps.estimates.services import document_estimate_store, estimate_store
 from apps.estimates.simulations import SIMULATION_SEEDS, SimulationOutcome, simulation_store
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
-from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.simulation.comparison import compare_with_simulations
 
-__all__ = ["SLICES_PER_SUBINTERVAL", "estimate_cluster", "estimate_document", "simulate_cluster"]
-
-SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
+__all__ = ["estimate_cluster", "estimate_document", "simulate_cluster"]
 
 
 def estimate_cluster(report: JobReporter) -> JobOutcome:

@@ -12,7 +12,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from apps.admission.selectors import admissions_visible
+from apps.admission.previews import ADMISSION
 from apps.core.errors import Fault, Malformed, Missing
 from apps.core.rest.api import ApiMixin
 from apps.exports.services import PARTS, admission_export, export_part, placement_export
@@ -62,7 +62,7 @@ class AdmissionExportView(_ExportView):
     @extend_schema(parameters=_PARAMETERS, responses=_TEXTS, operation_id="getAdmissionExport")
     def get(self, request: Request, pk: str) -> HttpResponse:
         """Settings, patches and calls that apply the decision, with their reverse and with notes on what gets lost."""
-        row = admissions_visible().select_related("version__query__cluster").filter(pk=pk).first()
+        row = ADMISSION.visible().select_related("version__query__cluster").filter(pk=pk).first()
         if row is None:
             raise Missing("There is no such admission request.")
         export = admission_export(row, engine=_asked(request)["engine"])

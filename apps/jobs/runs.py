@@ -80,16 +80,25 @@ class RunKind(Generic[R]):
         """Check a question and write its run without a job; it may be answered already, or be one of before."""
         raise NotImplementedError
 
-    def answer(self, run: R, report: JobReporter) -> None:
-        """Ask the engine, and set the columns of the answer. Called in a worker, where alone the engine is loaded."""
+    def answer(self, run: R, report: JobReporter) -> Any:
+        """Ask the engine, and set the columns of the answer or return what `keep` makes them of.
+
+        Called in a worker, where alone the engine is loaded.
+        """
         raise NotImplementedError
 
     def facts(self, run: R) -> Mapping[str, object]:
         """Small facts of an answer for its job."""
         return {self.name: str(run.pk)}
 
-    def follow(self, run: R, job: Job) -> None:
-        """Do what follows from a stored answer, in the transaction that stores it."""
+    def keep(self, run: R, answer: Any, job: Job) -> R:
+        """Store an answer and do what follows from it, in the transaction that ends the job; the run as stored."""
+        self.store(run)
+        return run
+
+    def once(self, run: R) -> str:
+        """Key of which one job waits at a time: asked again, the run has that job. Empty: each has its own."""
+        return ""
 
     # The life that all have
 
@@ -115,10 +124,16 @@ class RunKind(Generic[R]):
             self.submit(run, user)
         return run, run.job
 
-    def submit(self, run: R, user: User | None) -> Job:
-        """Submit the job that answers a run. Called in the transaction that made the run."""
-        params = {self.name: str(run.pk)}
-        run.job = job_submit(kind=self.job, title=self.title(run), params=params, cluster=run_cluster(run), user=user)
+    def submit(self, run: R, user: User | None, **params: Any) -> Job:
+        """Submit the job that answers a run, in the transaction that made the run; `params` are for `answer`."""
+        run.job = job_submit(
+            kind=self.job,
+            title=self.title(run),
+            params={self.name: str(run.pk), **params},
+            cluster=run_cluster(run),
+            user=user,
+            dedupe_key=self.once(run),
+        )
         self._save(run, "job")
         self.announce(run)
         return run.job
@@ -130,12 +145,11 @@ class RunKind(Generic[R]):
     def work(self, report: JobReporter) -> JobOutcome:
         """The work of the run's job."""
         run = self.model._default_manager.select_related(*self.related).get(pk=report.job.params[self.name])
-        self.answer(run, report)
+        answer = self.answer(run, report)
 
         def store(job: Job) -> JobOutcome:
-            self.store(run)
-            self.follow(run, job)
-            return JobOutcome(self.facts(run), self.page(run), self.address(run))
+            kept = self.keep(run, answer, job)
+            return JobOutcome(self.facts(kept), self.page(kept), self.address(kept))
 
         return JobOutcome(store=store)
 
@@ -149,7 +163,7 @@ class RunKind(Generic[R]):
     def end(self, job: Job) -> None:
         """Let a run fail or be cancelled with its job."""
         run = self.run_of(job)
-        if run is None or run.state != self.asked:
+        if run is None or not self.ends_with(job, run):
             return
         run.state, run.finished_at, run.message = self.state_after(job), timezone.now(), self.message_after(job)
         for name in self.emptied:
@@ -161,6 +175,10 @@ class RunKind(Generic[R]):
         """Save some columns; a kind may lack the common times."""
         known = {field.name for field in self.model._meta.concrete_fields}
         run.save(update_fields=[name for name in (*columns, "updated_at") if name in known])
+
+    def ends_with(self, job: Job, run: R) -> bool:
+        """Whether a run ends with its job that has no answer."""
+        return bool(run.state == self.asked)
 
     def state_after(self, job: Job) -> str:
         """State of a run whose job ended without an answer."""

@@ -58,18 +58,16 @@ class RunViewSet(RunListViewSet):
     `at_once` is the status of a run that has its answer without a job: 201 where it is new, 200 where it was there.
     """
 
-    question_class: type[serializers.Serializer]
+    question_class: type
     at_once = 200
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, "DELETE": Scope.OPERATE}
 
     def create(self, request: Request) -> Response:
-        asked = self.named(read_body(self.question_class, request))
-        run, job = self.kind.request(user=signed_in_user(request), **asked)
-        return self.answer(request, run, job)
+        return self.answer(request, *self.kind.request(user=signed_in_user(request), **self.asked(request)))
 
-    def named(self, asked: Any) -> Any:
-        """The request with rows in place of their names and numbers."""
-        return asked
+    def asked(self, request: Request) -> dict[str, Any]:
+        """The question, with rows in place of their names and numbers."""
+        return read_body(self.question_class, request)
 
     def answer(self, request: Request, run: Any, job: Job | None) -> Response:
         """The answer to a request whose work the run's job does."""

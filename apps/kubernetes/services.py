@@ -13,15 +13,10 @@ from django.db import IntegrityError, transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
-from apps.admission.decisions import admission_apply
+from apps.admission.decisions import admission_apply, admission_request_review, admission_withdraw
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import (
-    admission_create,
-    admission_preview,
-    admission_request_review,
-    admission_withdraw,
-)
 from apps.connections.models import ImportedJob
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, SluiceError, Unavailable
@@ -225,7 +220,7 @@ def _checked(cluster: Cluster, user: User, subject: ReviewSubject) -> _Answer:
     """Of a dry run with a document: whether it can be read. An estimate would register the query."""
     try:
         with transaction.atomic():
-            admission_create(cluster=cluster, user=user, question=AdmissionQuestion(document=subject.document))
+            ADMISSION.create(cluster=cluster, user=user, question=AdmissionQuestion(document=subject.document))
             transaction.set_rollback(True)
     except SluiceError as error:
         return _unknown(cluster, f"The query cannot be decided on: {error.message}")
@@ -243,7 +238,7 @@ def _previewed(
     if subject.version is not None:
         question = AdmissionQuestion(query=subject.version.query.name, version=subject.version.number, reason=reason)
     try:
-        request, job = admission_preview(
+        request, job = ADMISSION.request(
             cluster=row.cluster,
             user=user,
             source=AdmissionSource.KUBERNETES,

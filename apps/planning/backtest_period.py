@@ -16,7 +16,6 @@ from apps.admission.selectors import admission_headline
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.selectors import run_latest
-from apps.estimates.work import SLICES_PER_SUBINTERVAL
 from apps.fleet.models import Cluster
 from apps.planning.backtest_records import SegmentGrid, source_records
 from apps.planning.choices import MoveState, RequestTiming
@@ -24,7 +23,7 @@ from apps.planning.models import BacktestRun, PlacementMove
 from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, candidate_document, cluster_snapshot
 from apps.queries.snapshots.elements import engine_source
 from engine.arrays import FloatArray
 from engine.backtest.answers import join_request

@@ -45,7 +45,7 @@ from apps.planning.load_histories import history_values
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.times import zone_of
 from apps.queries.models import ArrivalSeries
-from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
 from engine.errors import InfeasibleError
 from engine.forecasts.answer import ForecastAnswer
 from engine.forecasts.regret import LeastRegret
@@ -74,7 +74,6 @@ HORIZON_DAYS = (1, 56)
 DEFAULT_DAYS = 28
 MAX_FORECASTS, MAX_FORECAST_SERIES = 60, 10  # forecasts of a cluster that keep their findings, and their curves
 _RENEW_AFTER = timedelta(days=1)
-_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 _POOL_SHARES = (-0.3, -0.2, -0.1, 0.0, 0.1, 0.2)  # pools judged: smaller and larger by these shares
 _DAY_S = 86_400
 _MAX_STEPS = 5_376  # of a forecast: 56 days by quarters of an hour
@@ -113,7 +112,7 @@ class ForecastKind(RunKind[Forecast]):
             histories,
             bucket_s=bucket_s,
             horizon=horizon_s // bucket_s,
-            mace_every=_SLICES_PER_SUBINTERVAL,
+            mace_every=SLICES_PER_SUBINTERVAL,
             extra_nodes=_extra_nodes(len(snapshot.deployment.nodes)),
             closed=snapshot.closed_nodes,
             seed=seed,

@@ -24,7 +24,7 @@ from apps.planning.choices import ENDED_STATES, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placement_parameters import check_parameters, engine_constraints, objective_default
 from apps.queries.choices import QueryState
-from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.placement.answer import BestSoFar, MoveAnswer, PlacementAnswer, QueryChange
 from engine.records import Record
@@ -32,7 +32,6 @@ from engine.records import Record
 __all__ = [
     "MIN_MOVE_GAIN",
     "PLACEMENT",
-    "SLICES_PER_SUBINTERVAL",
     "LiveSearch",
     "PlacementFacts",
     "PlacementProposal",
@@ -49,7 +48,6 @@ __all__ = [
 ]
 
 MIN_MOVE_GAIN = 0.01  # share of the value that moves must gain, all that are left out together
-SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 _LIVE_EVERY_S = 0.5
 _TRACE = 120  # points of the live curve
 _AT_A_TIME = 256  # operators whose series are in memory together
@@ -199,10 +197,12 @@ class PlacementKind(RunKind[PlacementRun]):
         answer = PlacementProposal(**vars(proposal.report), loads=loads, capacities=capacities)
         run.result, run.facts, run.live = answer.to_dict(), _facts_of(answer).to_dict(), {}
 
-    def follow(self, run: PlacementRun, job: Job) -> None:
-        """Write the proposal's moves."""
+    def keep(self, run: PlacementRun, answer: None, job: Job) -> PlacementRun:
+        """Store the proposal and its moves."""
+        self.store(run)
         run.moves.all().delete()
         PlacementMove.objects.bulk_create(move_rows(run, PlacementProposal.parse(run.result).moves), batch_size=500)
+        return run
 
     def facts(self, run: PlacementRun) -> Mapping[str, object]:
         return {"placement": str(run.pk), "state": run.state, "moves": run.facts.get("moves", 0)}

@@ -210,7 +210,8 @@ class PlacementViewSet(RunDeletion, RunViewSet):
     serializer_class, detail_class = PlacementSerializer, PlacementDetailSerializer
     question_class = PlacementCreateSerializer
 
-    def named(self, asked: Any) -> Any:
+    def asked(self, request: Request) -> dict[str, Any]:
+        asked = super().asked(request)
         return asked | {"cluster": cluster_by_slug(asked["cluster"])}
 
     @extend_schema(responses={204: None})

@@ -37,6 +37,7 @@ from apps.queries.bodies import version_body, with_operators
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
 from apps.queries.services import query_announce, query_version_create
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL
 from engine.document.elements import Replica
 from engine.plans.answer import OneNode, PlanFinding, PlanRanking, RankedPlan
 from engine.plans.samples import Drift
@@ -59,7 +60,6 @@ __all__ = [
 
 MAX_VERSIONS = 6  # the newest, and the one that runs
 MAX_COMPARISONS = 50  # of a query
-_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 
 
 class PlansKind(RunKind[PlanComparison]):
@@ -141,7 +141,7 @@ class PlansKind(RunKind[PlanComparison]):
             hop_cycles=run.hop_cycles,
             places=str(run.places),
             closed=asked.closed_nodes,
-            mace_every=_SLICES_PER_SUBINTERVAL,
+            mace_every=SLICES_PER_SUBINTERVAL,
             progress=report,
         )
         base = asked.versions[asked.running or answer.plans[0].base or list(asked.versions)[-1]]
@@ -150,10 +150,12 @@ class PlansKind(RunKind[PlanComparison]):
         run.basis = {key: version_digest(version) for key, version in asked.versions.items()}
         run.samples, run.drift_digest = version_samples(base), version_digest(base)
 
-    def follow(self, run: PlanComparison, job: Job) -> None:
-        """Drop the query's oldest comparisons."""
+    def keep(self, run: PlanComparison, answer: None, job: Job) -> PlanComparison:
+        """Store a comparison and drop the query's oldest."""
+        self.store(run)
         old = PlanComparison.objects.filter(query=run.query).values_list("pk", flat=True)[MAX_COMPARISONS:]
         PlanComparison.objects.filter(pk__in=list(old)).delete()
+        return run
 
     def facts(self, run: PlanComparison) -> Mapping[str, object]:
         answer = PlanRanking.parse(run.result)

@@ -368,12 +368,13 @@ class ResourcePlanViewSet(RunDeletion, RunViewSet):
     question_class = ResourcePlanCreateSerializer
     at_once = 201
 
-    def named(self, asked: Any) -> Any:
+    def asked(self, request: Request) -> dict[str, Any]:
         find: dict[str, Callable[[Cluster, Any], Any]] = {
             "query": query_by_name,
             "spark_query": spark_query_by_number,
             "plan": _plan_by_id,
         }
+        asked = super().asked(request)
         cluster = asked["cluster"]
         return {name: find[name](cluster, value) if name in find else value for name, value in asked.items()}
 

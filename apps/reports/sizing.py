@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.queries.snapshots.cluster import Snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot
 from apps.reports.sections.purchases import (
     CurvePoint,
     NoPurchases,
@@ -34,7 +34,6 @@ from engine.words import counted
 
 __all__ = ["purchase_facts"]
 
-_SLICES_PER_SUBINTERVAL = 4
 _MAX_NODE_TYPES = 4
 _MAX_NODES_PER_TYPE = 24
 _MAX_MIXES_TRIED = 30  # mixes that are placed; a bound refutes most others at once
@@ -75,7 +74,7 @@ class _Sizing:
     def __init__(self, cluster: Cluster, snapshot: Snapshot, growth: float, progress: Progress) -> None:
         self.cluster, self.deployment, self.growth, self.tell = cluster, snapshot.deployment, growth, progress
         self.question = PoolQuestion(
-            lose=1, mace_every=_SLICES_PER_SUBINTERVAL, closed=snapshot.closed_nodes, leave_out=True
+            lose=1, mace_every=SLICES_PER_SUBINTERVAL, closed=snapshot.closed_nodes, leave_out=True
         )
         used = {node.pool: node.id for node in reversed(self.deployment.nodes) if node.pool}
         pools = [pool for pool in cluster.pools.order_by("-cores", "name") if pool.name in used]
@@ -181,7 +180,7 @@ class _Sizing:
         """Quick placements of each size, or what the search for the answer found where that is better."""
         nodes = answer.nodes or 0
         sizes = range(max(1, nodes - _BELOW), nodes + _ABOVE + 1)
-        bench = PoolCurve(self.deployment, _SLICES_PER_SUBINTERVAL, closed=self.question.closed)
+        bench = PoolCurve(self.deployment, SLICES_PER_SUBINTERVAL, closed=self.question.closed)
         searched = {size.nodes: size for size in answer.sizes}
         points: list[CurvePoint] = []
         best: PoolSize | None = None
@@ -285,7 +284,7 @@ def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> li
         for replica in operator.replicas:
             weight[replica.node] += 1
     names = sorted(weight, key=lambda name: (-weight[name], name))[:_MAX_LOSSES_TRIED]
-    lose = partial(lose_each, deployment, mace_every=_SLICES_PER_SUBINTERVAL, rounds=0, closed=closed)
+    lose = partial(lose_each, deployment, mace_every=SLICES_PER_SUBINTERVAL, rounds=0, closed=closed)
     losses: list[ReportLoss] = []
     with suppress(_TimeUp):
         progress = _limited("losses", lambda step: tell(0.86, step))

@@ -17,7 +17,7 @@ from apps.estimates.selectors import run_latest
 from apps.estimates.services import estimate_store
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
-from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot, snapshot_changes
 from apps.reports.choices import ReportKind, ReportState
 from apps.reports.deliveries import page_url
 from apps.reports.lifecycle import report_store
@@ -46,7 +46,6 @@ from engine.estimation.estimate import estimate
 __all__ = ["gather_facts", "write_report"]
 
 _MAX_DECISIONS = 200
-_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 
 Progress = Callable[[float, str], None]
 
@@ -97,7 +96,7 @@ def _fresh_run(report: Report, snapshot: Snapshot, progress: Progress) -> Estima
     started = time.perf_counter()
     result = estimate(
         snapshot.deployment,
-        mace_every=_SLICES_PER_SUBINTERVAL,
+        mace_every=SLICES_PER_SUBINTERVAL,
         progress=lambda share, step="": progress(0.05 + 0.35 * share, step or "Estimating what runs"),
     )
     duration_s = time.perf_counter() - started

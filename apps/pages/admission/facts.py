@@ -16,11 +16,11 @@ from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
 from apps.admission.choices import AdmissionState, TrialState, Verdict
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.previews import ADMISSION
 from apps.admission.selectors import (
     AdmissionStanding,
     admission_never_ran,
     admission_standing,
-    admissions_visible,
     patience_ends_at,
     queue_of,
 )
@@ -548,10 +548,10 @@ class AdmissionDetail(AdmissionPowers):
         """Previews this one follows, itself, and those that follow it, oldest first."""
         requests, parent_id = [self.request], self.request.parent_id
         while parent_id and len(requests) < _MAX_ANCESTORS:
-            parent = admissions_visible().get(pk=parent_id)
+            parent = ADMISSION.visible().get(pk=parent_id)
             requests.insert(0, parent)
             parent_id = parent.parent_id
-        children = list(admissions_visible().filter(parent=self.request).order_by("created_at"))
+        children = list(ADMISSION.visible().filter(parent=self.request).order_by("created_at"))
         return [*requests, *children] if len(requests) + len(children) > 1 else []
 
     # -- the queue

@@ -15,7 +15,8 @@ from django.utils.safestring import SafeString
 
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
-from apps.admission.selectors import AdmissionFilter, admissions_visible, patience_ends_at
+from apps.admission.previews import ADMISSION
+from apps.admission.selectors import AdmissionFilter, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views
@@ -106,7 +107,7 @@ def admissions_table(request: HttpRequest, cluster: Cluster, counts: AdmissionCo
     return Table(
         request,
         _columns(cluster.slug),
-        admissions_visible().filter(cluster=cluster).annotate(headline=KT("result__headline")).defer("result"),
+        ADMISSION.visible().filter(cluster=cluster).annotate(headline=KT("result__headline")).defer("result"),
         caption="Admission requests",
         default_sort="-created",
         filters=[

@@ -14,17 +14,16 @@ from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
 from apps.admission.choices import AdmissionState
-from apps.admission.decisions import admission_apply, admission_approve, admission_override
-from apps.admission.models import AdmissionRequest
-from apps.admission.selectors import admissions_visible, queue_of
-from apps.admission.services import (
+from apps.admission.decisions import (
+    admission_apply,
+    admission_approve,
     admission_decline,
-    admission_preview,
-    admission_preview_again,
-    admission_preview_alternative,
+    admission_override,
     admission_request_review,
     admission_withdraw,
 )
+from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION, queue_of
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
@@ -99,7 +98,7 @@ class RequestPage(ClusterPage):
 
     def found(self, pk: UUID) -> AdmissionRequest:
         """The request, or Missing."""
-        rows = admissions_visible().select_related(
+        rows = ADMISSION.visible().select_related(
             "version__query", "prediction__cluster", "prediction__query", "prediction__model"
         )
         rows = (
@@ -214,7 +213,7 @@ class AdmissionNew(ClusterPage):
     def _ask(self, form: Any) -> Any:
         """Ask for the preview; what never ran is predicted at once, and shown until the verdict is there."""
         user = signed_in_user(self.request)
-        admission, _ = admission_preview(cluster=self.cluster, user=user, question=form.question)
+        admission, _ = ADMISSION.request(cluster=self.cluster, user=user, question=form.question)
         prediction_of_new(version=admission.version, target=admission.target, placement=admission.placement, user=user)
         return admission
 
@@ -284,12 +283,8 @@ class AdmissionPreviewAgain(_RequestAction):
     """The same question again, or with the changes of an alternative."""
 
     def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        alternative = self.request.POST.get("alternative", "")
-        if alternative:
-            follower, _ = admission_preview_alternative(request=admission, alternative=alternative, user=self.user)
-        else:
-            follower, _ = admission_preview_again(request=admission, user=self.user)
-        return follower
+        alternative = self.request.POST.get("alternative") or None
+        return ADMISSION.request(parent=admission, alternative=alternative, user=self.user)[0]
 
 
 class AdmissionTrialStart(_RequestAction):

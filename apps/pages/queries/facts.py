@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
-from apps.admission.selectors import admissions_visible
+from apps.admission.previews import ADMISSION
 from apps.estimates.answers import OperatorLoad, StoredEstimate
 from apps.estimates.causes import is_busy
 from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
@@ -231,7 +231,7 @@ class QueryDetail:
 
     @cached_property
     def last_request(self) -> AdmissionRequest | None:
-        return admissions_visible().filter(query=self.query).first()
+        return ADMISSION.visible().filter(query=self.query).first()
 
     @property
     def admission_url(self) -> str:

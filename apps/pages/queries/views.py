@@ -14,7 +14,7 @@ from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.permissions import signed_in_user
-from apps.admission.selectors import admissions_visible
+from apps.admission.previews import ADMISSION
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.selectors import query_history, run_latest
@@ -291,7 +291,7 @@ class DecisionsTab(QueryTab):
 
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
-        return self.show(detail, requests=list(admissions_visible().filter(query=detail.query)[:100]))
+        return self.show(detail, requests=list(ADMISSION.visible().filter(query=detail.query)[:100]))
 
 
 class EstimatesTab(QueryTab):

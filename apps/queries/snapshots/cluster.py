@@ -47,6 +47,7 @@ from engine.document.policies import schedule_nodes
 from engine.document.translation import source_rates, with_nominal_costs
 
 __all__ = [
+    "SLICES_PER_SUBINTERVAL",
     "ClusterOutline",
     "Snapshot",
     "candidate_document",
@@ -56,6 +57,8 @@ __all__ = [
     "operator_id",
     "snapshot_changes",
 ]
+
+SLICES_PER_SUBINTERVAL = 4  #: snapshots are at a quarter of a subinterval
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from apps.accounts.choices import Role
 from apps.accounts.models import User
 from apps.admission.choices import Verdict
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion, LatencyObjective
 from apps.admission.selectors import admission_standing
-from apps.admission.services import admission_preview
 from apps.estimates.calibration import calibrations_refresh, group_of
 from apps.estimates.models import AccuracyObservation
 from apps.estimates.selectors import query_estimate_latest
@@ -46,7 +46,7 @@ def admitter() -> User:
 
 
 def previewed(query: Query, admitter: User) -> AdmissionRequest:
-    request, _ = admission_preview(
+    request, _ = ADMISSION.request(
         cluster=query.cluster,
         user=admitter,
         question=AdmissionQuestion(

@@ -8,8 +8,8 @@ from apps.accounts.choices import Role
 from apps.admission.choices import Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.estimates.refresh import refresh_paused
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import cluster_snapshot
@@ -49,7 +49,7 @@ def check_parallel_applies() -> None:
         for i in range(CLIENTS):
             make_query(cluster, f"wish-{i}", 0.55)
         requests = [
-            admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query=f"wish-{i}"))[0]
+            ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query=f"wish-{i}"))[0]
             for i in range(CLIENTS)
         ]
         run_jobs()
@@ -67,7 +67,7 @@ def check_parallel_previews() -> None:
         make_query(cluster, "wish", 0.5)
         asker = user(Role.OPERATOR)
         asked = [
-            lambda: admission_preview(cluster=cluster, user=asker, question=AdmissionQuestion(query="wish"))
+            lambda: ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query="wish"))
         ] * CLIENTS
         assert run_concurrently(asked) == {"done": CLIENTS}
     assert AdmissionRequest.objects.count() == 1

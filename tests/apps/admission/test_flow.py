@@ -11,19 +11,18 @@ from django.utils import timezone
 from apps.accounts.choices import Role
 from apps.admission import previews
 from apps.admission.choices import AdmissionState, Verdict
-from apps.admission.decisions import admission_apply, admission_approve, admission_override
-from apps.admission.models import AdmissionRequest
-from apps.admission.previews import preview_admission
-from apps.admission.questions import AdmissionQuestion, LatencyObjective
-from apps.admission.selectors import admission_standing
-from apps.admission.services import (
+from apps.admission.decisions import (
+    admission_apply,
+    admission_approve,
     admission_decline,
-    admission_preview,
-    admission_preview_again,
-    admission_preview_alternative,
+    admission_override,
     admission_request_review,
     admission_withdraw,
 )
+from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
+from apps.admission.questions import AdmissionQuestion, LatencyObjective
+from apps.admission.selectors import admission_standing
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_update, node_drain, node_update
@@ -62,7 +61,7 @@ def admitter() -> Any:
 
 
 def previewed(cluster: Any, asker: Any, query: str, **asked: Any) -> AdmissionRequest:
-    request, _ = admission_preview(cluster=cluster, user=asker, question=AdmissionQuestion(query=query, **asked))
+    request, _ = ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query=query, **asked))
     run_jobs()
     request.refresh_from_db()
     return request
@@ -115,7 +114,7 @@ def test_alternative_is_previewed_and_applied(cluster: Any, admitter: Any, kind:
     query = query_create(cluster=cluster, name="third", body=body(0.9, "burst"), objective=tight)
     request = previewed(cluster, admitter, "third")
     choices = {choice["kind"]: choice for choice in request.result["choices"]}
-    child, _ = admission_preview_alternative(request=request, alternative=choices[kind]["id"], user=admitter)
+    child, _ = ADMISSION.request(parent=request, alternative=choices[kind]["id"], user=admitter)
     run_jobs()
     child.refresh_from_db()
     assert (child.parent, child.verdict) == (request, Verdict.ADMIT_WITH_CHANGES)
@@ -138,7 +137,7 @@ def test_applied_cluster_has_the_latencies_of_the_preview(cluster: Any, admitter
     make_query(cluster, "third", 0.65, bound_s=1.0)
     request = previewed(cluster, admitter, "third")
     share = next(c for c in request.result["choices"] if c["kind"] == "scale_rate")
-    child, _ = admission_preview_alternative(request=request, alternative=share["id"], user=admitter)
+    child, _ = ADMISSION.request(parent=request, alternative=share["id"], user=admitter)
     run_jobs()
     child.refresh_from_db()
     admission_apply(request=child, user=admitter)
@@ -178,7 +177,7 @@ def test_only_one_of_two_competing_requests_is_applied(cluster: Any, admitter: A
     admission_apply(request=requests[0], user=admitter)
     with pytest.raises(Stale, match="query third was added"):
         admission_apply(request=requests[1], user=admitter)
-    again, _ = admission_preview_again(request=requests[1], user=admitter)
+    again, _ = ADMISSION.request(parent=requests[1], user=admitter)
     run_jobs()
     again.refresh_from_db()
     requests[1].refresh_from_db()
@@ -241,7 +240,7 @@ def test_review_does_not_expire_and_is_superseded_by_a_new_preview(cluster: Any,
     request = previewed(cluster, admitter, "third")
     waiting = admission_request_review(request=request, user=admitter)
     assert waiting.valid_until is None
-    admission_preview_again(request=waiting, user=admitter)
+    ADMISSION.request(parent=waiting, user=admitter)
     request.refresh_from_db()
     assert request.state == AdmissionState.SUPERSEDED
 
@@ -250,7 +249,7 @@ def test_a_version_is_not_started_twice(cluster: Any, admitter: Any) -> None:
     """A request still being estimated while another one of the same version is applied."""
     make_query(cluster, "third", 0.3)
     first = previewed(cluster, admitter, "third")
-    second, _ = admission_preview(
+    second, _ = ADMISSION.request(
         cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", reason="asked again")
     )
     admission_apply(request=first, user=admitter)
@@ -263,7 +262,7 @@ def test_a_version_is_not_started_twice(cluster: Any, admitter: Any) -> None:
 
 def test_request_is_withdrawn(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
-    request, job = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third"))
+    request, job = ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third"))
     admission_withdraw(request=request, user=admitter)
     request.refresh_from_db()
     job.refresh_from_db()
@@ -274,7 +273,7 @@ def test_request_is_withdrawn(cluster: Any, admitter: Any) -> None:
 
 def test_cancelled_job_withdraws_its_request(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
-    request, job = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third"))
+    request, job = ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third"))
     job_cancel(job)
     request.refresh_from_db()
     assert request.state == AdmissionState.WITHDRAWN
@@ -283,12 +282,12 @@ def test_cancelled_job_withdraws_its_request(cluster: Any, admitter: Any) -> Non
 def test_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     asked = {"cluster": cluster, "user": admitter, "question": AdmissionQuestion(query="third")}
-    first, job = admission_preview(**asked)
-    assert admission_preview(**asked) == (first, job)
-    other, _ = admission_preview(**asked | {"question": AdmissionQuestion(query="third", may_wait_s=5.0)})
+    first, job = ADMISSION.request(**asked)
+    assert ADMISSION.request(**asked) == (first, job)
+    other, _ = ADMISSION.request(**asked | {"question": AdmissionQuestion(query="third", may_wait_s=5.0)})
     assert other != first
     run_jobs()
-    later, _ = admission_preview(**asked)
+    later, _ = ADMISSION.request(**asked)
     assert later != first, "an answered question may be asked again"
 
 
@@ -303,7 +302,7 @@ def run_jobs_together() -> None:
     """As many workers as jobs wait: all have asked the engine before the first stores its answer."""
     while waiting := list(Job.objects.filter(state=JobState.QUEUED)):
         started = [job for job in map(job_start, [row.pk for row in waiting]) if job is not None]
-        for job, outcome in [(job, preview_admission(JobReporter(job))) for job in started]:
+        for job, outcome in [(job, ADMISSION.work(JobReporter(job))) for job in started]:
             job_succeed(job, outcome.result, outcome.url, outcome.api_url, outcome.store)
 
 
@@ -312,7 +311,7 @@ def test_mode_apply_starts_each_of_many_that_are_decided_at_once(cluster: Any, a
     names = [f"wish-{number}" for number in range(5)]
     for name in names:
         make_query(cluster, name, 0.02)
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query=name, mode="apply"))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query=name, mode="apply"))
     run_jobs_together()
     asked = AdmissionRequest.objects.filter(query__name__in=names)
     assert {row.query.name: row.state for row in asked} == dict.fromkeys(names, AdmissionState.APPLIED)
@@ -347,7 +346,7 @@ def test_new_version_replaces_the_running_one(cluster: Any, admitter: Any) -> No
     query.refresh_from_db()
     assert query.running_version == version
     with pytest.raises(Conflict, match="running already"):
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="second"))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="second"))
 
 
 def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
@@ -356,18 +355,18 @@ def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
     request = previewed(cluster, admitter, "third")
     assert request.verdict == Verdict.REJECT
     with pytest.raises(Malformed, match="not an active node"):
-        admission_preview(
+        ADMISSION.request(
             cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", placement={"work": "b"})
         )
     move = {"kind": "move", "operator": "third/work", "node": "b"}
     with pytest.raises(Malformed, match="takes nothing new"):
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", changes=(move,)))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="third", changes=(move,)))
 
 
 def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     with pytest.raises(Malformed) as refusal:
-        admission_preview(
+        ADMISSION.request(
             cluster=cluster,
             user=admitter,
             question=AdmissionQuestion(
@@ -381,7 +380,7 @@ def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: A
     assert {"placement.work", "placement.wrok", "query.objective.statistic", "query.objective.bound_s"} <= paths
     assert not AdmissionRequest.objects.exists()
     with pytest.raises(Missing):
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="fifth"))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="fifth"))
 
 
 # -- documents
@@ -398,7 +397,7 @@ def document(load: float = 0.3, **more: Any) -> dict[str, Any]:
 
 
 def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -> None:
-    request, _ = admission_preview(
+    request, _ = ADMISSION.request(
         cluster=cluster, user=admitter, question=AdmissionQuestion(document=document(team="Growth"))
     )
     assert (request.query.team, request.query.objective_bound_s) == ("Growth", 2.0)
@@ -406,7 +405,7 @@ def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -
     run_jobs()
     request.refresh_from_db()
     assert request.verdict == Verdict.ADMIT
-    again, _ = admission_preview(
+    again, _ = ADMISSION.request(
         cluster=cluster,
         user=admitter,
         question=AdmissionQuestion(document=document(0.4, objective={"statistic": "mean", "bound_s": 1.0})),
@@ -417,7 +416,7 @@ def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -
 def test_source_of_a_document_keeps_its_step_and_dispersion(cluster: Any, admitter: Any) -> None:
     source = {"id": "taps", "arrivals": [100.0] * 60, "arrivals_step_s": 5.0}
     scatter = {"dispersion": 2.0, "dispersion_step_s": 1.0}
-    admission_preview(
+    ADMISSION.request(
         cluster=cluster, user=admitter, question=AdmissionQuestion(document=document(sources=[source | scatter]))
     )
     row = cluster.arrivals.get(source_id="taps")
@@ -428,7 +427,7 @@ def test_faulty_document_stores_nothing(cluster: Any, admitter: Any) -> None:
     faulty = document(priority="high", sources=[{"id": "taps", "arrivals": [1.0, -2.0]}], colour="red")
     faulty["operators"].append({"id": "more", "inputs": [{"from": "nowhere", "selectivity": -1}]})
     with pytest.raises(Malformed) as refusal:
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=faulty))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(document=faulty))
     paths = {fault.path for fault in refusal.value.faults}
     assert {"document.priority", "document.sources[0].arrivals[1]", "document.colour"} <= paths
     assert "document.operators[1].inputs[0].selectivity" in paths
@@ -439,7 +438,7 @@ def test_faulty_document_stores_nothing(cluster: Any, admitter: Any) -> None:
 def test_a_source_with_other_arrivals_is_refused(cluster: Any, admitter: Any) -> None:
     other = document(sources=[{"id": "clicks", "arrivals": [1.0] * 60}], **body(0.3))
     with pytest.raises(Malformed) as refusal:
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=other))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(document=other))
     assert [fault.path for fault in refusal.value.faults] == ["document.sources[0].arrivals"]
     same = document(sources=[{"id": "clicks", "arrivals": [100.0] * 60}], **body(0.3))
-    assert admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=same))
+    assert ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(document=same))

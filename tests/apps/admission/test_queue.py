@@ -10,11 +10,10 @@ from django.utils import timezone
 
 from apps.accounts.choices import Role
 from apps.admission.choices import AdmissionState, Verdict
-from apps.admission.decisions import admission_apply
+from apps.admission.decisions import admission_apply, admission_withdraw
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION, queue_of, queue_review
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.selectors import queue_of
-from apps.admission.services import admission_preview, admission_preview_alternative, admission_withdraw, queue_review
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
@@ -58,7 +57,7 @@ def request_queued(cluster: Any) -> AdmissionRequest:
 
 def ask(cluster: Any, **asked: Any) -> AdmissionRequest:
     admitter = user(Role.ADMITTER)
-    request, _ = admission_preview(
+    request, _ = ADMISSION.request(
         cluster=cluster, user=admitter, question=AdmissionQuestion(query="waiting", mode="apply", **asked)
     )
     run_jobs()
@@ -168,7 +167,7 @@ def test_queue_review_continues_after_a_request_that_cannot_be_sent(
     query_create(
         cluster=cluster, name="other", body=body(0.9, "batch"), objective={"statistic": "worst", "bound_s": 2.0}
     )
-    stopped, _ = admission_preview(
+    stopped, _ = ADMISSION.request(
         cluster=cluster,
         user=request_queued.requested_by,
         question=AdmissionQuestion(query="other", mode="apply", may_wait_s=40.0),
@@ -187,7 +186,7 @@ def test_queue_review_continues_after_a_request_that_cannot_be_sent(
 
 def test_a_preview_goes_to_the_queue_when_applied(cluster: Any) -> None:
     asker = user(Role.OPERATOR)
-    request, _ = admission_preview(
+    request, _ = ADMISSION.request(
         cluster=cluster, user=asker, question=AdmissionQuestion(query="waiting", may_wait_s=40.0)
     )
     run_jobs()
@@ -213,7 +212,7 @@ def test_request_without_patience_is_rejected_with_the_possible_start(cluster: A
 def test_alternative_with_a_later_start_is_queued(cluster: Any) -> None:
     request = ask(cluster)
     later = next(choice for choice in request.result["choices"] if choice["kind"] == "start_at")
-    child, _ = admission_preview_alternative(request=request, alternative=later["id"], user=None)
+    child, _ = ADMISSION.request(parent=request, alternative=later["id"], user=None)
     run_jobs()
     child.refresh_from_db()
     assert child.verdict == Verdict.ADMIT_WITH_CHANGES

@@ -16,8 +16,8 @@ from apps.accounts.models import User
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview, admission_preview_again, admission_preview_alternative
 from apps.core.errors import Malformed, Stale
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
@@ -79,7 +79,7 @@ def no_build(builds: Builds) -> Iterator[None]:
 
 def preview(cluster: Cluster, admitter: User, name: str, load: float, **asked: Any) -> AdmissionRequest:
     make_query(cluster, name, load)
-    request, _ = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query=name, **asked))
+    request, _ = ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query=name, **asked))
     run_jobs()
     request.refresh_from_db()
     return request
@@ -101,12 +101,12 @@ def test_preview_from_its_page_builds_one_snapshot_outside_the_lock(
 
 
 def ask_again(request: AdmissionRequest, admitter: User) -> AdmissionRequest:
-    return admission_preview_again(request=request, user=admitter)[0]
+    return ADMISSION.request(parent=request, user=admitter)[0]
 
 
 def ask_alternative(request: AdmissionRequest, admitter: User) -> AdmissionRequest:
     alternative = (request.result or {})["choices"][0]["id"]
-    return admission_preview_alternative(request=request, alternative=alternative, user=admitter)[0]
+    return ADMISSION.request(parent=request, alternative=alternative, user=admitter)[0]
 
 
 @pytest.mark.parametrize("ask", [ask_again, ask_alternative])
@@ -127,7 +127,7 @@ def test_preview_of_a_document_builds_one_snapshot_outside_the_lock(
 ) -> None:
     with one_build_without_lock(builds):
         document = {"query": "wish", **body(0.3)}
-        request, _ = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(document=document))
+        request, _ = ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(document=document))
         run_jobs()
     request.refresh_from_db()
     assert request.verdict == Verdict.ADMIT
@@ -160,5 +160,5 @@ def test_refused_question_builds_no_snapshot(cluster: Cluster, admitter: User, b
     make_query(cluster, "wish", 0.5)
     move = {"kind": "move", "operator": "second/work", "node": "nowhere"}
     with no_build(builds), pytest.raises(Malformed) as refusal:
-        admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="wish", changes=(move,)))
+        ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="wish", changes=(move,)))
     assert [fault.path for fault in refusal.value.faults] == ["changes[0].node"]

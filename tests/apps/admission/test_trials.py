@@ -13,9 +13,8 @@ from agent.wire.frames import Frame, FrameKind
 from agent.wire.schemas import batch_bytes
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionState, TrialState
-from apps.admission.decisions import admission_apply
+from apps.admission.decisions import admission_apply, admission_withdraw
 from apps.admission.models import AdmissionRequest, AdmissionTrial
-from apps.admission.services import admission_withdraw
 from apps.admission.trials import (
     admission_trial_start,
     admission_trial_stop,

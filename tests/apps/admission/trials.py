@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.fleet.models import Cluster
 from apps.queries.services import query_create
 from apps.telemetry.models import Agent
@@ -49,7 +49,7 @@ def previewed(cluster: Cluster, asker: User | None, name: str) -> AdmissionReque
     """An admitted preview of a draft like `errors`."""
     objective = {"statistic": "worst", "bound_s": 30.0}
     query_create(cluster=cluster, name=name, body=body(), objective=objective)
-    request, _ = admission_preview(cluster=cluster, user=asker, question=AdmissionQuestion(query=name))
+    request, _ = ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query=name))
     run_jobs()
     request.refresh_from_db()
     return request

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.connections.models import ImportedJob
 from apps.connections.services import connection_create
 from apps.core.deliveries import Channel
@@ -264,7 +264,7 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
         cluster=cluster, user=user, engine="microbatch", rate=1e5, constraint_s=2.0, profile={"c_in_s": 1e-5}
     )
     return {
-        "admission": admission_preview(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))[0].pk,
+        "admission": ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))[0].pk,
         "placement": PLACEMENT.request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
         "comparison": PLANS.request(query=query, user=user)[0].pk,
         "scenario": scenario.pk,

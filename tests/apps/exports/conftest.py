@@ -8,8 +8,8 @@ import pytest
 from django.utils import timezone
 
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.connections.models import Connection, ImportedJob
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
@@ -59,7 +59,7 @@ def decision(cluster: Cluster) -> AdmissionRequest:
 
 
 def decided(cluster: Cluster, query: str) -> AdmissionRequest:
-    request, _ = admission_preview(cluster=cluster, user=None, question=AdmissionQuestion(query=query))
+    request, _ = ADMISSION.request(cluster=cluster, user=None, question=AdmissionQuestion(query=query))
     run_jobs()
     request.refresh_from_db()
     return request

@@ -9,8 +9,8 @@ from django.test import Client
 
 from apps.admission.choices import AdmissionSource
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.fleet.models import Cluster
 from apps.kubernetes.models import KubernetesReview
 from apps.planning.placement_search import PLACEMENT
@@ -61,7 +61,7 @@ def test_without_an_answer_the_page_says_how_to_ask(browser: Client, cluster: Cl
 def test_requests_of_kubernetes_are_shown_alone_by_their_source(browser: Client, cluster: Cluster) -> None:
     for name, source in (("by-hand", AdmissionSource.CONSOLE), ("by-cluster", AdmissionSource.KUBERNETES)):
         make_query(cluster, name, 0.1)
-        admission_preview(cluster=cluster, user=None, source=source, question=AdmissionQuestion(query=name))
+        ADMISSION.request(cluster=cluster, user=None, source=source, question=AdmissionQuestion(query=name))
     text = browser.get(f"/c/{cluster.slug}/admission/?source=kubernetes").content.decode()
     assert ">by-cluster v1<" in text and ">by-hand v1<" not in text
 
@@ -69,7 +69,7 @@ def test_requests_of_kubernetes_are_shown_alone_by_their_source(browser: Client,
 def test_a_decision_on_an_imported_query_has_a_panel_of_its_engine(browser: Client, cluster: Cluster) -> None:
     make_query(cluster, "orders", 0.1)
     import_job(Query.objects.get(name="orders"))
-    request, _ = admission_preview(cluster=cluster, user=None, question=AdmissionQuestion(query="orders"))
+    request, _ = ADMISSION.request(cluster=cluster, user=None, question=AdmissionQuestion(query="orders"))
     run_jobs()
     text = body(browser.get(f"/c/{cluster.slug}/admission/{request.pk}/"))
     assert "For Flink" in text and "pipeline.jobvertex-parallelism-overrides" in text
@@ -78,7 +78,7 @@ def test_a_decision_on_an_imported_query_has_a_panel_of_its_engine(browser: Clie
 
 def test_a_decision_on_another_query_has_none(browser: Client, cluster: Cluster) -> None:
     make_query(cluster, "plain", 0.1)
-    request, _ = admission_preview(cluster=cluster, user=None, question=AdmissionQuestion(query="plain"))
+    request, _ = ADMISSION.request(cluster=cluster, user=None, question=AdmissionQuestion(query="plain"))
     run_jobs()
     assert "For Flink" not in body(browser.get(f"/c/{cluster.slug}/admission/{request.pk}/"))
 

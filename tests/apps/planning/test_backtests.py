@@ -13,8 +13,8 @@ from rest_framework.test import APIClient
 
 from apps.admission.decisions import admission_override
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.core.errors import Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.jobs.models import JobState
@@ -61,7 +61,7 @@ def cluster() -> Cluster:
 
 def asked(cluster: Cluster, name: str, load: float, at: datetime, *, override: bool = False, **more: Any) -> Any:
     small_cluster.make_query(cluster, name, load)
-    request, _ = admission_preview(cluster=cluster, user=None, question=AdmissionQuestion(query=name, **more))
+    request, _ = ADMISSION.request(cluster=cluster, user=None, question=AdmissionQuestion(query=name, **more))
     small_cluster.run_jobs()
     request.refresh_from_db()
     if override:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.models import Cluster
 from apps.jobs.services import job_cancel
@@ -64,7 +64,7 @@ def test_a_faster_rewriting_is_recommended_and_adopted(query: Query, cluster: Cl
     assert query.running_version.number == 1  # nothing runs otherwise by itself
     assert plan_adopt(comparison=comparison, plan="r1") == version
     assert not plans_recommended(cluster)
-    admission_preview(cluster=cluster, user=None, question=AdmissionQuestion(query="q", version=2))
+    ADMISSION.request(cluster=cluster, user=None, question=AdmissionQuestion(query="q", version=2))
     run_jobs()
     assert query.admissions.get().verdict == "admit"
 
@@ -72,7 +72,7 @@ def test_a_faster_rewriting_is_recommended_and_adopted(query: Query, cluster: Cl
 def test_the_admission_preview_of_an_adopted_plan_agrees_with_the_comparison(query: Query, cluster: Cluster) -> None:
     comparison = compared(query)
     plan_adopt(comparison=comparison, plan="r1")
-    admission_preview(cluster=cluster, user=None, question=AdmissionQuestion(query="q", version=2))
+    ADMISSION.request(cluster=cluster, user=None, question=AdmissionQuestion(query="q", version=2))
     run_jobs()
     effects = query.admissions.get().result["effects"]
     own = next(effect for effect in effects if effect["query"] == "q")

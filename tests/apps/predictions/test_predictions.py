@@ -10,9 +10,9 @@ from rest_framework.test import APIClient
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.selectors import admission_standing
-from apps.admission.services import admission_preview
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_drain
@@ -43,7 +43,7 @@ def version_of(cluster: Cluster, **fields: Any) -> QueryVersion:
 
 
 def previewed(cluster: Cluster, **asked: Any) -> AdmissionRequest:
-    request, _ = admission_preview(cluster=cluster, user=user(), question=AdmissionQuestion(query="new", **asked))
+    request, _ = ADMISSION.request(cluster=cluster, user=user(), question=AdmissionQuestion(query="new", **asked))
     run_jobs()
     request.refresh_from_db()
     return request
@@ -95,7 +95,7 @@ def test_preview_of_what_the_model_does_not_know_is_a_review(cluster: Cluster) -
 def test_decision_goes_on_saying_that_the_query_never_ran(cluster: Cluster, api: APIClient) -> None:
     make_model(cluster, half=0.1)
     make_query(cluster)
-    request, _ = admission_preview(cluster=cluster, user=user(), question=AdmissionQuestion(query="new"))
+    request, _ = ADMISSION.request(cluster=cluster, user=user(), question=AdmissionQuestion(query="new"))
     address = f"/api/v1/admissions/{request.pk}"
     assert api.get(address).json()["never_ran"] is None  # not decided yet
     run_jobs()

@@ -71,7 +71,7 @@ def build_rows() -> None:
 
 def _build_runs() -> None:
     from apps.accounts.choices import Role
-    from apps.admission.services import admission_preview
+    from apps.admission.previews import ADMISSION
     from apps.estimates.services import estimate_request
     from apps.planning.backtests import BACKTEST
     from apps.planning.forecasts import forecast_request
@@ -97,7 +97,7 @@ def _build_runs() -> None:
     PLANS.request(query=first, user=user)
     WHAT_IF.request(cluster=cluster, user=user)
     forecast_request(cluster=cluster, user=user, horizon_days=7)
-    admission_preview(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))
+    ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))
     BACKTEST.request(cluster=cluster, user=user)
     small.run_jobs()
     placement.refresh_from_db()

@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 
 from apps.admission.decisions import admission_approve
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.estimates.services import estimate_request
 from apps.queries.models import OperatorInput
 from tests.apps import small_cluster
@@ -24,7 +24,7 @@ def test_every_page_of_a_query_that_never_ran_stands(browser: Client) -> None:
     make_model(cluster, half=0.1)
     make_query(cluster)
     asker = small_cluster.user(name="asker")
-    request, _ = admission_preview(cluster=cluster, user=asker, question=AdmissionQuestion(query="new"))
+    request, _ = ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query="new"))
     small_cluster.run_jobs()
     html = body(browser.get(f"/c/lab/admission/{request.pk}/")).replace("\xa0", " ")
     assert "is predicted at" in html and "predicted, not measured" in html

@@ -9,8 +9,8 @@ import pytest
 from apps.accounts.choices import Role
 from apps.admission.choices import Verdict
 from apps.admission.decisions import admission_apply
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.admission.services import admission_preview
 from apps.core.errors import Stale
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
@@ -75,7 +75,7 @@ def check_moves_against_an_admission() -> None:
         cluster = crowded()
         admitter = user(Role.ADMITTER)
         make_query(cluster, "wish", 0.7)
-        wish, _ = admission_preview(cluster=cluster, user=admitter, question=AdmissionQuestion(query="wish"))
+        wish, _ = ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query="wish"))
         run = proposed(cluster)
         wish.refresh_from_db()
         assert wish.verdict == Verdict.ADMIT
