@@ -7,14 +7,12 @@ from collections.abc import Callable
 from celery import shared_task
 
 from apps.connections.work import check_connection, import_connection, refresh_connection
-from apps.estimates.work import estimate_cluster, estimate_document, simulate_cluster
+from apps.estimates.simulations import simulate_cluster
 from apps.jobs.models import JobKind
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.runs import RUN_KINDS
 from apps.planning.history_work import run_history
 from apps.planning.placement_moves import apply_moves
-from apps.queries.documents import run_import
-from apps.reports.work import write_report
 from apps.rollouts.replays import replay_work
 
 __all__ = ["JOB_WORK"]
@@ -24,13 +22,9 @@ JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work 
     JobKind.CONNECTION_CHECK: check_connection,
     JobKind.CONNECTION_IMPORT: import_connection,
     JobKind.CONNECTION_REFRESH: refresh_connection,
-    JobKind.ESTIMATE: estimate_cluster,
-    JobKind.ESTIMATE_DOCUMENT: estimate_document,
     JobKind.HISTORY: run_history,
-    JobKind.IMPORT: run_import,
     JobKind.MOVES: apply_moves,
     JobKind.REPLAY: replay_work,
-    JobKind.REPORT: write_report,
     JobKind.SIMULATION: simulate_cluster,
 }
 

@@ -23,7 +23,6 @@ from apps.estimates.refresh import (
     refresh_by_telemetry,
     telemetry_pace,
 )
-from apps.estimates.services import document_estimates_purge
 from apps.exports.notices import decision_deliveries_send_due, decision_notices_purge
 from apps.incidents.notices import incident_deliveries_send_due
 from apps.incidents.services import incidents_purge
@@ -40,7 +39,6 @@ from apps.planning.history_jobs import history_run_due
 from apps.planning.plan_review import plans_review
 from apps.predictions.executions import executions_observe_all, executions_purge
 from apps.queries.arrivals.uploads import uploads_purge
-from apps.queries.documents import imports_purge
 from apps.reports.deliveries import deliveries_send_due
 from apps.reports.services import reports_run_due
 from apps.results.notices import alert_deliveries_send_due
@@ -54,8 +52,6 @@ __all__ = ["SCHEDULED", "send_deliveries"]
 
 _PURGES: tuple[Callable[[], int], ...] = (
     idempotency_purge,
-    document_estimates_purge,
-    imports_purge,
     reviews_purge,
     decision_notices_purge,
     uploads_purge,

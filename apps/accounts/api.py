@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -17,7 +17,7 @@ from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_us
 from apps.accounts.services import token_create, token_revoke, tokens_of
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME
-from apps.core.rest.api import ApiMixin, Router
+from apps.core.rest.api import ReadViewSet, Router
 from apps.core.rest.serializers import StrictSerializer
 
 __all__ = ["TokenViewSet"]
@@ -76,7 +76,7 @@ class TokenCreatedSerializer(TokenSerializer):
         read_only_fields = fields
 
 
-class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class TokenViewSet(ReadViewSet):
     """Your tokens. The secret is in the answer that creates one, and nowhere else.
 
     Creating one takes no `Idempotency-Key`: remembering the answer would store the secret.

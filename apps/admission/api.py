@@ -50,7 +50,7 @@ from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
 from apps.jobs.api import JobSerializer
-from apps.jobs.viewsets import RunViewSet, describe_create
+from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
 from apps.predictions.serializers import PredictionDetailSerializer
 from engine.admission.answer import AdmissionDecision, OutcomeCurves
 from engine.records import Record, Words
@@ -88,10 +88,9 @@ class AlternativeSerializer(StrictSerializer):
     )
 
 
-class AdmissionSerializer(serializers.ModelSerializer):
+class AdmissionSerializer(RunRowSerializer):
     """A request in a list."""
 
-    cluster = serializers.CharField(source="cluster.slug")
     query = serializers.CharField(source="query.name")
     query_id = serializers.IntegerField()
     version = serializers.IntegerField(source="version.number")
@@ -100,7 +99,6 @@ class AdmissionSerializer(serializers.ModelSerializer):
     never_ran = serializers.SerializerMethodField(
         help_text="Whether it was predicted or lacked a prediction, for costs were unknown; null while undecided."
     )
-    requested_by = serializers.CharField(source="requested_by.username", default=None)
     decided_by = serializers.CharField(source="decided_by.username", default=None)
 
     class Meta:

@@ -79,13 +79,13 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     def page(self, run: AdmissionRequest) -> str:
         return f"/c/{run.cluster.slug}/admission/{run.pk}/"
 
-    def once(self, run: AdmissionRequest) -> str:
+    def once(self, run: AdmissionRequest, params: Mapping[str, object]) -> str:
         return f"admission:{run.pk}"
 
     def announce(self, run: AdmissionRequest) -> None:
         admission_announce(run)
 
-    def request(self, *, user: User | None = None, **asked: Any) -> tuple[AdmissionRequest, Job | None]:
+    def request(self, *, user: User | None = None, **asked: Any) -> tuple[AdmissionRequest, Job]:
         """Request a preview. The cluster's outline, which checks it, is taken before its lock."""
         cluster = asked["parent"].cluster if "parent" in asked else asked["cluster"]
         return super().request(user=user, outline=cluster_outline(cluster), **asked)

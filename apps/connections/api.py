@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import URLPattern, URLResolver
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -25,7 +25,7 @@ from apps.connections.uploads import upload_store
 from apps.core.addresses import host_of
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
-from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
+from apps.core.rest.api import ReadViewSet, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.serializers import ClusterField, NumberField
@@ -233,7 +233,7 @@ class ConnectionViewSet(ServiceViewSet):
         return job_response(request, job, lambda _: self._shown(connection), address=address)
 
 
-class ImportedJobViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class ImportedJobViewSet(ReadViewSet):
     """Jobs of engines that are queries here."""
 
     queryset = ImportedJob.objects.none()

@@ -34,10 +34,9 @@ from apps.demo.live import live_build
 from apps.demo.queries import FRAUD_RULES, NOTE, RUNNING, DemoQuery, operators_of
 from apps.estimates.refresh import refresh_paused
 from apps.estimates.selectors import run_latest
-from apps.estimates.work import estimate_cluster
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, link_create, node_create, pool_create
-from apps.jobs.models import JobKind
 from apps.microbatch.models import SparkQueryOrigin
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
@@ -293,8 +292,7 @@ def _preview(user: User, say: Say, **asked: Any) -> AdmissionRequest:
 
 
 def _estimate(cluster: Cluster, user: User) -> None:
-    job = _NOW.job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
-    _NOW.finish(job, estimate_cluster)
+    _NOW.run(ESTIMATE, user, cluster=cluster)
 
 
 def _predict(cluster: Cluster) -> None:

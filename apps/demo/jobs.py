@@ -4,7 +4,6 @@ workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,23 +12,22 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
-from apps.jobs.runner import JobOutcome, JobReporter, run_job
-from apps.jobs.runs import RunKind, run_cluster
+from apps.jobs.runner import run_job
+from apps.jobs.runs import RunKind
 from apps.jobs.selectors import job_under_way
 from apps.jobs.services import job_submit
 from apps.planning.backtests import BACKTEST
 from apps.planning.choices import PlanEngine, RequestTiming, ScenarioPlacement
-from apps.planning.forecasts import FORECAST, histories_digest
+from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, LoadHistory
 from apps.planning.resource_plans import RESOURCE_PLAN
 from apps.planning.scenarios import scenario_create
 from apps.planning.what_ifs import WHAT_IF
 from apps.reports.choices import ReportKind, ReportState
-from apps.reports.lifecycle import report_for
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Report, ReportDefinition
 from apps.reports.services import definition_create, schedule_set
-from apps.reports.work import write_report
 
 __all__ = [
     "DemoJobs",
@@ -44,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DemoJobs:
-    """Makes jobs and has them done.
+    """Has runs answered.
 
     Attributes
     ----------
@@ -54,35 +52,26 @@ class DemoJobs:
 
     in_background: bool = False
 
-    def job(self, kind: JobKind, title: str, cluster: Cluster, user: User, params: Mapping[str, Any]) -> Job:
-        """A job for `finish`; in the background it is sent once the present transaction is committed."""
-        if self.in_background:
-            return job_submit(kind=kind, title=title, params=params, cluster=cluster, user=user)
-        return Job.objects.create(kind=kind, title=title, params=dict(params), cluster=cluster, requested_by=user)
-
     def run(self, kind: RunKind[Any], user: User, **asked: Any) -> Any:
-        """Request a run and have it answered."""
-        with transaction.atomic():
-            run = kind.create(user=user, **asked)
-            params = {kind.name: str(run.pk)}
-            run.job = self.job(JobKind(kind.job), kind.title(run), run_cluster(run), user, params)
-            run.save(update_fields=["job"])
-        self.finish(run.job, kind.work)
-        return run
-
-    def finish(self, job: Job, work: Callable[[JobReporter], JobOutcome]) -> None:
-        """Do a job here and now, unless workers have it.
+        """Request a run and have it answered here and now, unless workers have it.
 
         Raises
         ------
         RuntimeError
             It failed.
         """
-        if self.in_background:
-            return
-        ended = run_job(job.pk, work)
+        run, job = kind.request(user=user, by=job_submit if self.in_background else _job, **asked)
+        if job is None or self.in_background:
+            return run
+        ended = run_job(job.pk, kind.work)
         if ended is None or ended.error:
             raise RuntimeError(f"{job.title}: {ended.error if ended else 'not run'}")
+        return run
+
+
+def _job(user: User, dedupe_key: str, **fields: Any) -> Job:
+    """A job that nobody is told of."""
+    return Job.objects.create(requested_by=user, **fields)
 
 
 # Rate of the busiest hour now over the mean of the source's arrivals, and growth per week: payments outgrow what reads
@@ -120,11 +109,8 @@ def _spec(peak_rate_eps: float, growth: float, seed: int) -> dict[str, Any]:
 
 def forecast_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
     """A forecast of the present histories, unless there is one."""
-    if job_under_way(JobKind.FORECAST, cluster) or Forecast.objects.filter(cluster=cluster).exists():
-        return
-    mark = histories_digest(cluster)
-    params = {"cluster": cluster.slug, "horizon_days": 28, "seed": 0, "histories": mark}
-    later.finish(later.job(JobKind.FORECAST, f"Forecast {cluster.slug}", cluster, user, params), FORECAST.work)
+    if not job_under_way(JobKind.FORECAST, cluster) and not Forecast.objects.filter(cluster=cluster).exists():
+        later.run(FORECAST, user, cluster=cluster)
 
 
 _SCENARIOS: tuple[dict[str, Any], ...] = (
@@ -191,13 +177,4 @@ def reports_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
         parameters = {"team": "Payments"}
         definition_create(cluster=cluster, kind=ReportKind.LATENCY, name=_LATENCY, parameters=parameters, user=user)
     if not Report.objects.filter(definition=weekly).exclude(state=ReportState.FAILED).exists():
-        _write(weekly, user, later)
-
-
-def _write(definition: ReportDefinition, user: User, later: DemoJobs) -> None:
-    with transaction.atomic():
-        report = report_for(definition=definition, user=user)
-        params = {"report": str(report.pk)}
-        report.job = later.job(JobKind.REPORT, f"Report {definition.name}", definition.cluster, user, params)
-        report.save(update_fields=["job"])
-    later.finish(report.job, write_report)
+        later.run(REPORT, user, definition=weekly)

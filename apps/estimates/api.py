@@ -20,14 +20,13 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Missing
-from apps.core.rest.api import ApiMixin, Router, StrictSerializer
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body
 from apps.estimates.accuracy import accuracy_report
 from apps.estimates.choices import DecidedBy, RunOrigin
 from apps.estimates.models import (
     AccuracyObservation,
-    DocumentEstimate,
     EstimateRun,
     IntervalCalibration,
     ObjectiveStatus,
@@ -51,7 +50,7 @@ from apps.estimates.serializers import (
     ObjectiveStatusSerializer,
     QueryLatestSerializer,
 )
-from apps.estimates.services import document_estimate_request, estimate_request
+from apps.estimates.services import DOCUMENT_ESTIMATE, ESTIMATE
 from apps.estimates.simulations import SimulationOutcome, simulation_request
 from apps.estimates.summary import (
     KindAccuracy,
@@ -66,7 +65,7 @@ from apps.estimates.summary import (
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import JobSerializer, job_response
-from apps.jobs.models import Job
+from apps.jobs.viewsets import AnswerViewSet, describe_create
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name
@@ -84,39 +83,31 @@ __all__ = [
 ]
 
 
-class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+@describe_create("Estimate a cluster, or a document. 202 with a job, or the result with `Prefer: wait=N`.")
+class EstimateViewSet(AnswerViewSet):
     """Estimates of clusters, newest first. POST asks for one: 202 with a job, or the result with `Prefer: wait=N`."""
 
+    kind = ESTIMATE
     body_sizes = {"create": DOCUMENT}
-    queryset = EstimateRun.objects.select_related("cluster")
+    queryset = EstimateRun.objects.none()
     filterset_class = EstimateRunFilter
-    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
+    serializer_class, detail_class = EstimateRunSerializer, EstimateRunDetailSerializer
+    question_class = EstimateCreateSerializer
 
-    def get_serializer_class(self) -> type:
-        if self.action == "create":
-            return EstimateCreateSerializer
-        return EstimateRunDetailSerializer if self.action == "retrieve" else EstimateRunSerializer
-
-    @extend_schema(responses={200: EstimateRunDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
-        """Estimate a cluster, or a document. 202 with a job, or the result with `Prefer: wait=N`."""
-        serializer = self.get_serializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        asked = serializer.validated_data
-        if "document" in asked:
-            job = document_estimate_request(
-                document=asked["document"], flow_slices=asked.get("flow_slices", 1), user=signed_in_user(request)
-            )
-            return job_response(request, job, _document_outcome)
-        return job_response(
-            request, estimate_request(cluster=cluster_by_slug(asked["cluster"]), user=signed_in_user(request)), _outcome
-        )
+        asked, user = self.asked(request), signed_in_user(request)
+        if "document" not in asked:
+            return self.answer(request, *ESTIMATE.request(cluster=cluster_by_slug(asked["cluster"]), user=user))
+        run, job = DOCUMENT_ESTIMATE.request(user=user, **asked)
+        rows = DOCUMENT_ESTIMATE.visible()
+        return job_response(request, job, lambda _: DocumentEstimateSerializer(rows.get(pk=run.pk)).data)
 
 
 class DocumentEstimateViewSet(ApiMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """The estimate of a document that was posted to `estimates`, kept for seven days."""
 
-    queryset = DocumentEstimate.objects.all()
+    kind = DOCUMENT_ESTIMATE
+    queryset = DOCUMENT_ESTIMATE.visible()
     serializer_class = DocumentEstimateSerializer
     scopes = {"GET": Scope.READ}
 
@@ -132,7 +123,7 @@ class ObjectiveSummarySerializer(serializers.Serializer):
     measured = serializers.IntegerField()
 
 
-class ObjectiveViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class ObjectiveViewSet(ReadViewSet):
     """States of the objectives of running queries, by measurement and estimate: least headroom first."""
 
     queryset = ObjectiveStatus.objects.none()
@@ -174,14 +165,6 @@ class QueryEstimateView(APIView):
         with_series = request.query_params.get("series", "").lower() in {"1", "true", "yes"}
         context = {"series": with_series, "staleness": run_staleness(row.run)}
         return Response(QueryLatestSerializer(row, context=context).data)
-
-
-def _outcome(job: Job) -> Any:
-    return EstimateRunDetailSerializer(EstimateRun.objects.select_related("cluster").get(job_id=job.pk)).data
-
-
-def _document_outcome(job: Job) -> Any:
-    return DocumentEstimateSerializer(DocumentEstimate.objects.get(job_id=job.pk)).data
 
 
 class AccuracySerializer(serializers.ModelSerializer):
@@ -262,7 +245,7 @@ class AccuracySummarySerializer(serializers.Serializer):
     calibrations = CalibrationSerializer(many=True, help_text="In force, of kinds and origins.")
 
 
-class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class AccuracyViewSet(ReadViewSet):
     """Estimates of running queries against the latency that was measured, newest first.
 
     Live queries have one row for every 30 seconds; POST scores a query that another engine runs.
@@ -313,11 +296,7 @@ class SimulationView(ApiMixin, APIView):
         """Simulate a cluster over several seeds. 202 with a job, or the result with `Prefer: wait=N`."""
         asked = read_body(SimulationCreateSerializer, request)
         job = simulation_request(cluster=asked["cluster"], user=signed_in_user(request))
-        return job_response(request, job, _simulated)
-
-
-def _simulated(job: Job) -> Any:
-    return job.result
+        return job_response(request, job, lambda job: job.result)
 
 
 class UnscoredSerializer(serializers.ModelSerializer):
@@ -337,7 +316,7 @@ class UnscoredSummarySerializer(serializers.Serializer):
     reasons = serializers.DictField(child=serializers.IntegerField(), help_text="{reason: intervals}.")
 
 
-class UnscoredViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class UnscoredViewSet(ReadViewSet):
     """Intervals in which results of a live query came that no estimate was held against, newest first."""
 
     queryset = UnscoredInterval.objects.none()
@@ -359,7 +338,7 @@ class UnscoredViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         return Response(UnscoredSummarySerializer({"reasons": reasons}).data)
 
 
-class CalibrationViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class CalibrationViewSet(ReadViewSet):
     """Factors that intervals are scaled by, newest first: those in force and, `until` a time, their history."""
 
     queryset = IntervalCalibration.objects.none()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from functools import cached_property
 from typing import Any
 
-from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
-from apps.core.models import unpack_json
+from apps.core.models import PackedJSONField
 from apps.estimates.answers import StoredEstimate
 from apps.estimates.choices import (
     CalibrationScope,
@@ -24,7 +22,7 @@ from apps.estimates.choices import (
 )
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Job, Run
 from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
@@ -329,22 +327,9 @@ class NodeEstimate(models.Model):
         ordering = ["-excess_s", "server"]
 
 
-class DocumentEstimate(models.Model):
+class DocumentEstimate(Run):
     """An estimate of a deployment document that belongs to no cluster: the question and the engine's whole answer."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="document_estimate")
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     digest = models.CharField(max_length=DIGEST_LENGTH, help_text="The deployment's digest.")
     flow_slices = models.PositiveSmallIntegerField(default=1)
-    document = models.BinaryField(help_text="The document, JSON compressed with zstd.")
-    result = models.BinaryField(null=True, help_text="The engine's answer, JSON compressed with zstd.")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-
-    class Meta:
-        ordering = ["-created_at"]
-
-    @property
-    def answer(self) -> Any:
-        """The engine's answer, as its command line prints it; None while it is computed."""
-        return None if self.result is None else unpack_json(self.result)
+    document: Any = PackedJSONField()

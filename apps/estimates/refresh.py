@@ -18,7 +18,7 @@ from apps.core.errors import SluiceError
 from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, group_applied, in_force
 from apps.estimates.models import EstimateRun, IntervalCalibration, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest, run_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster, Link, Node
 from apps.jobs.models import FINISHED, Job, JobKind, JobState
@@ -67,7 +67,7 @@ def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | N
         latest = run_latest(cluster)
         if latest is not None and latest.snapshot == cluster_snapshot(cluster).digest:
             return None
-        return estimate_request(cluster=cluster, by_telemetry=by_telemetry)
+        return ESTIMATE.request(cluster=cluster, by_telemetry=by_telemetry)[1]
     except (SluiceError, EngineError) as error:
         _log.warning("the estimate of cluster %s cannot be refreshed now: %s", cluster.slug, error)
         return None
@@ -180,7 +180,7 @@ def live_estimates_refresh() -> int:
             moved[cluster.pk] = cluster
     for cluster in moved.values():
         try:
-            estimate_request(cluster=cluster, by_telemetry=True)
+            ESTIMATE.request(cluster=cluster, by_telemetry=True)
         except SluiceError as error:
             _log.warning("the estimate of cluster %s cannot be refreshed now: %s", cluster.slug, error)
     return len(moved)

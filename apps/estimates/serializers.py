@@ -196,7 +196,7 @@ class QueryLatestSerializer(QueryEstimateSerializer):
 class DocumentEstimateSerializer(serializers.ModelSerializer):
     """The estimate of a document: the engine's answer whole, null while it is computed."""
 
-    result = StoredRecordField(EstimateAnswer, source="answer", allow_null=True)
+    result = StoredRecordField(EstimateAnswer, allow_null=True)
 
     class Meta:
         model = DocumentEstimate

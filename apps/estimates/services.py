@@ -1,18 +1,20 @@
-"""Requests for estimates, and storage of the engine's answers."""
+"""Estimates: of everything that runs in a cluster, and of documents; requested, answered and kept."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.utils import timezone
+from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
-from apps.core.models import pack_json
 from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimate
 from apps.estimates.calibration import calibrated
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
@@ -20,12 +22,13 @@ from apps.estimates.objectives import objectives_refresh
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
-from apps.jobs.services import job_submit
+from apps.jobs.runner import JobReporter
+from apps.jobs.runs import AnswerKind, RunKind, register
 from apps.measurements.selectors import STREAM_NODE
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.snapshots.cluster import Snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
 from apps.telemetry.configs import live_served
 from engine.arrays import finite_max, step_maxima
 from engine.document.deployment import Deployment
@@ -35,71 +38,74 @@ from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work
 from engine.words import counted
 
 if TYPE_CHECKING:
-    from engine.estimation.answer import EstimateAnswer, ServerAnswer
+    from engine.estimation.answer import ServerAnswer
     from engine.estimation.estimate import Estimate
     from engine.estimation.reports import QueryReport
 
-__all__ = [
-    "KEEP_RUNS",
-    "KEEP_SERIES",
-    "document_estimate_request",
-    "document_estimate_store",
-    "document_estimates_purge",
-    "estimate_request",
-    "estimate_store",
-    "series_purge",
-]
+__all__ = ["DOCUMENT_ESTIMATE", "ESTIMATE", "KEEP_RUNS", "KEEP_SERIES", "series_purge"]
 
-KEEP_DOCUMENTS = timedelta(days=7)
 KEEP_SERIES = 200  # runs of a cluster that keep their curves
 KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
 MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
 
 
-def estimate_request(*, cluster: Cluster, user: User | None = None, by_telemetry: bool = False) -> Job:
-    """Request an estimate of everything that runs in `cluster`. One that still waits for a worker is returned instead
-    of a second one: it takes its snapshot when it starts.
+class EstimateKind(AnswerKind[EstimateRun]):
+    """Estimate of everything that runs in a cluster.
 
     Those `by_telemetry` are quiet: pages do not show their progress, and they are thinned with age.
     """
-    if not cluster.nodes.exists():
-        raise Impossible(
-            f"Cluster {cluster.slug} has no nodes; register at least one before estimating.",
-            [("cluster", f"{cluster.slug} has no nodes")],
-        )
-    job = job_submit(
-        kind=JobKind.ESTIMATE,
-        title=f"Estimate {cluster.slug}",
-        params={"cluster": cluster.slug} | ({"by_telemetry": True} if by_telemetry else {}),
-        cluster=cluster,
-        user=user,
-        dedupe_key=f"estimate:{cluster.pk}",
-    )
-    if not by_telemetry and job.params.pop("by_telemetry", False):  # one that telemetry asked for is waiting
-        job.save(update_fields=["params"])
-    return job
 
+    model, job, name, path = EstimateRun, JobKind.ESTIMATE, "estimate", "estimates"
+    columns = ("result", "duration_s")
 
-def estimate_store(
-    *, job: Job | None, cluster: Cluster, snapshot: Snapshot, estimate: Estimate, duration_s: float
-) -> EstimateRun:
-    """Keep a run, one row per query and one per server. Called inside the job's transaction."""
-    answer = estimate.answer()
-    stored = {name: stored_estimate(name, report, answer) for name, report in (answer.queries or {}).items()}
-    stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=estimate), cluster=cluster)
-    with transaction.atomic():
-        run = EstimateRun.objects.create(
-            cluster=cluster,
-            job=job,
-            snapshot=snapshot.digest,
-            snapshot_parts=snapshot.parts,
-            subinterval_s=cluster.subinterval_s,
-            slice_s=cluster.slice_s,
-            slices=snapshot.deployment.subintervals,
-            result=answer.facts.to_dict(),
-            duration_s=duration_s,
-            by_telemetry=job is not None and job.params.get("by_telemetry", False),
-        )
+    def title(self, run: EstimateRun) -> str:
+        return f"Estimate {run.cluster.slug}"
+
+    def page(self, run: EstimateRun) -> str:
+        return f"/c/{run.cluster.slug}/"
+
+    def once(self, run: EstimateRun, params: Mapping[str, object]) -> str:
+        return f"estimate:{run.cluster_id}"
+
+    def ask(self, cluster: Cluster, *, by_telemetry: bool = False) -> Mapping[str, object]:
+        if not cluster.nodes.exists():
+            raise Impossible(
+                f"Cluster {cluster.slug} has no nodes; register at least one before estimating.",
+                [("cluster", f"{cluster.slug} has no nodes")],
+            )
+        return {"by_telemetry": True} if by_telemetry else {}
+
+    def request(self, *, by_telemetry: bool = False, **asked: Any) -> tuple[EstimateRun, Job]:
+        run, job = super().request(by_telemetry=by_telemetry, **asked)
+        if not by_telemetry and job.params.pop("by_telemetry", False):  # one that telemetry asked for is waiting
+            job.save(update_fields=["params"])
+        return run, job
+
+    def answer(self, run: EstimateRun, report: Callable[[float, str], None]) -> Estimate:
+        report(0.0, "Taking a snapshot")
+        return self.estimate(run, cluster_snapshot(run.cluster), report)
+
+    def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> Estimate:
+        """Estimate a snapshot, and set the columns of the run."""
+        from engine.estimation.estimate import estimate  # numba with it, which only workers load
+
+        started = time.perf_counter()
+        found = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
+        run.duration_s = time.perf_counter() - started
+        run.snapshot, run.snapshot_parts = snapshot.digest, dict(snapshot.parts)
+        run.subinterval_s, run.slice_s = run.cluster.subinterval_s, run.cluster.slice_s
+        run.slices = snapshot.deployment.subintervals
+        return found
+
+    @transaction.atomic
+    def keep(self, run: EstimateRun, answer: Estimate, job: Job | None) -> EstimateRun:
+        """Keep a run, one row per query and one per server."""
+        facts, cluster = answer.answer(), run.cluster
+        stored = {name: stored_estimate(name, report, facts) for name, report in (facts.queries or {}).items()}
+        stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=answer), cluster=cluster)
+        run.result = facts.facts.to_dict()
+        run.by_telemetry = job is not None and job.params.get("by_telemetry", False)
+        self.write(run)
         rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).select_related("running_version")
         running = {query.name: query for query in rows}
         run.queries.bulk_create(
@@ -107,11 +113,18 @@ def estimate_store(
             for name, report in stored.items()
             if name in running  # stopped while it was estimated: nobody asks for it any more
         )
-        run.nodes.bulk_create(_node_row(run, name, server) for name, server in (answer.servers or {}).items())
+        run.nodes.bulk_create(_node_row(run, name, server) for name, server in (facts.servers or {}).items())
         objectives_refresh(cluster)
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
-    return run
+        return run
+
+    def facts(self, run: EstimateRun) -> Mapping[str, object]:
+        states = Counter(run.queries.order_by().values_list("state", flat=True))
+        return {"estimate": run.pk, "queries": dict(states), "duration_s": round(run.duration_s, 3)}
+
+
+ESTIMATE = register(EstimateKind())
 
 
 def _query_row(run: EstimateRun, query: Query, answer: StoredEstimate) -> QueryEstimate:
@@ -150,35 +163,51 @@ def series_purge(*, cluster: Cluster) -> None:
     EstimateRun.objects.filter(pk__in=ids[KEEP_RUNS:]).delete()
 
 
-def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1, user: User | None = None) -> Job:
-    """Request an estimate of a deployment document; all of its faults are reported before anything is stored."""
-    try:
-        deployment = Deployment.parse(document)
-    except EngineError as error:
-        raise from_engine(error, "document") from None
-    unplaced = [operator.id for operator in deployment.operators if not operator.replicas]
-    if unplaced:
-        faults = [("document.operators", f"{name} is on no node") for name in unplaced]
-        raise Impossible("An estimate needs every operator on a node.", faults, code="unplaced")
-    _check_size(deployment, flow_slices)
-    with transaction.atomic():
-        row = DocumentEstimate.objects.create(
-            requested_by=user, digest=deployment.digest, flow_slices=flow_slices, document=pack_json(document)
+class DocumentEstimateKind(RunKind[DocumentEstimate]):
+    """Estimate of a deployment document that belongs to no cluster."""
+
+    model, job, name, path = DocumentEstimate, JobKind.ESTIMATE_DOCUMENT, "document_estimate", "estimates/documents"
+    related, bulk = ("job",), ("document",)
+    retention, old = timedelta(days=7), Q()
+
+    def title(self, run: DocumentEstimate) -> str:
+        return f"Estimate a document of {counted(len(run.document.get('operators', ())), 'operator')}"
+
+    def page(self, run: DocumentEstimate) -> str:
+        return ""
+
+    def cluster(self, run: DocumentEstimate) -> None:
+        return None
+
+    def create(self, *, user: User | None, document: Any, flow_slices: int = 1) -> DocumentEstimate:
+        """Write an estimate without a job; all faults of its document are reported before anything is stored."""
+        try:
+            deployment = Deployment.parse(document)
+        except EngineError as error:
+            raise from_engine(error, "document") from None
+        unplaced = [operator.id for operator in deployment.operators if not operator.replicas]
+        if unplaced:
+            faults = [("document.operators", f"{name} is on no node") for name in unplaced]
+            raise Impossible("An estimate needs every operator on a node.", faults, code="unplaced")
+        _check_size(deployment, flow_slices)
+        return DocumentEstimate.objects.create(
+            requested_by=user, digest=deployment.digest, flow_slices=flow_slices, document=document
         )
-        job = job_submit(
-            kind=JobKind.ESTIMATE_DOCUMENT,
-            title=_title(deployment),
-            params={"document_estimate": str(row.pk)},
-            cluster=None,
-            user=user,
-        )
-        row.job = job
-        row.save(update_fields=["job"])
-    return job
+
+    def answer(self, run: DocumentEstimate, report: JobReporter) -> None:
+        from engine.estimation.estimate import estimate  # numba with it, which only workers load
+
+        report(0.0, "Reading the document")
+        found = estimate(Deployment.parse(run.document), flow_slices=run.flow_slices, progress=report)
+        run.result = found.answer().to_dict()
+
+    def facts(self, run: DocumentEstimate) -> Mapping[str, object]:
+        return {"digest": run.digest} | {
+            name: run.result.get(name) for name in ("mace_wc", "flow_wc", "flow_by_input_wc")
+        }
 
 
-def _title(deployment: Deployment) -> str:
-    return f"Estimate a document of {counted(len(deployment.operators), 'operator')}"
+DOCUMENT_ESTIMATE = register(DocumentEstimateKind())
 
 
 def _check_size(deployment: Deployment, flow_slices: int) -> None:
@@ -189,16 +218,6 @@ def _check_size(deployment: Deployment, flow_slices: int) -> None:
         message = f"{series} cores and operators x {deployment.subintervals} subintervals x {flow_slices} slices"
         fault = ("document.subintervals", f"{message} is {cells:.2g} numbers; allowed: at most {MAX_CELLS:.0e}")
         raise Impossible("The document is too large for one estimate.", [fault], code="impossible")
-
-
-def document_estimate_store(*, row: DocumentEstimate, answer: EstimateAnswer) -> None:
-    """Keep the engine's whole answer for a document. Called inside the job's transaction."""
-    DocumentEstimate.objects.filter(pk=row.pk).update(result=pack_json(answer.to_dict()))
-
-
-def document_estimates_purge() -> int:
-    """Purge documents older than `KEEP_DOCUMENTS`; returns how many."""
-    return DocumentEstimate.objects.filter(created_at__lt=timezone.now() - KEEP_DOCUMENTS).delete()[0]
 
 
 def _with_live_parts(

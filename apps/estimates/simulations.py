@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from django.db import transaction
 from django.db.models import Max
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Impossible
@@ -29,15 +30,17 @@ from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
+from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, cluster_snapshot
 from engine.records import Flag, Record, Words
 
 if TYPE_CHECKING:
     from engine.simulation.comparison import SimulationComparison
 
-__all__ = ["SIMULATION_SEEDS", "SimulationOutcome", "simulation_request", "simulation_store"]
+__all__ = ["SIMULATION_SEEDS", "SimulationOutcome", "simulate_cluster", "simulation_request", "simulation_store"]
 
 SIMULATION_SEEDS = 5  #: simulations of a snapshot
 
@@ -75,6 +78,43 @@ def simulation_request(*, cluster: Cluster, user: User | None = None) -> Job:
         user=user,
         dedupe_key=f"simulate:{cluster.pk}",
     )
+
+
+def simulate_cluster(report: JobReporter) -> JobOutcome:
+    """Hold an estimate of what runs in the job's cluster against simulations of it, in the order of stimulus time."""
+    from engine.simulation.comparison import compare_with_simulations  # numba with it, which only workers load
+
+    cluster = report.job.cluster
+    report(0.0, "Taking a snapshot")
+    at = timezone.now()
+    snapshot = cluster_snapshot(cluster)
+    first = report.job.params["first_seed"]
+    comparison = compare_with_simulations(
+        snapshot.deployment,
+        range(first, first + SIMULATION_SEEDS),
+        mace_every=SLICES_PER_SUBINTERVAL,
+        progress=report,
+    )
+
+    def store(job: Job) -> JobOutcome:
+        rows = simulation_store(cluster=cluster, comparison=comparison, at=at)
+        held = [row.covered for row in rows if row.covered is not None]
+        outcome = SimulationOutcome(
+            runs=len(rows),
+            coverage=sum(held) / len(held) if held else None,
+            horizon_s=comparison.horizon_s,
+            cut=comparison.is_cut,
+            left_out=tuple(comparison.left_out),
+            cost_cv=round(comparison.cost_cv, 4),
+        )
+        query = f"origin={RunOrigin.SIMULATED}"
+        return JobOutcome(
+            outcome.to_dict(),
+            f"/c/{cluster.slug}/accuracy/?{query}",
+            f"/api/v1/accuracy?cluster={cluster.slug}&{query}",
+        )
+
+    return JobOutcome(store=store)
 
 
 @transaction.atomic

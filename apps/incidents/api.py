@@ -6,7 +6,7 @@ from typing import Any
 
 from django.urls import path
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NOTE
-from apps.core.rest.api import ApiMixin, Router, StrictSerializer
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.estimates.serializers import CauseSerializer
 from apps.fleet.selectors import cluster_by_slug
@@ -142,7 +142,7 @@ class IncidentRoutingSerializer(StrictSerializer):
         }
 
 
-class IncidentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class IncidentViewSet(ReadViewSet):
     """Late queries by cause, newest first; one of them with its timeline."""
 
     queryset = Incident.objects.none()

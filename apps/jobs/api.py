@@ -9,14 +9,14 @@ from typing import Any
 
 from django.db import connection
 from drf_spectacular.utils import extend_schema, extend_schema_field
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.core.errors import Fault, Impossible
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
-from apps.core.rest.api import ApiMixin, PromisedResponse, Router
+from apps.core.rest.api import PromisedResponse, ReadViewSet, Router
 from apps.core.rest.problems import StoredProblemSerializer
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.selectors import jobs_visible
@@ -154,7 +154,7 @@ def release_connection() -> None:
         connection.close()
 
 
-class JobViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class JobViewSet(ReadViewSet):
     """Background work: state, progress from 0 to 1, step, and the address of its result."""
 
     queryset = Job.objects.none()

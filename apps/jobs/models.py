@@ -127,7 +127,7 @@ class Run(models.Model):
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    state = models.CharField(max_length=12, db_index=True)
+    state = models.CharField(max_length=12, default="asked", db_index=True)
     message = models.CharField(
         max_length=MAX_MESSAGE, blank=True, help_text="Why it ended as it did, where that needs words."
     )

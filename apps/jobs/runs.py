@@ -6,7 +6,7 @@ shows it to clients of the REST API, and `workers.jobs` has its task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from apps.jobs.models import Job, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit, on_unanswered
 
-__all__ = ["RUN_KINDS", "RunKind", "register", "run_cluster", "runs_purge"]
+__all__ = ["RUN_KINDS", "AnswerKind", "RunKind", "register", "runs_purge"]
 
 R = TypeVar("R", bound=Model)
 
@@ -35,9 +35,9 @@ class RunKind(Generic[R]):
     name
         Parameter of the job that names the run.
     path
-        Its collection in the REST API.
+        Its collection in the REST API; empty: what is read there is its job.
     topics
-        What is announced of a run: its own topic, and that of the cluster's list.
+        What is announced of a run: its own topic, and that of the cluster's list. None: nothing is.
     asked, answered, failed, cancelled
         Its states before its job has ended, and after each end.
     columns, stamp, emptied
@@ -51,8 +51,8 @@ class RunKind(Generic[R]):
     model: type[R]
     job: str
     name: str
-    path: str
-    topics: tuple[str, str]
+    path: str = ""
+    topics: tuple[str, str] | None = None
     asked: str = "asked"
     answered: str = "answered"
     failed: str = "failed"
@@ -96,7 +96,11 @@ class RunKind(Generic[R]):
         self.store(run)
         return run
 
-    def once(self, run: R) -> str:
+    def cluster(self, run: R) -> Any:
+        """The cluster that it is about."""
+        return run.cluster
+
+    def once(self, run: R, params: Mapping[str, object]) -> str:
         """Key of which one job waits at a time: asked again, the run has that job. Empty: each has its own."""
         return ""
 
@@ -108,35 +112,40 @@ class RunKind(Generic[R]):
 
     def address(self, run: R) -> str:
         """Its address in the REST API."""
-        return f"/api/v1/{self.path}/{run.pk}"
+        return f"/api/v1/{self.path}/{run.pk}" if self.path else f"/api/v1/jobs/{run.job_id}"
 
     def announce(self, run: R) -> None:
         """Tell open pages that a run has changed."""
-        topic, list_topic = self.topics
-        announce(f"{topic}:{run.pk}")
-        announce(f"{list_topic}:{run_cluster(run).slug}")
+        if self.topics is not None:
+            topic, list_topic = self.topics
+            announce(f"{topic}:{run.pk}")
+            announce(f"{list_topic}:{self.cluster(run).slug}")
 
     @transaction.atomic
-    def request(self, *, user: User | None = None, **asked: Any) -> tuple[R, Job | None]:
+    def request(
+        self, *, user: User | None = None, by: Callable[..., Job] = job_submit, **asked: Any
+    ) -> tuple[R, Any]:  # a job, or None
         """Request a run; arguments as of `create`. The job is None where a question was answered before or at once."""
         run = self.create(user=user if user is not None and user.pk else None, **asked)
         if run.state == self.asked and run.job_id is None:
-            self.submit(run, user)
+            self.submit(run, user, by=by)
         return run, run.job
 
-    def submit(self, run: R, user: User | None, **params: Any) -> Job:
+    def submit(self, run: R, user: User | None, *, by: Callable[..., Job] = job_submit, **params: object) -> Job:
         """Submit the job that answers a run, in the transaction that made the run; `params` are for `answer`."""
-        run.job = job_submit(
-            kind=self.job,
-            title=self.title(run),
-            params={self.name: str(run.pk), **params},
-            cluster=run_cluster(run),
-            user=user,
-            dedupe_key=self.once(run),
-        )
+        run.job = self.job_by(by, run, user, {self.name: str(run.pk), **params})
         self._save(run, "job")
         self.announce(run)
         return run.job
+
+    def job_by(self, by: Callable[..., Job], run: R, user: User | None, params: Mapping[str, object]) -> Job:
+        """The job of a run, made by `job_submit` or what does as it does."""
+        asked = {"title": self.title(run), "cluster": self.cluster(run), "dedupe_key": self.once(run, params)}
+        return by(kind=self.job, params=params, user=user, **asked)
+
+    def taken(self, job: Job) -> R:
+        """The run that a job begins to answer."""
+        return self.model._default_manager.select_related(*self.related).get(pk=job.params[self.name])
 
     def run_of(self, job: Job) -> R | None:
         """The job's run; None if it is deleted."""
@@ -144,7 +153,7 @@ class RunKind(Generic[R]):
 
     def work(self, report: JobReporter) -> JobOutcome:
         """The work of the run's job."""
-        run = self.model._default_manager.select_related(*self.related).get(pk=report.job.params[self.name])
+        run = self.taken(report.job)
         answer = self.answer(run, report)
 
         def store(job: Job) -> JobOutcome:
@@ -202,9 +211,40 @@ class RunKind(Generic[R]):
         return int(rows.delete()[1].get(self.model._meta.label, 0))
 
 
-def run_cluster(run: Any) -> Any:
-    """The cluster of a run, or of the query that it is of."""
-    return run.cluster if hasattr(run, "cluster_id") else run.query.cluster
+class AnswerKind(RunKind[R]):
+    """A kind of a cluster whose row is written with its answer: until then its job has the question, and of one that
+    failed there is no row.
+    """
+
+    related, bulk = ("cluster",), ("snapshot_parts",)
+
+    def ask(self, cluster: Any, **asked: Any) -> Mapping[str, object]:
+        """Check a question; parameters of its job."""
+        raise NotImplementedError
+
+    def request(
+        self, *, cluster: Any, user: User | None = None, by: Callable[..., Job] = job_submit, **asked: Any
+    ) -> tuple[R, Job]:
+        """Request an answer; arguments as of `ask`. One that still waits for a worker is returned instead of a second
+        one: it takes its snapshot when it starts.
+        """
+        run, params = self.model(cluster=cluster), {"cluster": cluster.slug, **self.ask(cluster, **asked)}
+        return run, self.job_by(by, run, user, params)
+
+    def taken(self, job: Job) -> R:
+        return self.model(cluster=job.cluster, job=job)
+
+    def run_of(self, job: Job) -> None:
+        return None
+
+    def write(self, run: R) -> None:
+        """Write a run with its answer: it is as old as that."""
+        run.created_at = timezone.now()
+        run.save()
+
+    def answered_by(self, job: Job) -> R:
+        """The run that a job wrote."""
+        return self.visible().get(job=job)
 
 
 #: Registered kinds by the kind of their job.

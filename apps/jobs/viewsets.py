@@ -6,19 +6,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import mixins, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ReadViewSet
 from apps.core.rest.serializers import field_type, read_body
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
-from apps.jobs.runs import RunKind
+from apps.jobs.runs import AnswerKind, RunKind
 
-__all__ = ["RunDeletion", "RunListViewSet", "RunRowSerializer", "RunViewSet", "describe_create"]
+__all__ = ["AnswerViewSet", "RunDeletion", "RunListViewSet", "RunRowSerializer", "RunViewSet", "describe_create"]
 
 
 class RunRowSerializer(serializers.ModelSerializer):
@@ -34,7 +34,7 @@ class RunRowSerializer(serializers.ModelSerializer):
         return run.result
 
 
-class RunListViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class RunListViewSet(ReadViewSet):
     """Runs of a kind: a list, and each with its answer."""
 
     kind: RunKind[Any]
@@ -76,6 +76,15 @@ class RunViewSet(RunListViewSet):
             header = "Location" if self.at_once == 201 else "Content-Location"
             return Response(self.shown(run), status=self.at_once, headers={header: address})
         return job_response(request, job, lambda _: self.shown(run), address=address)
+
+
+class AnswerViewSet(RunViewSet):
+    """Runs of a kind whose rows are written with their answers."""
+
+    kind: AnswerKind[Any]
+
+    def answer(self, request: Request, run: Any, job: Any) -> Response:
+        return job_response(request, job, lambda job: self.detail_class(self.kind.answered_by(job)).data)
 
 
 class RunDeletion(mixins.DestroyModelMixin):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,7 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import REVIEW
 from apps.core.errors import Conflict, Forbidden, Malformed
-from apps.core.rest.api import ApiMixin, Router, StrictSerializer
+from apps.core.rest.api import ReadViewSet, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
@@ -110,7 +110,7 @@ class AdmissionWebhook(APIView):
         return Response(_answer(review.uid, allowed=bool(row.allowed), message=row.message, warnings=row.warnings))
 
 
-class KubernetesReviewViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class KubernetesReviewViewSet(ReadViewSet):
     """Answers to Kubernetes, newest first."""
 
     body_sizes = {"create": REVIEW}

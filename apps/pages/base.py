@@ -18,6 +18,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
 from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
+from apps.ui.tables import Table
 
 __all__ = ["ClusterPage", "Page", "done", "recent_of", "try_service"]
 
@@ -25,11 +26,14 @@ Row = TypeVar("Row", bound=Model)
 
 
 class Page(ScopeRequiredMixin, View):
-    """A page of the console. `template_name` is rendered by `page`."""
+    """A page of the console. `template_name` is rendered by `page`; a `table` asked for as CSV is answered as that."""
 
     template_name = ""
 
     def page(self, context: Mapping[str, object], status: int = 200, template: str = "") -> HttpResponse:
+        table = context.get("table")
+        if isinstance(table, Table) and table.wants_csv:
+            return table.csv_response()
         return render(self.request, template or self.template_name, context, status=status)
 
 
@@ -88,6 +92,32 @@ def try_service(form: Any, call: Callable[[], Any], names: dict[str, str] | None
     except (Malformed, Conflict, Impossible) as error:
         show_faults(form, error, names)
     return None, False
+
+
+class PreviewedFormPage(ClusterPage):
+    """A form that is looked at before what it asks for is made: by a button named in `makes`."""
+
+    scope = "operate"
+    makes: tuple[str, ...] = ("start",)
+    form: Callable[..., Any]  #: of the data that was sent
+    names: Callable[..., dict[str, str]]  #: of a form: paths of the services' faults by field
+    preview: Callable[..., dict[str, object]]  #: of a form: what the page shows of what would be made
+    make: Callable[..., Any]  #: of a form
+    made: Callable[..., HttpResponse]  #: of what was made: where to go
+    answer: Callable[..., HttpResponse]  #: the page of a form, a status, and more for its context
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.answer(self.form())
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = self.form(request.POST)
+        is_asked = any(name in request.POST for name in self.makes)
+        if form.is_valid():
+            call = self.make if is_asked else self.preview
+            result, ok = try_service(form, lambda: call(form), self.names(form))
+            if ok:
+                return self.made(result) if is_asked else self.answer(form, **result)
+        return self.answer(form, 422)
 
 
 _VISITS_KEY = "recent"

@@ -53,9 +53,7 @@ class JobsPage(Page):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         table = jobs_table(request)
-        return (
-            table.csv_response() if table.wants_csv else self.page({"table": table, "sentence": _sentence(_counts())})
-        )
+        return self.page({"table": table, "sentence": _sentence(_counts())})
 
 
 class JobPage(Page):

@@ -122,8 +122,6 @@ class KubernetesReviewsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = reviews_table(request, self.cluster)
-        if table.wants_csv:
-            return table.csv_response()
         rules = [
             (label, getattr(self.cluster, f"get_{name}_display")())
             for label, name in (

@@ -42,7 +42,7 @@ class PeoplePage(Page):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         table = people_table(request)
-        return table.csv_response() if table.wants_csv else self.page({"table": table, "form": PersonForm()})
+        return self.page({"table": table, "form": PersonForm()})
 
     def post(self, request: HttpRequest) -> HttpResponse:
         form = PersonForm(request.POST)

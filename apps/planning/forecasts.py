@@ -7,11 +7,10 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from django.db import transaction
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -20,9 +19,6 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.accounts.choices import Scope
-from apps.accounts.models import User
-from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Fault, Impossible, Malformed, SluiceError
 from apps.core.events import announce
 from apps.core.filters import ListFilter, TextFilter, TimeFilter, sort_paths
@@ -30,29 +26,25 @@ from apps.core.limits import DIGEST_LENGTH
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.lists import parse_whole_number
 from apps.core.rest.records import StoredRecordField
-from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
 from apps.fleet.serializers import ClusterField
-from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job, JobKind
-from apps.jobs.runner import JobOutcome, JobReporter
-from apps.jobs.runs import RunKind, register
-from apps.jobs.services import job_submit
-from apps.jobs.viewsets import RunListViewSet
+from apps.jobs.runner import JobReporter
+from apps.jobs.runs import AnswerKind, register
+from apps.jobs.viewsets import AnswerViewSet, describe_create
 from apps.planning.forecast_findings import forecast_regret, forecast_series, pools_basis
 from apps.planning.load_buckets import coarsen_buckets
 from apps.planning.load_histories import history_values
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.times import zone_of
 from apps.queries.models import ArrivalSeries
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, cluster_snapshot
 from engine.errors import InfeasibleError
 from engine.forecasts.answer import ForecastAnswer
 from engine.forecasts.regret import LeastRegret
 
 if TYPE_CHECKING:  # it loads numba, which only workers need
     from engine.forecasts.forecast import SourceHistory
-    from engine.forecasts.outlook import Outlook
 
 __all__ = [
     "DEFAULT_DAYS",
@@ -63,8 +55,6 @@ __all__ = [
     "ForecastViewSet",
     "forecast_bucket_s",
     "forecast_renew_all",
-    "forecast_request",
-    "forecast_store",
     "histories_digest",
 ]
 
@@ -79,23 +69,52 @@ _DAY_S = 86_400
 _MAX_STEPS = 5_376  # of a forecast: 56 days by quarters of an hour
 
 
-class ForecastKind(RunKind[Forecast]):
-    """Forecast of a cluster's load. Its row is written with the answer: of a job that fails there is none."""
+class ForecastKind(AnswerKind[Forecast]):
+    """Forecast of a cluster's load and what it does to its objectives."""
 
     model, job, name, path = Forecast, JobKind.FORECAST, "forecast", "forecasts"
-    related, bulk = ("cluster",), ("series", "snapshot_parts")
+    bulk = ("series", "snapshot_parts")
+
+    def title(self, run: Forecast) -> str:
+        return f"Forecast {run.cluster.slug}"
 
     def page(self, run: Forecast) -> str:
         return f"/c/{run.cluster.slug}/provisioning/forecast/"
 
-    def run_of(self, job: Job) -> None:
-        return None
+    def announce(self, run: Forecast) -> None:
+        announce(f"cluster:{run.cluster.slug}")
 
-    def work(self, report: JobReporter) -> JobOutcome:
-        """Forecast the load of the job's cluster and what it does to its objectives."""
+    def once(self, run: Forecast, params: Mapping[str, object]) -> str:
+        return f"forecast:{run.cluster_id}:{params['horizon_days']}:{params['seed']}"
+
+    def ask(self, cluster: Cluster, *, horizon_days: int = DEFAULT_DAYS, seed: int = 0) -> Mapping[str, object]:
+        """Days ahead, and a seed: the same histories and seed give the same forecast.
+
+        Raises
+        ------
+        Malformed
+            A horizon or seed out of range.
+        Impossible
+            The cluster has no load history.
+        """
+        low, high = HORIZON_DAYS
+        faults = []
+        if not low <= horizon_days <= high:
+            faults.append(Fault("horizon_days", f"horizon_days is {horizon_days}; allowed: {low} to {high}"))
+        if not 0 <= seed < 2**31:
+            faults.append(Fault("seed", f"seed is {seed}; allowed: 0 to 2147483647"))
+        if faults:
+            raise Malformed(f"{faults[0].path}: {faults[0].message}.", faults)
+        mark = histories_digest(cluster)
+        if not mark:
+            message = f"{cluster.slug} has no load history; upload or generate one first"
+            raise Impossible(f"cluster: {message}.", [("cluster", message)])
+        return {"horizon_days": horizon_days, "seed": seed, "histories": mark}
+
+    def answer(self, run: Forecast, report: JobReporter) -> None:
         from engine.forecasts.outlook import outlook  # numba with it, which only workers load
 
-        cluster, params = report.job.cluster, report.job.params
+        cluster, params = run.cluster, report.job.params
         report(0.0, "Taking a snapshot")
         snapshot = cluster_snapshot(cluster)
         rows = list(LoadHistory.objects.filter(cluster=cluster))
@@ -105,7 +124,7 @@ class ForecastKind(RunKind[Forecast]):
         horizon_s = int(params.get("horizon_days", DEFAULT_DAYS)) * _DAY_S
         bucket_s = forecast_bucket_s((row.bucket_s for row in rows), horizon_s)
         histories = _histories(cluster, rows, bucket_s)
-        seed = int(params.get("seed", 0))
+        run.seed = int(params.get("seed", 0))
         started = time.perf_counter()
         forecast = outlook(
             snapshot.deployment if snapshot.deployment.operators else None,
@@ -115,33 +134,36 @@ class ForecastKind(RunKind[Forecast]):
             mace_every=SLICES_PER_SUBINTERVAL,
             extra_nodes=_extra_nodes(len(snapshot.deployment.nodes)),
             closed=snapshot.closed_nodes,
-            seed=seed,
+            seed=run.seed,
             zone=zone_of(cluster.time_zone),
             progress=report,
         )
-        duration_s = time.perf_counter() - started
-        digests = {row.source_id: row.digest for row in rows}
+        run.duration_s = time.perf_counter() - started
+        run.snapshot, run.snapshot_parts = snapshot.digest, dict(snapshot.parts)
+        run.histories = {row.source_id: row.digest for row in rows}
+        run.bucket_s, run.horizon = int(forecast.bucket_s), forecast.horizon
+        run.starts_at = datetime.fromtimestamp(forecast.starts_s, UTC)
+        run.result, run.series = forecast.answer.to_dict(), forecast.series()
 
-        def store(job: Job) -> JobOutcome:
-            row = forecast_store(
-                job=job,
-                cluster=cluster,
-                snapshot=snapshot,
-                histories=digests,
-                outlook=forecast,
-                seed=seed,
-                duration_s=duration_s,
-            )
-            facts = {
-                "forecast": row.pk,
-                "sources": len(forecast.sources),
-                "refused": len(forecast.refused),
-                "threatened": sum(bool(query.violations) for query in forecast.answer.queries),
-                "duration_s": round(duration_s, 3),
-            }
-            return JobOutcome(facts, self.page(row), self.address(row))
+    def keep(self, run: Forecast, answer: None, job: Job) -> Forecast:
+        """Write a forecast; older ones lose their curves, and older still go."""
+        run.requested_by, run.finished_at = job.requested_by, timezone.now()
+        self.write(run)
+        ids = list(Forecast.objects.filter(cluster=run.cluster).values_list("pk", flat=True)[: MAX_FORECASTS + 20])
+        Forecast.objects.filter(pk__in=ids[MAX_FORECAST_SERIES:MAX_FORECASTS], series__isnull=False).update(series=None)
+        Forecast.objects.filter(pk__in=ids[MAX_FORECASTS:]).delete()
+        self.announce(run)
+        return run
 
-        return JobOutcome(store=store)
+    def facts(self, run: Forecast) -> Mapping[str, object]:
+        answer = ForecastAnswer.parse(run.result)
+        return {
+            "forecast": run.pk,
+            "sources": len(answer.sources),
+            "refused": len(answer.refused),
+            "threatened": sum(bool(query.violations) for query in answer.queries),
+            "duration_s": round(run.duration_s, 3),
+        }
 
 
 FORECAST = register(ForecastKind())
@@ -182,75 +204,6 @@ def histories_digest(cluster: Cluster) -> str:
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16] if digests else ""
 
 
-def forecast_request(
-    *, cluster: Cluster, horizon_days: int = DEFAULT_DAYS, seed: int = 0, user: User | None = None
-) -> Job:
-    """Request a forecast of a cluster. One that still waits for a worker is returned instead of a second one.
-
-    Raises
-    ------
-    Malformed
-        A horizon or seed out of range.
-    Impossible
-        The cluster has no load history.
-    """
-    low, high = HORIZON_DAYS
-    faults = []
-    if not low <= horizon_days <= high:
-        faults.append(Fault("horizon_days", f"horizon_days is {horizon_days}; allowed: {low} to {high}"))
-    if not 0 <= seed < 2**31:
-        faults.append(Fault("seed", f"seed is {seed}; allowed: 0 to 2147483647"))
-    if faults:
-        raise Malformed(f"{faults[0].path}: {faults[0].message}.", faults)
-    mark = histories_digest(cluster)
-    if not mark:
-        message = f"{cluster.slug} has no load history; upload or generate one first"
-        raise Impossible(f"cluster: {message}.", [("cluster", message)])
-    return job_submit(
-        kind=JobKind.FORECAST,
-        title=f"Forecast {cluster.slug}",
-        params={"cluster": cluster.slug, "horizon_days": horizon_days, "seed": seed, "histories": mark},
-        cluster=cluster,
-        user=user,
-        dedupe_key=f"forecast:{cluster.pk}:{horizon_days}:{seed}",
-    )
-
-
-def forecast_store(
-    *,
-    job: Job | None,
-    cluster: Cluster,
-    snapshot: Snapshot,
-    histories: dict[str, str],
-    outlook: Outlook,
-    seed: int,
-    duration_s: float,
-) -> Forecast:
-    """Store a forecast. Called inside the job's transaction."""
-    with transaction.atomic():
-        row = Forecast.objects.create(
-            cluster=cluster,
-            job=job,
-            requested_by=job.requested_by if job is not None else None,
-            finished_at=timezone.now(),
-            snapshot=snapshot.digest,
-            snapshot_parts=snapshot.parts,
-            histories=histories,
-            bucket_s=int(outlook.bucket_s),
-            starts_at=datetime.fromtimestamp(outlook.starts_s, UTC),
-            horizon=outlook.horizon,
-            seed=seed,
-            result=outlook.answer.to_dict(),
-            series=outlook.series(),
-            duration_s=duration_s,
-        )
-        ids = list(Forecast.objects.filter(cluster=cluster).values_list("pk", flat=True)[: MAX_FORECASTS + 20])
-        Forecast.objects.filter(pk__in=ids[MAX_FORECAST_SERIES:MAX_FORECASTS], series__isnull=False).update(series=None)
-        Forecast.objects.filter(pk__in=ids[MAX_FORECASTS:]).delete()
-        announce(f"cluster:{cluster.slug}")
-    return row
-
-
 def forecast_renew_all() -> int:
     """Request a forecast of every cluster whose histories have changed, or whose newest is a day old; returns the
     number.
@@ -265,7 +218,7 @@ def forecast_renew_all() -> int:
         if jobs.filter(params__histories=mark).exists():
             continue
         try:
-            forecast_request(cluster=cluster)
+            FORECAST.request(cluster=cluster)
             asked += 1
         except SluiceError as error:
             _log.warning("cluster %s is not forecast now: %s", cluster.slug, error)
@@ -313,21 +266,16 @@ _COST = OpenApiParameter("cost_per_violation_hour", float, description="What an 
 _DAYS = OpenApiParameter("horizon_days", int, description="Days compared; all that were forecast unless given.")
 
 
-class ForecastViewSet(RunListViewSet):
+@describe_create("Forecast a cluster's load and what it does to its objectives.")
+class ForecastViewSet(AnswerViewSet):
     """Forecasts of clusters, newest first. POST asks for one: 202 with a job, or the result with `Prefer: wait=N`."""
 
     kind = FORECAST
     queryset = Forecast.objects.none()
     serializer_class = detail_class = ForecastSerializer
+    question_class = ForecastCreateSerializer
     filterset_class = ForecastFilter
     ordering = "-created_at"
-    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
-
-    @extend_schema(request=ForecastCreateSerializer, responses={200: ForecastSerializer, 202: JobSerializer})
-    def create(self, request: Request) -> Response:
-        """Forecast a cluster's load and what it does to its objectives."""
-        job = forecast_request(user=signed_in_user(request), **read_body(ForecastCreateSerializer, request))
-        return job_response(request, job, lambda job: ForecastSerializer(FORECAST.visible().get(job_id=job.pk)).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, methods=["get"])

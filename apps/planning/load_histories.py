@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,7 +22,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ServiceViewSet
 from apps.core.rest.serializers import read_body
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
@@ -317,64 +317,6 @@ class HistoryCreateSerializer(_FromFileSerializer):
         return values
 
 
-class LoadHistoryViewSet(
-    ApiMixin,
-    mixins.CreateModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    mixins.ListModelMixin,
-    viewsets.GenericViewSet,
-):
-    """Events of each source per hour (or another bucket) over weeks: what forecasts are made of."""
-
-    body_sizes = {"create": DOCUMENT, "extend": DOCUMENT}
-    queryset = LoadHistory.objects.none()
-    serializer_class = HistorySerializer
-    filterset_class = LoadHistoryFilter
-    ordering = "source_id"
-
-    def get_queryset(self) -> Any:
-        return histories_visible()
-
-    @extend_schema(
-        request={"application/json": HistoryCreateSerializer, "multipart/form-data": HistoryCreateSerializer},
-        responses={201: HistorySerializer},
-    )
-    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Store a history from a file, an inspected upload or a generator."""
-        values = read_body(HistoryCreateSerializer, request)
-        if "generator" in values:
-            stored = history_create_from_generator(spec=values.pop("generator"), **values)
-        else:
-            stored = history_create_from_upload(**UploadedTrace.split(_with_key(values)))
-        shown = HistorySerializer(self.get_queryset().get(pk=stored.pk)).data
-        return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
-
-    def perform_destroy(self, instance: LoadHistory) -> None:
-        history_delete(history=instance)
-
-    @extend_schema(
-        request={"application/json": HistoryExtendSerializer, "multipart/form-data": HistoryExtendSerializer},
-        responses=HistorySerializer,
-    )
-    @action(detail=True, methods=["post"])
-    def extend(self, request: Request, pk: str | None = None) -> Response:
-        """Add another file; where both cover a bucket, the new file counts."""
-        history = self.get_object()
-        values = _with_key(read_body(HistoryExtendSerializer, request))
-        history_extend(history=history, **UploadedTrace.split(values))
-        return Response(HistorySerializer(self.get_queryset().get(pk=history.pk)).data)
-
-    @extend_schema(responses=OpenApiTypes.OBJECT)
-    @action(detail=True, methods=["get"])
-    def series(self, request: Request, pk: str | None = None) -> Response:
-        """Events per bucket, null where nothing is known."""
-        history = self.get_object()
-        values = history_values(history)
-        counts = [value if math.isfinite(value) else None for value in np.round(values, 3).tolist()]
-        return Response({"starts_at": history.starts_at, "bucket_s": history.bucket_s, "counts": counts})
-
-
 def _with_key(values: Any) -> Any:
     """With the key of the upload in the place of a file."""
     if "file" in values:
@@ -386,3 +328,56 @@ def _with_key(values: Any) -> Any:
     if "time_column" not in values:
         raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
     return values
+
+
+def _store(**values: Any) -> LoadHistory:
+    """A history from a file, an inspected upload or a generator."""
+    if "generator" in values:
+        return history_create_from_generator(spec=values.pop("generator"), **values)
+    return history_create_from_upload(**UploadedTrace.split(_with_key(values)))
+
+
+class LoadHistoryViewSet(ServiceViewSet):
+    """Events of each source per hour (or another bucket) over weeks: what forecasts are made of."""
+
+    http_method_names = ["get", "head", "post", "delete", "options"]
+    body_sizes = {"create": DOCUMENT, "extend": DOCUMENT}
+    queryset = LoadHistory.objects.none()
+    serializer_class, create_class = HistorySerializer, HistoryCreateSerializer
+    filterset_class = LoadHistoryFilter
+    ordering = "source_id"
+    row_keyword = "history"
+    service_create = staticmethod(_store)
+    service_delete = staticmethod(history_delete)
+
+    def get_queryset(self) -> Any:
+        return histories_visible()
+
+    @extend_schema(
+        request={"application/json": HistoryCreateSerializer, "multipart/form-data": HistoryCreateSerializer},
+        responses={201: HistorySerializer},
+    )
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Store a history from a file, an inspected upload or a generator."""
+        return super().create(request, *args, **kwargs)
+
+    @extend_schema(
+        request={"application/json": HistoryExtendSerializer, "multipart/form-data": HistoryExtendSerializer},
+        responses=HistorySerializer,
+    )
+    @action(detail=True, methods=["post"])
+    def extend(self, request: Request, pk: str | None = None) -> Response:
+        """Add another file; where both cover a bucket, the new file counts."""
+        history = self.get_object()
+        values = _with_key(read_body(HistoryExtendSerializer, request))
+        history_extend(history=history, **UploadedTrace.split(values))
+        return Response(self._shown(history))
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    @action(detail=True, methods=["get"])
+    def series(self, request: Request, pk: str | None = None) -> Response:
+        """Events per bucket, null where nothing is known."""
+        history = self.get_object()
+        values = history_values(history)
+        counts = [value if math.isfinite(value) else None for value in np.round(values, 3).tolist()]
+        return Response({"starts_at": history.starts_at, "bucket_s": history.bucket_s, "counts": counts})

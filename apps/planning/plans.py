@@ -73,6 +73,9 @@ class PlansKind(RunKind[PlanComparison]):
     def title(self, run: PlanComparison) -> str:
         return f"Compare plans of {run.query.name}"
 
+    def cluster(self, run: PlanComparison) -> Cluster:
+        return run.query.cluster
+
     def page(self, run: PlanComparison) -> str:
         return f"/c/{run.query.cluster.slug}/queries/{run.query.name}/plans/"
 

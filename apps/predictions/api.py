@@ -8,7 +8,6 @@ from django.shortcuts import get_object_or_404
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,7 +17,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Impossible
-from apps.core.rest.api import ApiMixin, Router
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.viewsets import RunViewSet, describe_create
@@ -59,7 +58,7 @@ __all__ = [
 ]
 
 
-class PredictionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class PredictionViewSet(ReadViewSet):
     """Predicted costs of first placements, newest first. POST predicts a registered query at once."""
 
     body_sizes = {"create": DOCUMENT}
@@ -90,7 +89,7 @@ class PredictionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMix
         return Response(PredictionDetailSerializer(row).data, status=201, headers=headers)
 
 
-class ExecutionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class ExecutionViewSet(ReadViewSet):
     """Executions beside their predictions, newest first. POST tells of a running query, by its stream processor."""
 
     body_sizes = {"create": DOCUMENT}
@@ -115,7 +114,7 @@ class ExecutionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         return Response(shown, status=201, headers={"Location": f"{request.path}/{row.pk}"})
 
 
-class ModelVersionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class ModelVersionViewSet(ReadViewSet):
     """Versions of the model: shipped ones, and those fine-tuned on the executions of a cluster."""
 
     queryset = ModelVersion.objects.none()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from django.utils import timezone
@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
-from apps.jobs.runner import JobOutcome, JobReporter
+from apps.jobs.runner import JobReporter
 from apps.jobs.runs import RunKind, register
 from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState
 from apps.predictions.ensembles import ensemble_of, model_in_force, next_number
@@ -112,40 +112,6 @@ def _tune(
     return _Tuned(weights, card, judge(base, after, held_out, judged), len(trained), len(held_out))
 
 
-def _store(run: FineTuning, tuned: _Tuned) -> JobOutcome:
-    """Store the model; in force if it was accepted and no other has taken the place of the one it was made from."""
-    cluster = Cluster.objects.select_for_update().get(pk=run.cluster_id)
-    judgement = tuned.judgement
-    accepted, message = judgement.accepted, tuned.message
-    own = ModelVersion.objects.select_for_update().filter(cluster=cluster, state=ModelState.IN_FORCE).first()
-    was_own = run.base is not None and run.base.origin == ModelOrigin.FINE_TUNED
-    if accepted and (own.pk if own else None) != (run.base_id if was_own else None):
-        accepted, message = False, "Refused: another model was put in force meanwhile; ask again."
-    if accepted and own is not None:
-        own.state = ModelState.AVAILABLE
-        own.save(update_fields=["state"])
-    version = ModelVersion.objects.create(
-        cluster=cluster,
-        number=next_number(cluster),
-        origin=ModelOrigin.FINE_TUNED,
-        state=ModelState.IN_FORCE if accepted else ModelState.REFUSED,
-        digest=tuned.card.sha256,
-        card=tuned.card.to_dict(),
-        weights=tuned.weights,
-        parent_id=run.base_id,
-        created_by=run.requested_by,
-        in_force_at=timezone.now() if accepted else None,
-    )
-    run.state = FineTuningState.ACCEPTED if accepted else FineTuningState.REFUSED
-    run.model, run.message = version, message[:500]
-    run.observations, run.held_out = tuned.trained, tuned.held_out
-    run.result = {"before": dict(judgement.before), "after": dict(judgement.after)}
-    run.save()
-    FINE_TUNING.announce(run)
-    facts = {"state": run.state, "model": version.pk, "message": run.message}
-    return JobOutcome(facts, FINE_TUNING.page(run), FINE_TUNING.address(run))
-
-
 class FineTuningKind(RunKind[FineTuning]):
     """Training of a cluster's model on its observed executions; in force at once if the guard accepts it."""
 
@@ -183,10 +149,8 @@ class FineTuningKind(RunKind[FineTuning]):
         base = model_in_force(cluster).version
         return FineTuning.objects.create(cluster=cluster, requested_by=user, base=base, note=note)
 
-    def work(self, report: JobReporter) -> JobOutcome:
-        """Train and judge the model of the job's fine-tuning; it is in force at once if the guard accepts it."""
-        rows = FineTuning.objects.select_related("cluster", "base")
-        run = rows.get(pk=report.job.params["fine_tuning"])
+    def answer(self, run: FineTuning, report: JobReporter) -> _Tuned:
+        """Train and judge the model."""
         assert run.base is not None
         report(0.0, "Reading executions")
         observations, unreadable = observations_of(run.cluster)
@@ -200,13 +164,42 @@ class FineTuningKind(RunKind[FineTuning]):
         replay, judged = _simulated(seed, _REPLAY), _simulated(seed + 1, _JUDGED)
         report(0.5, "Training")
         tuned = _tune(base, observations, replay, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
-        tuned = replace(tuned, unreadable=unreadable)
         report(0.95, "Storing")
+        return replace(tuned, unreadable=unreadable)
 
-        def store(job: Job) -> JobOutcome:
-            return _store(run, tuned)
+    def keep(self, run: FineTuning, answer: _Tuned, job: Job) -> FineTuning:
+        """Store the model; in force if accepted and no other has taken the place of the one it was made from."""
+        cluster = Cluster.objects.select_for_update().get(pk=run.cluster_id)
+        judgement = answer.judgement
+        accepted, message = judgement.accepted, answer.message
+        own = ModelVersion.objects.select_for_update().filter(cluster=cluster, state=ModelState.IN_FORCE).first()
+        was_own = run.base is not None and run.base.origin == ModelOrigin.FINE_TUNED
+        if accepted and (own.pk if own else None) != (run.base_id if was_own else None):
+            accepted, message = False, "Refused: another model was put in force meanwhile; ask again."
+        if accepted and own is not None:
+            own.state = ModelState.AVAILABLE
+            own.save(update_fields=["state"])
+        run.model = ModelVersion.objects.create(
+            cluster=cluster,
+            number=next_number(cluster),
+            origin=ModelOrigin.FINE_TUNED,
+            state=ModelState.IN_FORCE if accepted else ModelState.REFUSED,
+            digest=answer.card.sha256,
+            card=answer.card.to_dict(),
+            weights=answer.weights,
+            parent_id=run.base_id,
+            created_by=run.requested_by,
+            in_force_at=timezone.now() if accepted else None,
+        )
+        run.state = FineTuningState.ACCEPTED if accepted else FineTuningState.REFUSED
+        run.message, run.observations, run.held_out = message[:500], answer.trained, answer.held_out
+        run.result = {"before": dict(judgement.before), "after": dict(judgement.after)}
+        run.save()
+        self.announce(run)
+        return run
 
-        return JobOutcome(store=store)
+    def facts(self, run: FineTuning) -> Mapping[str, object]:
+        return {"state": run.state, "model": run.model_id, "message": run.message}
 
 
 FINE_TUNING = register(FineTuningKind())

@@ -10,7 +10,6 @@ from django.db.models import Model
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -39,7 +38,7 @@ from apps.queries.arrivals.services import (
 )
 from apps.queries.arrivals.uploads import UploadedTrace
 from apps.queries.backlogs import backlogs_of, backlogs_update
-from apps.queries.documents import DocumentImport, document_export, document_import, import_request, import_result
+from apps.queries.documents import IMPORT, DocumentImport, document_export, document_import
 from apps.queries.models import ArrivalSeries, Query, QueryVersion
 from apps.queries.selectors import (
     ArrivalFilter,
@@ -187,21 +186,53 @@ class QueryViewSet(ServiceViewSet):
         return bulk_response(ids, rows, lambda query: change(query=query, **values))
 
 
-class ArrivalViewSet(
-    ApiMixin,
-    mixins.CreateModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    mixins.ListModelMixin,
-    viewsets.GenericViewSet,
-):
+@transaction.atomic
+def _state(*, arrivals: ArrivalSeries, **values: Any) -> None:
+    if "event_fields" in values:
+        arrivals_fields_update(arrivals=arrivals, event_fields=values.get("event_fields"))
+    scatter = {name: values.get(name) for name in ("dispersion", "dispersion_step_s")}
+    if scatter.keys() & values.keys():
+        arrivals_dispersion_update(arrivals=arrivals, **scatter)
+
+
+@transaction.atomic
+def _store(*, event_fields: Any = ..., **values: Any) -> ArrivalSeries:
+    stored = _store_arrivals(values)
+    if event_fields is ...:
+        return stored
+    return arrivals_fields_update(arrivals=stored, event_fields=event_fields)
+
+
+def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
+    if "generator" in values:
+        return arrivals_create_from_generator(spec=values.pop("generator"), **values)
+    if "counts" in values:
+        return arrivals_create_from_counts(**values)
+    if "file" in values:
+        key, inspection = arrivals_inspect(file=values.pop("file"), time_zone=values.get("time_zone", "UTC"))
+        values["key"] = key
+        if "time_column" not in values:
+            hint = f"{inspection.time_column!r} looks like one" if inspection.time_column else "none looks like a time"
+            columns = ", ".join(column.name for column in inspection.columns)
+            message = f"time_column is missing; the file has {columns}; {hint}"
+            raise Malformed(f"{message}.", [("time_column", message)])
+    elif "time_column" not in values:
+        raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
+    return arrivals_create_from_upload(**UploadedTrace.split(values))
+
+
+class ArrivalViewSet(ServiceViewSet):
     """Events per slice of each source, from uploaded traces, generators or counts."""
 
     body_sizes = {"create": DOCUMENT, "inspect": DOCUMENT}
     queryset = ArrivalSeries.objects.none()
-    serializer_class = ArrivalSerializer
+    serializer_class, create_class = ArrivalSerializer, ArrivalCreateSerializer
     filterset_class = ArrivalFilter
     ordering = "source_id"
+    row_keyword = "arrivals"
+    service_create = staticmethod(_store)
+    service_update = staticmethod(_state)
+    service_delete = staticmethod(arrivals_delete)
 
     def get_queryset(self) -> Any:
         return arrivals_listed()
@@ -212,23 +243,11 @@ class ArrivalViewSet(
     )
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Store arrivals from a file, an inspected upload, a generator or counts."""
-        serializer = ArrivalCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        stored = _store(dict(serializer.validated_data))
-        shown = ArrivalSerializer(self.get_queryset().get(pk=stored.pk)).data
-        return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
+        return super().create(request, *args, **kwargs)
 
-    @extend_schema(request=ArrivalSerializer, responses=ArrivalSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """State the fields of the source's events, or how its counts scatter."""
-        row = self.get_object()
-        serializer = ArrivalSerializer(row, data=request.data, partial=True)
-        serializer.is_valid(raise_exception=True)
-        _state(row, serializer.validated_data)
-        return Response(ArrivalSerializer(self.get_queryset().get(pk=row.pk)).data)
-
-    def perform_destroy(self, instance: ArrivalSeries) -> None:
-        arrivals_delete(arrivals=instance)
+        return super().partial_update(request, *args, **kwargs)
 
     @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectedUpload)
     @action(detail=False, methods=["post"])
@@ -273,8 +292,8 @@ class ClusterDocumentView(ApiMixin, APIView):
                 f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]
             )
         if _operator_count(asked["document"]) > MAX_SYNC_OPERATORS:
-            run = import_request(cluster=cluster, user=signed_in_user(request), **asked)
-            return job_response(request, run.job, import_result)
+            run, job = IMPORT.request(cluster=cluster, user=signed_in_user(request), **asked)
+            return job_response(request, job, lambda _: IMPORT.visible().get(pk=run.pk).result or {})
         done = document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
         return Response(done.to_dict())
 
@@ -292,40 +311,6 @@ def _version(query: Query, number: Any) -> QueryVersion:
 
 def _statistics(version: QueryVersion) -> dict[str, Any]:
     return {"version": version.number, "statistics": statistics_of(version)}
-
-
-@transaction.atomic
-def _state(row: ArrivalSeries, values: Mapping[str, Any]) -> None:
-    if "event_fields" in values:
-        arrivals_fields_update(arrivals=row, event_fields=values.get("event_fields"))
-    scatter = {name: values.get(name) for name in ("dispersion", "dispersion_step_s")}
-    if scatter.keys() & values.keys():
-        arrivals_dispersion_update(arrivals=row, **scatter)
-
-
-@transaction.atomic
-def _store(values: dict[str, Any]) -> ArrivalSeries:
-    fields = values.pop("event_fields", ...)
-    stored = _store_arrivals(values)
-    return stored if fields is ... else arrivals_fields_update(arrivals=stored, event_fields=fields)
-
-
-def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
-    if "generator" in values:
-        return arrivals_create_from_generator(spec=values.pop("generator"), **values)
-    if "counts" in values:
-        return arrivals_create_from_counts(**values)
-    if "file" in values:
-        key, inspection = arrivals_inspect(file=values.pop("file"), time_zone=values.get("time_zone", "UTC"))
-        values["key"] = key
-        if "time_column" not in values:
-            hint = f"{inspection.time_column!r} looks like one" if inspection.time_column else "none looks like a time"
-            columns = ", ".join(column.name for column in inspection.columns)
-            message = f"time_column is missing; the file has {columns}; {hint}"
-            raise Malformed(f"{message}.", [("time_column", message)])
-    elif "time_column" not in values:
-        raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
-    return arrivals_create_from_upload(**UploadedTrace.split(values))
 
 
 router = Router()

@@ -9,16 +9,15 @@ from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
+from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
-from apps.core.models import pack_json, unpack_json
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_locked, link_create, link_update, node_create, node_update, pool_create
-from apps.jobs.models import Job, JobKind
-from apps.jobs.runner import JobOutcome, JobReporter
-from apps.jobs.services import job_submit
+from apps.jobs.models import JobKind
+from apps.jobs.runner import JobReporter
+from apps.jobs.runs import RunKind, register
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.models import ImportRun
 from apps.queries.services import query_create, query_start, query_version_create
@@ -30,14 +29,10 @@ from engine.errors import DocumentError
 from engine.records import Flag, Record
 
 __all__ = [
+    "IMPORT",
     "DocumentImport",
     "document_export",
     "document_import",
-    "import_document",
-    "import_request",
-    "import_result",
-    "imports_purge",
-    "run_import",
 ]
 
 DEFAULT_POOL = "imported"
@@ -333,83 +328,67 @@ def _restate_for_document(entry: Input, factor: float) -> Input:
     return replace(entry, model=InputModel(output, cycles))
 
 
-KEEP = timedelta(days=7)
+class ImportKind(RunKind[ImportRun]):
+    """Import of a deployment document into a cluster, or a check of one; options as of `document_import`."""
 
+    model, job, name = ImportRun, JobKind.IMPORT, "import"
+    related, bulk = ("cluster", "job__cluster", "requested_by"), ("document",)
+    retention, old = timedelta(days=7), Q()
 
-def import_request(
-    *,
-    cluster: Cluster,
-    document: Any,
-    dry_run: bool = True,
-    fill: str = "",
-    query: str = "",
-    start: bool = False,
-    user: User | None = None,
-    path: str = "document",
-) -> ImportRun:
-    """Have a worker import a document; options as in `document_import`. `run.job` is the job.
+    def title(self, run: ImportRun) -> str:
+        what = "Check" if run.options["dry_run"] else "Import"
+        return f"{what} a document of {run.counts['operators']} operators"
 
-    Raises
-    ------
-    Malformed
-        With every fault of the document itself. What does not fit the cluster is found by the job.
-    """
-    try:
-        read = Deployment.parse(document, placed=start)
-    except DocumentError as error:
-        refusal = from_engine(error, path)
-        first = f"first: {refusal.faults[0].path}: {refusal.faults[0].message}" if refusal.faults else refusal.message
-        raise Malformed(f"The document has {fault_count(refusal.faults)}; {first}", refusal.faults) from None
-    counts = {"nodes": len(read.nodes), "queries": len(read.queries), "operators": len(read.operators)}
-    with transaction.atomic():
-        run = ImportRun.objects.create(
+    def page(self, run: ImportRun) -> str:
+        return f"/c/{run.cluster.slug}/import/{run.pk}/"
+
+    def create(
+        self,
+        *,
+        user: User | None,
+        cluster: Cluster,
+        document: Any,
+        dry_run: bool = True,
+        fill: str = "",
+        query: str = "",
+        start: bool = False,
+        path: str = "document",
+    ) -> ImportRun:
+        """Write an import without a job.
+
+        Raises
+        ------
+        Malformed
+            With every fault of the document itself. What does not fit the cluster is found by the job.
+        """
+        try:
+            read = Deployment.parse(document, placed=start)
+        except DocumentError as error:
+            refusal = from_engine(error, path)
+            faults = refusal.faults
+            first = f"first: {faults[0].path}: {faults[0].message}" if faults else refusal.message
+            raise Malformed(f"The document has {fault_count(faults)}; {first}", faults) from None
+        return ImportRun.objects.create(
             cluster=cluster,
-            requested_by=user if user is not None and user.pk else None,
-            document=pack_json(document),
+            requested_by=user,
+            document=document,
             options={"dry_run": dry_run, "fill": fill, "query": query, "start": start},
-            counts=counts,
+            counts={"nodes": len(read.nodes), "queries": len(read.queries), "operators": len(read.operators)},
         )
-        run.job = job_submit(
-            kind=JobKind.IMPORT,
-            title=f"{'Check' if dry_run else 'Import'} a document of {counts['operators']} operators",
-            params={"import": str(run.pk)},
-            cluster=cluster,
-            user=user,
-        )
-        run.save(update_fields=["job"])
-    return run
+
+    @transaction.atomic
+    def answer(self, run: ImportRun, report: JobReporter) -> None:
+        """Import. What is stored and that it is stored are one transaction: done again, it is not done twice."""
+        report(0.2, "Checking and storing nodes, arrivals and queries")
+        row = ImportRun.objects.select_for_update().get(pk=run.pk)
+        if row.result is None:
+            done = document_import(cluster=run.cluster, document=row.document, user=run.requested_by, **run.options)
+            row.result = done.to_dict()
+            row.save(update_fields=["result"])
+        run.result = row.result
+
+    def facts(self, run: ImportRun) -> Mapping[str, object]:
+        return {name: len(run.result[name]) for name in ("created", "updated", "unchanged")}
 
 
-def run_import(report: JobReporter) -> JobOutcome:
-    """The work of an import's job. What it stores and that it has stored it are one transaction: done again, it is not
-    done twice."""
-    pk = report.job.params["import"]
-    report(0.1, "Reading the document")
-    document = import_document(ImportRun.objects.get(pk=pk))
-    report(0.2, "Checking and storing nodes, arrivals and queries")
-    with transaction.atomic():
-        run = ImportRun.objects.select_for_update(of=("self",)).select_related("cluster", "requested_by").get(pk=pk)
-        if run.result is None:
-            done = document_import(cluster=run.cluster, document=document, user=run.requested_by, **run.options)
-            run.result = done.to_dict()
-            run.save(update_fields=["result"])
-    return JobOutcome(
-        {name: len(run.result[name]) for name in ("created", "updated", "unchanged")},
-        f"/c/{run.cluster.slug}/import/{run.pk}/",
-        f"/api/v1/jobs/{report.job.pk}",
-    )
-
-
-def import_document(run: ImportRun) -> Any:
-    """The document as it was given."""
-    return unpack_json(run.document)
-
-
-def imports_purge() -> int:
-    """Forget imports older than a week; what they stored stays. Returns how many."""
-    return ImportRun.objects.filter(created_at__lt=timezone.now() - KEEP).delete()[0]
-
-
-def import_result(job: Job) -> dict[str, Any]:
-    """Effects of a finished import's job in REST."""
-    return ImportRun.objects.get(job=job).result or {}
+IMPORT = register(ImportKind())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from typing import Any
 
 from django.conf import settings
 from django.core.validators import MinValueValidator
@@ -10,9 +10,10 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_NAME, MAX_NOTE, MAX_SLUG
+from apps.core.models import PackedJSONField
 from apps.fleet.choices import CycleUnit, Evidence
 from apps.fleet.models import SLUG, Cluster, Node
-from apps.jobs.models import Job
+from apps.jobs.models import Run
 from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
 
 __all__ = ["ArrivalSeries", "ImportRun", "Operator", "OperatorInput", "Placement", "Query", "QueryVersion"]
@@ -216,18 +217,10 @@ class Placement(models.Model):
         ]
 
 
-class ImportRun(models.Model):
-    """A deployment document that was to be imported into a cluster, and what came of it."""
+class ImportRun(Run):
+    """A deployment document that was to be imported into a cluster, and what was, or would be, created and updated."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="imports")
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="import_run")
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    document = models.BinaryField(help_text="The document, JSON compressed with zstd.")
+    document: Any = PackedJSONField()
     options = models.JSONField(default=dict, help_text="dry_run, fill, query, start.")
     counts = models.JSONField(default=dict, help_text="Nodes, queries and operators of the document.")
-    result = models.JSONField(null=True, help_text="What was, or would be, created, updated and left as it is.")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
-
-    class Meta:
-        ordering = ["-created_at"]

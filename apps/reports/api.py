@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,14 +17,15 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NAME, MAX_TIME_ZONE, MAX_URL
-from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictSerializer
+from apps.core.rest.api import Router, ServiceViewSet, StrictSerializer
 from apps.core.rest.problems import StoredProblemSerializer
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import JobSerializer, job_response
+from apps.jobs.viewsets import RunDeletion, RunListViewSet
 from apps.reports import services
 from apps.reports.choices import FORMATS, ReportKind
 from apps.reports.deliveries import api_links, delivery_send_again, webhook_secret
-from apps.reports.lifecycle import report_delete, report_download, report_facts, report_request
+from apps.reports.lifecycle import REPORT, report_download, report_facts
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule, Webhook
 from apps.reports.selectors import (
     DefinitionFilter,
@@ -32,7 +33,6 @@ from apps.reports.selectors import (
     ScheduleFilter,
     WebhookFilter,
     definitions_listed,
-    reports_listed,
     schedule_sentence,
     schedules_listed,
     webhooks_listed,
@@ -223,8 +223,8 @@ class DefinitionViewSet(ServiceViewSet):
     @action(detail=True, methods=["post"])
     def run(self, request: Request, pk: str | None = None) -> Response:
         """Write a report now: 202 with a job, or the report with `Prefer: wait=N`."""
-        report = report_request(definition=self.get_object(), user=signed_in_user(request))
-        return job_response(request, report.job, lambda _: _shown(report.pk), address=f"/api/v1/reports/{report.pk}")
+        report, job = REPORT.request(definition=self.get_object(), user=signed_in_user(request))
+        return job_response(request, job, lambda _: ReportViewSet().shown(report), address=REPORT.address(report))
 
 
 class ScheduleViewSet(ServiceViewSet):
@@ -259,28 +259,15 @@ class ScheduleViewSet(ServiceViewSet):
         return Response(RunSerializer(rows, many=True).data)
 
 
-class ReportViewSet(
-    ApiMixin,
-    mixins.ListModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    viewsets.GenericViewSet,
-):
+class ReportViewSet(RunDeletion, RunListViewSet):
     """Reports that were written, newest first; each in HTML, PDF, CSV and JSON."""
 
+    kind = REPORT
     queryset = Report.objects.none()
     filterset_class = ReportFilter
+    serializer_class, detail_class = ReportSerializer, ReportDetailSerializer
     ordering = "-created_at"
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
-
-    def get_queryset(self) -> Any:
-        return reports_listed()
-
-    def get_serializer_class(self) -> type:
-        return ReportDetailSerializer if self.action == "retrieve" else ReportSerializer
-
-    def perform_destroy(self, instance: Report) -> None:
-        report_delete(report=instance)
 
     @extend_schema(operation_id="getReportFile", responses=_FILES, filters=False)
     @action(detail=True, methods=["get"], url_path=f"(?P<form>{'|'.join(FORMATS)})", url_name="file")
@@ -326,10 +313,6 @@ class WebhookViewSet(ServiceViewSet):
         """Sign with a new secret from now on; the answer shows it."""
         row = services.webhook_renew_secret(webhook=self.get_object())
         return Response({**self._shown(row), "secret": webhook_secret(row)})
-
-
-def _shown(pk: Any) -> Any:
-    return ReportDetailSerializer(reports_listed().get(pk=pk)).data
 
 
 router = Router()

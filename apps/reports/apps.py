@@ -7,6 +7,4 @@ class ReportsConfig(AppConfig):
     name = "apps.reports"
 
     def ready(self) -> None:
-        from apps.reports.lifecycle import connect
-
-        connect()
+        from apps.reports import lifecycle  # noqa: F401 with it, the kind of run is registered

@@ -14,21 +14,20 @@ from apps.core.events import announce
 from apps.core.limits import MAX_ATTACHMENT_BYTES
 from apps.core.messages import Gone, post_signed, send_mail
 from apps.reports.choices import FORMATS
-from apps.reports.lifecycle import report_facts, report_file, report_file_name
+from apps.reports.lifecycle import REPORT, report_facts, report_file, report_file_name
 from apps.reports.models import Delivery, Report, Webhook
 
-__all__ = ["api_links", "deliveries_send_due", "delivery_send_again", "page_url", "webhook_secret"]
-
-
-def page_url(report: Report) -> str:
-    """The report's page."""
-    return f"{settings.PUBLIC_URL}/c/{report.definition.cluster.slug}/reports/{report.pk}/"
+__all__ = ["api_links", "deliveries_send_due", "delivery_send_again", "webhook_secret"]
 
 
 def api_links(report: Report) -> dict[str, str]:
     """Its page, its REST resource, and its files."""
-    base = f"{settings.PUBLIC_URL}/api/v1/reports/{report.pk}"
-    return {"page": page_url(report), "self": base, **{name: f"{base}/{name}" for name in FORMATS}}
+    base = settings.PUBLIC_URL + REPORT.address(report)
+    return {
+        "page": settings.PUBLIC_URL + REPORT.page(report),
+        "self": base,
+        **{name: f"{base}/{name}" for name in FORMATS},
+    }
 
 
 _KEY = "sluice.reports.webhook"
@@ -51,7 +50,7 @@ def _mail(delivery: Delivery, connection: Any) -> EmailMultiAlternatives:
     attached = [kind for kind in FORMATS if kind in report.definition.formats]
     context = {
         "facts": facts,
-        "link": page_url(report) if settings.PUBLIC_URL else "",
+        "link": settings.PUBLIC_URL + REPORT.page(report) if settings.PUBLIC_URL else "",
         "attached": ", ".join(kind.upper() for kind in attached),
     }
     subject = " ".join(f"{facts.name}, {facts.cluster.name}: {facts.finding}".split())  # one line

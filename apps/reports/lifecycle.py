@@ -3,97 +3,118 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 import zstandard
-from django.db import transaction
+from django.conf import settings
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpResponse
 from django.utils.text import slugify
 
 from apps.accounts.models import User
 from apps.core.clock import shared_now
-from apps.core.deliveries import Channel, send_soon
+from apps.core.deliveries import Channel, DeliveryState, send_soon
 from apps.core.errors import Conflict
 from apps.core.events import announce
+from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
-from apps.jobs.services import job_submit, on_unanswered
+from apps.jobs.runner import JobReporter
+from apps.jobs.runs import RunKind, register
 from apps.reports.choices import FORMATS, ReportState, Trigger
 from apps.reports.models import Delivery, Report, ReportDefinition
 from apps.reports.report import AnyReport, read_facts
 
-__all__ = [
-    "connect",
-    "report_delete",
-    "report_download",
-    "report_facts",
-    "report_file",
-    "report_file_name",
-    "report_for",
-    "report_request",
-    "report_store",
-]
+__all__ = ["REPORT", "report_download", "report_facts", "report_file", "report_file_name"]
 
 _CANCELLED = {"code": "cancelled", "message": "Its job was cancelled.", "faults": []}
 
 
-@transaction.atomic
-def report_request(
-    *,
-    definition: ReportDefinition,
-    trigger: str = Trigger.MANUAL,
-    due_at: datetime | None = None,
-    missed: int = 0,
-    user: User | None = None,
-) -> Report:
-    """Ask for a report. One asked for by hand leaves the schedule alone; while such a one is written, it is returned.
+class ReportRunKind(RunKind[Report]):
+    """A report: facts of the cluster gathered once, then every rendering of them, then its way to readers."""
 
-    Raises
-    ------
-    Unavailable
-        No job can be queued; nothing is stored.
-    """
-    if trigger == Trigger.MANUAL:
-        writing = Report.objects.filter(definition=definition, trigger=trigger, state=ReportState.WRITING).first()
-        if writing is not None:
+    model, job, name, path = Report, JobKind.REPORT, "report", "reports"
+    asked, answered = ReportState.WRITING, ReportState.READY
+    failed = cancelled = ReportState.FAILED
+    stamp = "written_at"
+    columns = ("result", "html", "pdf", "csv", "snapshot_parts", "finding")
+    related = ("definition__cluster", "job", "requested_by")
+    bulk = ("result", "html", "pdf", "csv", "snapshot_parts")
+
+    def title(self, run: Report) -> str:
+        return f"Report {run.definition.name}"
+
+    def cluster(self, run: Report) -> Cluster:
+        return run.definition.cluster
+
+    def page(self, run: Report) -> str:
+        return f"/c/{run.definition.cluster.slug}/reports/{run.pk}/"
+
+    def announce(self, run: Report) -> None:
+        announce(f"report:{run.pk}")
+        announce("reports")
+
+    def visible(self) -> QuerySet[Report]:
+        """Every report without its files, newest first, with how many deliveries it has and how many failed."""
+        failed = Count("deliveries", filter=Q(deliveries__state=DeliveryState.FAILED), distinct=True)
+        return super().visible().annotate(delivery_count=Count("deliveries", distinct=True), failed_count=failed)
+
+    def create(
+        self,
+        *,
+        user: User | None,
+        definition: ReportDefinition,
+        trigger: str = Trigger.MANUAL,
+        due_at: datetime | None = None,
+        missed: int = 0,
+    ) -> Report:
+        """A report that covers the time since the last one, without a job.
+
+        One asked for by hand leaves the schedule alone; while such a one is written, it is returned.
+        """
+        reports = Report.objects.filter(definition=definition)
+        writing = reports.filter(trigger=trigger, state=ReportState.WRITING).first()
+        if writing is not None and trigger == Trigger.MANUAL:
             return writing
-    report = report_for(definition=definition, user=user, trigger=trigger, due_at=due_at, missed=missed)
-    report.job = job_submit(
-        kind=JobKind.REPORT,
-        title=f"Report {definition.name}",
-        params={"report": str(report.pk)},
-        cluster=definition.cluster,
-        user=user,
-    )
-    report.save(update_fields=["job"])
-    announce("reports")
-    return report
+        written = reports.filter(state=ReportState.READY).order_by("-covers_until")
+        return Report.objects.create(
+            definition=definition,
+            requested_by=user,
+            trigger=trigger,
+            due_at=due_at,
+            missed=missed,
+            covers_from=written.values_list("covers_until", flat=True).first(),
+            covers_until=shared_now(),
+        )
+
+    def answer(self, run: Report, report: JobReporter) -> None:
+        from apps.reports.renderings import csv_zip, html_document, pdf_document
+        from apps.reports.work import gather_facts  # and with it the engine, which only workers load
+
+        facts, run.snapshot_parts = gather_facts(run, report)
+        report(0.88, "Drawing")
+        run.html = _packed(html_document(facts, settings.PUBLIC_URL + self.page(run)))
+        report(0.92, "Setting the PDF")
+        run.pdf, run.csv = pdf_document(facts), csv_zip(facts.blocks)
+        run.result, run.finding = facts.to_dict(), facts.finding
+
+    def keep(self, run: Report, answer: None, job: Job) -> Report:
+        """Keep a finished report and address it to its readers: once, even of a job that is done again."""
+        self.store(run)
+        _address(run)
+        send_soon()
+        return run
+
+    def facts(self, run: Report) -> Mapping[str, object]:
+        return {"report": str(run.pk), "finding": run.finding}
+
+    def end(self, job: Job) -> None:
+        super().end(job)
+        error = job.error if job.state == JobState.FAILED else _CANCELLED
+        Report.objects.filter(pk=job.params["report"], state=ReportState.FAILED).update(error=error)
 
 
-def report_for(*, definition: ReportDefinition, user: User | None = None, **fields: Any) -> Report:
-    """A report that covers the time since the last one, still without a job."""
-    written = Report.objects.filter(definition=definition, state=ReportState.READY).order_by("-covers_until")
-    fields.setdefault("trigger", Trigger.MANUAL)
-    return Report.objects.create(
-        definition=definition,
-        requested_by=user if user is not None and user.pk else None,
-        covers_from=written.values_list("covers_until", flat=True).first(),
-        covers_until=shared_now(),
-        **fields,
-    )
-
-
-def report_store(*, report: Report, facts: AnyReport, parts: dict[str, str], html: str, pdf: bytes, csv: bytes) -> None:
-    """Keep a finished report and address it to its readers. Called inside the job's transaction, so once."""
-    report.facts, report.html = _packed(json.dumps(facts.to_dict(), allow_nan=False)), _packed(html)
-    report.pdf, report.csv, report.snapshot_parts = pdf, csv, parts
-    report.finding, report.state, report.written_at = facts.finding, ReportState.READY, shared_now()
-    report.error = None
-    report.save()
-    _address(report)
-    announce("reports")
-    announce(f"report:{report.pk}")
-    send_soon()
+REPORT = register(ReportRunKind())
 
 
 def _address(report: Report) -> None:
@@ -111,19 +132,12 @@ def _address(report: Report) -> None:
 
 def report_facts(report: Report) -> AnyReport | None:
     """The facts of a finished report."""
-    return None if report.facts is None else read_facts(json.loads(_unpacked(report.facts)))
+    return None if report.result is None else read_facts(report.result)
 
 
 def report_html(report: Report) -> bytes | None:
     """The HTML document of a finished report."""
     return None if report.html is None else _unpacked(report.html)
-
-
-@transaction.atomic
-def report_delete(*, report: Report) -> None:
-    """Delete a report with its files; what was sent is with its readers."""
-    report.delete()
-    announce("reports")
 
 
 def _packed(text: str) -> bytes:
@@ -155,16 +169,3 @@ def report_download(report: Report, form: str) -> HttpResponse:
         raise Conflict(f"The report is {report.get_state_display().lower()}; it has no files.")
     headers = {"Content-Disposition": f'attachment; filename="{report_file_name(report, form)}"'}
     return HttpResponse(data, content_type=FORMATS[form][0], headers=headers)
-
-
-def connect() -> None:
-    """Called once, when the app is ready: a report whose job ends without one fails with it."""
-    on_unanswered(JobKind.REPORT, _end_report)
-
-
-def _end_report(job: Job) -> None:
-    error = job.error if job.state == JobState.FAILED else _CANCELLED
-    writing = Report.objects.filter(pk=job.params["report"], state=ReportState.WRITING)
-    if writing.update(state=ReportState.FAILED, error=error):
-        announce(f"report:{job.params['report']}")
-        announce("reports")

@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.core.deliveries import DeliveryRow
 from apps.core.limits import DIGEST_LENGTH, MAX_MESSAGE, MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Run
 from apps.reports.choices import ReportKind, ReportState, Trigger
 
 __all__ = ["Delivery", "Report", "ReportDefinition", "ReportSchedule", "Webhook"]
@@ -88,33 +88,25 @@ class ReportSchedule(models.Model):
         return f"schedule of {self.definition}"
 
 
-class Report(models.Model):
-    """One report: facts computed once, and their renderings."""
+class Report(Run):
+    """One report: facts computed once, which are its result, and their renderings."""
 
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     definition = models.ForeignKey(ReportDefinition, on_delete=models.CASCADE, related_name="reports")
-    job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="report")
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
-    )
     trigger = models.CharField(max_length=10, choices=Trigger.choices)
-    state = models.CharField(max_length=8, choices=ReportState.choices, default=ReportState.WRITING)
+    state = models.CharField(max_length=12, choices=ReportState.choices, default=ReportState.WRITING, db_index=True)
     due_at = models.DateTimeField(null=True, blank=True, help_text="Null for one written by hand.")
     covers_from = models.DateTimeField(null=True, blank=True, help_text="When the report before it was written.")
     covers_until = models.DateTimeField(help_text="The moment it describes.")
     missed = models.PositiveIntegerField(default=0, help_text="Due times that it makes up for.")
     finding = models.CharField(max_length=MAX_MESSAGE, blank=True, help_text="Its first sentence.")
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, for the next one to tell what changed.")
-    facts = models.BinaryField(null=True, help_text="JSON, compressed with zstd.")
     html = models.BinaryField(null=True, help_text="Compressed with zstd.")
     pdf = models.BinaryField(null=True)
     csv = models.BinaryField(null=True, help_text="A zip file of one table each.")
     error = models.JSONField(null=True, blank=True, help_text="{code, message, faults} when failed.")
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
     written_at = models.DateTimeField(null=True, blank=True)
 
-    class Meta:
-        ordering = ["-created_at"]
+    class Meta(Run.Meta):
         constraints = [models.UniqueConstraint(fields=["definition", "due_at"], name="one_report_per_due_time")]
 
     def __str__(self) -> str:

@@ -6,9 +6,8 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
 
-from apps.core.deliveries import DeliveryState
 from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.reports.calendar import read_rule
 from apps.reports.choices import ReportKind, ReportState, Trigger
@@ -21,20 +20,10 @@ __all__ = [
     "WebhookFilter",
     "definitions_listed",
     "next_run_text",
-    "reports_listed",
     "schedule_sentence",
     "schedules_listed",
     "webhooks_listed",
 ]
-
-_FILES = ("facts", "html", "pdf", "csv", "snapshot_parts")
-
-
-def reports_listed() -> QuerySet[Report]:
-    """Every report without its files, newest first, with how many deliveries it has and how many failed."""
-    failed = Count("deliveries", filter=Q(deliveries__state=DeliveryState.FAILED), distinct=True)
-    rows = Report.objects.select_related("definition__cluster", "job", "requested_by").defer(*_FILES)
-    return rows.annotate(delivery_count=Count("deliveries", distinct=True), failed_count=failed)
 
 
 def definitions_listed() -> QuerySet[ReportDefinition]:

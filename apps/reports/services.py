@@ -24,7 +24,7 @@ from apps.fleet.validation import check_free, check_row
 from apps.queries.arrivals.times import zone_of
 from apps.reports.calendar import CalendarRule, ScheduledRun, last_due, next_run, read_rule, runs_after
 from apps.reports.choices import FORMATS, SECTIONS, ReportKind, Trigger
-from apps.reports.lifecycle import report_request
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
 from apps.reports.report import LatencyParameters, ProvisioningParameters
 from engine.records import record_fields
@@ -331,7 +331,7 @@ def _take(pk: int, now: datetime) -> int:
     if Report.objects.filter(definition=schedule.definition, due_at=due_at).exists():
         return 0
     was_missed = count > 1 or now - due_at > LATE_AFTER
-    report_request(
+    REPORT.request(
         definition=schedule.definition,
         trigger=Trigger.MADE_UP if was_missed else Trigger.SCHEDULED,
         due_at=due_at,

@@ -1,8 +1,7 @@
-"""Work of report jobs: the facts once, gathered from the cluster, then every rendering of them."""
+"""Facts of a report, gathered from its cluster."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -14,15 +13,10 @@ from django.utils import timezone
 from apps.admission.models import AdmissionRequest
 from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import run_latest
-from apps.estimates.services import estimate_store
-from apps.jobs.models import Job
-from apps.jobs.runner import JobOutcome, JobReporter
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot, snapshot_changes
+from apps.estimates.services import ESTIMATE
+from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 from apps.reports.choices import ReportKind, ReportState
-from apps.reports.deliveries import page_url
-from apps.reports.lifecycle import report_store
 from apps.reports.models import Report
-from apps.reports.renderings import csv_zip, html_document, pdf_document
 from apps.reports.report import (
     AnyReport,
     LatencyParameters,
@@ -41,31 +35,12 @@ from apps.reports.sections.forecast import forecast_facts
 from apps.reports.sections.objectives import absent_queries, latency_curves, objective_facts, queries_of
 from apps.reports.sections.purchases import ReportPurchases
 from apps.reports.sizing import purchase_facts
-from engine.estimation.estimate import estimate
 
-__all__ = ["gather_facts", "write_report"]
+__all__ = ["gather_facts"]
 
 _MAX_DECISIONS = 200
 
 Progress = Callable[[float, str], None]
-
-
-def write_report(report: JobReporter) -> JobOutcome:
-    """Write the report of the job's row. Done again after a killed worker, it is kept and addressed once."""
-    rows = Report.objects.select_related("definition__cluster", "definition__schedule", "requested_by")
-    row = rows.get(pk=report.job.params["report"])
-    facts, parts = gather_facts(row, report)
-    report(0.88, "Drawing")
-    html = html_document(facts, page_url(row))
-    report(0.92, "Setting the PDF")
-    pdf, csv = pdf_document(facts), csv_zip(facts.blocks)
-
-    def store(job: Job) -> JobOutcome:
-        report_store(report=row, facts=facts, parts=parts, html=html, pdf=pdf, csv=csv)
-        result = {"report": str(row.pk), "finding": row.finding}
-        return JobOutcome(result, f"/c/{row.definition.cluster.slug}/reports/{row.pk}/", f"/api/v1/reports/{row.pk}")
-
-    return JobOutcome(store=store)
 
 
 def gather_facts(report: Report, progress: Progress) -> tuple[AnyReport, dict[str, str]]:
@@ -93,14 +68,9 @@ def _fresh_run(report: Report, snapshot: Snapshot, progress: Progress) -> Estima
         return run
     if not snapshot.deployment.nodes or not snapshot.deployment.operators:
         return None
-    started = time.perf_counter()
-    result = estimate(
-        snapshot.deployment,
-        mace_every=SLICES_PER_SUBINTERVAL,
-        progress=lambda share, step="": progress(0.05 + 0.35 * share, step or "Estimating what runs"),
-    )
-    duration_s = time.perf_counter() - started
-    return estimate_store(job=None, cluster=cluster, snapshot=snapshot, estimate=result, duration_s=duration_s)
+    run = EstimateRun(cluster=cluster)
+    share = lambda done, step="": progress(0.05 + 0.35 * done, step or "Estimating what runs")  # noqa: E731
+    return ESTIMATE.keep(run, ESTIMATE.estimate(run, snapshot, share), None)
 
 
 def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:
@@ -172,7 +142,7 @@ def _changes(report: Report, snapshot: Snapshot) -> ReportChanges:
     rows = Report.objects.filter(
         definition=report.definition, state=ReportState.READY, covers_until__lt=report.covers_until
     )
-    before = rows.exclude(pk=report.pk).defer("html", "pdf", "csv", "facts").order_by("-covers_until").first()
+    before = rows.exclude(pk=report.pk).defer("html", "pdf", "csv", "result").order_by("-covers_until").first()
     if before is None:
         return ReportChanges(parts=[], decisions=[])
     moved = snapshot_changes(before.snapshot_parts, snapshot.parts)

@@ -11,7 +11,6 @@ from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,7 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.limits import MAX_WINDOWS_LISTED
-from apps.core.rest.api import ApiMixin, Router, ServiceViewSet
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet
 from apps.core.rest.lists import parse_whole_number
 from apps.queries.models import Query
 from apps.results import services
@@ -61,7 +60,7 @@ _FILES = {
 }
 
 
-class ResultViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class ResultViewSet(ReadViewSet):
     """Windows of a query's results, newest first; one of them with its rows."""
 
     queryset = ResultWindow.objects.none()
@@ -137,7 +136,7 @@ class AlertRuleViewSet(ServiceViewSet):
         return Response({"secret": rule_secret(self.get_object())})
 
 
-class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class AlertViewSet(ReadViewSet):
     """Alerts of a rule, newest first."""
 
     queryset = Alert.objects.none()

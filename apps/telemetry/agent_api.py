@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import mixins, serializers
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.decorators import action
 from rest_framework.permissions import AllowAny
@@ -18,7 +18,7 @@ from apps.accounts.authentication import TokenAuthentication
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT, HEARTBEAT, SMALL
 from apps.core.limits import MAX_HOST_NAME, MAX_KIND, MAX_SHORT_NOTE, MAX_SLUG, MAX_VERSION_TEXT
-from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictSerializer
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictSerializer
 from apps.fleet.models import Node
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.telemetry.agent_services import agent_delete, agent_enrol, agent_update, enrolment_create, enrolment_revoke
@@ -213,7 +213,7 @@ class StaticTableSerializer(InClusterSerializer):
         return fields
 
 
-class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+class EnrolmentViewSet(ReadViewSet):
     """Tokens that let agents join a cluster. The secret is in the answer that creates one, and nowhere else."""
 
     queryset = EnrolmentToken.objects.none()
@@ -241,13 +241,7 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         return Response(EnrolmentSerializer(enrolment_revoke(token=self.get_object())).data)
 
 
-class AgentViewSet(
-    ApiMixin,
-    mixins.ListModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    viewsets.GenericViewSet,
-):
+class AgentViewSet(mixins.DestroyModelMixin, ReadViewSet):
     """Agents. They join with an enrolment token, and then speak for themselves with a secret of their own."""
 
     body_sizes = {"enrol": SMALL, "heartbeat": HEARTBEAT}

@@ -6,13 +6,13 @@ from typing import Any
 
 from django.db import transaction
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.core.limits import MAX_VERSION_NUMBER
-from apps.core.rest.api import ApiMixin, Router, StrictSerializer
+from apps.core.rest.api import ReadViewSet, Router, StrictSerializer
 from apps.core.rest.lists import parse_whole_number
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
@@ -130,13 +130,7 @@ _CHECK = [
 ]
 
 
-class LiveViewSet(
-    ApiMixin,
-    mixins.ListModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    viewsets.GenericViewSet,
-):
+class LiveViewSet(mixins.DestroyModelMixin, ReadViewSet):
     """Queries that run on live telemetry."""
 
     queryset = LiveQuery.objects.none()

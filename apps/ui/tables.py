@@ -1,7 +1,7 @@
 """List pages: columns, search, filters, sort and page all live in the address, and every list exports to CSV.
 
-A view builds a `Table`, answers `table.csv_response()` when `table.wants_csv`, and otherwise renders
-`{% include "ui/table.html" %}`. Rows may be a queryset or a list.
+A view puts a `Table` into its page's context, whose template renders `{% include "ui/table.html" %}`; asked for as CSV,
+the page is `csv_response()`. Rows may be a queryset or a list.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ _TOO_WIDE_PX = "document.documentElement.scrollWidth - document.documentElement.
 _MAKE = f"""
 import django
 django.setup()
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from tests.apps.small_cluster import small_cluster, start_query
 cluster = small_cluster("{SLUG}", nodes=("a", "b", "c"))
 for i in range(3):
     start_query(cluster, f"q{{i}}", 0.6, "a")
-estimate_request(cluster=cluster)
+ESTIMATE.request(cluster=cluster)
 """
 
 

@@ -66,7 +66,7 @@ def _moves(installation: Installation) -> list[tuple[str, str]]:
 
 
 LONG = """
-from apps.estimates.services import document_estimate_request
+from apps.estimates.services import DOCUMENT_ESTIMATE
 batches = [{"events": 100 + k, "outputs": 100, "cycles": 100 * (1 + k % 3)} for k in range(40)]
 operators = [
     {"id": f"o{i}", "query": "long", "node": "n", "core": i % 4,
@@ -79,7 +79,7 @@ document = {
     "nodes": [{"id": "n", "capacity_cps": 1000, "cores": 4}],
     "operators": operators,
 }
-print(document_estimate_request(document=document).pk)
+print(DOCUMENT_ESTIMATE.request(document=document)[1].pk)
 """
 
 
@@ -97,7 +97,7 @@ def test_jobs_of_a_killed_worker_are_resent(installation: Installation) -> None:
         "import json\n"
         "from apps.estimates.models import DocumentEstimate as D\n"
         "rows = list(D.objects.all())\n"
-        "print(json.dumps([len(rows), rows[0].answer['mace_wc'] > 0]))"
+        "print(json.dumps([len(rows), rows[0].result['mace_wc'] > 0]))"
     )
     assert stored == "[1, true]\n"
 
@@ -111,9 +111,9 @@ def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> N
         "import json\n"
         "from apps.core.errors import SluiceError\n"
         "from apps.estimates.models import DocumentEstimate as D\n"
-        "from apps.estimates.services import document_estimate_request\n"
+        "from apps.estimates.services import DOCUMENT_ESTIMATE\n"
         "document = {'subinterval_s': 1.0, 'subintervals': 1}\n"
-        "try:\n    document_estimate_request(document=document)\nexcept SluiceError as error:\n"
+        "try:\n    DOCUMENT_ESTIMATE.request(document=document)[1]\nexcept SluiceError as error:\n"
         "    print(json.dumps([error.status, D.objects.count()]))"
     )
     assert refused == "[503, 1]\n"

@@ -12,10 +12,9 @@ from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
 from apps.jobs.selectors import jobs_lost
 from apps.reports.choices import ReportState
-from apps.reports.lifecycle import report_request
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery, Report
 from apps.reports.services import definition_create, reports_run_due
-from apps.reports.work import write_report
 from tests.apps.small_cluster import small_cluster, start_query
 from workers.schedule import send_deliveries
 
@@ -32,26 +31,26 @@ def test_a_report_of_a_killed_worker_is_written_again(monkeypatch: Any) -> None:
         parameters={"sections": ["objectives"]},
         emails=["ops@example.org"],
     )
-    report = report_request(definition=definition)
+    report = REPORT.request(definition=definition)[0]
     job = str(report.job_id)
 
     class Killed(BaseException):
         """Nothing in the worker catches it, as nothing catches a SIGKILL."""
 
-    def killed(**_: Any) -> None:
+    def killed(*_: Any) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("apps.reports.work.report_store", killed)
+        patch.setattr(REPORT, "keep", killed)
         with pytest.raises(Killed):
-            run_job(job, write_report)
+            run_job(job, REPORT.work)
     assert Report.objects.get().state == ReportState.WRITING
     assert not Delivery.objects.exists()
     silent = timezone.now() - timedelta(minutes=5)
     Job.objects.filter(pk=job).update(heartbeat_at=silent, sent_at=silent)
     assert [str(lost.pk) for lost in jobs_lost()] == [job]
-    run_job(job, write_report)
-    run_job(job, write_report)  # delivered twice by the broker
+    run_job(job, REPORT.work)
+    run_job(job, REPORT.work)  # delivered twice by the broker
     assert Job.objects.get(pk=job).state == JobState.SUCCEEDED
     assert Job.objects.get(pk=job).attempt == 2
     assert Report.objects.get().state == ReportState.READY

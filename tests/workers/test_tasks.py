@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 
 from apps.estimates.models import EstimateRun
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.jobs.models import Job, JobKind, JobState
 from console.celery import app
 from tests.apps.small_cluster import make_query, small_cluster, start_query
@@ -40,7 +40,7 @@ def test_a_warm_engine_answers_within_a_second() -> None:
 def test_the_task_of_a_job_stores_its_result() -> None:
     cluster = small_cluster()
     start_query(cluster, "q", 0.5, "a")
-    job = estimate_request(cluster=cluster)
+    job = ESTIMATE.request(cluster=cluster)[1]
     app.tasks[job.kind].apply(args=[str(job.pk)], throw=True)
     assert EstimateRun.objects.get().job == job
     assert Job.objects.get(pk=job.pk).state == JobState.SUCCEEDED

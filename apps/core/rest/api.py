@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model
 from django.utils.http import parse_etags
-from rest_framework import mixins, viewsets
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,6 +23,7 @@ __all__ = [
     "ApiMixin",
     "EtagMixin",
     "PromisedResponse",
+    "ReadViewSet",
     "Router",
     "ServiceViewSet",
     "StrictModelSerializer",
@@ -94,21 +95,19 @@ class ApiMixin(IdempotentMixin, EtagMixin):
     """First base of every viewset: idempotent POSTs, ETags. `class NodeViewSet(ApiMixin, ModelViewSet)`."""
 
 
-class ServiceViewSet(
-    ApiMixin,
-    mixins.CreateModelMixin,
-    mixins.RetrieveModelMixin,
-    mixins.DestroyModelMixin,
-    mixins.ListModelMixin,
-    viewsets.GenericViewSet,
-):
+class ReadViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """A list of resources, and each of them."""
+
+
+class ServiceViewSet(ReadViewSet):
     """Create, read, change (PATCH) and delete by services; each answers with the resource as a GET shows it.
 
     A viewset names `service_create`, `service_update` and `service_delete`, the keyword by which the latter two take
-    the row, and the one by which the first takes the person, where it does. PUT is not offered: a field left out of it
-    would have to mean its default.
+    the row, the one by which the first takes the person, where it does, and a `create_class` that reads what is created
+    where it is not read as it is shown. PUT is not offered: a field left out of it would have to mean its default.
     """
 
+    create_class: type[serializers.Serializer] | None = None
     row_keyword: str
     creator_keyword = ""
     service_create: Callable[..., Model]
@@ -116,7 +115,8 @@ class ServiceViewSet(
     service_delete: Callable[..., None]
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        serializer = self.get_serializer(data=request.data)
+        read = self.create_class or self.get_serializer_class()
+        serializer = read(data=request.data, context=self.get_serializer_context())
         serializer.is_valid(raise_exception=True)
         row = self.create_row(**serializer.validated_data)
         key = getattr(row, self.lookup_field)

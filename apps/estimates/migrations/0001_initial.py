@@ -7,6 +7,8 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
+import apps.core.models
+
 
 class Migration(migrations.Migration):
 
@@ -24,16 +26,22 @@ class Migration(migrations.Migration):
             name='DocumentEstimate',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ('state', models.CharField(db_index=True, default='asked', max_length=12)),
+                ('message', models.CharField(blank=True, max_length=500)),
+                ('result', apps.core.models.PackedJSONField(null=True)),
+                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ('started_at', models.DateTimeField(blank=True, null=True)),
+                ('finished_at', models.DateTimeField(blank=True, null=True)),
+                ('updated_at', models.DateTimeField(auto_now=True)),
                 ('digest', models.CharField(max_length=64)),
                 ('flow_slices', models.PositiveSmallIntegerField(default=1)),
-                ('document', models.BinaryField()),
-                ('result', models.BinaryField(null=True)),
-                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
-                ('job', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='document_estimate', to='jobs.job')),
-                ('requested_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('document', apps.core.models.PackedJSONField()),
+                ('job', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='jobs.job')),
+                ('requested_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={
                 'ordering': ['-created_at'],
+                'abstract': False,
             },
         ),
         migrations.CreateModel(

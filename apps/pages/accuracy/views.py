@@ -243,8 +243,6 @@ class AccuracyPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         facts = AccuracyFacts(self.cluster, request.GET)
         table = observations_table(request, facts)
-        if table.wants_csv:
-            return table.csv_response()
         context = {
             "facts": facts,
             "table": table,

@@ -16,13 +16,12 @@ from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
 from apps.admission.choices import AdmissionState, TrialState, Verdict
 from apps.admission.models import AdmissionRequest, AdmissionTrial
-from apps.admission.previews import ADMISSION
+from apps.admission.previews import ADMISSION, queue_of
 from apps.admission.selectors import (
     AdmissionStanding,
     admission_never_ran,
     admission_standing,
     patience_ends_at,
-    queue_of,
 )
 from apps.admission.trials import (
     MAX_TRIAL_MINUTES,

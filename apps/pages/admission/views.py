@@ -74,8 +74,6 @@ class AdmissionsPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         counts = AdmissionCounts(self.cluster)
         table = admissions_table(request, self.cluster, counts, can_ask="operate" in signed_in_user(request).scopes)
-        if table.wants_csv:
-            return table.csv_response()
         queue = [QueuedRequest(place, admission) for place, admission in enumerate(queue_of(self.cluster), start=1)]
         context = {"table": table, "sentence": counts.sentence, "queue": queue, "tabs": admission_tabs(slug)}
         return self.page(context)

@@ -71,8 +71,6 @@ class ArrivalsPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         can_change = "operate" in signed_in_user(request).scopes
         table = arrivals_table(request, self.cluster, readers_by_source(self.cluster), can_change=can_change)
-        if table.wants_csv:
-            return table.csv_response()
         return self.page({"table": table, "sentence": arrivals_sentence(self.cluster)})
 
 
@@ -117,7 +115,7 @@ class HistoriesPage(InClusterZone):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = histories_table(request, self.cluster, can_change="operate" in signed_in_user(request).scopes)
-        return table.csv_response() if table.wants_csv else self.page({"table": table})
+        return self.page({"table": table})
 
 
 class HistoryDetail(InClusterZone):

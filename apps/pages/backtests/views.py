@@ -239,8 +239,7 @@ class BacktestsPage(ClusterPage):
     template_name = "pages/backtests/list.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        table = backtests_table(request, self.cluster)
-        return table.csv_response() if table.wants_csv else self.shown(BacktestForm(cluster=self.cluster))
+        return self.shown(BacktestForm(cluster=self.cluster))
 
     def shown(self, form: BacktestForm, status: int = 200) -> HttpResponse:
         """The page with a form as it stands."""
@@ -278,8 +277,6 @@ class BacktestPage(ClusterPage):
             self.find(BACKTEST.visible().filter(cluster=self.cluster), "backtest", pk=pk), request.GET
         )
         table = requests_table(request, facts)
-        if table.wants_csv:
-            return table.csv_response()
         return self.page({"facts": facts, "table": table})
 
 

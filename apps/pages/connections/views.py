@@ -55,8 +55,6 @@ class ConnectionsPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         can_change = "operate" in signed_in_user(request).scopes
         table = connections_table(request, self.cluster, can_change=can_change)
-        if table.wants_csv:
-            return table.csv_response()
         return self.page({"table": table, "sentence": connections_sentence(self.cluster)})
 
 

@@ -88,8 +88,6 @@ class _FleetList(ClusterPage):
         return [(tab.capitalize(), reverse(name, args=[self.slug]), tab == self.tab) for tab, name in names.items()]
 
     def show_list(self, table: Any, **context: Any) -> HttpResponse:
-        if table.wants_csv:
-            return table.csv_response()
         sentence = fleet_sentence(self.cluster)
         return self.page({"table": table, "tabs": self.tabs(), "sentence": sentence, **context})
 

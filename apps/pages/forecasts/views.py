@@ -13,7 +13,7 @@ from apps.core.errors import Malformed
 from apps.pages.base import ClusterPage, done
 from apps.pages.forecasts.facts import ForecastFacts
 from apps.pages.forecasts.tables import outlook_table
-from apps.planning.forecasts import DEFAULT_DAYS, forecast_request
+from apps.planning.forecasts import DEFAULT_DAYS, FORECAST
 
 __all__ = ["ForecastNow", "ForecastPage", "InClusterZone"]
 
@@ -35,8 +35,6 @@ class ForecastPage(InClusterZone):
         facts = ForecastFacts(self.cluster, request.GET)
         with timezone.override(ZoneInfo(self.cluster.time_zone)):
             table = outlook_table(request, facts)
-            if table.wants_csv:
-                return table.csv_response()
         return self.page({"facts": facts, "table": table})
 
 
@@ -51,5 +49,5 @@ class ForecastNow(ClusterPage):
         if not (days.isascii() and days.isdigit() and len(days) < 5):
             message = f"horizon_days is {days[:20]!r}; allowed: a whole number of days"
             raise Malformed(f"{message}.", [("horizon_days", message)])
-        forecast_request(cluster=self.cluster, horizon_days=int(days), user=signed_in_user(request))
+        FORECAST.request(cluster=self.cluster, horizon_days=int(days), user=signed_in_user(request))
         return done(request, "The forecast is asked for; it appears here by itself.", "pages:forecast", slug)

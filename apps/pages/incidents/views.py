@@ -208,8 +208,6 @@ class IncidentsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = incidents_table(request, self.cluster)
-        if table.wants_csv:
-            return table.csv_response()
         context = {"table": table, "sentence": _sentence(self.cluster), "routing": routing_of(self.cluster)}
         return self.page({**context, "away_polls": AWAY_POLLS})
 

@@ -57,11 +57,10 @@ class LiveTab(QueryTab):
     def show_page(self, name: str, status: int = 200, **context: Any) -> HttpResponse:
         detail = self.detail(name)
         view = LiveView(self.request, detail.query)
-        if view.newest is not None and view.table.wants_csv:
-            return view.table.csv_response()
         names = [agent.name for agent in view.agents]
         shared = {
             "view": view,
+            "table": view.table if view.newest is not None else None,
             "start": StartForm(names=names),
             "rule_form": RuleForm(columns=view.numbers),
             "results_topic": f"results:{detail.query.pk}",

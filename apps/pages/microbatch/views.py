@@ -187,7 +187,7 @@ class SparkQueriesPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         can_change = "operate" in signed_in_user(request).scopes
         table = spark_queries_table(request, self.cluster, can_change=can_change)
-        return table.csv_response() if table.wants_csv else self.page({"table": table})
+        return self.page({"table": table})
 
 
 class SparkQueryNew(ClusterPage):
@@ -259,8 +259,6 @@ class _OfSparkQuery(ClusterPage):
         shown = int(typed) if typed in {str(number) for number in SHOWN} else SHOWN[0]
         facts = SparkQueryFacts(query, shown)
         table = batches_table(self.request, query, facts.batches, facts.intervals)
-        if table.wants_csv:
-            return table.csv_response()
         plans = reverse("pages:resource-plan-new", args=[self.slug])
         shared = {
             "facts": facts,

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
 from apps.estimates.selectors import estimate_under_way
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, Page
@@ -45,8 +45,6 @@ class Overview(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         findings = Findings(self.cluster)
         table = objectives_table(request, findings)
-        if table.wants_csv:
-            return table.csv_response()
         items = attention_list(findings)
         context = {
             "attention": items[:MAX_ITEMS],
@@ -67,7 +65,7 @@ class EstimateNow(ClusterPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        estimate_request(cluster=self.cluster, user=signed_in_user(request))
+        ESTIMATE.request(cluster=self.cluster, user=signed_in_user(request))
         toast(request, f"An estimate of {self.cluster.name} is on its way.")
         return redirect(_back(request) or reverse("pages:overview", args=[slug]))
 

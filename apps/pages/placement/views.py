@@ -89,7 +89,7 @@ class PlacementRunsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = runs_table(request, self.cluster)
-        return table.csv_response() if table.wants_csv else self.page({"table": table})
+        return self.page({"table": table})
 
 
 class PlacementRulePart(ClusterPage):
@@ -140,18 +140,14 @@ class PlacementRunBase(ClusterPage):
         facts = PlacementRunFacts(self.request, run, signed_in_user(self.request), compares=refusal is not None)
         notice = refusal.message if refusal and not facts.standing.is_stale else ""
         context = {"facts": facts, "run": run, "notice": notice, "apply_form": form or PlacementApplyForm()}
-        return self.page(context, refusal.status if refusal else 200)
+        return self.page(context | {"table": facts.table}, refusal.status if refusal else 200)
 
 
 class PlacementRunPage(PlacementRunBase):
     """`/c/<slug>/placement/<uuid>/?show=moves`"""
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        run = self.found(pk)
-        detail = PlacementRunFacts(request, run, signed_in_user(request))
-        if detail.table is not None and detail.table.wants_csv:
-            return detail.table.csv_response()
-        return self.shown(run)
+        return self.shown(self.found(pk))
 
 
 class PlacementLivePart(PlacementRunBase):

@@ -136,8 +136,6 @@ class ModelPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = executions_table(request, self.cluster)
-        if table.wants_csv:
-            return table.csv_response()
         facts = ModelFacts(self.cluster, signed_in_user(request))
         return self.page({"facts": facts, "table": table, "tabs": accuracy_tabs(slug, "model")})
 

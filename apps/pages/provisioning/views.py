@@ -59,8 +59,6 @@ class BenchPage(ClusterPage):
             response["HX-Replace-Url"] = bench.page
             return response
         table = scenarios_table(request, self.cluster)
-        if table.wants_csv:
-            return table.csv_response()
         return self.page({**context, "table": table})
 
 
@@ -303,7 +301,7 @@ class WhatIfsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = what_ifs_table(request, self.cluster)
-        return table.csv_response() if table.wants_csv else self.page({"table": table})
+        return self.page({"table": table})
 
 
 class WhatIfPage(ClusterPage):

@@ -13,7 +13,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.parsers import strict_json
 from apps.jobs.models import JobState
 from apps.pages.base import ClusterPage, try_service
-from apps.queries.documents import import_document, import_request
+from apps.queries.documents import IMPORT
 from apps.queries.models import ImportRun
 
 __all__ = ["DocumentImportPage", "ImportRunPage"]
@@ -60,15 +60,11 @@ class DocumentImportPage(ClusterPage):
             return self.page({"form": form}, 422)
         values = form.cleaned_data
         options = {"fill": values["fill"], "start": bool(values.get("start")), "dry_run": True}
-        run, stored = try_service(
-            form,
-            lambda: import_request(
-                cluster=self.cluster, document=values["file"], user=signed_in_user(request), path="file", **options
-            ),
-        )
+        asked = {"cluster": self.cluster, "document": values["file"], "path": "file", **options}
+        requested, stored = try_service(form, lambda: IMPORT.request(user=signed_in_user(request), **asked))
         if not stored:
             return self.page({"form": form}, 422)
-        return redirect("pages:import", slug, run.pk)
+        return redirect("pages:import", slug, requested[0].pk)
 
     def form(self, *data: Any) -> ImportDocumentForm:
         form = ImportDocumentForm(*data)
@@ -96,14 +92,12 @@ class ImportRunPage(ClusterPage):
         if run.options.get("start"):
             require_scope(request, "admin")
         options = {**run.options, "dry_run": False}
-        stored = import_request(
-            cluster=self.cluster, document=import_document(run), user=signed_in_user(request), **options
-        )
+        user = signed_in_user(request)
+        stored, _ = IMPORT.request(cluster=self.cluster, document=run.document, user=user, **options)
         return redirect("pages:import", slug, stored.pk)
 
     def run_of(self, pk: Any) -> ImportRun:
-        rows = ImportRun.objects.select_related("job", "job__cluster").defer("document")
-        return get_object_or_404(rows, pk=pk, cluster=self.cluster)
+        return get_object_or_404(IMPORT.visible(), pk=pk, cluster=self.cluster)
 
 
 def _titles(run: ImportRun) -> list[tuple[str, str]]:

@@ -85,8 +85,6 @@ class QueriesPage(ClusterPage):
         run = run_latest(self.cluster)
         lines = query_lines(self.cluster, run)
         table = queries_table(request, self.cluster, lines, can_change="operate" in signed_in_user(request).scopes)
-        if table.wants_csv:
-            return table.csv_response()
         bulk = {"bulk_actions": QueriesChange.actions, "bulk_url": reverse(QueriesChange.address, args=[slug])}
         return self.page({"table": table, "sentence": queries_sentence(lines), "run": run, "key": _KEY, **bulk})
 
@@ -303,8 +301,6 @@ class EstimatesTab(QueryTab):
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
         table = estimates_table(request, detail.query)
-        if table.wants_csv:
-            return table.csv_response()
         chart = history_chart(query_history(detail.query), detail.query.objective_bound_s)
         return self.show(detail, table=table, chart=chart)
 

@@ -27,14 +27,13 @@ from apps.pages.saved_views.bar import open_views
 from apps.reports.calendar import ScheduledRun
 from apps.reports.choices import FORMATS, ReportKind, ReportState, Trigger
 from apps.reports.deliveries import delivery_send_again, webhook_secret
-from apps.reports.lifecycle import report_delete, report_download, report_facts, report_request
+from apps.reports.lifecycle import REPORT, report_download, report_facts
 from apps.reports.models import Delivery, Report, ReportDefinition, Webhook
 from apps.reports.renderings import html_sections
 from apps.reports.selectors import (
     ReportFilter,
     definitions_listed,
     next_run_text,
-    reports_listed,
     schedule_sentence,
     webhooks_listed,
 )
@@ -82,7 +81,7 @@ def report_mark(report: Report) -> SafeString:
 
 def reports_table(request: HttpRequest, page: ClusterPage) -> Table:
     """Reports that were written, newest first."""
-    rows = reports_listed().filter(definition__cluster=page.cluster)
+    rows = REPORT.visible().filter(definition__cluster=page.cluster)
     names = ReportDefinition.objects.filter(cluster=page.cluster).order_by("name").values_list("pk", "name")
     chosen = [Choice(str(pk), name) for pk, name in names]
     return Table(
@@ -164,8 +163,6 @@ class ReportsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = reports_table(request, self)
-        if table.wants_csv:
-            return table.csv_response()
         definitions = [_line(row) for row in definitions_listed().filter(cluster=self.cluster).order_by("name")]
         context = {
             "table": table,
@@ -224,7 +221,7 @@ class _ReportView(ClusterPage):
     """A page or an action of one report of the cluster."""
 
     def report(self, pk: UUID) -> Report:
-        return self.find(reports_listed().filter(definition__cluster=self.cluster), "report", pk=pk)
+        return self.find(REPORT.visible().filter(definition__cluster=self.cluster), "report", pk=pk)
 
 
 class ReportPage(_ReportView):
@@ -260,13 +257,13 @@ class ReportFile(_ReportView):
 class ReportCrud(Crud):
     """Reports with their files: written by jobs, deleted here."""
 
-    noun = "report"
+    noun, keyword = "report", "run"
     back = "pages:reports"
     text_deleted = "The report is deleted."
-    service_delete = staticmethod(report_delete)
+    service_delete = staticmethod(REPORT.delete)
 
     def rows(self) -> QuerySet[Report]:
-        return reports_listed().filter(definition__cluster=self.cluster)
+        return REPORT.visible().filter(definition__cluster=self.cluster)
 
 
 class DeliverySendAgain(_ReportView):
@@ -372,7 +369,7 @@ class DefinitionRun(ClusterPage):
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         definition = self.find(definitions_listed().filter(cluster=self.cluster), "report definition", pk=pk)
-        report = report_request(definition=definition, user=signed_in_user(request))
+        report, _ = REPORT.request(definition=definition, user=signed_in_user(request))
         toast(request, f"{report.definition} is being written.")
         return redirect("pages:report", slug, report.pk)
 

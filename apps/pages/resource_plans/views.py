@@ -143,7 +143,7 @@ class ResourcePlansPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         table = resource_plans_table(request, self.cluster)
-        return table.csv_response() if table.wants_csv else self.page({"table": table})
+        return self.page({"table": table})
 
 
 class ResourcePlanNew(ClusterPage):

@@ -107,8 +107,6 @@ class SavedViewsPage(Page):
     def get(self, request: HttpRequest) -> HttpResponse:
         rows = views_visible(caller_of(request))
         table = views_table(request, rows)
-        if table.wants_csv:
-            return table.csv_response()
         return self.page({"table": table})
 
 

@@ -10,9 +10,9 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Conflict, Malformed, Missing
+from apps.core.errors import Conflict, Missing
 from apps.core.limits import MAX_NOTE
-from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.base import ClusterPage, PreviewedFormPage, done, try_service
 from apps.pages.sources.agent_tables import AdaptingForm
 from apps.pages.sources.config_facts import CheckPanel, ConfigPanel, configs_sentence, configs_table
 from apps.pages.sources.facts import RolloutPanel, source_tabs
@@ -23,7 +23,7 @@ from apps.rollouts.rollout_selectors import rollout_policy, rollout_view, rollou
 from apps.rollouts.rollout_services import rollout_pause, rollout_resume, rollout_roll_back, rollout_start
 from apps.rollouts.services import ConfigRequest, config_check, config_create, policy_update
 from apps.telemetry.models import Agent, AgentKind, LiveQuery, LiveState
-from apps.ui.forms import choice_field, range_field, show_faults
+from apps.ui.forms import choice_field, range_field
 
 __all__ = ["ConfigNew", "ConfigPage", "ConfigStart", "ConfigsPage", "PolicyPage", "RolloutChange"]
 
@@ -184,8 +184,6 @@ class ConfigsPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         held = Counter(config.version for config in configs_by_agent(self.cluster).values())
         table = configs_table(request, self.cluster, configs_listed(self.cluster), held)
-        if table.wants_csv:
-            return table.csv_response()
         sentence = configs_sentence(held)
         return self.page({"table": table, "sentence": sentence, "tabs": source_tabs(slug, "configs")})
 
@@ -223,41 +221,24 @@ class ConfigStart(ConfigPage):
         return done(request, text, "pages:sources", slug)
 
 
-class ConfigNew(ClusterPage):
+class ConfigNew(PreviewedFormPage):
     """`/c/<slug>/sources/configs/new/`"""
 
     template_name = "pages/sources/configs/new.html"
-    scope = "operate"
+    makes = ("make", "start")
 
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.answer(self.form())
+    def names(self, form: NewConfigForm) -> dict[str, str]:
+        return {f"settings.{name}": name for name in form.fields}
 
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = self.form(request.POST)
-        if not form.is_valid():
-            return self.answer(form, 422)
-        if "make" in request.POST or "start" in request.POST:
-            return self.make(request, form)
-        return self.checked(form)
+    def preview(self, form: NewConfigForm) -> dict[str, object]:
+        return {"check": CheckPanel(config_check(cluster=self.cluster, wish=form.wish))}
 
-    def checked(self, form: NewConfigForm) -> HttpResponse:
-        """Check of a config before it is made."""
-        try:
-            check = config_check(cluster=self.cluster, wish=form.wish)
-        except Malformed as refusal:
-            show_faults(form, refusal, _names(form))
-            return self.answer(form, 422)
-        return self.answer(form, check=CheckPanel(check))
+    def make(self, form: NewConfigForm) -> RefinedConfig:
+        words, user = form.cleaned_data["words"], signed_in_user(self.request)
+        return config_create(cluster=self.cluster, wish=form.wish, words=words, user=user)
 
-    def make(self, request: HttpRequest, form: NewConfigForm) -> HttpResponse:
-        words = form.cleaned_data["words"]
-        config, ok = try_service(
-            form,
-            lambda: config_create(cluster=self.cluster, wish=form.wish, words=words, user=signed_in_user(request)),
-            _names(form),
-        )
-        if not ok:
-            return self.answer(form, 422)
+    def made(self, result: RefinedConfig) -> HttpResponse:
+        config, request = result, self.request
         if "start" not in request.POST:
             return done(request, f"{config.name} is made; nobody has it yet.", "pages:config", self.slug, config.number)
         forced = request.POST.get("force") == "yes"
@@ -282,11 +263,6 @@ class ConfigNew(ClusterPage):
     def answer(self, form: NewConfigForm, status: int = 200, **more: Any) -> HttpResponse:
         is_empty = not choice_field(form, "queries").choices or not choice_field(form, "agents").choices
         return self.page({"form": form, "is_empty": is_empty, **more}, status)
-
-
-def _names(form: forms.Form) -> dict[str, str]:
-    """Paths of the service's faults by field."""
-    return {f"settings.{name}": name for name in form.fields}
 
 
 _Change = Callable[[Rollout, Any, str], Any]

@@ -10,20 +10,20 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Impossible, Malformed
+from apps.core.errors import Impossible
 from apps.core.limits import MAX_NOTE
 from apps.jobs.models import Job
-from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.base import ClusterPage, PreviewedFormPage, done
 from apps.pages.sources.facts import RolloutPanel, source_tabs
 from apps.pages.sources.schedule_facts import SPANS_S, ReplayPanel, ScheduleFacts, SwitchPanel, policy_reported
 from apps.rollouts.models import RolloutState
 from apps.rollouts.replays import replay_latest, replay_of, replay_request
 from apps.rollouts.rollout_selectors import rollout_now
 from apps.rollouts.schedule_selectors import schedules_of
-from apps.rollouts.services import schedule_preview, schedule_switch
+from apps.rollouts.services import ScheduleSwitch, schedule_preview, schedule_switch
 from apps.telemetry.models import Agent, AgentKind
 from apps.telemetry.selectors import agent_named, agents_listed
-from apps.ui.forms import choice_field, show_faults
+from apps.ui.forms import choice_field
 from apps.ui.record_forms import SettingsForm
 from apps.ui.tables import address
 from engine.klink.settings import POLICIES, POLICY_NAMES, ScheduleSettings
@@ -90,9 +90,7 @@ class SchedulePage(ClusterPage):
         if chosen is None:
             return self.page({**shared, "view": None})
         view = ScheduleFacts(request, self.cluster, chosen, schedules_of(self.cluster).get(str(chosen.pk)))
-        if view.table.wants_csv:
-            return view.table.csv_response()
-        return self.page({**shared, "view": view, **self.around(agents, view)})
+        return self.page({**shared, "view": view, "table": view.table, **self.around(agents, view)})
 
     def chosen(self, agents: list[Agent]) -> Agent | None:
         """The agent asked for, else the first that says how it schedules."""
@@ -151,49 +149,27 @@ class ScheduleReplay(ClusterPage):
         return self.page({"agent": agent, "job": job, "panel": panel, **more})
 
 
-class ScheduleSwitchPage(ClusterPage):
+class ScheduleSwitchPage(PreviewedFormPage):
     """`/c/<slug>/sources/schedule/switch/`"""
 
     template_name = "pages/sources/schedule/switch.html"
-    scope = "operate"
 
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.answer(self.form())
+    def names(self, form: SwitchForm) -> dict[str, str]:
+        paths = {f"{above}.{name}": name for above in ("schedule", "settings") for name in form.fields}
+        return {**paths, "agents": "agents", "words": "words"}
 
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = self.form(request.POST)
-        if not form.is_valid():
-            return self.answer(form, 422)
-        if "start" in request.POST:
-            return self.start(form)
-        return self.previewed(form)
+    def preview(self, form: SwitchForm) -> dict[str, object]:
+        agents = tuple(form.cleaned_data["agents"])
+        preview = schedule_preview(cluster=self.cluster, agents=agents, settings=form.settings)
+        return {"preview": SwitchPanel(preview)}
 
-    def previewed(self, form: SwitchForm) -> HttpResponse:
-        try:
-            preview = schedule_preview(
-                cluster=self.cluster, agents=tuple(form.cleaned_data["agents"]), settings=form.settings
-            )
-        except Malformed as refusal:
-            show_faults(form, refusal, _names(form))
-            return self.answer(form, 422)
-        return self.answer(form, preview=SwitchPanel(preview))
+    def make(self, form: SwitchForm) -> ScheduleSwitch:
+        values, user = form.cleaned_data, signed_in_user(self.request)
+        asked = {"agents": tuple(values["agents"]), "settings": form.settings, "words": values["words"]}
+        return schedule_switch(cluster=self.cluster, user=user, **asked)
 
-    def start(self, form: SwitchForm) -> HttpResponse:
-        values = form.cleaned_data
-        switch, ok = try_service(
-            form,
-            lambda: schedule_switch(
-                cluster=self.cluster,
-                agents=tuple(values["agents"]),
-                settings=form.settings,
-                words=values["words"],
-                user=signed_in_user(self.request),
-            ),
-            _names(form),
-        )
-        if not ok:
-            return self.answer(form, 422)
-        return done(self.request, _done(switch), "pages:schedule", self.slug)
+    def made(self, result: ScheduleSwitch) -> HttpResponse:
+        return done(self.request, _done(result), "pages:schedule", self.slug)
 
     def form(self, data: Any = None) -> SwitchForm:
         states = sorted(schedules_of(self.cluster).values(), key=lambda schedule: schedule.agent.name)
@@ -218,7 +194,7 @@ class ScheduleSwitchPage(ClusterPage):
         return self.page({**shared, **more}, status)
 
 
-def _done(switch: Any) -> str:
+def _done(switch: ScheduleSwitch) -> str:
     """Result of the switch in a sentence."""
     if switch.config is None:
         return "Nothing to change: these agents schedule so already."
@@ -227,9 +203,3 @@ def _done(switch: Any) -> str:
     if switch.rollout.state == RolloutState.WAITING:
         return f"{switch.config.name} waits until the rollout before it is over."
     return f"{switch.config.name} is on its way: canaries first."
-
-
-def _names(form: forms.Form) -> dict[str, str]:
-    """Paths of the service's faults by field."""
-    paths = {f"{above}.{name}": name for above in ("schedule", "settings") for name in form.fields}
-    return {**paths, "agents": "agents", "words": "words"}

@@ -166,8 +166,6 @@ class StatePage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         reading = state_reading()
         table = None if reading is None or not reading.keys else keys_table(request, reading)
-        if table is not None and table.wants_csv:
-            return table.csv_response()
         shown = {
             "stream": StreamCard(slug, {}),
             "reading": reading,

@@ -286,8 +286,6 @@ class SourcesPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         lines = agent_lines(self.cluster)
         table = agents_table(request, self.cluster, lines, can_change="operate" in signed_in_user(request).scopes)
-        if table.wants_csv:
-            return table.csv_response()
         return self.shown(lines, table)
 
     def shown(self, lines: list[AgentLine], table: Any, status: int = 200, **context: Any) -> HttpResponse:

@@ -7,6 +7,8 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
+import apps.core.models
+
 
 class Migration(migrations.Migration):
 
@@ -42,27 +44,32 @@ class Migration(migrations.Migration):
             name='Report',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ('message', models.CharField(blank=True, max_length=500)),
+                ('result', apps.core.models.PackedJSONField(null=True)),
+                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+                ('started_at', models.DateTimeField(blank=True, null=True)),
+                ('finished_at', models.DateTimeField(blank=True, null=True)),
+                ('updated_at', models.DateTimeField(auto_now=True)),
                 ('trigger', models.CharField(max_length=10)),
-                ('state', models.CharField(default='writing', max_length=8)),
+                ('state', models.CharField(db_index=True, default='writing', max_length=12)),
                 ('due_at', models.DateTimeField(blank=True, null=True)),
                 ('covers_from', models.DateTimeField(blank=True, null=True)),
                 ('covers_until', models.DateTimeField()),
                 ('missed', models.PositiveIntegerField(default=0)),
                 ('finding', models.CharField(blank=True, max_length=500)),
                 ('snapshot_parts', models.JSONField(default=dict)),
-                ('facts', models.BinaryField(null=True)),
                 ('html', models.BinaryField(null=True)),
                 ('pdf', models.BinaryField(null=True)),
                 ('csv', models.BinaryField(null=True)),
                 ('error', models.JSONField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
                 ('written_at', models.DateTimeField(blank=True, null=True)),
-                ('job', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='report', to='jobs.job')),
+                ('job', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='jobs.job')),
                 ('requested_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('definition', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='reports', to='reports.reportdefinition')),
             ],
             options={
                 'ordering': ['-created_at'],
+                'abstract': False,
             },
         ),
         migrations.CreateModel(

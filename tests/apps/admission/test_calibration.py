@@ -17,7 +17,7 @@ from apps.admission.selectors import admission_standing
 from apps.estimates.calibration import calibrations_refresh, group_of
 from apps.estimates.models import AccuracyObservation
 from apps.estimates.selectors import query_estimate_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.queries.services import query_create
@@ -35,7 +35,7 @@ def query() -> Query:
     cluster = make_live_cluster()
     query = live_query(cluster).query
     query_create(cluster=cluster, name="draft", body=body(), objective={"statistic": "worst", "bound_s": 10.0})
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     run_jobs()
     return query
 

@@ -18,7 +18,7 @@ from apps.connections.models import Connection, ImportedJob
 from apps.connections.services import connection_check, connection_create, connection_import
 from apps.connections.uploads import upload_store
 from apps.estimates.models import ObjectiveStatus
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.queries.models import Operator, OperatorInput, Query
@@ -93,7 +93,7 @@ def operator_of(cluster: Cluster, name: str) -> Operator:
 
 
 def state_of(cluster: Cluster, query: str) -> str:
-    done(estimate_request(cluster=cluster))
+    done(ESTIMATE.request(cluster=cluster)[1])
     return ObjectiveStatus.objects.get(query__cluster=cluster, query__name=query).state
 
 

@@ -23,7 +23,7 @@ from apps.connections.uploads import upload_store
 from apps.connections.work import connection_poll, connection_poll_due
 from apps.core.errors import Malformed
 from apps.estimates.models import AccuracyObservation, EstimateRun
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.queries.models import OperatorInput, Query
@@ -111,7 +111,7 @@ def test_running_job_becomes_a_running_query_with_measured_statistics(connection
     assert series.mean_eps == pytest.approx(100.0, rel=0.05) and series.evidence == "measured"
     assert series.spec["extrapolated_s"] > 0
     assert (series.step_s or 0.0) >= 5.0  # polls are so far apart: nothing is claimed below that
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     estimate = EstimateRun.objects.get(cluster=cluster).queries.get(query=query)
     assert estimate.estimate_s is not None and 0.0 < estimate.estimate_s < 5.0
@@ -399,7 +399,7 @@ def test_measured_latency_is_scored_once_a_stretch(
     connection.save()
     imported(connection, objectives={"*": {"statistic": statistic, "bound_s": 5.0}})
     assert "latency_missing" in codes_of(connection)
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     for flink.latency_s in (0.25, 0.25, 0.75, 0.25):
         connection_poll(connection)

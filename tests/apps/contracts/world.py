@@ -17,7 +17,7 @@ from apps.connections.models import ImportedJob
 from apps.connections.services import connection_create
 from apps.core.deliveries import Channel
 from apps.estimates.models import DocumentEstimate, EstimateRun, ObjectiveStatus
-from apps.estimates.services import document_estimate_request, estimate_request
+from apps.estimates.services import DOCUMENT_ESTIMATE, ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
 from apps.incidents.models import Incident
@@ -27,7 +27,7 @@ from apps.kubernetes.models import KubernetesReview
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.backtests import BACKTEST
-from apps.planning.forecasts import forecast_request
+from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast
 from apps.planning.placement_search import PLACEMENT
@@ -39,12 +39,11 @@ from apps.predictions.choices import ExecutionOrigin, FineTuningState
 from apps.predictions.models import FineTuning, ObservedExecution
 from apps.predictions.services import prediction_request
 from apps.queries.arrivals.uploads import upload_keep
-from apps.queries.documents import import_request
+from apps.queries.documents import IMPORT
 from apps.queries.models import Query, QueryVersion
-from apps.reports.lifecycle import report_request
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery
 from apps.reports.services import definition_create, schedule_set, webhook_create
-from apps.reports.work import write_report
 from apps.results.models import Alert
 from apps.results.services import alert_rule_create
 from apps.rollouts.rollout_services import rollout_start
@@ -108,15 +107,15 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     progress_ingest(query=spark_query, documents=progress_of_run(range(30)))
     world["spark_query"] = spark_query.pk
     world |= _connections(cluster, late)
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     document = {
         "subinterval_s": 1.0,
         "sources": [{"id": "s", "arrivals": [1.0]}],
         "nodes": [{"id": "n", "capacity_cps": 9.0}],
     }
-    world["job"] = document_estimate_request(document=document, user=user).pk
+    world["job"] = DOCUMENT_ESTIMATE.request(document=document, user=user)[1].pk
     world["document_estimate"] = DocumentEstimate.objects.get().pk
-    world["import"] = import_request(cluster=cluster, document=document, user=user).pk
+    world["import"] = IMPORT.request(cluster=cluster, document=document, user=user)[0].pk
     do_jobs()
     world["kubernetes_review"] = _kubernetes_review(cluster, user).pk
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
@@ -258,7 +257,7 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     history = history_create_from_generator(
         cluster=cluster, source_id="clicks", spec={"peak_rate_eps": 100.0, "weeks": 2}
     )
-    forecast_request(cluster=cluster, horizon_days=1, user=user)
+    FORECAST.request(cluster=cluster, horizon_days=1, user=user)
     scenario = scenario_create(cluster=cluster, name="peak", user=user)
     plan, _ = RESOURCE_PLAN.request(
         cluster=cluster, user=user, engine="microbatch", rate=1e5, constraint_s=2.0, profile={"c_in_s": 1e-5}
@@ -280,8 +279,8 @@ def _reports(cluster: Cluster, user: User) -> dict[str, Any]:
     definition = definition_create(
         cluster=cluster, kind="provisioning", name="Weekly", parameters={"sections": ["objectives", "fleet"]}
     )
-    report = report_request(definition=definition, user=user)
-    run_job(report.job.pk, write_report)
+    report = REPORT.request(definition=definition, user=user)[0]
+    run_job(report.job.pk, REPORT.work)
     delivery = Delivery.objects.create(report=report, channel=Channel.EMAIL, target="ops@example.org")
     schedule = schedule_set(definition=definition, rule={"every": "day", "at": "06:00"}, time_zone="UTC")
     return {

@@ -18,7 +18,7 @@ from apps.estimates.models import (
 )
 from apps.estimates.refresh import live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.estimates.summary import accuracy_summary
 from apps.measurements.models import StreamStretch
 from apps.measurements.stream_processor import timing_now
@@ -43,7 +43,7 @@ def live() -> LiveQuery:
 
 
 def estimated(query: Query, at: datetime | None = None) -> QueryEstimate:
-    estimate_request(cluster=query.cluster)
+    ESTIMATE.request(cluster=query.cluster)
     run_jobs()
     row = query_estimate_latest(query)
     assert row is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def test_newest_estimate_of_a_query_is_shown(api: Any, cluster: Any) -> None:
     missing = api.get(f"/api/v1/queries/{query.pk}/estimate")
     assert missing.status_code == 404
     assert missing.json()["code"] == "missing"
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     run_jobs()
     plain = api.get(f"/api/v1/queries/{query.pk}/estimate").json()
     assert (plain["query"], plain["state"], plain["stale"], plain["series"]) == ("over", "breached", False, None)

@@ -8,7 +8,7 @@ import pytest
 
 from apps.estimates.refresh import estimate_refresh_all, live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest, run_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.queries.facts import QueryDetail
@@ -43,7 +43,7 @@ def say(cluster: Cluster, name: str, policy: str) -> None:
 
 
 def estimated(query: Query):
-    estimate_request(cluster=query.cluster)
+    ESTIMATE.request(cluster=query.cluster)
     run_jobs()
     row, run = query_estimate_latest(query), run_latest(query.cluster)
     assert row is not None and run is not None

@@ -12,7 +12,7 @@ from agent.wire.broker import write_state
 from apps.estimates.models import AccuracyObservation, ObjectiveStatus
 from apps.estimates.objectives import objectives_refresh, objectives_refresh_all
 from apps.estimates.selectors import query_estimate_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.measurements.models import StreamStretch, StreamWork
@@ -36,7 +36,7 @@ NOW = run_moment()
 def live() -> LiveQuery:
     own_batch(NOW)
     live = live_query(make_live_cluster())
-    estimate_request(cluster=live.query.cluster)
+    ESTIMATE.request(cluster=live.query.cluster)
     run_jobs()
     return live
 

@@ -15,7 +15,7 @@ from apps.estimates.calibration import calibrations_in_force, calibrations_refre
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
 from apps.estimates.selectors import query_estimate_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.estimates.simulations import SIMULATION_SEEDS, simulation_request
 from apps.jobs.models import Job, JobKind
 from apps.jobs.selectors import job_under_way
@@ -67,7 +67,7 @@ def test_simulated_runs_scale_no_estimate(query: Query) -> None:
     make_runs(query, 60, spread=10 * SPREAD, origin="simulated", evidence="assumed", windowed=False)
     calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
     assert IntervalCalibration.objects.filter(query=query, origin="simulated", upper__gt=2.0).exists()
-    estimate_request(cluster=query.cluster)
+    ESTIMATE.request(cluster=query.cluster)
     run_jobs()
     estimate = query_estimate_latest(query)
     assert estimate is not None and "calibration" not in estimate.result
@@ -78,7 +78,7 @@ def test_newest_reported_origin_scales_the_estimate(query: Query) -> None:
     make_runs(query, 30, origin="flink", **values)
     make_runs(query, 30, spread=8 * SPREAD, origin="prometheus", ago=100, **values)
     calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
-    estimate_request(cluster=query.cluster)
+    ESTIMATE.request(cluster=query.cluster)
     run_jobs()
     estimate = query_estimate_latest(query)
     assert estimate is not None and estimate.result["calibration"]["origin"] == "flink"

@@ -10,7 +10,7 @@ from django.test import Client
 from apps.estimates.models import EstimateRun
 from apps.estimates.refresh import estimates_of_telemetry_thin, refresh_by_telemetry, telemetry_pace
 from apps.estimates.selectors import estimate_under_way
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.measurements.models import StatisticsWindow
@@ -66,7 +66,7 @@ def test_small_changes_refresh_once_a_minute_and_large_ones_at_once() -> None:
 def test_held_back_changes_are_passed_on_together(live: LiveQuery) -> None:
     tell(live)
     refine_cluster(live.query.cluster, NOW)
-    estimate_request(cluster=live.query.cluster)
+    ESTIMATE.request(cluster=live.query.cluster)
     run_jobs()
     shifted(0.05)
     StatisticsWindow.objects.filter(operator="window").update(cpu_ns=220_000)
@@ -88,7 +88,7 @@ def test_unsteady_load_factors_change_the_placement_once_a_minute(live: LiveQuer
     tell(live)
     cluster = live.query.cluster
     assert refine_cluster(cluster, NOW).placements == 1
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     run_jobs()
     placed = []
     for share in (0.35, 0.15, 0.39, 0.11):
@@ -97,7 +97,7 @@ def test_unsteady_load_factors_change_the_placement_once_a_minute(live: LiveQuer
     assert placed == [0, 0, 0, 0]
     aged(61)
     assert refine_cluster(cluster, NOW, telemetry_pace(cluster)).placements == 1
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     run_jobs()
     drained(0.5)
     assert refine_cluster(cluster, NOW, telemetry_pace(cluster)).placements == 1, "by a fifth of the events: at once"
@@ -106,11 +106,11 @@ def test_unsteady_load_factors_change_the_placement_once_a_minute(live: LiveQuer
 @pytest.mark.django_db
 def test_refreshes_by_telemetry_are_not_announced(live: LiveQuery, admin_client: Client) -> None:
     cluster = live.query.cluster
-    job = estimate_request(cluster=cluster, by_telemetry=True)
+    job = ESTIMATE.request(cluster=cluster, by_telemetry=True)[1]
     assert estimate_under_way(cluster) is None
     page = admin_client.get("/c/this-host/").content.decode()
     assert "Estimate under way" not in page and f"job-{job.pk}" not in page
-    assert estimate_request(cluster=cluster) == job  # a person who asks for one sees the one that waits
+    assert ESTIMATE.request(cluster=cluster)[1] == job  # a person who asks for one sees the one that waits
     assert estimate_under_way(cluster) == job
     assert "Estimate under way" in admin_client.get("/c/this-host/").content.decode()
     run_jobs()
@@ -151,7 +151,7 @@ def test_newest_estimate_of_a_cluster_is_kept_at_any_age() -> None:
 
 @pytest.mark.django_db
 def test_jobs_of_telemetry_are_purged_after_two_hours(live: LiveQuery) -> None:
-    estimate_request(cluster=live.query.cluster, by_telemetry=True)
+    ESTIMATE.request(cluster=live.query.cluster, by_telemetry=True)
     run_jobs()
     estimates_of_telemetry_thin()
     assert Job.objects.count() == 1

@@ -12,7 +12,7 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.estimates.accuracy import KEEP, accuracy_report
 from apps.estimates.models import AccuracyObservation, EstimateRun, IntervalCalibration
 from apps.estimates.selectors import query_estimate_latest
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.queries.models import Query
 from tests.apps.estimates.runs import NOW
 from tests.apps.measurements.live import live_query, make_live_cluster
@@ -31,7 +31,7 @@ def query() -> Query:
 
 
 def estimated(query: Query) -> Any:
-    estimate_request(cluster=query.cluster)
+    ESTIMATE.request(cluster=query.cluster)
     run_jobs()
     return query_estimate_latest(query)
 

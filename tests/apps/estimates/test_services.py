@@ -19,8 +19,7 @@ from apps.estimates.selectors import (
     run_latest,
     run_staleness,
 )
-from apps.estimates.services import KEEP_SERIES, estimate_request, series_purge
-from apps.estimates.work import estimate_cluster
+from apps.estimates.services import ESTIMATE, KEEP_SERIES, series_purge
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
@@ -37,7 +36,7 @@ def cluster() -> Any:
 
 
 def estimated(cluster: Any) -> EstimateRun:
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     (job,) = run_jobs()
     assert job.error is None
     run = run_latest(cluster)
@@ -89,14 +88,14 @@ def test_long_curve_is_thinned_by_maximum() -> None:
 
 def test_waiting_request_is_returned_instead_of_a_second_one(cluster: Any) -> None:
     start_query(cluster, "q", 0.5, "a")
-    assert estimate_request(cluster=cluster) == estimate_request(cluster=cluster)
+    assert ESTIMATE.request(cluster=cluster)[1] == ESTIMATE.request(cluster=cluster)[1]
 
 
 def test_redelivered_job_stores_once(cluster: Any) -> None:
     start_query(cluster, "q", 0.5, "a")
-    job = estimate_request(cluster=cluster)
+    job = ESTIMATE.request(cluster=cluster)[1]
     for _ in range(3):
-        run_job(job.pk, estimate_cluster)
+        run_job(job.pk, ESTIMATE.work)
     assert EstimateRun.objects.filter(job=job).count() == 1
     assert Job.objects.get(pk=job.pk).result["queries"] == {"holds": 1}
 
@@ -138,7 +137,7 @@ def test_cluster_without_nodes_is_refused() -> None:
     from apps.core.errors import Impossible
 
     with pytest.raises(Impossible, match="no nodes"):
-        estimate_request(cluster=small_cluster("empty", nodes=()))
+        ESTIMATE.request(cluster=small_cluster("empty", nodes=()))
 
 
 # -- estimated again, unasked

@@ -9,7 +9,7 @@ from django.db import connections
 
 from apps.estimates.models import ObjectiveStatus
 from apps.estimates.objectives import objectives_refresh
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.incidents.models import Incident, IncidentEvent
 from apps.incidents.refresh import incidents_refresh
 from apps.incidents.selectors import incidents_listed, incidents_unseen
@@ -24,7 +24,7 @@ def test_workers_at_once_judge_once_and_open_one_incident(postgres_db: str) -> N
     cluster = small_cluster()
     start_query(cluster, "calm", 0.1, "a", bound_s=20.0)
     start_query(cluster, "late", 1.2, "b", bound_s=2.0)
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     run_jobs()
 
     def judge(_: int) -> None:

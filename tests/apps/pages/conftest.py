@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from tests.apps import small_cluster
 from tests.apps.recordings import recorded
@@ -41,6 +41,6 @@ def _estimated_cluster() -> Cluster:
     cluster = small_cluster.small_cluster()
     small_cluster.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
     small_cluster.start_query(cluster, "late", 1.2, "b", bound_s=2.0)
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     return cluster

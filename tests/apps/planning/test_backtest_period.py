@@ -9,7 +9,7 @@ import pytest
 
 from apps.estimates.accuracy import INTERVAL
 from apps.estimates.models import AccuracyObservation, QueryEstimate
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.measurements.models import StatisticsHour
 from apps.planning.backtest_period import load_period
 from apps.planning.backtest_records import SegmentGrid, recorded_reaches, segment_grid, source_records
@@ -66,7 +66,7 @@ def test_hours_with_gaps_have_the_mean_rate_of_their_windows(live: LiveQuery) ->
 
 def test_measured_latencies_stand_beside_replayed_ones_with_waits_added(live: LiveQuery) -> None:
     cluster = live.query.cluster
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     estimate = QueryEstimate.objects.get()
     estimate.result = {**estimate.result, "live": live_parts().to_dict()}

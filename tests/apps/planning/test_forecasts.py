@@ -15,7 +15,7 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
 from apps.planning.forecast_findings import forecast_changes, forecast_latest, forecast_series, shortages
-from apps.planning.forecasts import forecast_bucket_s, forecast_renew_all, forecast_request
+from apps.planning.forecasts import FORECAST, forecast_bucket_s, forecast_renew_all
 from apps.planning.load_buckets import bucket_trace, coarsen_buckets, merge_buckets
 from apps.planning.load_histories import history_create_from_generator, history_delete, history_values
 from apps.planning.models import Forecast, LoadHistory
@@ -37,7 +37,7 @@ def cluster(db: None) -> Cluster:
 
 
 def forecast_now(cluster: Cluster, **asked: Any) -> Forecast:
-    forecast_request(cluster=cluster, **{"horizon_days": 14, **asked})
+    FORECAST.request(cluster=cluster, **{"horizon_days": 14, **asked})
     jobs = small_cluster.run_jobs()
     assert jobs[-1].state == JobState.SUCCEEDED, jobs[-1].error
     forecast = forecast_latest(cluster)
@@ -242,18 +242,18 @@ def test_regret_needs_prices_and_weighs_cost_of_violations(api: APIClient, clust
 
 def test_a_forecast_without_histories_is_refused(cluster: Cluster, api: APIClient) -> None:
     with pytest.raises(Impossible, match="no load history"):
-        forecast_request(cluster=cluster)
+        FORECAST.request(cluster=cluster)
     assert shortages(cluster) == []
     answer = api.post("/api/v1/forecasts", {"cluster": "little", "horizon_days": 99}, format="json")
     assert answer.status_code == 400
     assert "1 to 56" in answer.json()["detail"]
     with pytest.raises(Malformed):
-        forecast_request(cluster=cluster, seed=-1)
+        FORECAST.request(cluster=cluster, seed=-1)
 
 
 def test_a_forecast_of_a_short_or_deleted_history_fails_with_the_reason(cluster: Cluster) -> None:
     row = history_create_from_generator(cluster=cluster, source_id="clicks", spec={**SPEC, "weeks": 1})
-    forecast_request(cluster=cluster)
+    FORECAST.request(cluster=cluster)
     history_delete(history=row)
     job = small_cluster.run_jobs()[-1]
     assert job.state == JobState.FAILED

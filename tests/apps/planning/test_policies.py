@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from apps.fleet.models import Cluster
 from apps.planning.choices import Find
 from apps.planning.forecast_findings import forecast_latest
-from apps.planning.forecasts import forecast_request
+from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import WhatIf
 from apps.planning.placement_search import PLACEMENT
@@ -172,7 +172,7 @@ def test_forecast_leaves_to_a_person_what_klink_may_end_at(cluster: Cluster, cli
     say(cluster, "klink")
     spec = {"peak_rate_eps": 82.0, "weeks": 4, "growth_per_week": 0.0, "noise": 0.02}
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec)
-    forecast_request(cluster=cluster, horizon_days=14)
+    FORECAST.request(cluster=cluster, horizon_days=14)
     small_cluster.run_jobs()
     row = forecast_latest(cluster)
     assert row is not None

@@ -16,7 +16,7 @@ from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.jobs.models import JobState
 from apps.jobs.runner import run_job
-from apps.queries.documents import document_export, document_import, import_request, imports_purge, run_import
+from apps.queries.documents import IMPORT, document_export, document_import
 from apps.queries.models import ImportRun, Query
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
@@ -168,15 +168,15 @@ def browser_of(user: Any) -> Client:
 
 
 def done(run: ImportRun) -> ImportRun:
-    run_job(run.job_id, run_import)
+    run_job(run.job_id, IMPORT.work)
     return ImportRun.objects.select_related("job").get(pk=run.pk)
 
 
 def test_a_check_stores_nothing_and_an_import_all() -> None:
     cluster = make_cluster(nodes=0)
-    checked = done(import_request(cluster=cluster, document=DOCUMENT))
+    checked = done(IMPORT.request(cluster=cluster, document=DOCUMENT)[0])
     assert checked.job.state == JobState.SUCCEEDED and not Query.objects.exists()
-    stored = done(import_request(cluster=cluster, document=DOCUMENT, dry_run=False, start=True))
+    stored = done(IMPORT.request(cluster=cluster, document=DOCUMENT, dry_run=False, start=True)[0])
     assert stored.result["created"] == checked.result["created"]
     snapshot = cluster_snapshot(cluster).deployment
     assert [(op.id, op.replicas[0].node, op.replicas[0].core) for op in snapshot.operators] == [
@@ -187,7 +187,7 @@ def test_a_check_stores_nothing_and_an_import_all() -> None:
 
 def test_a_worker_that_was_lost_imports_once() -> None:
     cluster = make_cluster(nodes=0)
-    run = import_request(cluster=cluster, document=DOCUMENT, dry_run=False)
+    run = IMPORT.request(cluster=cluster, document=DOCUMENT, dry_run=False)[0]
     done(run)
     run.job.refresh_from_db()
     run.job.state, run.job.heartbeat_at = JobState.RUNNING, None
@@ -199,14 +199,14 @@ def test_a_worker_that_was_lost_imports_once() -> None:
 
 def test_faults_of_the_document_come_before_the_job() -> None:
     with pytest.raises(Malformed) as refused:
-        import_request(cluster=make_cluster(nodes=0), document=document_with(nodes=[{"id": "m1"}], surprise=1))
+        IMPORT.request(cluster=make_cluster(nodes=0), document=document_with(nodes=[{"id": "m1"}], surprise=1))
     assert {fault.path for fault in refused.value.faults} >= {"document.surprise", "document.nodes[0].capacity_cps"}
     assert not ImportRun.objects.exists()
 
 
 def test_import_job_fails_with_every_fault_when_the_cluster_does_not_fit() -> None:
     document = document_with(subintervals=2, sources=[{"id": "clicks", "arrivals": [4, 8]}])
-    run = done(import_request(cluster=make_cluster(nodes=0), document=document, dry_run=False))
+    run = done(IMPORT.request(cluster=make_cluster(nodes=0), document=document, dry_run=False)[0])
     assert run.job.state == JobState.FAILED and run.result is None
     assert run.job.error["faults"][0]["path"].startswith("sources[0]")
     assert not Query.objects.exists()
@@ -249,11 +249,11 @@ def test_only_administrators_pass_admission_by(user_of: Any) -> None:
 
 
 def test_old_imports_are_forgotten() -> None:
-    run = done(import_request(cluster=make_cluster(nodes=0), document=DOCUMENT))
-    assert imports_purge() == 0
+    run = done(IMPORT.request(cluster=make_cluster(nodes=0), document=DOCUMENT)[0])
+    assert IMPORT.purge() == 0
     run.created_at = run.created_at.replace(year=2020)
     run.save()
-    assert imports_purge() == 1
+    assert IMPORT.purge() == 1
 
 
 def test_a_made_up_fleet_is_loaded_as_asked_and_imports_as_it_is() -> None:
@@ -265,7 +265,7 @@ def test_a_made_up_fleet_is_loaded_as_asked_and_imports_as_it_is() -> None:
     capacity = sum(node.capacity_cps * node.cores for node in deployment.nodes)
     assert mace(deployment).load.sum() / 40 / capacity == pytest.approx(0.4)
     cluster = make_cluster(nodes=0, subinterval_s=1.0, horizon_s=40.0)
-    done(import_request(cluster=cluster, document=document, dry_run=False, start=True))
+    done(IMPORT.request(cluster=cluster, document=document, dry_run=False, start=True)[0])
     assert cluster_snapshot(cluster).deployment.operators[7].replicas == deployment.operators[7].replicas
 
 

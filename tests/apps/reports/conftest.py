@@ -9,9 +9,9 @@ import pytest
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Report, ReportDefinition
 from apps.reports.services import definition_create
-from apps.reports.work import write_report
 from tests.apps import small_cluster
 from tests.apps.receivers import closed_port, hook, mailbox
 from tests.apps.recordings import recorded
@@ -45,7 +45,7 @@ def write() -> Callable[[Report], Report]:
     """Do the job of a report here and now."""
 
     def do(report: Report) -> Report:
-        ended = run_job(report.job.pk, write_report)
+        ended = run_job(report.job.pk, REPORT.work)
         assert ended is not None and ended.state == JobState.SUCCEEDED, ended and ended.error
         report.refresh_from_db()
         return report

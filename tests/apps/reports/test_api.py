@@ -13,7 +13,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from apps.reports.api import DeliverySerializer
-from apps.reports.lifecycle import report_request
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery, Report, ReportDefinition
 from apps.reports.report import read_facts
 
@@ -95,7 +95,7 @@ def test_latency_report_covers_the_users_of_a_query(
 ) -> None:
     body = {"cluster": "little", "kind": "latency", "name": "For late", "parameters": {"query": "late"}}
     made = api.post("/api/v1/report-definitions", body, format="json")
-    report = write(report_request(definition=ReportDefinition.objects.get(pk=made.data["id"])))
+    report = write(REPORT.request(definition=ReportDefinition.objects.get(pk=made.data["id"]))[0])
     assert report.finding.startswith("In the worst case an event of late takes ")
     assert report.finding.endswith("The objective is 2\u00a0s: it is missed.")
     facts = api.get(f"/api/v1/reports/{report.pk}").data["facts"]
@@ -106,7 +106,7 @@ def test_latency_report_covers_the_users_of_a_query(
 
 
 def test_failed_delivery_is_sent_again_on_request(api: APIClient, definition: ReportDefinition) -> None:
-    report = report_request(definition=definition)
+    report = REPORT.request(definition=definition)[0]
     row = Delivery.objects.create(report=report, channel="email", target="a@example.org", state="failed", attempts=8)
     answer = api.post(f"/api/v1/reports/{report.pk}/deliveries/{row.pk}/send")
     assert (answer.data["state"], answer.data["attempts"]) == ("waiting", 0)
@@ -127,7 +127,7 @@ def test_webhook_secret_is_shown_once(api: APIClient, cluster: Any) -> None:
 
 
 def test_only_the_host_of_a_webhook_is_shown(definition: ReportDefinition) -> None:
-    report = report_request(definition=definition)
+    report = REPORT.request(definition=definition)[0]
     told = [
         DeliverySerializer(Delivery(report=report, channel=channel, target=target)).data["target"]
         for channel, target in (("webhook", "https://hooks.example/T0/secret"), ("email", "ops@example.org"))

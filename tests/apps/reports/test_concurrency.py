@@ -11,7 +11,7 @@ from apps.core.deliveries import DeliveryState
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.reports.deliveries import deliveries_send_due
-from apps.reports.lifecycle import report_for, report_store
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule
 from apps.reports.services import definition_create, reports_run_due, schedule_set, webhook_create
 from apps.reports.work import gather_facts
@@ -41,9 +41,11 @@ def test_delivery_is_made_by_one_of_several_workers(postgres_db: str, hook: Any)
     definition.webhooks.set(
         [webhook_create(cluster=cluster, name=f"h{i}", url=f"{hook.url}&hook={i}") for i in range(3)]
     )
-    report = report_for(definition=definition)
-    facts, parts = gather_facts(report, lambda share, step: None)
-    report_store(report=report, facts=facts, parts=parts, html="", pdf=b"", csv=b"")
+    report, job = REPORT.request(definition=definition)
+    facts, _ = gather_facts(report, lambda share, step: None)
+    report.result, report.finding = facts.to_dict(), facts.finding
+    assert job is not None
+    REPORT.keep(report, None, job)
     assert run_concurrently([deliveries_send_due] * AT_ONCE) == {"done": AT_ONCE}
     assert len(hook.requests) == 3
     assert set(Delivery.objects.values_list("state", "attempts")) == {(DeliveryState.SENT, 1)}

@@ -19,7 +19,7 @@ from apps.core.deliveries import PAUSES_MIN, DeliveryState
 from apps.core.errors import Malformed
 from apps.core.messages import Gone, Undelivered, address_faults, post_webhook
 from apps.reports.deliveries import deliveries_send_due, delivery_send_again, webhook_secret
-from apps.reports.lifecycle import report_facts, report_request, report_store
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery, Report, ReportDefinition
 from apps.reports.services import definition_update, webhook_create, webhook_delete
 from tests.servers import PATIENCE_S
@@ -37,7 +37,7 @@ def later(minutes: float) -> None:
 
 def test_mail_has_text_html_and_attachments(definition: ReportDefinition, write: Write, mailbox: Any) -> None:
     definition_update(definition=definition, emails=["ops@example.org"], formats=["pdf", "csv"])
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     assert deliveries_send_due() == 1
     assert deliveries_send_due() == 0, "sent once"
     assert mailbox.recipients == ["ops@example.org"]
@@ -55,7 +55,7 @@ def test_unreachable_mail_server_is_retried_for_a_day(
 ) -> None:
     definition_update(definition=definition, emails=["ops@example.org"])
     settings.EMAIL_PORT = closed_port
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     for attempt, pause in enumerate(PAUSES_MIN, start=1):
         assert deliveries_send_due() == 0
         row = report.deliveries.get()
@@ -79,7 +79,7 @@ def test_a_refused_address_and_a_missing_server_are_final(
 ) -> None:
     definition_update(definition=definition, emails=["nobody@example.org"])
     mailbox.refuse = "550 no such person"
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     deliveries_send_due()
     row = report.deliveries.get()
     assert (row.state, "550 no such person" in row.last_error) == (DeliveryState.FAILED, True)
@@ -94,7 +94,7 @@ def test_a_refused_address_and_a_missing_server_are_final(
 def test_a_webhook_gets_a_signed_message(definition: ReportDefinition, write: Write, hook: Any) -> None:
     made = webhook_create(cluster=definition.cluster, name="chat", url=hook.url)
     definition_update(definition=definition, webhooks=[made])
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     assert deliveries_send_due() == 1
     headers, body = hook.requests[0]
     moment, digest = (part.partition("=")[2] for part in headers["Sluice-Signature"].split(","))
@@ -121,7 +121,7 @@ def test_response_of_a_webhook_decides_between_retry_and_failure(
         definition=definition, webhooks=[webhook_create(cluster=definition.cluster, name="chat", url=hook.url)]
     )
     hook.status = status
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     deliveries_send_due()
     row = report.deliveries.get()
     assert (row.state, len(hook.requests)) == (state, 1)
@@ -161,7 +161,7 @@ def test_webhook_that_stalls_the_handshake_is_cut_off(settings: Any, monkeypatch
 def test_a_deleted_webhook_ends_its_deliveries(definition: ReportDefinition, write: Write, hook: Any) -> None:
     made = webhook_create(cluster=definition.cluster, name="chat", url=hook.url)
     definition_update(definition=definition, webhooks=[made])
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     webhook_delete(webhook=made)
     deliveries_send_due()
     assert report.deliveries.get().state == DeliveryState.FAILED
@@ -173,7 +173,7 @@ def test_delivery_is_made_once_when_a_worker_is_killed(
 ) -> None:
     """The lease of a worker that died while sending ends; what it had taken is sent by the next one, once."""
     definition_update(definition=definition, emails=["ops@example.org"])
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     row = report.deliveries.get()
     Delivery.objects.filter(pk=row.pk).update(
         state=DeliveryState.SENDING, attempts=1, next_try_at=timezone.now() + timedelta(minutes=2)
@@ -182,10 +182,8 @@ def test_delivery_is_made_once_when_a_worker_is_killed(
     later(3)
     assert deliveries_send_due() == 1
     assert len(mailbox.mails) == 1
-    facts = report_facts(report)
-    assert facts is not None
-    # stored a second time, as a job that is done again would: no second delivery
-    report_store(report=report, facts=facts, parts={}, html="", pdf=b"", csv=b"")
+    assert report.job is not None
+    REPORT.keep(report, None, report.job)  # as a job that is done again would
     assert report.deliveries.count() == 1
     assert deliveries_send_due() == 0
 
@@ -194,7 +192,7 @@ def test_delivery_that_kills_every_worker_is_abandoned(
     definition: ReportDefinition, write: Write, mailbox: Any
 ) -> None:
     definition_update(definition=definition, emails=["ops@example.org"])
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     ended = {"state": DeliveryState.SENDING, "attempts": len(PAUSES_MIN) + 1, "next_try_at": timezone.now()}
     Delivery.objects.filter(report=report).update(**ended)
     assert deliveries_send_due() == 0

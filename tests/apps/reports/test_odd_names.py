@@ -18,7 +18,7 @@ from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_update
 from apps.reports.deliveries import deliveries_send_due
-from apps.reports.lifecycle import report_file, report_request
+from apps.reports.lifecycle import REPORT, report_file
 from apps.reports.models import Report
 from apps.reports.services import definition_create, webhook_create
 from tests.apps import small_cluster
@@ -37,7 +37,7 @@ def report(cluster: Cluster, write: Callable[[Report], Report]) -> Report:
     made = definition_create(
         cluster=cluster, kind="provisioning", name=MARKUP, parameters=SECTIONS, emails=["ops@example.org"]
     )
-    return write(report_request(definition=made))
+    return write(REPORT.request(definition=made)[0])
 
 
 def test_markup_is_text_in_every_form(report: Report, mailbox: Any) -> None:
@@ -92,7 +92,7 @@ def test_line_breaks_in_a_stored_name_add_no_mail_header(
         parameters=SECTIONS,
         emails=["ops@example.org"],
     )
-    write(report_request(definition=made))
+    write(REPORT.request(definition=made)[0])
     assert deliveries_send_due() == 1
     assert mailbox.recipients == ["ops@example.org"]
     mail = message_from_string(mailbox.mails[0], policy=policy.default)

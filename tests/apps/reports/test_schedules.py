@@ -13,7 +13,7 @@ from apps.core.errors import Impossible, Malformed
 from apps.jobs.models import Job, JobState
 from apps.jobs.services import job_cancel
 from apps.reports.choices import ReportState, Trigger
-from apps.reports.lifecycle import report_facts, report_request
+from apps.reports.lifecycle import REPORT, report_facts
 from apps.reports.models import Report, ReportDefinition, ReportSchedule
 from apps.reports.report import ProvisioningReport, ReportChanges
 from apps.reports.sections.forecast import NoForecast
@@ -71,8 +71,8 @@ def test_missed_runs_are_made_up_for_by_one_report(schedule: ReportSchedule) -> 
 
 
 def test_manual_run_leaves_the_schedule_unchanged(schedule: ReportSchedule, user_of: Callable[..., Any]) -> None:
-    first = report_request(definition=schedule.definition, user=user_of())
-    assert report_request(definition=schedule.definition, user=user_of()) == first, "it is being written already"
+    first = REPORT.request(definition=schedule.definition, user=user_of())[0]
+    assert REPORT.request(definition=schedule.definition, user=user_of())[0] == first, "it is being written already"
     schedule.refresh_from_db()
     assert (schedule.next_at, schedule.last_due_at) == (DUE, None)
     assert reports_run_due(DUE) == 1
@@ -109,7 +109,7 @@ def test_a_rule_that_ends_is_refused_or_ends(definition: ReportDefinition) -> No
 
 
 def test_facts_are_the_same_everywhere(definition: ReportDefinition, write: Callable[[Report], Report]) -> None:
-    report = write(report_request(definition=definition))
+    report = write(REPORT.request(definition=definition)[0])
     facts = report_facts(report)
     assert facts is not None
     assert report.state == ReportState.READY
@@ -124,18 +124,18 @@ def test_facts_are_the_same_everywhere(definition: ReportDefinition, write: Call
 def test_next_report_lists_changes_since_the_last_one(
     definition: ReportDefinition, write: Callable[[Report], Report]
 ) -> None:
-    first = write(report_request(definition=definition))
+    first = write(REPORT.request(definition=definition)[0])
     query = definition.cluster.queries.get(name="late")
     query.objective_bound_s = 90.0
     query.save()
-    second = report_facts(write(report_request(definition=definition)))
+    second = report_facts(write(REPORT.request(definition=definition)[0]))
     assert isinstance(second, ProvisioningReport) and second.changes is not None
     assert second.changes.since == second.covers.since == first.covers_until
     assert any("query late" in text for text in second.changes.parts)
 
 
 def test_a_cancelled_report_has_failed(definition: ReportDefinition) -> None:
-    report = report_request(definition=definition)
+    report = REPORT.request(definition=definition)[0]
     assert report.job is not None
     job_cancel(Job.objects.get(pk=report.job.pk))
     report.refresh_from_db()

@@ -20,8 +20,6 @@ import numpy as np
 from django.db import models
 from django.utils import timezone
 
-from apps.admission.questions import AdmissionQuestion
-
 __all__ = ["build_rows", "list_releases", "load_postgresql", "load_sqlite"]
 
 _FOLDER = Path(__file__).parent / "releases"
@@ -72,9 +70,10 @@ def build_rows() -> None:
 def _build_runs() -> None:
     from apps.accounts.choices import Role
     from apps.admission.previews import ADMISSION
-    from apps.estimates.services import estimate_request
+    from apps.admission.questions import AdmissionQuestion
+    from apps.estimates.services import ESTIMATE
     from apps.planning.backtests import BACKTEST
-    from apps.planning.forecasts import forecast_request
+    from apps.planning.forecasts import FORECAST
     from apps.planning.load_histories import history_create_from_generator
     from apps.planning.placement_moves import placement_apply
     from apps.planning.placement_search import PLACEMENT
@@ -93,10 +92,10 @@ def _build_runs() -> None:
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec, bucket_s=10_800)
     scenario_create(cluster=cluster, user=user, name="More", changes=[{"add_nodes": 1, "like": "a"}])
     placement, _ = PLACEMENT.request(cluster=cluster, user=user, budget_s=0.3)
-    estimate_request(cluster=cluster, user=user)
+    ESTIMATE.request(cluster=cluster, user=user)
     PLANS.request(query=first, user=user)
     WHAT_IF.request(cluster=cluster, user=user)
-    forecast_request(cluster=cluster, user=user, horizon_days=7)
+    FORECAST.request(cluster=cluster, user=user, horizon_days=7)
     ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))
     BACKTEST.request(cluster=cluster, user=user)
     small.run_jobs()

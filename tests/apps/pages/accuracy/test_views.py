@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 
 from apps.estimates.calibration import INTERVAL, calibrations_refresh, group_of
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.services import refine_all
 from apps.telemetry.models import LiveQuery
@@ -164,7 +164,7 @@ def test_the_statistics_tab_says_what_is_known_and_when_it_is_enough(
     StatisticsWindow.objects.all().delete()
     tell(live, 12)
     refine_all(NOW + timedelta(seconds=30))
-    estimate_request(cluster=live.query.cluster)
+    ESTIMATE.request(cluster=live.query.cluster)
     small_cluster.run_jobs()
     html = body(browser.get(tab))
     assert "3 of 3 operators are ready." in html and "agent-1" in html and "stream processor 2" in html

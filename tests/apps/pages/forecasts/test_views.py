@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.fleet.models import Cluster
-from apps.planning.forecasts import forecast_request
+from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, LoadHistory
 from apps.reports.sections.forecast import NoForecast, forecast_facts
@@ -36,7 +36,7 @@ def _forecast_cluster() -> Cluster:
     cluster.pools.update(price_per_hour="2.0")
     small_cluster.start_query(cluster, "grows", 1.1, "a", bound_s=1.0)
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
-    forecast_request(cluster=cluster, horizon_days=14)
+    FORECAST.request(cluster=cluster, horizon_days=14)
     small_cluster.run_jobs()
     return cluster
 

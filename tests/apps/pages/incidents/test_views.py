@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
 from apps.incidents.selectors import routing_of
@@ -84,7 +84,7 @@ def test_viewer_reads_and_cannot_acknowledge(browser_of: Callable[[str], Client]
 
 
 def test_overview_groups_late_queries_by_cause(browser: Client, incident: Incident, cluster: Cluster) -> None:
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     for name in ("north", "south"):
         late(cluster, name, STREAM)

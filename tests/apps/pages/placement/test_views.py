@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, node_update
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of, search_curve
@@ -37,7 +37,7 @@ def _crowded_cluster() -> Cluster:
     cluster = small_cluster.small_cluster(nodes=("a", "b", "c"))
     small_cluster.start_query(cluster, "first", 0.7, "a")
     small_cluster.start_query(cluster, "second", 0.6, "a")
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     return cluster
 
@@ -127,7 +127,7 @@ def test_proposal_says_why_operators_stay_apart(browser: Client, db: None) -> No
     query = query_create(cluster=cluster, name="pair", body={"operators": [parse, count]})
     where = [{"node": "a"}]
     query_start(version=query.versions.get(), placement={"work": where, "count": where})
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     words = text(browser.get(address(search(browser))))
     assert "Kept apart Operators that exchange events and are not on one node, and why 1 pair of operators" in words

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.test import Client
 
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
@@ -24,7 +24,7 @@ def test_stated_backlog_is_shown_with_when_the_query_catches_up(browser: Client,
     shown = body(browser.get(statistics))
     assert 'value="120"' in shown
     assert "stated" in shown
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     plan = body(browser.get(f"/c/{cluster.slug}/queries/calm/"))
     assert "calm catches up after" in plan or "calm does not catch up within" in plan

@@ -8,7 +8,7 @@ from django.test import Client
 from apps.admission.decisions import admission_approve
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.queries.models import OperatorInput
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
@@ -30,7 +30,7 @@ def test_every_page_of_a_query_that_never_ran_stands(browser: Client) -> None:
     assert "is predicted at" in html and "predicted, not measured" in html
     request.refresh_from_db()
     admission_approve(request=request, user=asker)  # no prediction is borne out by runs of this cluster yet
-    estimate_request(cluster=cluster, user=asker)
+    ESTIMATE.request(cluster=cluster, user=asker)
     small_cluster.run_jobs()
     for tab in TABS:
         assert browser.get(f"/c/lab/queries/new/{tab}").status_code == 200, tab

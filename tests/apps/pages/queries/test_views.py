@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.estimates.selectors import objectives_by_headroom
-from apps.estimates.services import estimate_request
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_dispersion_update
 from apps.queries.choices import ArrivalOrigin, QueryState
@@ -59,7 +59,7 @@ def test_list_begins_with_queries_over_their_objective(browser: Client, cluster:
 def test_list_begins_with_what_never_catches_up_and_what_nobody_knows(browser: Client, cluster: Cluster) -> None:
     for name in ("endless", "unknown"):
         small_cluster.start_query(cluster, name, 0.01, "a")
-    estimate_request(cluster=cluster)
+    ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
     run = EstimateRun.objects.filter(cluster=cluster).latest("created_at")
     rows = run.queries.all()

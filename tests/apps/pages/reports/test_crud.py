@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.test import Client
 
-from apps.reports.lifecycle import report_request
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Report, ReportDefinition, Webhook
 from apps.reports.services import definition_create, webhook_create
 from tests.apps.pages.crud import CrudTests, DeleteTests
@@ -46,7 +46,7 @@ class TestReports(DeleteTests):
 
     def make(self, browser: Client) -> Report:
         definition = definition_create(cluster=self.cluster, kind="provisioning", name="Weekly")
-        report = report_request(definition=definition, user=None)
+        report = REPORT.request(definition=definition, user=None)[0]
         Report.objects.filter(pk=report.pk).update(state="failed")
         return report
 

@@ -12,8 +12,8 @@ from django.test import Client
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.jobs.runner import run_job
+from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule, Webhook
-from apps.reports.work import write_report
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +41,7 @@ def written(browser: Client) -> Report:
     browser.post(f"/c/little/reports/definitions/{definition.pk}/run/")
     report = Report.objects.get()
     assert report.job is not None
-    ended = run_job(report.job.pk, write_report)
+    ended = run_job(report.job.pk, REPORT.work)
     assert ended is not None and not ended.error, ended and ended.error
     report.refresh_from_db()
     return report
@@ -124,7 +124,7 @@ def test_names_are_text_in_pictures_too(browser: Client, cluster: Cluster) -> No
     browser.post(f"/c/little/reports/definitions/{definition.pk}/run/")
     report = Report.objects.get()
     assert report.job is not None
-    run_job(report.job.pk, write_report)
+    run_job(report.job.pk, REPORT.work)
     html = body(browser.get(f"/c/little/reports/{report.pk}/"))
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert(1)" in html

@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class QueriesConfig(AppConfig):
+    name = "apps.queries"
+
+    def ready(self) -> None:
+        from apps.queries import documents  # noqa: F401 with it, the kind of run is registered
