@@ -19,7 +19,7 @@ urlpatterns = [
     path("api/v1/", include("apps.estimates.api")),
     path("api/v1/", include("apps.connections.api")),
     path("api/v1/", include("apps.predictions.api")),
-    path("api/v1/", include("apps.admission.api_urls")),
+    path("api/v1/", include("apps.admission.api")),
     path("api/v1/", include("apps.telemetry.agent_api")),
     path("api/v1/", include("apps.telemetry.ingest_api")),
     path("api/v1/", include("apps.telemetry.live_api")),

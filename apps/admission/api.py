@@ -45,7 +45,7 @@ from apps.admission.trials import (
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Missing
 from apps.core.limits import MAX_REASON
-from apps.core.rest.api import StrictSerializer
+from apps.core.rest.api import Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
@@ -318,3 +318,9 @@ class AdmissionViewSet(RunViewSet):
         admission = self.get_object()
         admission_trial_stop(request=admission)
         return Response(self.shown(admission))
+
+
+router = Router()
+router.register("admissions", AdmissionViewSet, basename="admission")
+
+urlpatterns = router.urls

@@ -22,10 +22,13 @@ from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.viewsets import RunViewSet, describe_create
 from apps.predictions.executions import ObservedCosts, execution_report
-from apps.predictions.filters import ExecutionFilter, FineTuningFilter, ModelFilter, PredictionFilter
 from apps.predictions.fine_tunings import FINE_TUNING
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.predictions.selectors import (
+    ExecutionFilter,
+    FineTuningFilter,
+    ModelFilter,
+    PredictionFilter,
     cluster_accuracy,
     executions_visible,
     models_visible,

@@ -11,9 +11,18 @@ import numpy as np
 from django.db.models import Q, QuerySet
 
 from apps.core.errors import Impossible
+from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.predictions.choices import ModelOrigin, TargetMetric
+from apps.predictions.choices import (
+    ExecutionOrigin,
+    FineTuningState,
+    ModelOrigin,
+    ModelState,
+    PredictionPurpose,
+    PredictionState,
+    TargetMetric,
+)
 from apps.predictions.ensembles import shipped_version, version_in_force
 from apps.predictions.models import ModelVersion, ObservedExecution, Prediction
 from apps.queries.models import OperatorInput, QueryVersion
@@ -22,6 +31,10 @@ from engine.costream.answer import PredictedCosts
 
 __all__ = [
     "MIN_EXECUTIONS",
+    "ExecutionFilter",
+    "FineTuningFilter",
+    "ModelFilter",
+    "PredictionFilter",
     "QueryBasis",
     "cluster_accuracy",
     "executions_visible",
@@ -34,6 +47,7 @@ __all__ = [
     "q_errors_of",
     "query_basis",
 ]
+
 
 #: Observed executions from which on prequential errors are shown.
 MIN_EXECUTIONS = 30
@@ -237,3 +251,44 @@ def _prequential(rows: Sequence[ObservedExecution]) -> dict[str, Any] | None:
             observed, predicted = zip(*pairs, strict=True)
             errors[metric] = {"runs": len(pairs), "accuracy": balanced_accuracy(observed, predicted)}
     return errors
+
+
+class PredictionFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&state=predicted`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    state = ChoiceFilter(choices=PredictionState.choices)
+    purpose = ChoiceFilter(choices=PredictionPurpose.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "elapsed_s", "state", query="query__name", cluster="cluster__slug")
+
+
+class ExecutionFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&origin=reported`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    origin = ChoiceFilter(choices=ExecutionOrigin.choices)
+    model = NumberFilter("model_id", whole=True, label="Id of a model version")
+    ends_at = TimeFilter()
+    sorts = sort_paths("ends_at", "starts_at", "created_at", query="query__name", cluster="cluster__slug")
+
+
+class ModelFilter(ListFilter):
+    """`?cluster=eu-1&state=in_force`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    origin = ChoiceFilter(choices=ModelOrigin.choices)
+    state = ChoiceFilter(choices=ModelState.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "in_force_at", "number", "state", cluster="cluster__slug")
+
+
+class FineTuningFilter(ListFilter):
+    """`?cluster=eu-1&state=refused`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=FineTuningState.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "observations", "state", cluster="cluster__slug")

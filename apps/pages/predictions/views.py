@@ -18,10 +18,9 @@ from apps.pages.predictions.candidates import cost_text
 from apps.pages.predictions.facts import COST_NAMES, VOTE_NAMES, q_text
 from apps.pages.predictions.model import ModelFacts
 from apps.predictions.choices import ExecutionOrigin
-from apps.predictions.filters import ExecutionFilter
 from apps.predictions.fine_tunings import FINE_TUNING
 from apps.predictions.models import ObservedExecution
-from apps.predictions.selectors import executions_visible, models_of
+from apps.predictions.selectors import ExecutionFilter, executions_visible, models_of
 from apps.predictions.services import model_put_in_force
 from apps.ui.numbers import MISSING
 from apps.ui.tables import Choice, Column, Filter, Table
