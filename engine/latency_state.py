@@ -14,8 +14,8 @@ from typing import Annotated, NamedTuple
 from pydantic import BeforeValidator, PlainSerializer, computed_field
 
 from engine.document.elements import Objective
-from engine.records import Record
-from engine.words import duration_words, seconds_words
+from engine.records import Fact, Record, WrittenAs
+from engine.words.latency import catch_up_words, standing_words
 
 __all__ = [
     "ENDLESS_S",
@@ -29,6 +29,7 @@ __all__ = [
     "KnownSeconds",
     "LatencyStanding",
     "ObjectiveStanding",
+    "StandingFact",
     "bound_state",
     "lasting_load",
     "objective_state",
@@ -42,6 +43,13 @@ KnownSeconds = Annotated[
     BeforeValidator(lambda value: inf if value is None else value),
     PlainSerializer(lambda value: value if value < ENDLESS_S else None),
 ]
+
+
+class StandingFact(Fact):
+    """Reason why a latency is not known, has no end, or rests on a sample that let nothing through."""
+
+    def words(self) -> str:
+        return standing_words(self.kind, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +75,16 @@ class LatencyStanding(Record):
     """
 
     kind: str = "known"
-    words: str = ""
+    words: Annotated[StandingFact | str, WrittenAs(str, str)] = ""
     server: str | None = None
     load: float | None = None
     growth: float | None = None
     breaks_after_s: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The words as a text."""
+        return str(self.words)
 
     @property
     def is_known(self) -> bool:
@@ -144,7 +157,6 @@ def bound_state(bound_s: float, estimate_s: float, high_s: float | None, standin
 
 
 WITHIN, LATER, NEVER = "within", "later", "never"
-_MINUTES_FROM_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +197,7 @@ class CatchUp(Record):
         >>> CatchUp("never", None, None, None, 600.0).words
         'never catches up at this load'
         """
-        horizon = _time_words(self.horizon_s)
-        if self.state == NEVER:
-            return "never catches up at this load"
-        if self.state == LATER:
-            about = "" if self.at_s is None else f"; at the mean load after about {_time_words(self.at_s)}"
-            return f"does not catch up within {horizon}{about}"
-        words = f"catches up after {_time_words(self.at_s or 0.0)}"
-        if self.low_s is None:
-            return words
-        high = f"more than {horizon}" if self.high_s is None else _time_words(self.high_s)
-        return f"{words} ({_time_words(self.low_s)} to {high})"
+        return catch_up_words(self)
 
     @property
     def latest_s(self) -> float:
@@ -207,10 +209,6 @@ class CatchUp(Record):
         if self.state != WITHIN or self.at_s is None or low_s is None:
             return self
         return replace(self, low_s=min(low_s, self.at_s), high_s=None if high_s is None else max(high_s, self.at_s))
-
-
-def _time_words(seconds: float) -> str:
-    return seconds_words(float(f"{seconds:.3g}"))[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
 
 
 def lasting_load(seconds: float) -> float | None:

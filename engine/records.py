@@ -34,6 +34,7 @@ from engine.words import counted
 
 __all__ = [
     "BAD",
+    "Fact",
     "Flag",
     "ItemCount",
     "Omitted",
@@ -94,6 +95,27 @@ class WrittenAs:
             lambda value, write: write(self.words(value)), schema=schema
         )
         return core_schema.no_info_after_validator_function(lambda value: value, schema, serialization=write)
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """A result of a computation: its kind, names and numbers. As text it is its words, to which it is equal."""
+
+    kind: str
+    values: Mapping[str, object]
+
+    def words(self) -> str:
+        """Its sentence or clause."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.words()
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict
 
 from engine.document.elements import Batch
-from engine.records import Record, Words, WrittenAs
+from engine.records import Fact, Record, Words, WrittenAs
 from engine.words.connectors import reading_words
 
 __all__ = [
@@ -41,21 +41,11 @@ FindingLevel = Literal["found", "assumed", "missing", "warning"]
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadingFact:
-    """Names and numbers of a finding. As text it is its sentence, to which it is equal."""
+class ReadingFact(Fact):
+    """Names and numbers of a finding."""
 
-    kind: str
-    values: Mapping[str, object]
-
-    def __str__(self) -> str:
+    def words(self) -> str:
         return reading_words(self.kind, self.values)
-
-    def __eq__(self, other: object) -> bool:
-        return str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
 
 
 @dataclass(frozen=True, slots=True)

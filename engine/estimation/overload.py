@@ -11,15 +11,24 @@ On one server that is when it first runs empty: backlog / (capacity - load) wher
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.estimation.flow import Flow
 from engine.estimation.mace import Mace
-from engine.latency_state import ENDLESS_S, KNOWN, LATER, NEVER, NEVER_CATCHES_UP, WITHIN, CatchUp, LatencyStanding
-from engine.words import duration_words, load_words, seconds_words, server_words, statistic_words
+from engine.latency_state import (
+    ENDLESS_S,
+    KNOWN,
+    LATER,
+    NEVER,
+    NEVER_CATCHES_UP,
+    WITHIN,
+    CatchUp,
+    LatencyStanding,
+    StandingFact,
+)
 
 __all__ = [
     "CLOSING",
@@ -164,16 +173,12 @@ def _standing_of(
     latency_s, weights : array, shape (n,)
         The query's latency in each of n slices of `width_s`, and the events at its sinks.
     """
-    times, by = load_words(overload.load, 1.0)[0], seconds_words(overload.growth)[0]
-    words = f"It never catches up: {server_words(overload.server)} gets {times} times its capacity, and its backlog "
-    words += f"grows by {by} every second"
-    after_s = None
+    after_s, fact = None, StandingFact("endless", asdict(overload))
     if bound_s is not None:
         after_s = _broken_after_s(statistic, bound_s, latency_s, weights, width_s, overload.growth)
-        words += (
-            f"; its {statistic_words(statistic)} passes {seconds_words(bound_s)[0]} after {duration_words(after_s)}"
-        )
-    return LatencyStanding(NEVER_CATCHES_UP, f"{words}.", overload.server, overload.load, overload.growth, after_s)
+        passed = {"statistic": statistic, "bound_s": bound_s, "after_s": after_s}
+        fact = StandingFact("endless_bound", asdict(overload) | passed)
+    return LatencyStanding(NEVER_CATCHES_UP, fact, overload.server, overload.load, overload.growth, after_s)
 
 
 def _broken_after_s(

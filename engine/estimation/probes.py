@@ -17,8 +17,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, InputModel, Operator, Source
 from engine.estimation.loads import model_series
-from engine.latency_state import UNKNOWN, LatencyStanding
-from engine.words import counted, listed
+from engine.latency_state import UNKNOWN, LatencyStanding, StandingFact
 
 __all__ = ["Probe", "ProbedDeployment", "probe_deployment", "upper_rate"]
 
@@ -48,25 +47,20 @@ class Probe:
         return not self.guessed and not self.silent
 
     @property
-    def words(self) -> str:
-        """A sentence about what the figure rests on."""
+    def fact(self) -> StandingFact | str:
+        """The grounds of the figure; empty where events end at a sink, whatever it puts out."""
         if self.is_known and not self.bounded:
-            return ""  # events end at a sink, whatever it puts out
+            return ""
         if self.is_known:
-            none = f"None of {counted(round(self.events), 'sampled event')} came through {listed(self.bounded)}"
-            return f"{none}: at most 3 in {self.events:.0f} do (95 %), which is what the figures rest on."
-        if self.silent:
-            where = f"{listed(self.silent)} {'has' if len(self.silent) == 1 else 'have'} no events in the horizon"
-        else:
-            where = f"{listed(self.guessed)} {'lets' if len(self.guessed) == 1 else 'let'} nothing through"
-        return (
-            f"No event comes to its end: {where}. Its latency is not known; the figures are what one event would meet."
-        )
+            values = {"count": round(self.events), "events": self.events, "names": self.bounded}
+            return StandingFact("bounded", values)
+        names = self.silent or self.guessed
+        return StandingFact("silent" if self.silent else "guessed", {"names": names, "count": len(names)})
 
     @property
     def standing(self) -> LatencyStanding:
         """Standing of the query's latency."""
-        return LatencyStanding("known" if self.is_known else UNKNOWN, self.words)
+        return LatencyStanding("known" if self.is_known else UNKNOWN, self.fact)
 
 
 @dataclass(frozen=True, eq=False)

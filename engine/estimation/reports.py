@@ -22,8 +22,15 @@ from engine.estimation.noise.summary import LEVEL, LatencySample, RealisedQuery
 from engine.estimation.overload import LastingOverload, catch_up_of, lasting_overloads, standing_within
 from engine.estimation.probes import ProbedDeployment
 from engine.estimation.waits.summary import NO_WAITS, QueryWaits
-from engine.latency_state import KNOWN, UNKNOWN, CatchUp, LatencyStanding, ObjectiveStanding, objective_state
-from engine.words import listed
+from engine.latency_state import (
+    KNOWN,
+    UNKNOWN,
+    CatchUp,
+    LatencyStanding,
+    ObjectiveStanding,
+    StandingFact,
+    objective_state,
+)
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "QueryReport", "QueryReporter"]
 
@@ -129,7 +136,7 @@ class QueryReport(QueryFigures):
         """Realised latencies of queues with what events wait for beside servers."""
         path = self.path
         if self.standing.words:
-            noise = replace(noise, not_modelled=(*noise.not_modelled, self.standing.words))
+            noise = replace(noise, not_modelled=(*noise.not_modelled, self.standing.sentence))
         if path is None or not self.waits:
             return replace(noise, not_modelled=(*noise.not_modelled, *self.waits.not_modelled))
         least_s = self.waits.least_worst_s(path.events)
@@ -349,7 +356,7 @@ class QueryReporter:
         i, objective = self._deployment.queries.index(query), self._deployment.objective_of(query)
         latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
         if not weights.any() and not self._path(query, weights).lead_weights.any():
-            return LatencyStanding(UNKNOWN, "No event comes to its end in the horizon: its latency is not known.")
+            return LatencyStanding(UNKNOWN, StandingFact("no_events", {}))
         servers = servers_above(
             self._deployment.layout, self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
         )
@@ -365,9 +372,7 @@ class QueryReporter:
         unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
         if not unread:
             return known
-        parts = listed(unread)
-        words = f"The plan is not understood in full: {parts}. What that makes results wait for is in no figure."
-        return LatencyStanding(UNKNOWN, words)
+        return LatencyStanding(UNKNOWN, StandingFact("plan_unread", {"parts": unread}))
 
     @cached_property
     def _overloads(self) -> dict[int, LastingOverload]:

@@ -79,7 +79,7 @@ class ScaledMace:
                 "capacities that do not change over the horizon"
             )
         self.deployment = deployment
-        self.unknown = {name: probe.words for name, probe in probed.probes.items() if not probe.is_known}
+        self.unknown = {name: str(probe.fact) for name, probe in probed.probes.items() if not probe.is_known}
         self.queries = tuple(q for q in deployment.queries if deployment.objective_of(q))
         objectives = [deployment.objective_of(q) for q in self.queries]
         self.statistics = tuple(o.statistic for o in objectives if o)

@@ -325,7 +325,7 @@ def _miss_words(entry: Objective, value_s: float, lost: str | None, realised: Re
 
 def _where_words(report: QueryReport) -> str:
     if report.standing.is_endless:
-        return f"; {report.standing.words[0].lower()}{report.standing.words[1:].removesuffix('.')}"
+        return f"; {report.standing.sentence[0].lower()}{report.standing.sentence[1:].removesuffix('.')}"
     where = report.bottleneck
     if where is None:
         return ""

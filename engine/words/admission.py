@@ -27,6 +27,7 @@ from engine.admission.grounds import (
 from engine.document.backlog import InputBacklog
 from engine.document.elements import Replica
 from engine.estimation.answer import Alarm
+from engine.latency_state import StandingFact
 from engine.records import Record
 from engine.words import (
     counted,
@@ -305,9 +306,9 @@ def _wait_words(outcome: QueryOutcome) -> str:
 
 
 def _standing_finding(consequence: str, outcome: QueryOutcome) -> AdmissionFinding:
-    """AdmissionFinding that follows from what is known of a query's latency."""
-    words = outcome.standing.words.removesuffix(".")
-    is_named = not words.startswith(("It ", "No ", "None "))
+    """Finding that follows from what is known of a query's latency."""
+    words, fact = outcome.standing.sentence.removesuffix("."), outcome.standing.words
+    is_named = isinstance(fact, StandingFact) and fact.kind == "plan_unread"
     return AdmissionFinding(consequence, words if is_named else f"{words[:1].lower()}{words[1:]}", is_named)
 
 

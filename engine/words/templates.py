@@ -14,6 +14,7 @@ from engine.words import (
     seconds_words,
     server_words,
     size_words,
+    statistic_words,
     step_words,
 )
 
@@ -61,6 +62,8 @@ class _Templates(Formatter):
                 return server_words(value)
             case "servers":
                 return listed([server_words(server) for server in value])
+            case "statistic":
+                return statistic_words(value)
             case "load":
                 return load_words(value, 1.0)[0]
             case "article":

@@ -257,7 +257,7 @@ class QueryDetail:
     @property
     def standing_words(self) -> str:
         """Words on a latency that is not known or has no end; empty where its figures are what it is."""
-        return self.answer.standing.words if self.answer else ""
+        return self.answer.standing.sentence if self.answer else ""
 
     @property
     def statistic(self) -> str:

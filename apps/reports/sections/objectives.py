@@ -257,7 +257,7 @@ def _query(row: QueryEstimate, period: QueryPeriod | None) -> ReportQuery:
         quantiles=dict(answer.quantiles),
         headroom_s=headroom_s,
         headroom_share=headroom_share,
-        standing=answer.standing.words,
+        standing=answer.standing.sentence,
         measured_s=row.measured_s,
         evidence=evidence_words(standing) if standing is not None else "",
         cause=cause_sentence(standing.lateness[0]) if standing is not None and standing.causes else "",

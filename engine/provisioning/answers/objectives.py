@@ -101,7 +101,7 @@ class RealisedObjective(Record):
         text = f"{text} with {self.lost} lost" if self.lost else text
         if self.is_lacking and self.gap is not None:
             return f"{text} ({self.gap.words(self.policy_high_s)})"
-        return text if self.standing.is_known else f"{text} ({self.standing.words.removesuffix('.')})"
+        return text if self.standing.is_known else f"{text} ({self.standing.sentence.removesuffix('.')})"
 
     @property
     def gap_sentence(self) -> str:
@@ -143,7 +143,7 @@ class ObjectiveFigures:
     @property
     def assumed(self) -> tuple[str, ...]:
         """Sentences on what the figures assume and leave out, each once."""
-        sentences = [(*entry.assumed, entry.standing.words, entry.gap_sentence) for entry in self.objectives]
+        sentences = [(*entry.assumed, entry.standing.sentence, entry.gap_sentence) for entry in self.objectives]
         return tuple(dict.fromkeys(sentence for each in sentences for sentence in each if sentence))
 
     @property
@@ -169,7 +169,7 @@ class ObjectiveFigures:
     def sentences(self) -> Iterator[str]:
         """Sentences of an answer on objectives at risk or unknown, and on counts that hide bursts."""
         for entry in self.unknown[:_NAMED]:
-            yield f"Nothing is known of the latency of {entry.query}: {entry.standing.words}"
+            yield f"Nothing is known of the latency of {entry.query}: {entry.standing.sentence}"
         if self.at_risk:
             nearest = self.at_risk[0]
             names = listed([entry.query for entry in self.at_risk], _NAMED)

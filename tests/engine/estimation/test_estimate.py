@@ -97,7 +97,7 @@ def test_mean_of_a_query_without_events_is_unknown() -> None:
     silent = document() | {"sources": [{"id": "s", "arrivals": [0] * 8}, {"id": "t", "arrivals": [0] * 8}]}
     report = estimate(Deployment.parse(silent)).queries["q"]
     assert report.standing.kind == "unknown"
-    assert "No event comes to its end: s" in report.standing.words
+    assert "No event comes to its end: s" in report.standing.sentence
     assert replace(report, bound_s=1e6).state == "unknown"
     assert replace(report, bound_s=1e-9).state == "breached"
     assert replace(report, bound_s=1e6).headroom_s is None

@@ -42,7 +42,7 @@ def test_overload_of_a_short_horizon_is_breached_and_says_after_how_long(statist
     assert report.standing.growth == pytest.approx(0.5)
     assert report.standing.load == pytest.approx(1.5)
     assert report.standing.breaks_after_s == pytest.approx(after_s, rel=0.02)
-    assert "never catches up: n gets 1.50 times its capacity" in report.standing.words
+    assert "never catches up: n gets 1.50 times its capacity" in report.standing.sentence
 
 
 @pytest.mark.parametrize("length", [3, 10, 100, 1000])

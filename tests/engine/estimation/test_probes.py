@@ -48,8 +48,8 @@ def test_filter_that_let_none_of_800_through_is_as_late_as_one_that_lets_few(doc
     assert none.estimate_s == pytest.approx(few.estimate_s, rel=0.05)
     assert none.state == few.state == "breached"
     assert none.standing.is_known
-    assert "None of 800 sampled events came through detect" in none.standing.words
-    assert none.standing.words in (none.answer().not_modelled or ())
+    assert "None of 800 sampled events came through detect" in none.standing.sentence
+    assert none.standing.sentence in (none.answer().not_modelled or ())
 
 
 def test_rate_that_nobody_measured_is_unknown_even_where_one_event_would_be_in_time() -> None:
@@ -58,7 +58,7 @@ def test_rate_that_nobody_measured_is_unknown_even_where_one_event_would_be_in_t
     document["objectives"][0]["bound_s"] = 600
     report = report_of(document)
     assert (report.state, report.headroom_s) == ("unknown", None)
-    assert "detect lets nothing through" in report.standing.words
+    assert "detect lets nothing through" in report.standing.sentence
     assert report.estimate_s == pytest.approx(report_of(alarms(1e-4)).estimate_s, rel=0.05)
 
 
@@ -111,7 +111,7 @@ def test_sink_that_puts_nothing_out_is_where_events_end() -> None:
     document["operators"][1]["inputs"][0]["selectivity"] = 0
     with_output = report_of(alarms(0.5))
     report = report_of(document)
-    assert report.standing.is_known and not report.standing.words
+    assert report.standing.is_known and not report.standing.sentence
     assert report.estimate_s == pytest.approx(with_output.estimate_s)
 
 
@@ -139,6 +139,6 @@ def test_plan_that_is_not_understood_in_full_makes_a_latency_unknown() -> None:
     assert report_of(document).state == "holds"
     document["operators"][0]["unread"] = ["Match: its results wait for the events that complete a pattern"]
     report = report_of(document)
-    assert report.state == "unknown" and "complete a pattern" in report.standing.words
+    assert report.state == "unknown" and "complete a pattern" in report.standing.sentence
     document["objectives"][0]["bound_s"] = 1e-6  # what is told alone is over it
     assert report_of(document).state == "breached"
