@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parent.parent
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 LOOPBACK = "127.0.0.1"
+_PORTS, _DRAW = range(10_000, 32_768), random.SystemRandom()
 
 
 def var_dir() -> Path:
@@ -91,12 +93,13 @@ def is_port_free(port: int) -> bool:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """The preferred port when it is free, else one that the system picks."""
-    if preferred is not None and is_port_free(preferred):
-        return preferred
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """The preferred port when it is free, else one below those that the system gives to outgoing connections: none of
+    them takes it before the server that it is for has started.
+    """
+    port = preferred or _DRAW.choice(_PORTS)
+    while not is_port_free(port):
+        port = _DRAW.choice(_PORTS)
+    return port
 
 
 def port_answers(port: int, host: str = LOOPBACK, timeout_s: float = 0.5) -> bool:

@@ -116,9 +116,10 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries, size = self._max_entries, self._max_bytes
         if isinstance(limit, ReadAllAvailable):
             entries = size = _UNBOUNDED
+        patience_s = _PLANNING_PATIENCE_S if self._target is None else _TARGET_PATIENCE_S
         try:
             ends = partial(self._ends, start=start, max_entries=entries, max_bytes=size)
-            return ask_redis(self._url, ends, _PLANNING_PATIENCE_S)
+            return ask_redis(self._url, ends, patience_s)
         except RedisAway as away:
             _say(f"{away}; no new batch until it does")
             return start
