@@ -52,7 +52,7 @@ def packings(
             problem.budget[:cores],
             problem.seconds[:cores],
             problem.node[:cores],
-            problem.allowed[:, :cores],
+            problem.allowed_on(cores),
             problem.apart,
             tightest_s * (1.0 - 1e-9),
             placed,

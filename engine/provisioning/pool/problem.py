@@ -107,6 +107,10 @@ class PoolProblem:
             room=self.room[: int(self.node[cores - 1]) + 1] if cores else self.room[:0],
         )
 
+    def allowed_on(self, cores: int) -> BoolArray:
+        """Where items may be among the first cores, in one piece: kernels are compiled for that layout alone."""
+        return np.ascontiguousarray(self.allowed[:, :cores])
+
     def filled(self, nodes: int, start: IntArray) -> tuple[IntArray, int]:
         """`start` with every item put somewhere that has no place on the first `nodes` nodes, or may not be there.
 
@@ -135,7 +139,7 @@ class PoolProblem:
             self.budget[:cores],
             self.seconds[:cores],
             self.node[:cores],
-            self.allowed[:, :cores],
+            self.allowed_on(cores),
             -1,
             self.apart,
             placed,

@@ -226,7 +226,7 @@ def _lose_each(
         problem.budget[:cores],
         problem.seconds[:cores],
         problem.node[:cores],
-        problem.allowed[:, :cores],
+        problem.allowed_on(cores),
         problem.apart,
         assignment,
         core_s,

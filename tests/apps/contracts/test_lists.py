@@ -75,10 +75,11 @@ def test_the_catalogue_of_lists_is_what_the_description_pages_through(world: dic
 def test_list_is_sorted_by_each_of_its_names_both_ways(name: str, world: dict[str, Any]) -> None:
     client, path = client_of("admin"), address(name, world)
     plain = client.get(path).json()["results"]
+    size = str(max(1, len(plain) // 3))  # three pages or four
     assert filterset_of(path).sorts
     for sort in filterset_of(path).sorts:
         for order in (sort, f"-{sort}"):
-            rows = rows_of(client, path, sort=order, page_size="1")
+            rows = rows_of(client, path, sort=order, page_size=size)
             assert len(rows) == len(plain), order
             for row in plain:
                 assert row in rows, order
@@ -88,7 +89,7 @@ def test_list_is_sorted_by_each_of_its_names_both_ways(name: str, world: dict[st
 def test_list_takes_each_filter_with_each_operator(name: str, world: dict[str, Any]) -> None:
     client, path = client_of("admin"), address(name, world)
     for parameter, row in filterset_of(path).base_filters.items():
-        answer = client.get(path, {parameter: sample(row)})
+        answer = client.get(path, {parameter: sample(row), "page_size": "1"})
         assert answer.status_code == 200, (parameter, answer.content)
         if isinstance(row, BooleanFilter | ChoiceFilter | NumberFilter | TimeFilter):
             refused = client.get(path, {parameter: "nonsense"}).json()
@@ -113,7 +114,7 @@ def test_no_value_of_a_filter_is_an_error_of_the_server(name: str, world: dict[s
     client, path = client_of("admin"), address(name, world)
     for number, parameter in enumerate(filterset_of(path).base_filters, start=LISTS.index(name)):
         value = ODD_VALUES[number % len(ODD_VALUES)]
-        answer = client.get(path, {parameter: value})
+        answer = client.get(path, {parameter: value, "page_size": "1"})
         assert answer.status_code in {200, 400}, (parameter, value)
         if answer.status_code == 400:
             assert [fault["path"] for fault in answer.json()["faults"]] == [parameter]
