@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
@@ -31,12 +30,11 @@ def test_jobs_are_listed_searched_and_filtered(browser: Client) -> None:
     assert "Estimate little" not in body(browser.get("/jobs/?state=failed")).split("<tbody>")[1].split("</tbody>")[0]
 
 
-def test_job_page_refreshes_and_cancels_the_job(browser: Client, browser_of: Callable[..., Client]) -> None:
+def test_job_page_refreshes_and_cancels_the_job(browser: Client) -> None:
     waiting = create_job()
     html = body(browser.get(f"/jobs/{waiting.pk}/"))
     assert f"changed:job:{waiting.pk} from:body" in html
     assert "every 3s" in html
-    assert browser_of("viewer").post(f"/jobs/{waiting.pk}/cancel/").status_code == 403
     response = browser.post(f"/jobs/{waiting.pk}/cancel/", headers={"HX-Request": "true"})
     assert "Cancelled" in body(response)
     assert f"changed:job:{waiting.pk}" in json.loads(response["HX-Trigger"])

@@ -176,7 +176,6 @@ def test_rules_and_alerts_over_rest(api: APIClient, api_of: Callable[..., APICli
         ("slow", {"src": "a", "dst": "b"}, "probes")
     ]
     seen = f"/api/v1/alerts/{found[0]['id']}/acknowledge"
-    assert api_of("viewer").post(seen, {}, format="json").status_code == 403
     first = api.post(seen, {"note": "on it"}, format="json").json()
     assert (first["acknowledged_by"], first["note"]) == ("a-operator", "on it")
     assert api_of("admitter").post(seen, {"note": "me too"}, format="json").json()["note"] == "on it"

@@ -326,7 +326,6 @@ def test_a_viewer_is_offered_no_change_of_queries(browser_of: Callable[..., Clie
         assert posts == []
         assert "Preview admission" not in html
     assert "-/new/" not in body(viewer.get("/c/little/queries/"))
-    assert viewer.get(NEW).status_code == 403
 
 
 def test_htmx_part_of_a_deleted_query_redirects_to_the_list(browser: Client, cluster: Cluster) -> None:
@@ -382,7 +381,6 @@ def test_running_queries_are_stopped_and_drafts_refused(browser: Client, cluster
 def test_viewer_chooses_no_rows(browser_of: Callable[..., Client], cluster: Cluster) -> None:
     viewer = browser_of("viewer")
     assert "data-row" not in body(viewer.get("/c/little/queries/"))
-    assert viewer.post(CHANGE, {"change": "stop", "row": "calm", "confirmed": "1"}).status_code == 403
 
 
 def test_next_query_keeps_team_and_objective_of_the_last(browser: Client, cluster: Cluster) -> None:

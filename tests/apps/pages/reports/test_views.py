@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -139,13 +138,12 @@ def test_a_failed_report_says_why(browser: Client, cluster: Cluster) -> None:
     assert Job.objects.get(pk=report.job_id).is_finished
 
 
-def test_a_webhook_shows_its_secret_once(browser: Client, cluster: Cluster, browser_of: Callable[..., Client]) -> None:
+def test_a_webhook_shows_its_secret_once(browser: Client, cluster: Cluster) -> None:
     made = body(browser.post("/c/little/reports/webhooks/", {"name": "chat", "url": "https://hooks.example.org/x"}))
     hook = Webhook.objects.get()
     secret = re.search(r'id="secret">([0-9a-f]{64})<', made)
     assert secret is not None
     assert secret[1] not in body(browser.get("/c/little/reports/webhooks/"))
     assert browser.post("/c/little/reports/webhooks/", {"name": "in", "url": "http://10.0.0.1/"}).status_code == 422
-    assert browser_of("viewer").post(f"/c/little/reports/webhooks/{hook.pk}/delete/").status_code == 403
     browser.post(f"/c/little/reports/webhooks/{hook.pk}/delete/")
     assert not Webhook.objects.exists()

