@@ -15,7 +15,7 @@ import psutil
 from agent import VERSION
 from agent.collect import Collector, make_collector
 from agent.config import AgentConfig, config_line
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from agent.runtime.downstream import Costs
 from agent.runtime.reports import spool_report
 from agent.settings import AgentSettings, ReadableFolders, lock_folder
@@ -48,7 +48,7 @@ class SourceAgent:
         self._retired: list[tuple[float, Collector]] = []
         self._lock = threading.Lock()
         self._epoch_s = config.epoch_s
-        self._runtime = Runtime(runtime_config(config), self._sources(), spool, notify=notify)
+        self._runtime = Runtime(config, self._sources(), spool, notify=notify)
 
     def apply(self, config: AgentConfig) -> None:
         """Go over to another configuration at the next epoch. Collectors that stay the same go on as they are."""
@@ -63,7 +63,7 @@ class SourceAgent:
             until = time.monotonic() + 2 * max(self._epoch_s, config.epoch_s)  # the epoch under way still asks them
             self._retired += [(until, collector) for _, collector in old.values()]
             self._epoch_s = config.epoch_s
-            self._runtime.apply(runtime_config(config), self._sources())
+            self._runtime.apply(config, self._sources())
 
     def run(self, stopping: threading.Event) -> None:
         """Epoch after epoch until it is to stop; the epoch under way is finished."""
@@ -125,37 +125,6 @@ class SourceAgent:
             self._retired = [entry for entry in self._retired if entry[0] > now]
         for collector in gone:
             collector.close()
-
-
-def runtime_config(config: AgentConfig) -> RuntimeConfig:
-    """The runtime's part of a configuration."""
-    queries = [
-        RuntimeQuery(
-            query=query.query,
-            pipeline=query.pipeline,
-            settings=query.settings,
-            refined=query.refined,
-            weight=query.weight,
-            latency_constraint_s=query.latency_constraint_s,
-            priority=query.priority,
-            shed_late=query.shed_late,
-        )
-        for query in config.queries
-    ]
-    return RuntimeConfig(
-        version=config.version,
-        agent=config.agent,
-        queries=tuple(queries),
-        epoch_s=config.epoch_s,
-        sub_epochs=config.sub_epochs,
-        budget_cores=config.budget_cores,
-        batch_records=config.batch_records,
-        checkpoint_share=config.checkpoint_share,
-        schedule=config.schedule,
-        refined_schedule=config.refined_schedule,
-        stream_delay_s=config.stream_delay_s,
-        forwards=config.parent is not None,
-    )
 
 
 STATUS_FILE = "status.json"

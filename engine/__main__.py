@@ -6,8 +6,8 @@ for wrong usage. With ``admit --gate`` the verdicts tell: 3 if any is to reject,
 is to queue or to review.
 
 A command is a function ``command(document, options)`` in the module the registry names, loaded when it is
-used. `document` is the JSON value as read, to be parsed by the command (which raises `DocumentError`); `options` holds
-those of the options declared here that were given, checked and converted.
+used. `document` is the JSON value as read, to be parsed by the command (which raises `DocumentError`); `options` is the
+record that the registry names, left out where it has no fields. The answer is a record, or JSON that may hold some.
 """
 
 from __future__ import annotations
@@ -20,22 +20,32 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.admission.text import decision_text
+from engine.command_options import (
+    AdmitOptions,
+    CandidatesOptions,
+    CommandOptions,
+    EstimateOptions,
+    PlaceOptions,
+    PlansOptions,
+    PredictOptions,
+    SimulateOptions,
+    WhatIfOptions,
+)
 from engine.compilation import show_compilation
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
-from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, Number, String
 from engine.listing import result_text
+from engine.records import Record, record_fields
 
 __all__ = ["COMMANDS", "EngineCommand", "main"]
 
 # Besides its input and options a case file says what it is and what it expects.
 _CASE_FIELDS = {"input", "options", "name", "command", "note", "expect", "tol"}
 _PROGRAM = "sluice engine"
-_COUNT = Number(least=1, whole=True)
 _STATUS_BY_VERDICT = {"admit": 0, "admit_with_changes": 3, "reject": 3, "queue": 4, "review": 4}
 _STATUSES_BY_WEIGHT = (1, 3, 4, 0)  # of several files the heaviest counts
 
@@ -46,170 +56,103 @@ class EngineCommand:
 
     module: str
     help: str
-    options: tuple[Field, ...]
+    options: type[CommandOptions] = CommandOptions
 
-    def table(self, name: str) -> FieldTable:
-        """The options as a table, which checks them."""
-        return FieldTable(f"the command {name}", *self.options)
-
-    def load(self) -> Callable[[Any, Mapping[str, Any]], Any]:
-        """Import the command's function."""
+    def answer(self, document: Any, options: CommandOptions) -> Any:
+        """Import the command's function and call it; the answer as JSON."""
         module, _, name = self.module.partition(":")
-        function: Callable[[Any, Mapping[str, Any]], Any]
-        function = getattr(importlib.import_module(module), name or "command")
-        return function
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name or "command")
+        return _written(function(document, options) if record_fields(self.options) else function(document))
+
+
+def _written(answer: Any) -> Any:
+    """An answer with the records in it as JSON."""
+    if isinstance(answer, Record):
+        return answer.to_dict()
+    if isinstance(answer, dict):
+        return {name: _written(item) for name, item in answer.items()}
+    return [_written(item) for item in answer] if isinstance(answer, list) else answer
 
 
 COMMANDS = {
     "estimate": EngineCommand(
         "engine.estimation.estimate",
         "latency of a deployment: Mace, its bounds, Flow, a report per query",
-        (
-            Field("flow_slices", _COUNT, help="slices per subinterval for Flow (1)"),
-            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
-            Field("intervals", Flag(), help="false leaves out random costs and arrivals (true)"),
-        ),
+        EstimateOptions,
     ),
-    "simulate": EngineCommand(
-        "engine.simulation.run",
-        "event by event: latencies, utilisation",
-        (
-            Field("policy", String(), help="scheduling policy (stimulus-time)"),
-            Field("seed", Number(least=0, whole=True), help="seed of the random numbers (0)"),
-            Field("repeats", _COUNT, help="runs, with seeds that follow each other (1)"),
-            Field("arrivals", Enumeration(("drawn", "even")), help="drawn or even within a subinterval (drawn)"),
-            Field("outputs", Enumeration(("random", "fixed")), help="random or fixed number of outputs (random)"),
-            Field("cost_cv", Number(least=0), help="coefficient of variation of an event's cycles (0)"),
-        ),
-    ),
+    "simulate": EngineCommand("engine.simulation.run", "event by event: latencies, utilisation", SimulateOptions),
     "place": EngineCommand(
         "engine.placement.proposal",
         "where operators should go: placement, moves in order, before and after, distance from the best",
-        (
-            Field(
-                "algorithm",
-                Enumeration(("search", "greedy")),
-                help="search, or greedy: without the climb (search)",
-            ),
-            Field("budget_s", Number(above=0), help="seconds to search (5; without limit if rounds are given)"),
-            Field("rounds", _COUNT, help="rounds to search; with these alone the answer is always the same"),
-            Field("seed", Number(least=0, whole=True), help="seed of the random numbers (0)"),
-            Field("workers", Number(least=1, most=64, whole=True), help="processor cores to search on (1)"),
-            Field(
-                "objective",
-                Enumeration(("worst", "objectives")),
-                help="worst latency, or latency over objective (worst)",
-            ),
-            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
-            Field("tolerance", Number(least=0), help="share of the value that fewer moves may cost (0)"),
-            Field("transfer_s", Number(least=0), help="seconds an event's way to another node costs (0.001)"),
-            Field("rank_within", Number(least=0), help="share of the best within which Flow decides (0)"),
-            Field("flow", Flag(), help="false leaves out Flow and the latencies of migration pauses (true)"),
-        ),
+        PlaceOptions,
     ),
     "admit": EngineCommand(
         "engine.admission.decision",
         "may a candidate run beside what runs: verdict, reasons, effects, alternatives",
-        (
-            Field("policy", Anything(), help="a JSON object with the policy's settings"),
-            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
-        ),
+        AdmitOptions,
     ),
     "what-if": EngineCommand(
         "engine.provisioning.command",
         "other nodes, loads, objectives and queries: scenarios side by side, or a question about pools",
-        (
-            Field(
-                "place", Enumeration(("keep", "fill", "search")), help="how operators without a place get one (fill)"
-            ),
-            Field("seed", Number(least=0, whole=True), help="seed of the search (0)"),
-            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
-            Field("flow", Flag(), help="false estimates by Mace alone (true)"),
-            Field("intervals", Flag(), help="false leaves out random costs and arrivals (true)"),
-            Field("rounds", Number(least=0, whole=True), help="rounds of the placement search (8)"),
-            Field("find", String(), help="smallest_pool, cheapest_mix, pareto, survival or growth"),
-            Field("parameters", Anything(), help="a JSON object with the parameters of find"),
-        ),
+        WhatIfOptions,
     ),
     "plans": EngineCommand(
         "engine.plans.comparison",
         "alternative plans of a query: entered, rewritten by rules, ranked with intervals",
-        (
-            Field("query", String(), help="one query only"),
-            Field("capacity_cps", Number(above=0), help="judge on one node of this capacity, not where it would run"),
-            Field("hop_cycles", Number(least=0), help="cycles an event spends in a queue between two operators (0)"),
-            Field(
-                "places", Enumeration(("keep", "free")), help="operators that run stay, or all are placed anew (keep)"
-            ),
-            Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
-        ),
+        PlansOptions,
     ),
     "partition": EngineCommand(
         "engine.jarvis.partition",
         "which share of its input each operator of a chain processes near the data: least bytes sent of a CPU budget",
-        (),
     ),
     "slack": EngineCommand(
         "engine.klink.command:slack_command",
         "when a query's next watermarks are expected, and how long it can wait until then",
-        (),
     ),
     "memory": EngineCommand(
-        "engine.klink.command:memory_command", "which of several queries frees most waiting events in one cycle", ()
+        "engine.klink.command:memory_command", "which of several queries frees most waiting events in one cycle"
     ),
-    "pick": EngineCommand("engine.klink.command:pick_command", "the query with the least slack", ()),
+    "pick": EngineCommand("engine.klink.command:pick_command", "the query with the least slack"),
     "forwarding": EngineCommand(
-        "engine.klink.command:forwarding_command", "what the nodes that share a query tell each other about it", ()
+        "engine.klink.command:forwarding_command", "what the nodes that share a query tell each other about it"
     ),
     "latency": EngineCommand(
         "engine.planner.command:latency_command",
         "latency of a mini-batch map-reduce stage under given settings: mean, quantile, phases, utilisations",
-        (),
     ),
-    "gg1": EngineCommand("engine.planner.command:gg1_command", "wait in a G/G/1 queue by every approximation", ()),
+    "gg1": EngineCommand("engine.planner.command:gg1_command", "wait in a G/G/1 queue by every approximation"),
     "order": EngineCommand(
-        "engine.planner.command:order_command", "mean and deviation of the largest of n standard normal draws", ()
+        "engine.planner.command:order_command", "mean and deviation of the largest of n standard normal draws"
     ),
-    "bridge": EngineCommand(
-        "engine.planner.command:bridge_command", "wait behind periodic sources with random phases", ()
-    ),
+    "bridge": EngineCommand("engine.planner.command:bridge_command", "wait behind periodic sources with random phases"),
     "plan": EngineCommand(
         "engine.planner.command:plan_command",
         "fewest nodes that keep a latency constraint at a rate, and the settings of the stage, or of several rounds",
-        (),
     ),
     "split": EngineCommand(
-        "engine.planner.command:split_command", "each round's part of a latency constraint, of a chain or a graph", ()
+        "engine.planner.command:split_command", "each round's part of a latency constraint, of a chain or a graph"
     ),
     "spark": EngineCommand(
         "engine.microbatch.command",
         "micro-batches of Spark: coefficients, latency, largest rate, fit to progress, sizes that keep a constraint",
-        (),
     ),
     "subset": EngineCommand(
         "engine.deadlines.command",
         "the most tasks that one processor can do in time, each with a deadline and a cost; or the weightiest",
-        (),
     ),
     "predict": EngineCommand(
         "engine.costream.command:predict_command",
         "costs of a query that never ran, per placement: means, intervals, votes, what is outside the training domain",
-        (Field("weights", String(), help="an .npz file of weights, its card beside it (those shipped)"),),
+        PredictOptions,
     ),
     "candidates": EngineCommand(
         "engine.costream.command:candidates_command",
         "placements for a query that never ran, and with a target the one to choose",
-        (
-            Field("count", Number(least=1, most=20_000, whole=True), help="candidates, the heuristics included (100)"),
-            Field("seed", Number(least=0, whole=True), help="seed of the draws (0)"),
-            Field("target", Enumeration(("T", "Lp", "Le")), help="choose by throughput or by one of the latencies"),
-            Field("weights", String(), help="an .npz file of weights, its card beside it (those shipped)"),
-        ),
+        CandidatesOptions,
     ),
     "replay": EngineCommand(
         "engine.klink.replay",
         "what another policy of scheduling would change: latencies, overflow and memory over recorded arrivals",
-        (),
     ),
 }
 
@@ -225,12 +168,13 @@ def main(
     command = commands[name]
     texts = {option: _value(text) for option, text in given.items() if text is not None}
     faults: list[Fault] = []
-    options = command.table(name).read(texts, "", "", faults)
-    if faults:
+    options = command.options.read(texts, "", "", faults)
+    if options is None:
         parser.error("; ".join(fault.message for fault in faults))
+    given = {option: getattr(options, option) for option in texts}
     statuses = {0}
     for file in files:
-        line = {"file": file} | _answer(command, name, file, options)
+        line = {"file": file} | _answer(command, name, file, given)
         statuses.add(_status(line, is_gate))
         if form == "table":
             print(_text(name, line), end="\n\n" if file != files[-1] else "\n", flush=True)
@@ -271,8 +215,8 @@ def _parser(named: Mapping[str, EngineCommand], prog: str) -> argparse.ArgumentP
             sub.add_argument(
                 "--gate", action="store_true", help="exit with 3 for reject or changes, 4 for queue or review"
             )
-        for option in command.options:
-            sub.add_argument(*_spellings(option.name), dest=option.name, metavar="VALUE", help=option.help)
+        for option, field in record_fields(command.options).items():
+            sub.add_argument(*_spellings(option), dest=option, metavar="VALUE", help=field.words.help)
         sub.add_argument("files", nargs="+", metavar="FILE", help="a document or case file; - is standard input")
     return parser
 
@@ -289,11 +233,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _answer(command: EngineCommand, name: str, file: str, options: dict[str, Any]) -> dict[str, Any]:
+def _answer(command: EngineCommand, name: str, file: str, given: Mapping[str, object]) -> dict[str, object]:
     """The line for one file, without its name."""
     try:
         document, own = _split(_load(file))
-        result = command.load()(document, _options(command, name, own) | options)
+        result = command.answer(document, replace(_options(command, name, own), **given))
         if where := _unrepresentable(result):
             raise OutOfRangeError(where)
         return {"result": result}
@@ -320,10 +264,10 @@ def _unrepresentable(value: Any, path: str = "") -> str | None:
     return next((found for key, item in items if (found := _unrepresentable(item, join_path(path, key)))), None)
 
 
-def _options(command: EngineCommand, name: str, given: Any) -> dict[str, Any]:
+def _options(command: EngineCommand, name: str, own: Any) -> CommandOptions:
     faults: list[Fault] = []
-    options: dict[str, Any] = command.table(name).read(given, "", "options", faults)
-    if faults:
+    options = command.options.read(own, "", "options", faults)
+    if options is None:
         raise OptionError(f"The options of the document do not fit the command {name}", faults)
     return options
 
@@ -356,7 +300,7 @@ def _load(file: str) -> Any:
         raise DocumentError([Fault("", f"not acceptable JSON: {error}")]) from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object whose keys all differ. Bare NaN and Infinity pass here: the field tables name their field."""
     record = dict(pairs)
     if len(record) < len(pairs):
@@ -364,8 +308,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _repeated(pairs: list[tuple[str, Any]]) -> Iterator[Fault]:
-    seen: dict[str, Any] = {}
+def _repeated(pairs: list[tuple[str, object]]) -> Iterator[Fault]:
+    seen: dict[str, object] = {}
     for key, value in pairs:
         if key in seen:
             yield Fault(

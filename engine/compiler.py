@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Without reference counts (`_nrt`, numba's own name for the switch), for functions that make no array: counting every
 # access to a table of `SimulationWorld` made the simulator's loop twelve times slower, and Mace-Flow's twice. A test
 # holds the simulator's speed that depends on it.
-_UNCOUNTED: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+_UNCOUNTED: dict[str, object] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 # The engine's own functions: numba's events tell of its library's as well.
 _DISPATCHERS: set[Any] = set()

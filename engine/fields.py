@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic.json_schema import JsonSchemaValue
 
 from engine.arrays import frozen_array
 from engine.errors import Fault, join_path, key_name, suggestion, value_words
@@ -45,7 +46,7 @@ class FieldKind:
         """The kept form of `value`, or `BAD` after adding to `faults`."""
         raise NotImplementedError
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         """This kind as JSON Schema (draft 2020-12)."""
         raise NotImplementedError
 
@@ -53,7 +54,7 @@ class FieldKind:
         """As the annotation of a record's field."""
         return kind_schema(self.read)
 
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> JsonSchemaValue:
         return self.schema()
 
 
@@ -67,7 +68,7 @@ class RecordOf(FieldKind):
         kept = self.record.read(value, parent, key, faults)
         return BAD if kept is None else kept
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return self.record.json_schema()
 
 
@@ -132,8 +133,8 @@ class Number(FieldKind):
             return BAD
         return int(value) if self.whole else float(value)
 
-    def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+    def schema(self) -> JsonSchemaValue:
+        schema: JsonSchemaValue = {"type": "integer" if self.whole else "number"}
         if self.above is not None:
             schema["exclusiveMinimum"] = self.above
         if self.least is not None:
@@ -157,7 +158,7 @@ class String(FieldKind):
         faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {allowed}"))
         return BAD
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {"type": "string", "minLength": 1} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
 
 
@@ -177,7 +178,7 @@ class Enumeration(FieldKind):
         )
         return BAD
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {"enum": list(self.values)}
 
 
@@ -190,7 +191,7 @@ class Flag(FieldKind):
         faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: true or false"))
         return BAD
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {"type": "boolean"}
 
 
@@ -209,7 +210,7 @@ class Anything(FieldKind):
             faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: a finite number"))
         return value
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {}
 
 
@@ -256,7 +257,7 @@ class NumberSeries(FieldKind):
         if len(wrong) > _LISTED_FAULTS:
             faults.append(Fault(path, f"{len(wrong) - _LISTED_FAULTS} more items are wrong in the same way"))
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {"type": "array", "minItems": 1, "items": self.item.schema()}
 
 
@@ -290,8 +291,8 @@ class ListOf(FieldKind):
             first.read(item, path, i, faults) if i == 0 else read(item, path, i, faults) for i, item in enumerate(value)
         ]
 
-    def schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = {"type": "array", "items": self.item.schema()}
+    def schema(self) -> JsonSchemaValue:
+        schema: JsonSchemaValue = {"type": "array", "items": self.item.schema()}
         if self.first is not None:
             schema["prefixItems"] = [self.first.schema()]
         if self.least:
@@ -314,7 +315,7 @@ class MapOf(FieldKind):
             return BAD
         return {name: self.item.read(item, path, name, faults) for name, item in value.items()}
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {"type": "object", "additionalProperties": self.item.schema()}
 
 
@@ -343,7 +344,7 @@ class FieldTable(FieldKind):
         if not isinstance(value, Mapping):
             faults.append(Fault(path, f"{self.name} is {value_words(value)}; allowed: an object"))
             return BAD
-        kept: dict[str, Any] = {}
+        kept: dict[str, object] = {}
         for name, item in value.items():
             field = self._by_name.get(name)
             if field is None:
@@ -360,7 +361,7 @@ class FieldTable(FieldKind):
         allowed = suggestion(str(name), list(self._by_name)) or f"; allowed: {', '.join(self._by_name)}"
         faults.append(Fault(join_path(path, str(name)), f"{name} is not a field of {self.name}{allowed}"))
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         properties = {}
         for field in self.fields:
             schema = field.kind.schema()

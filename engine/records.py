@@ -27,6 +27,7 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.fields import ComputedFieldInfo
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticOmit, core_schema
 
 from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
@@ -68,7 +69,7 @@ class _Unwritten:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema()
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         raise PydanticOmit
 
 
@@ -142,7 +143,7 @@ class Words:
     scale: float = 1.0
     choices: Mapping[str, str] | None = None
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         made = handler(schema)
         return {**made, "description": self.help} if self.help else made
 
@@ -157,7 +158,7 @@ class ItemCount:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_wrap_validator_function(self._check, handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         least = {"minItems": self.least} if self.least else {}
         return {**handler(schema), **least, **({} if self.most is None else {"maxItems": self.most})}
 
@@ -271,7 +272,7 @@ class Record:
         return _adapter(type(self)).dump_python(self, mode="json", by_alias=True)  # type: ignore[no-any-return]
 
     @classmethod
-    def json_schema(cls, ref_template: str = "#/$defs/{model}", *, of_answer: bool = False) -> dict[str, Any]:
+    def json_schema(cls, ref_template: str = "#/$defs/{model}", *, of_answer: bool = False) -> JsonSchemaValue:
         """JSON Schema (draft 2020-12) of what `parse` reads, or of what `to_dict` writes."""
         mode: Literal["serialization", "validation"] = "serialization" if of_answer else "validation"
         return _adapter(cls).json_schema(ref_template=ref_template, mode=mode)

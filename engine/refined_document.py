@@ -73,12 +73,12 @@ def refusal_reasons(refined: RefinedDocument, *, current: int, agent: str, now_u
     return reasons
 
 
-def checksum(document: Mapping[str, Any]) -> str:
+def checksum(document: Mapping[str, object]) -> str:
     """SHA-256 of the document without its checksum, as compact JSON with sorted keys."""
     rest = {name: value for name, value in document.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def seal(document: Mapping[str, Any]) -> dict[str, Any]:
+def seal(document: Mapping[str, object]) -> dict[str, object]:
     """The document with its checksum."""
     return {**document, "checksum": checksum(document)}

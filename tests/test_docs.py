@@ -123,7 +123,7 @@ def _check_engine(name: str, *words: str) -> None:
     options = {
         "format",
         *(["gate"] if name == "admit" else []),
-        *(option.name for option in ENGINE_COMMANDS[name].options),
+        *record_fields(ENGINE_COMMANDS[name].options),
     }
     for word in words:
         assert not word.startswith("--") or word[2:].replace("-", "_") in options, word

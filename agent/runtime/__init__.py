@@ -29,7 +29,7 @@ frames are numbered by the spool in one order. `Spool.recovered(writer)` returns
 on.
 """
 
-from agent.runtime.interface import Clock, RecordSource, RuntimeConfig, RuntimeQuery, SystemClock
+from agent.runtime.interface import Clock, RecordSource, SystemClock
 from agent.runtime.runtime import Runtime
 from agent.runtime.spool import Spool, WalRecord, WriterState
 
@@ -37,8 +37,6 @@ __all__ = [
     "Clock",
     "RecordSource",
     "Runtime",
-    "RuntimeConfig",
-    "RuntimeQuery",
     "Spool",
     "SystemClock",
     "WalRecord",

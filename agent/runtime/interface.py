@@ -1,19 +1,14 @@
-"""Interface of the runtime: sources of records, settings and clocks."""
+"""Interface of the runtime: sources of records, and clocks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from engine.dataflow import Pipeline
-from engine.jarvis.settings import AdaptationSettings
-from engine.klink.settings import ScheduleSettings
-
-__all__ = ["Clock", "EpochLabels", "RecordSource", "RuntimeConfig", "RuntimeQuery", "SystemClock"]
+__all__ = ["Clock", "EpochLabels", "RecordSource", "SystemClock"]
 
 
 class RecordSource(Protocol):
@@ -50,38 +45,6 @@ class RecordSource(Protocol):
         ValueError
             It cannot be gone on from; the source then begins where it would without.
         """
-
-
-@dataclass(frozen=True)
-class RuntimeQuery:
-    """One query at this agent; `query` is ``cluster/name``, the plan is the pipeline's digest."""
-
-    query: str
-    pipeline: Pipeline
-    settings: AdaptationSettings = field(default_factory=AdaptationSettings)
-    refined: Any = None  #: a refined configuration, judged when the next epoch begins
-    weight: float = 1.0
-    latency_constraint_s: float | None = None  #: from a window's end, or a record's arrival, to the result
-    priority: int = 0  #: a step doubles what a record in time is worth beside those of other queries
-    shed_late: bool = False  #: whether records may be lost that are late wherever they are processed
-
-
-@dataclass(frozen=True)
-class RuntimeConfig:
-    """Configuration of the runtime, checked by its maker (`agent.config`)."""
-
-    version: int
-    agent: str
-    queries: tuple[RuntimeQuery, ...]
-    epoch_s: float = 1.0
-    sub_epochs: int = 10
-    budget_cores: float = 1.0
-    batch_records: int = 1000  #: records of a frame, about
-    checkpoint_share: float = 0.1  #: bytes of copies of open windows, over those of all else that a query sends
-    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-    refined_schedule: Any = None  #: a refined schedule, judged when the next epoch begins
-    stream_delay_s: float = 4.0  #: from leaving here until a result is out: trigger and batch of the stream processor
-    forwards: bool = False  #: a relay continues the queries, and gets the delays of their watermarks
 
 
 SLEW = 0.9  # pace of labels that are ahead of a wall clock that was put back

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.config import AgentConfig, QueryConfig
 from agent.runtime.intake import Intake
-from agent.runtime.interface import Clock, EpochLabels, RecordSource, RuntimeConfig, RuntimeQuery
+from agent.runtime.interface import Clock, EpochLabels, RecordSource
 from agent.runtime.query.adaptation import Adaptation, NewestAccepted
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import NO_CHANGE, QueueChange, QueuedMark, QueuedRecords, QueueItem, apply_change
@@ -183,7 +184,7 @@ class QueryRegistry:
         self.retired: list[RetiredPlan] = []
 
     def adopt(
-        self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None, recovery: RecoveryState, now_us: int
+        self, config: AgentConfig, sources: Mapping[str, RecordSource] | None, recovery: RecoveryState, now_us: int
     ) -> None:
         """Switch to this configuration; `sources`, where given, replace all others."""
         if sources is not None:
@@ -205,7 +206,7 @@ class QueryRegistry:
         return intake
 
     def _take_up(
-        self, query: RuntimeQuery, agent: str, old: Mapping[Key, LocalPipeline], recovery: RecoveryState, now_us: int
+        self, query: QueryConfig, agent: str, old: Mapping[Key, LocalPipeline], recovery: RecoveryState, now_us: int
     ) -> None:
         key = (query.query, query.pipeline.digest)
         streams = query.pipeline.streams

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.config import AgentConfig
 from agent.runtime.downstream import DELAY
-from agent.runtime.interface import RuntimeConfig
 from agent.runtime.query.adaptation import epoch_observation
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import QueueItem
@@ -220,7 +220,7 @@ def variation_rows(
 
 def runtime_state(
     *,
-    config: RuntimeConfig,
+    config: AgentConfig,
     registry: QueryRegistry,
     scheduler: Scheduler,
     reports: Sequence[QueryEpochReport],
@@ -265,7 +265,7 @@ def spool_report(spool: Spool) -> dict[str, Any]:
 
 
 def _query_states(
-    config: RuntimeConfig,
+    config: AgentConfig,
     registry: QueryRegistry,
     scheduler: Scheduler,
     reports: Sequence[QueryEpochReport],

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from agent.config import AgentConfig
 from agent.runtime.cpu import CpuBudget, quota_cores
 from agent.runtime.intake import Intake
-from agent.runtime.interface import Clock, EpochLabels, RecordSource, RuntimeConfig, SystemClock
+from agent.runtime.interface import Clock, EpochLabels, RecordSource, SystemClock
 from agent.runtime.query.pipeline import QUEUED_SHARE, LocalPipeline, overflow_backlog
 from agent.runtime.recovery import PlanDelta, QueryRegistry, RecoveryState, feed_pipeline
 from agent.runtime.reports import (
@@ -51,7 +52,7 @@ class Runtime:
 
     def __init__(
         self,
-        config: RuntimeConfig,
+        config: AgentConfig,
         sources: Mapping[str, RecordSource],
         spool: Spool,
         clock: Clock | None = None,
@@ -66,7 +67,7 @@ class Runtime:
         self._most_bytes = min(MAX_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE)
         self._registry = QueryRegistry(self._clock, self._labels, self._most_bytes)
         self._waiting: tuple[WalRecord, RecoveryState] | None = None  # an epoch that the disk did not take yet
-        self._coming: tuple[RuntimeConfig, Mapping[str, RecordSource] | None] | None = None
+        self._coming: tuple[AgentConfig, Mapping[str, RecordSource] | None] | None = None
         self._lock = threading.Lock()
         self._sub, self._quota_cores, self._quota_at_ns = 0, 0.0, 0
         self._began_ns, self._elapsed_ns = self._clock.monotonic_ns(), 1
@@ -80,7 +81,7 @@ class Runtime:
 
     # What the outside calls
 
-    def apply(self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None = None) -> None:
+    def apply(self, config: AgentConfig, sources: Mapping[str, RecordSource] | None = None) -> None:
         """Switch to this configuration at the next epoch; `sources`, where given, replace all others."""
         with self._lock:
             if sources is None and self._coming is not None:
@@ -171,7 +172,7 @@ class Runtime:
         self._reports = []
         self._state = self._report()
 
-    def _adopt(self, config: RuntimeConfig, sources: Mapping[str, RecordSource] | None) -> None:
+    def _adopt(self, config: AgentConfig, sources: Mapping[str, RecordSource] | None) -> None:
         self._config = config
         self._registry.adopt(config, sources, self._recovery, self._clock.wall_us())
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import Any
 
+from agent.config import AgentConfig
 from agent.runtime.deadlines import records_to_drop
 from agent.runtime.downstream import Costs
-from agent.runtime.interface import Clock, RuntimeConfig
+from agent.runtime.interface import Clock
 from agent.runtime.query.adaptation import NewestAccepted, RefinedScheduleState
 from agent.runtime.query.control_proxy import OperatorStage, run_length
 from agent.runtime.query.pipeline import LocalPipeline
@@ -65,7 +66,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, config: RuntimeConfig, newest: NewestAccepted | None, clock: Clock, now_us: Callable[[], int]
+        self, config: AgentConfig, newest: NewestAccepted | None, clock: Clock, now_us: Callable[[], int]
     ) -> None:
         self.refined_state = RefinedScheduleState(config.agent, newest)
         self._clock, self._now_us = clock, now_us
@@ -93,7 +94,7 @@ class Scheduler:
 
     # Between two epochs
 
-    def take_up(self, config: RuntimeConfig, pipelines: Mapping[tuple[str, str], LocalPipeline], wall_us: int) -> bool:
+    def take_up(self, config: AgentConfig, pipelines: Mapping[tuple[str, str], LocalPipeline], wall_us: int) -> bool:
         """Begin an epoch with this configuration and these queries; whether the console should hear of a change at
         once.
         """
@@ -101,7 +102,7 @@ class Scheduler:
         self.refined_state.expire(wall_us)
         settings = config.schedule if self.refined_state.in_force is None else self.refined_state.in_force.schedule
         self._adopt(settings)
-        self._forwards = config.forwards
+        self._forwards = config.parent is not None
         sessions = {key: self._session(key, pipeline) for key, pipeline in pipelines.items()}
         self._sessions, self._began_ns, self.fault = sessions, self._clock.monotonic_ns(), ""
         self._queues = [stage.proxy.queue for pipeline in pipelines.values() for stage in pipeline.stages]

@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import redis
 
@@ -31,6 +31,8 @@ __all__ = [
     "BrokerLimits",
     "GenerationProgress",
     "StreamEntry",
+    "StreamProcessorReport",
+    "StreamQueryReport",
     "accept_frames",
     "generation_progress",
     "held_bytes",
@@ -221,7 +223,37 @@ def publish_committed(client: redis.Redis, committed: Mapping[tuple[str, str], i
         run_script(client, COMMIT, [COMMITTED], pairs)
 
 
-def stream_state(client: redis.Redis) -> dict[str, Any] | None:
+class StreamQueryReport(TypedDict, total=False):
+    """A live query at the stream processor."""
+
+    watermark_us: int | None
+    waiting_for: list[str]
+    excluded: list[str]
+    windows_open: int
+    late: int
+    early: int
+    unknown: int
+
+
+class StreamProcessorReport(TypedDict, total=False):
+    """Report of the stream processor about itself; `progress` is Spark's of its last batch with records."""
+
+    state: str
+    since: float
+    spark: str
+    master: str
+    trigger_s: float
+    batch: int
+    batch_s: float
+    behind_s: float
+    lag: dict[str, int]
+    quarantined: int
+    faults: list[str]
+    progress: dict[str, Any]
+    queries: dict[str, StreamQueryReport]
+
+
+def stream_state(client: redis.Redis) -> StreamProcessorReport | None:
     """Report of the stream processor about itself; None when there was none for a while."""
     text: Any = client.get(_STATE)
     return None if text is None else json.loads(text)

@@ -60,11 +60,11 @@ class PasswordForm(forms.Form):
     password = new_password_field()
     again = new_password_field("New password again", "")
 
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
+    def clean(self) -> None:
+        super().clean()
+        cleaned = self.cleaned_data
         if cleaned.get("again") and cleaned.get("password") and cleaned["again"] != cleaned["password"]:
             self.add_error("again", "The two are not the same.")
-        return cleaned
 
 
 class TokenForm(forms.Form):

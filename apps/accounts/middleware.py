@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from asgiref.typing import HTTPScope
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.core.handlers.asgi import ASGIRequest
@@ -74,7 +75,7 @@ def _zone(request: HttpRequest) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo("UTC")
 
 
-def caller_refusal(scope: dict[str, Any]) -> SluiceError | None:
+def caller_refusal(scope: HTTPScope) -> SluiceError | None:
     """Why the sender of an ASGI request is not let in, by the credentials that its view takes; None if they are good.
 
     Whether they suffice for what is asked stays the view's to say.

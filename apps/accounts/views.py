@@ -52,7 +52,7 @@ class LoginView(DjangoLoginView):
         response.status_code = 422
         return response
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+    def get_context_data(self, **kwargs: Any) -> dict[str, object]:
         return super().get_context_data(demo=settings.DEMO, **kwargs)
 
 

@@ -81,7 +81,7 @@ class ConnectionSerializer(StrictModelSerializer):
         read_only_fields = ["origin", "state", "state_since", "state_words", "engine_version", "checked_at"]
         read_only_fields += ["imported_at", "asked_at", "answered_at", "created_at"]
         validators: list[Any] = []  # the service names the fault at `name`
-        extra_kwargs: dict[str, Any] = {"name": {"validators": []}}  # with all others
+        extra_kwargs: dict[str, object] = {"name": {"validators": []}}  # with all others
 
     @field_type({"type": "boolean"})
     def get_has_token(self, row: Connection) -> bool:

@@ -169,7 +169,7 @@ def connection_import(
     *,
     connection: Connection,
     user: User | None = None,
-    objectives: Mapping[str, Any] | None = None,
+    objectives: Mapping[str, object] | None = None,
     jobs: Sequence[str] | None = None,
 ) -> Job:
     """Have a worker turn the engine's jobs into running queries with measured statistics.
@@ -199,7 +199,7 @@ def connection_refresh(*, connection: Connection, user: User | None = None) -> J
 
 
 def _submit(
-    kind: JobKind, title: str, connection: Connection, user: User | None, params: Mapping[str, Any] | None = None
+    kind: JobKind, title: str, connection: Connection, user: User | None, params: Mapping[str, object] | None = None
 ) -> Job:
     return job_submit(
         kind=kind,

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
 
+from asgiref.typing import HTTPScope
 from channels.db import database_sync_to_async
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.template.loader import render_to_string
@@ -30,8 +31,7 @@ from apps.core.rest.problems import DISK_FULL, NO_ROOM
 
 __all__ = ["BodyLimit", "CountedHandler"]
 
-type_scope = dict[str, Any]
-type_app = Callable[[type_scope, Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Awaitable[None]]
+type_app = Callable[[HTTPScope, Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Awaitable[None]]
 
 # A client that is still sending does not read the answer: closing on it shows up there as a broken connection.
 _SWALLOW_S = 20.0
@@ -44,7 +44,7 @@ _ZERO_IN_COOKIE = re.compile(rb"\\000")
 class _CountedRequest(ASGIRequest):
     """A request whose CONTENT_LENGTH says what came. Chunked ones bring none, and count as empty without it."""
 
-    def __init__(self, scope: type_scope, body_file: IO[bytes]) -> None:
+    def __init__(self, scope: HTTPScope, body_file: IO[bytes]) -> None:
         super().__init__(scope, body_file)
         self.META["CONTENT_LENGTH"] = str(body_file.seek(0, os.SEEK_END))
         body_file.seek(0)
@@ -69,11 +69,11 @@ class BodyLimit:
         Of a scope, why its sender is not let in; None for those who are. It may ask the database.
     """
 
-    def __init__(self, app: type_app, refuse_stranger: Callable[[type_scope], SluiceError | None]) -> None:
+    def __init__(self, app: type_app, refuse_stranger: Callable[[HTTPScope], SluiceError | None]) -> None:
         self.app = app
         self._refuse_stranger = database_sync_to_async(refuse_stranger, thread_sensitive=False, executor=_THREADS)
 
-    async def __call__(self, scope: type_scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: HTTPScope, receive: Any, send: Any) -> None:
         body = _Body(scope, receive, self._refuse_stranger)
         refusal = _odd_text(scope) or await body.refusal_of(body.declared)
         if refusal is None:
@@ -92,7 +92,7 @@ class _Body:
     """A body as far as it came, and whether more of it is taken."""
 
     def __init__(
-        self, scope: type_scope, receive: Any, refuse_stranger: Callable[[type_scope], Awaitable[SluiceError | None]]
+        self, scope: HTTPScope, receive: Any, refuse_stranger: Callable[[HTTPScope], Awaitable[SluiceError | None]]
     ) -> None:
         headers = dict(scope.get("headers", ()))
         length = headers.get(b"content-length", b"")
@@ -142,7 +142,7 @@ class _Body:
         return size_of_path(self._scope["path"], self._scope["method"]).wire_bytes
 
 
-def _odd_text(scope: type_scope) -> Malformed | None:
+def _odd_text(scope: HTTPScope) -> Malformed | None:
     """The refusal of zero characters, which no database stores as a text, and of bytes that are no UTF-8."""
     query = unquote_to_bytes(scope.get("query_string", b""))
     cookies = b"".join(value for name, value in scope.get("headers", ()) if name == b"cookie")
@@ -160,7 +160,7 @@ def _odd_text(scope: type_scope) -> Malformed | None:
     return None
 
 
-async def _answer(scope: type_scope, error: SluiceError, send: Any) -> None:
+async def _answer(scope: HTTPScope, error: SluiceError, send: Any) -> None:
     request_id = uuid.uuid4().hex[:16]
     kind, body = _error_body(scope, error, request_id)
     headers = [
@@ -176,7 +176,7 @@ async def _answer(scope: type_scope, error: SluiceError, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-def _error_body(scope: type_scope, error: SluiceError, request_id: str) -> tuple[bytes, bytes]:
+def _error_body(scope: HTTPScope, error: SluiceError, request_id: str) -> tuple[bytes, bytes]:
     if scope["path"].startswith("/api/"):
         body = problem_details(error, instance=scope["path"], request_id=request_id)
         return PROBLEM_JSON.encode(), json.dumps(body).encode()

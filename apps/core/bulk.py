@@ -115,5 +115,5 @@ def bulk_response(ids: list[int], rows: Mapping[int, Any], change: Callable[[Any
     return Response(BulkAnswerSerializer(answer).data)
 
 
-def _problem(refusal: SluiceError | None) -> dict[str, Any] | None:
+def _problem(refusal: SluiceError | None) -> dict[str, object] | None:
     return None if refusal is None else problem_of_job(refusal.as_dict(), refusal.status)

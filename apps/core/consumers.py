@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -74,14 +74,14 @@ class ReadOnlyConsumer(AsyncJsonWebsocketConsumer):
                 await send({"type": "websocket.accept"})
             await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
 
-    async def dispatch(self, message: dict[str, Any]) -> None:
+    async def dispatch(self, message: dict[str, object]) -> None:
         """Handle a message. The base class first has the one thread that all share close its connections."""
         handler = getattr(self, get_handler_name(message), None)
         if handler is None:
             raise ValueError(f"no handler for messages of type {message['type']}")
         await handler(message)
 
-    async def websocket_disconnect(self, message: dict[str, Any]) -> None:
+    async def websocket_disconnect(self, message: dict[str, object]) -> None:
         """The other end has gone; as in the base class, but for that thread."""
         await self.disconnect(message["code"])
         raise StopConsumer
@@ -128,10 +128,10 @@ class ChangesConsumer(ReadOnlyConsumer):
             self.checking.cancel()
         await self._leave()
 
-    async def changed(self, event: dict[str, str]) -> None:
+    async def changed(self, event: Mapping[str, str]) -> None:
         await self.send_json({"changed": event["topic"]})
 
-    async def session_check(self, event: dict[str, Any]) -> None:
+    async def session_check(self, event: Mapping[str, str]) -> None:
         """Close the connection if its session has ended, and say nothing more on it from this moment on."""
         if self.group is None:
             return

@@ -61,7 +61,7 @@ class SluiceError(Exception):
     def headers(self) -> dict[str, str]:
         return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The error as jobs store it; `data` adds facts such as what moved since a preview."""
         faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
         return {"code": self.code, "message": self.message, "faults": faults, **self.data}

@@ -51,8 +51,8 @@ class ListFilter(django_filters.FilterSet):
     sorts: Mapping[str, str] = {}  #: {name: path of the ORM}
 
     @classmethod
-    def get_filters(cls) -> dict[str, Any]:
-        filters: dict[str, Any] = {}
+    def get_filters(cls) -> dict[str, object]:
+        filters: dict[str, object] = {}
         for name, declared in super().get_filters().items():
             filters[name] = declared
             for operator in declared.operators:
@@ -107,7 +107,7 @@ class FieldFilter(django_filters.Filter):
     operators: Sequence[str] = ("ne",)
     allowed = "a text"
     many = True
-    schema: dict[str, Any] = {"type": "string"}
+    schema: dict[str, object] = {"type": "string"}
 
     def __init__(self, *paths: str, label: str = "", operator: str = "", **options: Any) -> None:
         super().__init__(field_name=paths[0] if paths else None, label=label, **options)

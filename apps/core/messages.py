@@ -135,7 +135,7 @@ def _exchange(
     return status, content
 
 
-def post_signed(url: str, message: Mapping[str, Any], *, number: str, secret: str) -> None:
+def post_signed(url: str, message: Mapping[str, object], *, number: str, secret: str) -> None:
     """POST a message as JSON under the number of its delivery, signed. Raises as `post_webhook` does."""
     body = json.dumps(message, separators=(",", ":")).encode()
     headers = {

@@ -121,7 +121,9 @@ def problem_type(code: str) -> str:
     return f"{_DOCS}#{code}"
 
 
-def problem_details(error: SluiceError, *, instance: str, request_id: str, status: int | None = None) -> dict[str, Any]:
+def problem_details(
+    error: SluiceError, *, instance: str, request_id: str, status: int | None = None
+) -> dict[str, object]:
     """The body of a refusal, of media type `PROBLEM_JSON`.
 
     Parameters

@@ -100,7 +100,7 @@ EVENT_FIELDS: dict[str, tuple[int, int, int]] = {
 }
 
 # source, what it is, generator
-SOURCES: list[tuple[str, str, dict[str, Any]]] = [
+SOURCES: list[tuple[str, str, dict[str, object]]] = [
     (
         "payments",
         "Card payments, all shops",
@@ -245,7 +245,7 @@ def _query(cluster: Cluster, plan: DemoQuery, user: User) -> Query:
     )
 
 
-def _placement(plan: DemoQuery) -> dict[str, list[dict[str, Any]]]:
+def _placement(plan: DemoQuery) -> dict[str, list[dict[str, object]]]:
     places = {step.name: step.at.partition("#") for step in plan.steps}
     return {name: [{"node": node, "core": int(core or 0)}] for name, (node, _, core) in places.items()}
 
@@ -335,14 +335,14 @@ def spark_query_build(cluster: Cluster, user: User) -> None:
     """Watch a stateful query by an uploaded file, unless the cluster has it."""
     if cluster.spark_queries.filter(name=SPARK_QUERY).exists():
         return
-    fields: dict[str, Any] = {**_SETTINGS, "constraint_s": 20.0, "statistic": "q0.95"}
+    fields: dict[str, object] = {**_SETTINGS, "constraint_s": 20.0, "statistic": "q0.95"}
     origin = SparkQueryOrigin.FILE
     query = spark_query_create(cluster=cluster, name=SPARK_QUERY, origin=origin, user=user, **fields)
     begins_at = timezone.now().replace(microsecond=0) - timedelta(seconds=_TRIGGER_S * (_BATCHES + 6))
     progress_ingest(query=query, documents=_documents(begins_at))
 
 
-def _documents(begins_at: datetime) -> list[dict[str, Any]]:
+def _documents(begins_at: datetime) -> list[dict[str, object]]:
     chance = random.Random(_SEED)
     found, state_rows = [], 180_000
     for batch in range(_BATCHES):
@@ -356,7 +356,7 @@ def _documents(begins_at: datetime) -> list[dict[str, Any]]:
     return found
 
 
-def _document(batch: int, began_at: datetime, rows: int, duration_ms: int, state_rows: int) -> dict[str, Any]:
+def _document(batch: int, began_at: datetime, rows: int, duration_ms: int, state_rows: int) -> dict[str, object]:
     beside_ms = {"latestOffset": 14, "getBatch": 1, "queryPlanning": 42, "walCommit": 31, "commitOffsets": 29}
     latest = began_at - timedelta(milliseconds=620)
     return {

@@ -95,7 +95,7 @@ def histories_build(cluster: Cluster) -> None:
             )
 
 
-def _spec(peak_rate_eps: float, growth: float, seed: int) -> dict[str, Any]:
+def _spec(peak_rate_eps: float, growth: float, seed: int) -> dict[str, object]:
     return {
         "peak_rate_eps": round(peak_rate_eps, 1),
         "weeks": _WEEKS,

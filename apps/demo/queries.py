@@ -45,7 +45,7 @@ class DemoOperator:
     window: Mapping[str, Any] | None = None
     looks_at: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
-    features: Mapping[str, Any] = field(default_factory=dict)
+    features: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ def operators_of(plan: DemoQuery) -> list[dict[str, Any]]:
     return [_operator(plan, step, draw) for step in plan.steps]
 
 
-def _operator(plan: DemoQuery, step: DemoOperator, draw: random.Random) -> dict[str, Any]:
+def _operator(plan: DemoQuery, step: DemoOperator, draw: random.Random) -> dict[str, object]:
     is_assumed = step.name in plan.assumed or not plan.spread
     kind = "assumed" if is_assumed else plan.evidence
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "id": step.name,
         "kind": step.kind,
         "stateless": step.kind in {"source", "filter", "map", "sink"},
@@ -98,7 +98,7 @@ def _operator(plan: DemoQuery, step: DemoOperator, draw: random.Random) -> dict[
 
 def _input(
     name: str, selectivity: float, thousands: float | None, spread: float, events: int, draw: random.Random
-) -> dict[str, Any]:
+) -> dict[str, object]:
     entry: dict[str, Any] = {"from": name, "selectivity": selectivity}
     if thousands is None:
         return entry

@@ -7,6 +7,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from agent.wire.broker import StreamProcessorReport
+from agent.wire.heartbeat import AgentQueryReport
 from apps.estimates.answers import StoredEstimate
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
@@ -39,7 +41,7 @@ class ChainReports:
         self.now = now
 
     @cached_property
-    def said(self) -> Mapping[str, Any]:
+    def said(self) -> StreamProcessorReport:
         """Report of the stream processor."""
         return stream_state()
 
@@ -91,8 +93,8 @@ class ChainReports:
     def _report(self, agent: Agent, live: LiveQuery) -> AgentReport:
         says = agent.heartbeat
         spool = says.get("spool") or {}
-        rows: list[dict[str, Any]] = says.get("queries", [])
-        row = next((row for row in rows if row.get("query") == live.key), {})
+        rows: list[AgentQueryReport] = says.get("queries", [])
+        row: AgentQueryReport = next((row for row in rows if row.get("query") == live.key), {})
         silent_s = None if agent.last_seen is None else (self.now - agent.last_seen).total_seconds()
         sources = {source.source_id for source in live.sources}
         epochs = self._epochs.get(str(agent.pk), {}).get(live.key, ())

@@ -81,7 +81,7 @@ def send_webhook(delivery: DecisionDelivery) -> None:
     post_signed(delivery.target, _message(delivery), number=f"decision-{delivery.pk}", secret=secret)
 
 
-def _message(delivery: DecisionDelivery) -> dict[str, Any]:
+def _message(delivery: DecisionDelivery) -> dict[str, object]:
     notice = delivery.notice
     cluster = notice.request.cluster.slug
     return {

@@ -115,7 +115,7 @@ def _export(
     query: Query,
     version: QueryVersion | None,
     before: Mapping[str, Any],
-    after: Mapping[str, Any],
+    after: Mapping[str, object],
     engine: str,
     *,
     share: float,
@@ -200,8 +200,8 @@ def _source_operators(version: QueryVersion | None) -> set[str]:
     return set(version.operators.exclude(inputs__source_id="").values_list("name", flat=True))
 
 
-def _replicas(parts: Sequence[Mapping[str, Any]]) -> tuple[Replica, ...]:
-    return tuple(Replica(part["node"], part.get("core", 0), part.get("fraction", 1.0)) for part in parts)
+def _replicas(parts: Sequence[Any]) -> tuple[Replica, ...]:
+    return tuple(Replica(**part) for part in parts)
 
 
 def _places(job: ImportedJob, places: Iterable[Place]) -> dict[str, Place]:

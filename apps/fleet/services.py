@@ -280,7 +280,7 @@ def link_delete(*, link: Link) -> None:
     link.delete()
 
 
-def _assign(row: Row, fields: Mapping[str, Any]) -> Row:
+def _assign(row: Row, fields: Mapping[str, object]) -> Row:
     for name, value in fields.items():
         setattr(row, name, value)
     return row

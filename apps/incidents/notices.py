@@ -46,7 +46,7 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
     if not routing.emails and not webhooks:
         return False
     notice = IncidentNotice.objects.create(incident=incident, event=event, facts=_facts(incident), created_at=now)
-    fields: dict[str, Any] = {"notice": notice, "next_try_at": now}
+    fields: dict[str, object] = {"notice": notice, "next_try_at": now}
     IncidentDelivery.objects.bulk_create(
         [
             *(IncidentDelivery(channel=Channel.EMAIL, target=email, **fields) for email in routing.emails),
@@ -60,7 +60,7 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
     return True
 
 
-def _facts(incident: Incident) -> dict[str, Any]:
+def _facts(incident: Incident) -> dict[str, object]:
     """The incident as it is now: a delivery that is tried again says what was so then."""
     members = list(incident.members.select_related("query").order_by("first_at", "pk"))
     return {
@@ -131,7 +131,7 @@ def _page(notice: IncidentNotice) -> str:
     return f"{settings.PUBLIC_URL}/c/{notice.incident.cluster.slug}/incidents/{notice.incident_id}/"
 
 
-def _message(delivery: IncidentDelivery) -> dict[str, Any]:
+def _message(delivery: IncidentDelivery) -> dict[str, object]:
     notice = delivery.notice
     return {
         "event": f"incident.{notice.event}",

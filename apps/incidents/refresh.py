@@ -175,7 +175,7 @@ class _Refresh:
         self._event(incident, IncidentEventKind.JOINED, status.query.name, evidence_words(status))
         return member
 
-    def _fields(self, status: ObjectiveStatus, before: IncidentQuery | None = None) -> dict[str, Any]:
+    def _fields(self, status: ObjectiveStatus, before: IncidentQuery | None = None) -> dict[str, object]:
         values = [value for value in (status.value_s, before.worst_s if before else None) if value is not None]
         states = [ObjectiveState(row.state) for row in (status, before) if row is not None]
         return {
@@ -309,7 +309,7 @@ class _Refresh:
         IncidentEvent.objects.create(incident=incident, at=self.now, kind=kind, query_name=query, text=text[:300])
 
 
-def _fill(member: IncidentQuery, fields: Mapping[str, Any]) -> None:
+def _fill(member: IncidentQuery, fields: Mapping[str, object]) -> None:
     for name, value in fields.items():
         setattr(member, name, value)
 

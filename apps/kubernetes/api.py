@@ -180,7 +180,7 @@ def _cluster(slug: str) -> Cluster:
     return clusters[0]
 
 
-def _answer(uid: str, *, allowed: bool, message: str, warnings: Any = (), code: int = 403) -> dict[str, Any]:
+def _answer(uid: str, *, allowed: bool, message: str, warnings: Any = (), code: int = 403) -> dict[str, object]:
     status = {"code": 200, "message": message} if allowed else {"code": code, "reason": "Forbidden", "message": message}
     response = {"uid": uid, "allowed": allowed, "status": status, **({"warnings": list(warnings)} if warnings else {})}
     return {"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "response": response}

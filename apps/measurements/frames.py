@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from agent.wire.frames import MAX_NUMBER, Frame, FrameKind, WireError
-from agent.wire.schemas import MAX_CHARACTERS, STATISTICS, table_of
+from agent.wire.frames import MAX_NUMBER, Frame, FrameKind
+from agent.wire.schemas import MAX_CHARACTERS, STATISTICS
 from agent.wire.sums import SUM_NAMES
-from apps.core.errors import Fault, Impossible, Malformed, fault_count
+from apps.core.errors import Fault, Impossible, fault_count
 from apps.core.events import announce
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.subintervals import kept_from
 from apps.queries.models import Query
-from apps.telemetry.frames import receiver
+from apps.telemetry.frames import frame_rows, receiver
 
 __all__ = ["statistics_receive"]
 
@@ -40,7 +40,7 @@ def statistics_receive(frames: Iterable[Frame]) -> int:
     Impossible
         With every row that says what cannot be.
     """
-    rows = [row for frame in frames for row in _rows(frame)]
+    rows = [row for frame in frames for row in frame_rows(frame, STATISTICS, "statistics")]
     faults = [fault for i, row in enumerate(rows) for fault in _faults(i, row)][:_MAX_FAULTS]
     if faults:
         message = f"{fault_count(faults)}; first: {faults[0].path} {faults[0].message}"
@@ -53,49 +53,35 @@ def _receive(frames: Sequence[Frame]) -> None:
     statistics_receive(frames)
 
 
-def _rows(frame: Frame) -> list[dict[str, Any]]:
-    try:
-        table = table_of(frame.body)
-    except WireError as error:
-        raise Malformed(f"The statistics cannot be read: {error}.", [("body", str(error))]) from None
-    if not table.schema.equals(STATISTICS):
-        expected = ", ".join(f"{field.name}: {field.type}" for field in STATISTICS)
-        actual = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
-        raise Malformed(
-            "The statistics have another schema.", [("body", f"columns are {actual[:300]}; allowed: {expected}")]
-        )
-    return table.to_pylist()
-
-
-def _faults(index: int, row: Mapping[str, Any]) -> Iterable[Fault]:
+def _faults(index: int, row: Any) -> Iterable[Fault]:
     path = f"rows[{index}]"
-    empty = [name for name, value in row.items() if value is None]
+    empty = [name for name, value in vars(row).items() if value is None]
     if empty:
         yield Fault(path, f"{', '.join(empty)} is null; allowed: a value")
         return
     for name, limit in MAX_CHARACTERS.items():
-        if not 0 < len(row[name]) <= limit:
-            yield Fault(f"{path}.{name}", f"{name} has {len(row[name])} characters; allowed: 1 to {limit}")
-    for name, value in row.items():
+        if not 0 < len(getattr(row, name)) <= limit:
+            yield Fault(f"{path}.{name}", f"{name} has {len(getattr(row, name))} characters; allowed: 1 to {limit}")
+    for name, value in vars(row).items():
         if (
             isinstance(value, (int, float))
             and not isinstance(value, bool)
             and not (math.isfinite(value) and value >= 0)
         ):
             yield Fault(f"{path}.{name}", f"{name} is {value}; allowed: a number of at least 0")
-    if row["window_us"] > MAX_NUMBER:
-        yield Fault(f"{path}.window_us", f"window_us is {row['window_us']}; allowed: 0 to {MAX_NUMBER}")
-    if not 0 < row["width_us"] <= 86_400_000_000:
-        yield Fault(f"{path}.width_us", f"width_us is {row['width_us']}; allowed: 1 to 86400000000")
+    if row.window_us > MAX_NUMBER:
+        yield Fault(f"{path}.window_us", f"window_us is {row.window_us}; allowed: 0 to {MAX_NUMBER}")
+    if not 0 < row.width_us <= 86_400_000_000:
+        yield Fault(f"{path}.width_us", f"width_us is {row.width_us}; allowed: 1 to 86400000000")
 
 
 @transaction.atomic
-def _keep(rows: list[dict[str, Any]]) -> int:
-    queries = _queries({row["query"] for row in rows})
+def _keep(rows: Sequence[Any]) -> int:
+    queries = _queries({row.query for row in rows})
     newest: dict[tuple[Any, ...], StatisticsWindow] = {}
     latest = timezone.now() + _AHEAD
     for row in rows:
-        query = queries.get(row["query"])
+        query = queries.get(row.query)
         if query is None:
             continue
         window = _window(row, query)
@@ -126,19 +112,19 @@ def _queries(names: set[str]) -> dict[str, Query]:
     return {f"{row.cluster.slug}/{row.name}": row for row in rows}
 
 
-def _window(row: Mapping[str, Any], query: Query) -> StatisticsWindow:
+def _window(row: Any, query: Query) -> StatisticsWindow:
     return StatisticsWindow(
         cluster=query.cluster,
         query=query,
-        plan=row["plan"],
-        operator=row["operator"],
-        fingerprint=row["fingerprint"],
-        place=row["place"],
-        starts_at=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row["window_us"]),
-        width_s=row["width_us"] / 1e6,
-        batch=row["batch"],
-        measured=row["measured"],
-        **{name: row[name] for name in SUM_NAMES},
+        plan=row.plan,
+        operator=row.operator,
+        fingerprint=row.fingerprint,
+        place=row.place,
+        starts_at=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=row.window_us),
+        width_s=row.width_us / 1e6,
+        batch=row.batch,
+        measured=row.measured,
+        **{name: getattr(row, name) for name in SUM_NAMES},
     )
 
 

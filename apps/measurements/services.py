@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -57,7 +56,7 @@ class PlacementNews:
     """Operators of a query that run elsewhere than their placement says."""
 
     query: Query
-    placement: Mapping[str, Any]
+    placement: Mapping[str, object]
     news: MeasuredChange
 
 
@@ -71,7 +70,7 @@ def placement_news(*, live: LiveQuery, operators: list[PlanOperator], places: Pl
     if STREAM not in places.nodes:
         return None
     stored = _stored(live)
-    placement: dict[str, Any] = {}
+    placement: dict[str, object] = {}
     moved = 0.0
     for operator, shares in zip(operators, _shares(live, operators), strict=True):
         by_node, before = _by_node(shares, places), _summed(stored.get(operator.name, []))
@@ -120,7 +119,7 @@ def _summed(replicas: list[tuple[str, float]]) -> dict[str, float]:
     return sums
 
 
-def _replicas(by_node: dict[str, float], places: Places, *, spread: bool) -> list[dict[str, Any]]:
+def _replicas(by_node: dict[str, float], places: Places, *, spread: bool) -> list[dict[str, object]]:
     stream = places.nodes[STREAM]
     replicas = []
     for name, share in sorted(by_node.items()):
@@ -223,7 +222,7 @@ class _InputsNews:
     """Statistics of a version's inputs that say more than those it has."""
 
     version: QueryVersion
-    records: list[dict[str, Any]]
+    records: list[dict[str, object]]
     news: MeasuredChange
 
 

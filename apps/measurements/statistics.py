@@ -163,7 +163,7 @@ def _assign(
     )
     recent = set(times[-_RECENT:])
     judged = _judged(statistic, windows.width_s, unit_s, seen.span_s)
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "operator": windows.operator,
         "selectivity": statistic.selectivity.value,
         "selectivity_error": statistic.selectivity.error,

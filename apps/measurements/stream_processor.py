@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
+from agent.wire.broker import StreamProcessorReport
 from apps.measurements.models import StreamStretch, StreamWork
 from apps.microbatch.models import MicroBatch, SparkQueryOrigin
 from apps.telemetry.selectors import stream_state, stream_trigger_s
@@ -33,7 +32,7 @@ _WARMING = {"starting", "warming"}
 
 
 @transaction.atomic
-def stream_observe(now: datetime | None = None, state: Mapping[str, Any] | None = None) -> StreamWork:
+def stream_observe(now: datetime | None = None, state: StreamProcessorReport | None = None) -> StreamWork:
     """Note what the stream processor does now; looks that find the same lengthen one row.
 
     Once it has caught up it is steady until it starts anew: a later backlog is an overload, of which an estimate should
@@ -67,14 +66,14 @@ def stretches_purge(now: datetime | None = None) -> int:
     return StreamStretch.objects.filter(ends_at__lt=(now or timezone.now()) - STRETCHES_KEPT).delete()[0]
 
 
-def _since(said: Mapping[str, Any]) -> datetime | None:
+def _since(said: StreamProcessorReport) -> datetime | None:
     since = said.get("since")
     if said.get("state") != "ready" or not isinstance(since, (int, float)) or isinstance(since, bool):
         return None
     return datetime.fromtimestamp(since, UTC)
 
 
-def _work(said: Mapping[str, Any], since: datetime | None, last: StreamStretch | None, now: datetime) -> StreamWork:
+def _work(said: StreamProcessorReport, since: datetime | None, last: StreamStretch | None, now: datetime) -> StreamWork:
     if since is None:
         return StreamWork.WARMING if said.get("state") in _WARMING else StreamWork.AWAY
     if last is not None and (last.work, last.ready_since) == (StreamWork.STEADY, since):

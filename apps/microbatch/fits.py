@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -173,7 +172,7 @@ def _fit_create(
 
 
 def _assign(fit: BatchFit, model: BatchModel) -> None:
-    figures: dict[str, Any] = {
+    figures: dict[str, object] = {
         "fixed_s": model.fixed_s,
         "per_row_s": model.per_row_s,
         "sd_s": model.sd_s,

@@ -75,7 +75,7 @@ def documents_of(data: bytes) -> ProgressText:
     return progress
 
 
-def own_progress_ingest(*, documents: Sequence[Any], settings: Mapping[str, Any]) -> ProgressAnswer:
+def own_progress_ingest(*, documents: Sequence[Any], settings: Mapping[str, object]) -> ProgressAnswer:
     """Take in progress of Sluice's own stream processor, which registers itself with its first.
 
     Parameters
@@ -93,7 +93,7 @@ def progress_ingest(
     *,
     query: SparkQuery,
     documents: Sequence[Any],
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     unread: Sequence[EngineFault] = (),
 ) -> ProgressAnswer:
     """Take in micro-batches of a query, each once; all of them or, where more than a few are faulty, none.
@@ -263,7 +263,7 @@ def _is_outdated(query: SparkQuery, batches: Sequence[BatchProgress], fresh: Seq
     return MicroBatch.objects.filter(query=query, begins_at__gt=fresh[-1].begins_at).exists()
 
 
-def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapping[str, object]) -> dict[str, object]:
     """Settings that the progress tells of, and those that the query reports beside it."""
     measured: dict[str, Any] = {}
     if reading.batches and reading.batches[-1].state:

@@ -189,7 +189,7 @@ def batches_purge(now: datetime | None = None) -> int:
     return purged
 
 
-def _assign(query: SparkQuery, fields: Mapping[str, Any]) -> None:
+def _assign(query: SparkQuery, fields: Mapping[str, object]) -> None:
     """Take over fields. A setting that is given is assumed, unless it is known to be so already."""
     for name, value in fields.items():
         is_known = getattr(query, name) == value and query.setting_origin(name) != InputOrigin.DEFAULT

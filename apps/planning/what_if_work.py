@@ -131,7 +131,7 @@ def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
         flow=len(base.nodes) * len(base.operators) * base.subintervals <= _WALK_CELLS,
         closed=_closed(base, snapshot),
         progress=progress,
-    )
+    ).answer
 
 
 def _growth(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:

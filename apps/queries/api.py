@@ -157,7 +157,7 @@ class QueryViewSet(ServiceViewSet):
     @action(detail=True, methods=["get"])
     def backlogs(self, request: Request, pk: str | None = None) -> Response:
         """Backlogs of the query's inputs, as they were read last."""
-        return Response({"backlogs": backlogs_of(self.get_object())})
+        return Response({"backlogs": [row.to_dict() for row in backlogs_of(self.get_object())]})
 
     @extend_schema(request=BacklogsSerializer, responses=BacklogsSerializer)
     @backlogs.mapping.put
@@ -168,7 +168,8 @@ class QueryViewSet(ServiceViewSet):
         """
         query = self.get_object()
         values = read_body(BacklogsSerializer, request)
-        return Response({"backlogs": backlogs_of(backlogs_update(query=query, **values))})
+        changed = backlogs_of(backlogs_update(query=query, **values))
+        return Response({"backlogs": [row.to_dict() for row in changed]})
 
     @extend_schema(request=None, responses=QueryDetailSerializer)
     @action(detail=True, methods=["post"])

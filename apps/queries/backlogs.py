@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from django.db import transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from pydantic import Field as PydanticField
 
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.queries.models import Query
@@ -20,8 +21,10 @@ from engine.document.elements import Operator as EngineOperator
 from engine.document.tables import BACKLOG, ID
 from engine.errors import Fault as EngineFault
 from engine.fields import BAD, Field, FieldTable, String
+from engine.records import Record
 
 __all__ = [
+    "AgedBacklog",
     "backlog_content",
     "backlogs_measure",
     "backlogs_of",
@@ -44,14 +47,50 @@ _NEGLIGIBLE_S = 5.0  # a backlog that comes in less is on its way, and no part o
 _FUTURE = timedelta(seconds=60)  # by which clocks may be apart
 
 
-def backlogs_of(query: Query, now: datetime | None = None) -> list[dict[str, Any]]:
-    """Backlogs of a query with their age, and whether they are too old to be used."""
+@dataclass(frozen=True)
+class QueryBacklog(Record):
+    """Events that wait at an input of a query; without an operator, at that of any that reads the source."""
+
+    TITLE: ClassVar[str] = "a stored backlog"
+
+    operator: str
+    source: Annotated[str, PydanticField(alias="from")]
+    events: float | None
+    behind_s: float | None
+    origin: str
+    read_at: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.operator, self.source
+
+    def at(self, now: datetime) -> Backlog:
+        """As the engine has it, with its age."""
+        age_s = max(0.0, (now - datetime.fromisoformat(self.read_at)).total_seconds())
+        return Backlog(self.events, self.behind_s, age_s, self.origin)
+
+
+@dataclass(frozen=True)
+class AgedBacklog(QueryBacklog):
+    """A backlog with its age; one that is stale is too old to be used."""
+
+    age_s: float | None
+    is_stale: bool
+
+
+def _stored(query: Query) -> list[QueryBacklog]:
+    return [QueryBacklog.parse(row) for row in query.backlogs]
+
+
+def _documents(backlogs: Iterable[QueryBacklog]) -> list[object]:
+    return [backlog.to_dict() for backlog in backlogs]
+
+
+def backlogs_of(query: Query, now: datetime | None = None) -> list[AgedBacklog]:
+    """Backlogs of a query with their age."""
     now = now or timezone.now()
-    found = []
-    for row in query.backlogs:
-        backlog = _backlog(row, now)
-        found.append({**row, "age_s": backlog.age_s, "is_stale": backlog.is_stale})
-    return found
+    aged = [(row, row.at(now)) for row in _stored(query)]
+    return [AgedBacklog(**vars(row), age_s=backlog.age_s, is_stale=backlog.is_stale) for row, backlog in aged]
 
 
 @transaction.atomic
@@ -76,18 +115,17 @@ def backlogs_update(*, query: Query, backlogs: Any, now: datetime | None = None)
     now = now or timezone.now()
     faults: list[EngineFault] = []
     inputs = _inputs(query)
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], QueryBacklog] = {}
     for i, body in enumerate(backlogs):
         row = _read(body, i, inputs, now, faults)
         if row is not None:
-            key = (row["operator"], row["from"])
-            if key in rows:
-                faults.append(EngineFault(f"backlogs[{i}]", f"the backlog of {row['from']!r} stands twice"))
-            rows[key] = row
+            if row.key in rows:
+                faults.append(EngineFault(f"backlogs[{i}]", f"the backlog of {row.source!r} stands twice"))
+            rows[row.key] = row
     if faults:
         listed = [Fault(fault.path, fault.message) for fault in faults]
         raise Malformed(f"The backlogs have {fault_count(faults)}; first: {faults[0]}", listed)
-    query.backlogs = list(rows.values())
+    query.backlogs = _documents(rows.values())
     query.save(update_fields=["backlogs", "updated_at"])
     query_announce(query)
     return query
@@ -105,28 +143,30 @@ def backlogs_measure(
     """
     since = behind_s or {}
     before = backlog_content(query)
-    rows = {(row["operator"], row["from"]): row for row in query.backlogs}
+    rows = {row.key: row for row in _stored(query)}
     for source, count in events.items():
         known = rows.get(("", source))
-        if known is None or datetime.fromisoformat(known["read_at"]) <= read_at:
-            rows["", source] = _row("", source, float(count), since.get(source), MEASURED, read_at)
-    query.backlogs = list(rows.values())
+        if known is None or datetime.fromisoformat(known.read_at) <= read_at:
+            amounts = float(count), since.get(source)
+            rows["", source] = QueryBacklog("", source, *amounts, MEASURED, read_at.isoformat())
+    query.backlogs = _documents(rows.values())
     query.save(update_fields=["backlogs"])
     return backlog_content(query) != before
 
 
 def backlogs_state(query: Query, operators: Iterable[EngineOperator], now: datetime) -> None:
     """Keep what the inputs of a body say, in place of what was known of them."""
-    rows = {(row["operator"], row["from"]): row for row in query.backlogs}
+    rows = {row.key: row for row in _stored(query)}
     changed = False
     for operator in operators:
         for entry in operator.inputs:
             if entry.backlog is not None:
                 backlog, read_at = entry.backlog, now - timedelta(seconds=entry.backlog.age_s or 0.0)
-                row = _row(operator.id, entry.source, backlog.events, backlog.behind_s, backlog.origin, read_at)
-                rows[operator.id, entry.source], changed = row, True
+                amounts = backlog.events, backlog.behind_s, backlog.origin
+                row = QueryBacklog(operator.id, entry.source, *amounts, read_at.isoformat())
+                rows[row.key], changed = row, True
     if changed:
-        query.backlogs = list(rows.values())
+        query.backlogs = _documents(rows.values())
         query.save(update_fields=["backlogs"])
 
 
@@ -145,7 +185,7 @@ def with_backlogs(query: Query, operators: Sequence[EngineOperator], now: dateti
     return tuple(changed)
 
 
-def candidate_backlogs(query: Query, operators: Sequence[dict[str, Any]], now: datetime) -> None:
+def candidate_backlogs(query: Query, operators: Sequence[Any], now: datetime) -> None:
     """Fill in what waits at the inputs of a candidate's operators, as they stand in its document."""
     for operator in operators if query.backlogs else ():
         for entry in operator["inputs"]:
@@ -159,10 +199,10 @@ def candidate_backlogs(query: Query, operators: Sequence[dict[str, Any]], now: d
 def backlog_content(query: Query) -> str:
     """Short words for what waits, for a preview's basis: sizes in steps, without age; empty where nothing does."""
     parts = []
-    for row in query.backlogs:
-        amounts = [_step(row.get(name)) for name in _AMOUNTS]
-        if (row.get("behind_s") is None or row["behind_s"] >= _NEGLIGIBLE_S) and any(amounts):
-            parts.append(f"{row['operator']}<{row['from']}:{'/'.join(amounts)}")
+    for row in _stored(query):
+        amounts = [_step(row.events), _step(row.behind_s)]
+        if (row.behind_s is None or row.behind_s >= _NEGLIGIBLE_S) and any(amounts):
+            parts.append(f"{row.operator}<{row.source}:{'/'.join(amounts)}")
     return ",".join(sorted(parts)).replace(" ", "_")
 
 
@@ -173,27 +213,15 @@ def _step(value: float | None) -> str:
 def _found(query: Query, operator: str, stream: str, now: datetime) -> Backlog | None:
     """Backlog of an input by its names in documents; one of the operator comes before one of all readers."""
     found = None
-    for row in query.backlogs:
-        if stream in _names(query, row["from"]) and (not row["operator"] or operator in _names(query, row["operator"])):
-            found = row if found is None or row["operator"] else found
-    return None if found is None else _backlog(found, now)
+    for row in _stored(query):
+        if stream in _names(query, row.source) and (not row.operator or operator in _names(query, row.operator)):
+            found = row if found is None or row.operator else found
+    return None if found is None else found.at(now)
 
 
 def _names(query: Query, name: str) -> tuple[str, ...]:
     """Names that an operator or a source of the query has in documents."""
     return name, f"{query.name}/{name}", f"{name}@{query.name}"
-
-
-def _backlog(row: Mapping[str, Any], now: datetime) -> Backlog:
-    age_s = max(0.0, (now - datetime.fromisoformat(row["read_at"])).total_seconds())
-    return Backlog(row.get("events"), row.get("behind_s"), age_s, row["origin"])
-
-
-def _row(
-    operator: str, source: str, events: float | None, behind_s: float | None, origin: str, read_at: datetime
-) -> dict[str, Any]:
-    amounts = {"events": events, "behind_s": behind_s}
-    return {"operator": operator, "from": source, **amounts, "origin": origin, "read_at": read_at.isoformat()}
 
 
 def _inputs(query: Query) -> set[tuple[str, str]]:
@@ -209,7 +237,7 @@ def _inputs(query: Query) -> set[tuple[str, str]]:
 
 def _read(
     body: Any, i: int, inputs: set[tuple[str, str]], now: datetime, faults: list[EngineFault]
-) -> dict[str, Any] | None:
+) -> QueryBacklog | None:
     """One entry as it is kept; None where it has faults."""
     path, before = f"backlogs[{i}]", len(faults)
     record = _ENTRY.read(body, "backlogs", i, faults)
@@ -226,7 +254,7 @@ def _read(
         faults.append(EngineFault(f"{path}.from", f"from is {stream!r}; allowed: {', '.join(streams)}"))
     if len(faults) > before:
         return None
-    return _row(operator, stream, record.get("events"), record.get("behind_s"), STATED, read_at)
+    return QueryBacklog(operator, stream, record.get("events"), record.get("behind_s"), STATED, read_at.isoformat())
 
 
 def _moment(text: Any, path: str, now: datetime, faults: list[EngineFault]) -> datetime:

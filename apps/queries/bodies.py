@@ -170,7 +170,7 @@ def version_body(version: QueryVersion) -> dict[str, Any]:
 
 def _operator_body(row: Operator) -> dict[str, Any]:
     inputs = list(row.inputs.all())
-    body: dict[str, Any] = {"id": row.name, "kind": row.kind, "inputs": [_input_body(entry) for entry in inputs]}
+    body: dict[str, object] = {"id": row.name, "kind": row.kind, "inputs": [_input_body(entry) for entry in inputs]}
     body |= {"bytes_per_event": row.bytes_per_event} | ({} if row.stateless is None else {"stateless": row.stateless})
     body |= row.extra | _requested(row)
     evidence = evidence_of(inputs)
@@ -186,7 +186,7 @@ def _requested(row: Operator) -> dict[str, Any]:
 
 
 def _input_body(entry: OperatorInput) -> dict[str, Any]:
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "from": entry.upstream.name if entry.upstream else entry.source_id,
         "selectivity": entry.selectivity,
         "cycles_per_event": entry.cycles_per_event,

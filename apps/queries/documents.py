@@ -228,7 +228,7 @@ class _Import:
             size = sizes.pop() if len(sizes) == 1 else None
             memory = None if size is None else max(1, round(size))
             price = None if node.price_per_hour is None else Decimal(str(node.price_per_hour))
-            fields: dict[str, Any] = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
+            fields: dict[str, object] = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
             fields |= {"cycle_unit": node.cycle_unit, "cycles_per_ns": node.cycles_per_ns}
             pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)
             self.done.created.append(f"pool {name}")

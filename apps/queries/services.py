@@ -55,7 +55,7 @@ def query_create(
     cluster: Cluster,
     name: str,
     body: Any,
-    objective: Mapping[str, Any] | None = None,
+    objective: Mapping[str, object] | None = None,
     team: str = "",
     description: str = "",
     priority: int = 0,
@@ -234,7 +234,7 @@ def _malformed(faults: list[Fault]) -> Malformed:
 def query_start(
     *,
     version: QueryVersion,
-    placement: Mapping[str, Any],
+    placement: Mapping[str, object],
     rate_share: float | None = None,
     start_s: float = 0.0,
 ) -> Query:
@@ -286,7 +286,7 @@ def query_start(
 
 
 @transaction.atomic
-def placement_move(*, query: Query, placement: Mapping[str, Any]) -> Query:
+def placement_move(*, query: Query, placement: Mapping[str, object]) -> Query:
     """Move operators of a running query; those not named stay."""
     query = _locked(query)
     if query.running_version is None:
@@ -331,7 +331,7 @@ def _check_sources(version: QueryVersion) -> None:
         raise Impossible(f"There are no arrivals of {', '.join(missing)}. Upload or generate them first.", faults)
 
 
-def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, Any]) -> list[Placement]:
+def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, object]) -> list[Placement]:
     """Rows of a placement, checked whole before anything is stored."""
     by_name = {operator_id(query.name, operator.name): operator for operator in operators}
     named = {str(replica.get("node", "")) for where in placement.values() for replica in _replicas(where)}
@@ -373,7 +373,7 @@ def _unit_faults(query: Query, rows: Sequence[Placement]) -> Iterator[Fault]:
             yield Fault(f"placement.{operator_id(query.name, row.operator.name)}", message)
 
 
-def _replicas(where: Any) -> list[dict[str, Any]]:
+def _replicas(where: Any) -> list[dict[str, object]]:
     if isinstance(where, str):
         return [{"node": where}]
     return [dict(where)] if isinstance(where, Mapping) else [dict(replica) for replica in where]

@@ -78,7 +78,7 @@ def send_webhook(delivery: Delivery) -> None:
     post_signed(delivery.target, _message(delivery), number=str(delivery.pk), secret=secret)
 
 
-def _message(delivery: Delivery) -> dict[str, Any]:
+def _message(delivery: Delivery) -> dict[str, object]:
     report = delivery.report
     definition = report.definition
     return {

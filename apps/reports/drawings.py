@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from apps.ui.pictures import KEYS
 from apps.ui.svg.axes import line_data
 from apps.ui.svg.pdf import text_width
 from apps.ui.svg.scales import Scale, nice_ticks
@@ -73,22 +74,14 @@ def key_drawing(entries: Sequence[tuple[str, str]]) -> Drawing:
     x, shapes = 0.0, []
     for kind, words in entries:
         width = 12.0 if kind.startswith("h") else 20.0
-        sample = _SAMPLES[kind]() if kind in _SAMPLES else [_swatch(kind, width)]
-        shapes += [place(x, 2, sample), label(x + width + 4, 8.8, words, size=_KEY_TEXT_SIZE)]
+        sample = place(x, 2, KEYS[kind], scale=0.9) if kind in KEYS else place(x, 2, [_swatch(kind, width)])
+        shapes += [sample, label(x + width + 4, 8.8, words, size=_KEY_TEXT_SIZE)]
         x += width + 4 + text_width(words, _KEY_TEXT_SIZE) + 14
     return Drawing(max(x, 1), 11, shapes)
 
 
 def _swatch(kind: str, width: float) -> Shape:
     return rect(0, 1, width, 7, fill=kind, stroke="line-strong", stroke_width=0.4)
-
-
-def _line(colour: str, dashes: str = "") -> Shape:
-    return path("M", 0, 4.5, "H", 20, stroke=colour, stroke_width=1.5, stroke_dasharray=dashes)
-
-
-def _bar() -> list[Shape]:
-    return [rect(0, 2, 17, 5, fill="c-fill"), path("M", 17, 0, "V", 9, stroke="c-estimate", stroke_width=1.6)]
 
 
 def marker(role: str, x: float, y: float) -> Shape:
@@ -98,22 +91,8 @@ def marker(role: str, x: float, y: float) -> Shape:
     return circle(x, y, 2.1, fill=role)
 
 
-#: Dashes of a curve by its role.
-DASHES = {"c-alt": "5 2.5"}
-
-
-def _curve_sample(role: str) -> list[Shape]:
-    return [_line(role, DASHES.get(role, "")), marker(role, 10, 4.5)]
-
-
-_SAMPLES: dict[str, Callable[[], list[Shape]]] = {
-    "bar": _bar,
-    "band": lambda: [rect(0, 0.5, 20, 8, fill="c-band")],
-    "estimate": lambda: [_line("c-estimate")],
-    "points": lambda: _curve_sample("c-estimate"),
-    "alt": lambda: _curve_sample("c-alt"),
-    "objective-line": lambda: [_line("c-objective")],
-}
+#: Dashes of a curve by its role, as in the keys.
+DASHES = {"c-alt": "7 4"}
 
 
 @dataclass(frozen=True)

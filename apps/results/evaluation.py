@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +19,7 @@ from apps.results.notices import alerts_notify
 from apps.results.rows import WINDOW, as_json, group_columns, is_number, table_in
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import row_kernel
+from engine.dataflow.types import PipelineDocument
 from engine.errors import DocumentError, EngineError
 
 __all__ = ["MAX_ALERTS", "alerts_announce", "condition_check", "rows_where", "rules_evaluate"]
@@ -68,7 +68,7 @@ def condition_check(schema: pa.Schema, where: str) -> None:
 def _pipeline(schema: pa.Schema, where: str) -> Pipeline:
     """A pipeline of one filter over a result's columns."""
     columns = {_AT if field.name == WINDOW else field.name: _type_name(field.type) for field in schema}
-    document: dict[str, Any] = {
+    document: PipelineDocument = {
         "source": {"id": "result", "time": _AT, "columns": columns},
         "operators": [{"id": "where", "kind": "filter", "expression": {"op": "filter", "where": where}}],
     }
@@ -93,11 +93,11 @@ _COMPARE = {
 class _Breach:
     """A group that breaks a rule in a window."""
 
-    group: dict[str, Any]
+    group: Mapping[str, object]
     value: float
 
 
-def rules_evaluate(*, query: Query, window: ResultWindow, pipeline: Mapping[str, Any] | None) -> None:
+def rules_evaluate(*, query: Query, window: ResultWindow, pipeline: PipelineDocument | None) -> None:
     """Open and resolve the alerts of a query's rules after `window` was stored. Called inside its transaction."""
     rules = list(AlertRule.objects.select_for_update().filter(query=query, enabled=True))
     if not rules:
@@ -125,11 +125,11 @@ def _newest(window: ResultWindow, count: int) -> list[ResultWindow]:
     return list(rows.order_by("-window_us")[:count])
 
 
-def _step_us(pipeline: Mapping[str, Any] | None) -> int | None:
+def _step_us(pipeline: PipelineDocument | None) -> int | None:
     """Period of the pipeline's windows, if it has any."""
-    for operator in (pipeline or {}).get("operators", ()):
+    for operator in pipeline["operators"] if pipeline else ():
         expression = operator["expression"]
-        if expression.get("op") == "window":
+        if expression["op"] == "window":
             return round(1e6 * (expression.get("slide_s") or expression["size_s"]))
     return None
 
@@ -139,7 +139,7 @@ def _evaluate(
     windows: Sequence[ResultWindow],
     tables: Sequence[pa.Table],
     step_us: int,
-    pipeline: Mapping[str, Any] | None,
+    pipeline: PipelineDocument | None,
 ) -> bool:
     """Whether an alert was opened or resolved."""
     rule.fault, rule.unlisted, rule.evaluated_at = "", 0, timezone.now()
@@ -171,7 +171,7 @@ def _breaches(rule: AlertRule, table: pa.Table, groups: list[str]) -> dict[str, 
     return _worst(rule, ((_group(row, groups), float(row[rule.column])) for row in rows))
 
 
-def _worst(rule: AlertRule, rows: Iterable[tuple[dict[str, Any], float]]) -> dict[str, _Breach]:
+def _worst(rule: AlertRule, rows: Iterable[tuple[Mapping[str, object], float]]) -> dict[str, _Breach]:
     worst: dict[str, _Breach] = {}
     for group, value in rows:
         key = _key(group)
@@ -184,11 +184,11 @@ def _is_worse(rule: AlertRule, value: float, than: float) -> bool:
     return value > than if rule.comparison in (Comparison.ABOVE, Comparison.AT_LEAST) else value < than
 
 
-def _group(row: Mapping[str, Any], groups: list[str]) -> dict[str, Any]:
+def _group(row: Mapping[str, object], groups: list[str]) -> dict[str, object]:
     return {name: as_json(row[name]) for name in groups}
 
 
-def _key(group: Mapping[str, Any]) -> str:
+def _key(group: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(group, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -125,7 +125,7 @@ def _page(notice: AlertNotice) -> str:
     return f"{settings.PUBLIC_URL}/c/{query.cluster.slug}/queries/{query.name}/live/"
 
 
-def _message(delivery: AlertDelivery) -> dict[str, Any]:
+def _message(delivery: AlertDelivery) -> dict[str, object]:
     notice, rule = delivery.notice, delivery.notice.rule
     names = ("name", "severity", "column", "comparison", "threshold", "for_windows", "where")
     return {
@@ -140,7 +140,7 @@ def _message(delivery: AlertDelivery) -> dict[str, Any]:
     }
 
 
-def _alert(alert: Alert) -> dict[str, Any]:
+def _alert(alert: Alert) -> dict[str, object]:
     names = ("group", "opened_window_us", "opened_value", "last_value", "worst_value", "resolved_by", "resolved_value")
     return {
         "id": alert.pk,

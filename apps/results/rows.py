@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import zstandard
 
 from agent.wire import batch_bytes, table_of
+from engine.dataflow.types import ExpressionDocument, PipelineDocument
 
 __all__ = ["WINDOW", "as_json", "body_of", "group_columns", "is_number", "number_columns", "rows_json", "table_in"]
 
@@ -39,7 +40,7 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def rows_json(table: pa.Table) -> Iterator[dict[str, Any]]:
+def rows_json(table: pa.Table) -> Iterator[dict[str, object]]:
     """Every row as {column: value}."""
     for row in table.to_pylist():
         yield {name: as_json(value) for name, value in row.items()}
@@ -48,13 +49,13 @@ def rows_json(table: pa.Table) -> Iterator[dict[str, Any]]:
 WINDOW = "window_start"
 
 
-def group_columns(pipeline: Mapping[str, Any] | None, schema: pa.Schema) -> list[str]:
+def group_columns(pipeline: PipelineDocument | None, schema: pa.Schema) -> list[str]:
     """The columns that the last aggregate grouped by, under the names they have in the result.
 
     Without a pipeline, or where it renamed them beyond recognition, every column that is no number.
     """
     names: list[str] = []
-    for operator in (pipeline or {}).get("operators", ()):
+    for operator in pipeline["operators"] if pipeline else ():
         names = _after(operator["expression"], names)
     groups = [name for name in schema.names if name in names and name != WINDOW]
     if groups or names:
@@ -62,9 +63,9 @@ def group_columns(pipeline: Mapping[str, Any] | None, schema: pa.Schema) -> list
     return [name for name in schema.names if not is_number(schema.field(name).type) and name != WINDOW]
 
 
-def _after(expression: Mapping[str, Any], names: list[str]) -> list[str]:
+def _after(expression: ExpressionDocument, names: list[str]) -> list[str]:
     """The group's columns behind one more operator."""
-    kind = expression.get("op")
+    kind = expression["op"]
     if kind == "aggregate":
         return list(expression.get("by", ()))
     if kind == "project":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 from django.db.models import Case, Count, IntegerField, Q, QuerySet, Value, When
 
@@ -24,6 +21,7 @@ from apps.results.models import Alert, AlertRule, AlertState, ResultWindow, Seve
 from apps.results.rows import table_in
 from apps.telemetry.models import KnownPlan, LiveQuery
 from engine.dataflow import Pipeline
+from engine.dataflow.types import PipelineDocument
 from engine.errors import EngineError
 
 __all__ = [
@@ -63,7 +61,7 @@ def results_recent(query: Query, plan: str, count: int) -> list[ResultWindow]:
     return list(rows)[::-1]
 
 
-def pipeline_of(query: Query, plan: str) -> Mapping[str, Any] | None:
+def pipeline_of(query: Query, plan: str) -> PipelineDocument | None:
     """The pipeline document of a plan that ran for a query."""
     name = f"{query.cluster.slug}/{query.name}"
     return KnownPlan.objects.filter(query=name, digest=plan).values_list("pipeline", flat=True).first()

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from agent.wire.heartbeat import AcknowledgingReport
-from apps.rollouts.models import GIVEN, MemberState, RefinedConfig, Rollout, RolloutMember
+from apps.rollouts.models import GIVEN, MemberState, RefinedConfig, Rollout, RolloutMember, RolloutPolicy
 from apps.rollouts.versions import agents_to_schedule
 from apps.telemetry.epochs import RecordedEpochs, by_console_clock, recorded_epochs, window_times_us
 from apps.telemetry.models import Agent, Assignment, LiveQuery
@@ -80,7 +80,7 @@ def members_create(rollout: Rollout, now: datetime, canary_ids: Collection[str] 
     """Create the members of a rollout that begins. Canaries are agents that report, those in `canary_ids` first."""
     agents = {pk: recipient.agent for pk, recipient in recipients_of(rollout.config).items()}
     ordered = sorted(agents.values(), key=lambda agent: _rank(agent, rollout, now, canary_ids))
-    stages = stage_sizes(len(ordered), rollout.policy, len(set(canary_ids) & {str(pk) for pk in agents}))
+    stages = stage_sizes(len(ordered), rollout.terms, len(set(canary_ids) & {str(pk) for pk in agents}))
     rollout.policy = {**rollout.policy, "last_stage": len(stages) - 1}
     rollout.save(update_fields=["policy"])
     numbers = [stage for stage, count in enumerate(stages) for _ in range(count)]
@@ -91,18 +91,18 @@ def members_create(rollout: Rollout, now: datetime, canary_ids: Collection[str] 
     return RolloutMember.objects.bulk_create(rows)
 
 
-def stage_sizes(agents: int, policy: Mapping[str, Any], chosen: int = 0) -> list[int]:
+def stage_sizes(agents: int, policy: RolloutPolicy, chosen: int = 0) -> list[int]:
     """Sizes of the stages: agents that each adds; empty stages are left out.
 
     Examples
     --------
-    >>> policy = {"canary_count": 1, "canary_share": 0.1, "waves": [0.3, 1.0]}
+    >>> policy = RolloutPolicy(canary_count=1, canary_share=0.1, waves=[0.3, 1.0])
     >>> stage_sizes(46, policy), stage_sizes(3, policy), stage_sizes(1, policy)
     ([5, 9, 32], [1, 2], [1])
     """
-    canaries = max(policy["canary_count"], math.ceil(policy["canary_share"] * agents), chosen)
+    canaries = max(policy.canary_count, math.ceil(policy.canary_share * agents), chosen)
     stages = [min(canaries, max(1, agents - 1))] if agents else [0]
-    for share in policy["waves"]:
+    for share in policy.waves:
         more = min(agents, math.ceil(share * agents)) - sum(stages)
         stages += [more] if more > 0 else []
     return stages
@@ -194,7 +194,7 @@ def _acknowledgement_note(
     had = MemberState.APPLIED in (state, member.state)
     since = member.agent.last_seen if had else member.at
     times = [time for time in (since, row.heard_at) if time is not None]
-    if state != MemberState.REFUSED and now - max(times) > timedelta(seconds=row.policy["silent_epochs"] * EPOCH_S):
+    if state != MemberState.REFUSED and now - max(times) > timedelta(seconds=row.terms.silent_epochs * EPOCH_S):
         state = MemberState.SILENT
     elif state is None and had:
         state = MemberState.SENT  # set by hand meanwhile, or restarted: it has to apply it once more
@@ -330,7 +330,7 @@ def _cases(
     recorded: RecordedEpochs,
 ) -> Iterable[GuardCase]:
     """One case for each query that the canary runs; for a schedule, one more of all queries together."""
-    terms = _terms(row.policy, row.stage, row.config.number)
+    terms = _terms(row.terms, row.stage, row.config.number)
     recipients = [present[member.agent_id] for member in canary]
     lives = {part.live_id: part.live for recipient in recipients for part in recipient.runs}
     for live in lives.values():
@@ -354,9 +354,9 @@ def _cases(
         )
 
 
-def _terms(policy: Mapping[str, Any], stage: int, version: int) -> StageTerms:
-    limits = Limits(**{name: policy[name] for name in Limits.__slots__})
-    return StageTerms(version, policy["wave_epochs" if stage else "canary_epochs"], limits)
+def _terms(policy: RolloutPolicy, stage: int, version: int) -> StageTerms:
+    limits = Limits(**{name: getattr(policy, name) for name in Limits.__slots__})
+    return StageTerms(version, policy.wave_epochs if stage else policy.canary_epochs, limits)
 
 
 def _window_times(live: LiveQuery) -> WindowTimes:
@@ -373,7 +373,7 @@ def _schedule_case(terms: StageTerms, recipients: Sequence[Recipient]) -> GuardC
     return schedule_case(terms, [str(recipient.agent.pk) for recipient in scheduling], times)
 
 
-def stage_epochs(policy: Mapping[str, Any], stage: int, recipients: Sequence[Recipient]) -> int:
+def stage_epochs(policy: RolloutPolicy, stage: int, recipients: Sequence[Recipient]) -> int:
     """The epochs a stage with these agents takes at least, from when they have applied the configuration."""
     terms = _terms(policy, stage, 0)
     lives = {part.live_id: part.live for recipient in recipients for part in recipient.runs}

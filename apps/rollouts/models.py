@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -10,6 +14,9 @@ from django.utils import timezone
 from apps.core.limits import DIGEST_LENGTH, MAX_FAULT, MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.telemetry.models import Agent, LiveQuery
+from engine.jarvis.refined_config import LearnedFigures
+from engine.klink.settings import WatermarkPrior
+from engine.records import Record, record_fields
 
 __all__ = [
     "ENDED",
@@ -20,6 +27,8 @@ __all__ = [
     "ConfigOrigin",
     "ConfigState",
     "Learned",
+    "LearnedOperators",
+    "LearnedSweeps",
     "LearnedWatermarks",
     "MemberState",
     "RefinedConfig",
@@ -30,6 +39,7 @@ __all__ = [
     "RolloutPolicy",
     "RolloutState",
     "SchedulePart",
+    "SweepFigures",
 ]
 
 
@@ -169,6 +179,12 @@ class RefinedPart(models.Model):
     def __str__(self) -> str:
         return f"{self.config} for {self.live} at {self.agent or 'all'}"
 
+    @property
+    def figures(self) -> LearnedFigures:
+        """The learned figures in its document."""
+        names = record_fields(LearnedFigures)
+        return LearnedFigures.parse({name: value for name, value in self.document.items() if name in names})
+
 
 class SchedulePart(models.Model):
     """Schedule of an agent by a configuration, or of every agent without a part of its own."""
@@ -266,6 +282,12 @@ class Rollout(models.Model):
         return self.back or self.config
 
     @property
+    def terms(self) -> RolloutPolicy:
+        """The cluster's policy as it was when the rollout began."""
+        names = [field.name for field in RolloutPolicy._meta.fields if field.editable]
+        return RolloutPolicy(**{name: self.policy[name] for name in names if name not in ("id", "cluster")})
+
+    @property
     def last_stage(self) -> int:
         """Number of the last wave; 0 where there are canaries alone."""
         return int(self.policy.get("last_stage", 0))
@@ -306,6 +328,39 @@ class RolloutEvent(models.Model):
         return self.words
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnedOperators(LearnedFigures):
+    """Figures of a query's operators at an agent; records and CPU seconds of an epoch of late."""
+
+    input_records: float | None = None
+    budget_s: float | None = None
+
+
+@dataclass(frozen=True)
+class SweepFigures(Record):
+    """What a stream's sweeping watermarks came to, as it is shown."""
+
+    sweeps: int | None
+    clamped: int | None
+    least_s: float | None
+    most_s: float | None
+    expected: int | None
+    within: int | None
+    latency_mean_s: float | None
+    latency_p99_s: float | None
+
+
+@dataclass(frozen=True)
+class LearnedSweeps(Record):
+    """Watermarks of a query's streams, and what is only shown of them."""
+
+    TITLE: ClassVar[str] = "learned watermarks"
+
+    watermarks: tuple[WatermarkPrior, ...]
+    event_cost_s: float | None
+    figures: Mapping[str, SweepFigures]
+
+
 class Learned(models.Model):
     """Newest statistics of a live query's operators at an agent."""
 
@@ -322,6 +377,10 @@ class Learned(models.Model):
 
     def __str__(self) -> str:
         return f"{self.live} at {self.agent}"
+
+    @property
+    def figures(self) -> LearnedOperators:
+        return LearnedOperators.parse(self.document)
 
 
 class LearnedWatermarks(models.Model):
@@ -352,3 +411,7 @@ class LearnedWatermarks(models.Model):
 
     def __str__(self) -> str:
         return f"watermarks of {self.live} at {self.agent or 'all'}"
+
+    @property
+    def figures(self) -> LearnedSweeps:
+        return LearnedSweeps.parse(self.document)

@@ -14,17 +14,15 @@ from apps.rollouts.models import RefinedConfig, RolloutPolicy
 from apps.rollouts.versions import (
     PartDraft,
     ScheduleDraft,
-    document_of_learned,
     learned_in,
     part_of,
-    source_operators_of,
 )
 from apps.telemetry.epochs import recorded_epochs
 from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.selectors import assignments_adapting
 from engine.fields import Enumeration
 from engine.jarvis.baselines import SourcePipeline
-from engine.jarvis.refined_config import OperatorPrior
+from engine.jarvis.refined_config import LearnedFigures, OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.wire_bytes import PartialRows
 from engine.records import Record, Words
@@ -38,7 +36,6 @@ __all__ = [
     "KnownOperators",
     "QueryCheck",
     "SavedBytes",
-    "aggregated_window_s",
     "config_check_of",
     "drafts_check",
     "known_operators",
@@ -89,27 +86,12 @@ class PredictedSums:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-def known_operators(document: Mapping[str, Any] | None, live: LiveQuery) -> KnownOperators | None:
-    """The operators of a live query in a refined document; None if it holds settings only."""
-    operators = (document or {}).get("operators") or []
-    rows = source_operators_of(live)
-    kinds = tuple(row["expression"]["op"] for row in rows)
-    if document is None or not operators or len(operators) != len(kinds):
+def known_operators(figures: LearnedFigures, live: LiveQuery) -> KnownOperators | None:
+    """The learned operators of a live query; None where there are none, or others."""
+    part = live.source_part
+    if not figures.operators or len(figures.operators) != len(part.kinds):
         return None
-    return KnownOperators(
-        tuple(OperatorPrior(**operator) for operator in operators),
-        tuple(document["record_bytes"]),
-        kinds,
-        aggregated_window_s(rows),
-    )
-
-
-def aggregated_window_s(operators: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds from one window's end to the next; None where the last operator is no aggregate over windows."""
-    window = next((row["expression"] for row in operators if row["expression"]["op"] == "window"), None)
-    if window is None or operators[-1]["expression"]["op"] != "aggregate":
-        return None
-    return float(window.get("slide_s") or window["size_s"])
+    return KnownOperators(figures.operators, figures.record_bytes, part.kinds, part.window_s)
 
 
 def predict(
@@ -171,7 +153,7 @@ def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: f
         rows = recorded.get(str(part.agent_id), {}).get(part.live.key, [])
         if rows:
             row = learned.get((part.live_id, part.agent_id))
-            operators = known_operators(row.document, part.live) if row else None
+            operators = known_operators(row.figures, part.live) if row else None
             sums.setdefault(str(part.agent_id), []).append(_of_query(rows, operators))
     return {agent: _saved_sum(listed) for agent, listed in sums.items()}
 
@@ -288,9 +270,8 @@ def drafts_check(
         epochs = recorded.get(str(part.agent_id), {}).get(part.live.key, [])
         epochs = epochs[:: -(-len(epochs) // _MAX_CHECKED) or 1]
         row = learned.get((part.live_id, part.agent_id))
-        figures = draft.learned if draft.learned and draft.learned.get("operators") else None
-        document = figures or (document_of_learned(row) if row else None)
-        if both := _predicted(part, draft, document, epochs):
+        figures = draft.learned if draft.learned.operators or row is None else row.figures
+        if both := _predicted(part, draft, figures, epochs):
             sums = queries.setdefault(part.live.query.name, _BeforeAndAfter(PredictedSums(), PredictedSums()))
             sums.now.add(both.now)
             sums.then.add(both.then)
@@ -302,15 +283,15 @@ def drafts_check(
 
 
 def _predicted(
-    part: Assignment, draft: PartDraft, document: Mapping[str, Any] | None, epochs: Sequence[EpochRow]
+    part: Assignment, draft: PartDraft, figures: LearnedFigures, epochs: Sequence[EpochRow]
 ) -> _BeforeAndAfter | None:
-    """Both predictions on the same epochs, by the operators in the document."""
-    operators = known_operators(document, part.live)
+    """Both predictions on the same epochs, by the learned operators."""
+    operators = known_operators(figures, part.live)
     if operators is None or not any(epoch.records_in for epoch in epochs):
         return None
     before = part_of(part)
     settings = AdaptationSettings.parse(before.document["settings"] if before else part.settings)
-    planned = known_operators(before.document, part.live) if before else None
+    planned = known_operators(before.figures, part.live) if before else None
     now = predict(operators, settings, epochs, planned=planned)
     return _BeforeAndAfter(now, predict(operators, AdaptationSettings.parse(dict(draft.settings)), epochs))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,9 +12,8 @@ import pyarrow as pa
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
 
-from agent.wire import REFINEMENTS, WATERMARKS, Frame, FrameKind, WireError, table_of
+from agent.wire import REFINEMENTS, WATERMARKS, Frame, FrameKind
 from apps.core.clock import shared_now
-from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.rollouts.learned_figures import (
     learned_operators_store,
@@ -29,16 +28,16 @@ from apps.rollouts.versions import (
     PartDraft,
     assignments_refined,
     config_store,
-    document_of_learned,
-    figures_of,
     learned_in,
     policy_locked,
 )
 from apps.telemetry.configs import live_served
-from apps.telemetry.frames import receiver
+from apps.telemetry.frames import frame_rows, receiver
 from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.selectors import assignments_adapting
+from engine.jarvis.refined_config import LearnedFigures
 from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import WatermarkPrior
 from engine.words import counted, percent_words
 
 __all__ = ["learned_receive", "operators_difference", "proposal_create", "watermarks_receive"]
@@ -89,31 +88,31 @@ def operators_difference(
     return Difference("first figures of its operators", 0.0) if before is None else None
 
 
-def watermarks_difference(learned: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None) -> Difference | None:
+def watermarks_difference(learned: LearnedFigures, before: LearnedFigures | None) -> Difference | None:
     """The difference that makes learned watermarks worth a configuration, against those of `before`; or None.
 
     A period that is another one, a mean that moved by more than a deviation, a variance twice or half of what it was,
     or that they are known now where they were not.
     """
-    had = {watermark["stream"]: watermark for watermark in (before or {}).get("watermarks") or ()}
-    differences = (_delay_differs(watermark, had.get(watermark["stream"])) for watermark in learned)
+    had = {watermark.stream: watermark for watermark in (before and before.watermarks) or ()}
+    differences = (_delay_differs(watermark, had.get(watermark.stream)) for watermark in learned.watermarks or ())
     return next((watermark for watermark in differences if watermark is not None), None)
 
 
-def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Difference | None:
-    if old is not None and not math.isclose(new["period_s"], old["period_s"], rel_tol=1e-6):
-        return Difference(f"period of {new['stream']} {old['period_s']:.4g} → {new['period_s']:.4g} s", 0.0)
-    if new["mean_s"] is None:
+def _delay_differs(new: WatermarkPrior, old: WatermarkPrior | None) -> Difference | None:
+    if old is not None and not math.isclose(new.period_s, old.period_s, rel_tol=1e-6):
+        return Difference(f"period of {new.stream} {old.period_s:.4g} → {new.period_s:.4g} s", 0.0)
+    if new.mean_s is None:
         return None
-    deviation_s = math.sqrt(new["variance_s2"])
-    text = f"{new['mean_s']:.2g} ± {deviation_s:.2g} s"
-    if old is None or old.get("mean_s") is None:
-        return Difference(f"watermarks of {new['stream']} come after {text}", 0.0)
-    had_s = math.sqrt(old["variance_s2"])
-    moved = abs(new["mean_s"] - old["mean_s"]) > max(had_s, MIN_DELAY_S)
+    deviation_s = math.sqrt(new.variance_s2 or 0.0)
+    text = f"{new.mean_s:.2g} ± {deviation_s:.2g} s"
+    if old is None or old.mean_s is None:
+        return Difference(f"watermarks of {new.stream} come after {text}", 0.0)
+    had_s = math.sqrt(old.variance_s2 or 0.0)
+    moved = abs(new.mean_s - old.mean_s) > max(had_s, MIN_DELAY_S)
     low, high = sorted((max(deviation_s, MIN_DELAY_S), max(had_s, MIN_DELAY_S)))
     if moved or high**2 > 2 * low**2:
-        return Difference(f"watermarks of {new['stream']} {old['mean_s']:.2g} ± {had_s:.2g} → {text}", 0.0)
+        return Difference(f"watermarks of {new.stream} {old.mean_s:.2g} ± {had_s:.2g} → {text}", 0.0)
     return None
 
 
@@ -189,7 +188,7 @@ class _PartProposal:
 
     assignment: Assignment
     had: RefinedPart | None  #: in force at the agent
-    figures: Mapping[str, Any]  #: it would get
+    figures: LearnedFigures  #: it would get
     told: Difference | None
 
     def draft(self) -> PartDraft:
@@ -211,17 +210,14 @@ def _differences(cluster: Cluster) -> Iterable[_PartProposal]:
     for assignment in assignments:
         had, operators, sweeps = parts[assignment.pk]
         learned = rows.get((assignment.live_id, assignment.agent_id))
-        figures = known_operators(learned.document, assignment.live) if learned else None
+        figures = known_operators(learned.figures, assignment.live) if learned else None
         expected = watermarks_for(watermarks, assignment.live, assignment.agent_id)
         difference = _operators_differ(assignment, learned, figures, operators) if learned and figures else None
-        difference = difference or watermarks_difference(
-            expected.get("watermarks", ()), sweeps.document if sweeps else None
-        )
+        difference = difference or watermarks_difference(expected, sweeps.figures if sweeps else None)
         if figures is not None or difference is not None:
-            kept = figures_of(had.document) if had else {}
-            yield _PartProposal(
-                assignment, had, {**kept, **(document_of_learned(learned) if figures else {}), **expected}, difference
-            )
+            kept = had.figures if had else LearnedFigures()
+            kept = kept.with_operators(learned.figures) if learned and figures else kept
+            yield _PartProposal(assignment, had, kept.with_watermarks(expected), difference)
 
 
 def _operators_differ(
@@ -229,10 +225,10 @@ def _operators_differ(
 ) -> Difference | None:
     return operators_difference(
         figures,
-        known_operators(before.document, assignment.live) if before else None,
+        known_operators(before.figures, assignment.live) if before else None,
         running=assignment.load_factors,
-        budget_s=learned.document.get("budget_s") or 0.0,
-        n_records=learned.document.get("input_records") or 0.0,
+        budget_s=learned.figures.budget_s or 0.0,
+        n_records=learned.figures.input_records or 0.0,
     )
 
 
@@ -267,7 +263,7 @@ def _replace_older(config: RefinedConfig, now: datetime) -> None:
     older.update(state=ConfigState.STOPPED)
 
 
-Note = Callable[[LiveQuery, Sequence[Mapping[str, Any]], datetime], int]
+Note = Callable[[LiveQuery, Sequence[Any], datetime], int]
 
 
 @receiver(FrameKind.REFINED)
@@ -304,7 +300,7 @@ def _receive(frames: Iterable[Frame], schema: pa.Schema, what: str, note: Note, 
     newer = 0
     clusters: dict[int, Cluster] = {}
     for frame in frames:
-        rows = _rows(frame, schema, what)
+        rows = frame_rows(frame, schema, what)
         live = lives.get(frame.query)
         if live is None or live.plan != frame.plan:
             continue
@@ -314,15 +310,3 @@ def _receive(frames: Iterable[Frame], schema: pa.Schema, what: str, note: Note, 
         for _, cluster in sorted(clusters.items()):  # in a fixed order, since each is locked
             proposal_create(cluster=cluster, now=now)
     return newer
-
-
-def _rows(frame: Frame, schema: pa.Schema, what: str) -> list[dict[str, Any]]:
-    try:
-        table = table_of(frame.body)
-    except WireError as error:
-        raise Malformed(f"The {what} cannot be read: {error}.", [("body", str(error))]) from None
-    if not table.schema.equals(schema):
-        message = f"columns are {', '.join(table.column_names)[:300]}; allowed: {', '.join(schema.names)}"
-        raise Malformed(f"The {what} have another schema.", [("body", message)])
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return rows

@@ -213,7 +213,7 @@ def replay_request(
     *,
     agent: Agent,
     policies: Sequence[str] = (),
-    schedule: Mapping[str, Any] | None = None,
+    schedule: Mapping[str, object] | None = None,
     last_s: float = 300.0,
     user: User | None = None,
 ) -> Job:
@@ -254,7 +254,7 @@ def replay_request(
     )
 
 
-def _checked(policies: Sequence[str], schedule: Mapping[str, Any] | None, last_s: float) -> ScheduleSettings:
+def _checked(policies: Sequence[str], schedule: Mapping[str, object] | None, last_s: float) -> ScheduleSettings:
     faults = [
         Fault(f"policies[{index}]", f"{name!r} is no policy; allowed: {', '.join(POLICIES)}")
         for index, name in enumerate(policies)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
-from typing import Any
 
 from agent.wire.heartbeat import AgentQueryReport
 from apps.telemetry.configs import live_served
 from apps.telemetry.epochs import epochs_since
 from apps.telemetry.models import Agent, Assignment
+from engine.dataflow.types import PipelineDocument
 from engine.klink.settings import ScheduleSettings
 from engine.rollouts.measures import EpochRow, Sweep, WatermarkForecast
 
@@ -150,7 +150,7 @@ def tail_latency_s(latencies_s: Sequence[float]) -> float | None:
     return ordered[math.ceil(_TAIL * len(ordered)) - 1] if ordered else None
 
 
-def window_period_s(pipeline: Mapping[str, Any]) -> float | None:
+def window_period_s(pipeline: PipelineDocument) -> float | None:
     """Seconds from one window's end to the next of a pipeline's document; None without windows."""
     kinds = [operator["expression"] for operator in pipeline["operators"]]
     windows = [kind.get("slide_s") or kind.get("size_s") for kind in kinds if kind["op"] == "window"]

@@ -9,7 +9,6 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
-from django.forms.models import model_to_dict
 
 from apps.accounts.models import User
 from apps.core.clock import shared_now
@@ -39,14 +38,13 @@ from apps.rollouts.versions import (
     ScheduleDraft,
     config_store,
     configs_announce,
-    document_of_learned,
     learned_in,
     policy_locked,
 )
 from apps.telemetry.configs import settings_read
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import agents_scheduling, assignments_adapting, parts_running
-from engine.jarvis.refined_config import ENOUGH_RECORDS
+from engine.jarvis.refined_config import ENOUGH_RECORDS, LearnedFigures
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
 from engine.rollouts.measures import EPOCH_S
@@ -75,11 +73,11 @@ class ConfigRequest:
     with enough evidence.
     """
 
-    settings: Mapping[str, Any] | None
+    settings: Mapping[str, object] | None
     queries: Sequence[str] = field(default=())
     agents: Sequence[str] = field(default=())
     learned: bool = True
-    schedule: Mapping[str, Any] | None = None
+    schedule: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,7 @@ def _schedules(wish: ConfigRequest, agents: Mapping[str, Agent]) -> list[Schedul
     return [ScheduleDraft(agents[name], wish.schedule) for name in dict.fromkeys(wish.agents)]
 
 
-def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fault]) -> dict[str, Any]:
+def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fault]) -> dict[str, object]:
     """The settings as stored; load factors by hand have to fit every chosen query."""
     if wish.settings is None:
         return {}
@@ -185,7 +183,7 @@ def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fau
     AdaptationSettings.read(wish.settings, "", "settings", faults)
     if len(faults) > before:
         return {}
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for live in chosen:
         settings_faults: list[Fault] = []
         settings = settings_read(wish.settings, live.source_operators, settings_faults)
@@ -194,7 +192,7 @@ def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fau
 
 
 def _parts(
-    chosen: Sequence[LiveQuery], assignments: Sequence[Assignment], wish: ConfigRequest, settings: Mapping[str, Any]
+    chosen: Sequence[LiveQuery], assignments: Sequence[Assignment], wish: ConfigRequest, settings: Mapping[str, object]
 ) -> list[PartDraft]:
     """One part with settings for all agents, and one each for agents that are chosen or have learned figures."""
     cluster = assignments[0].agent.cluster_id if wish.learned and assignments else None
@@ -206,20 +204,21 @@ def _parts(
         if assignment.live_id in keys and (not wish.agents or assignment.agent.name in wish.agents):
             learned = _learned_figures(learned_by_part.get((assignment.live_id, assignment.agent_id)))
             own = (assignment.live_id, assignment.agent_id) in watermarks
-            if wish.agents or learned or own:
-                learned |= watermarks_for(watermarks, assignment.live, assignment.agent_id)
+            if wish.agents or learned.operators or own:
+                learned = learned.with_watermarks(watermarks_for(watermarks, assignment.live, assignment.agent_id))
                 drafts.append(PartDraft(assignment.live, assignment.agent, settings, learned))
     return drafts
 
 
-def _learned_figures(row: Learned | None) -> dict[str, Any]:
+def _learned_figures(row: Learned | None) -> LearnedFigures:
     """Learned figures of a query's operators at an agent, if there is enough evidence."""
-    if row is None or any(operator["records"] < ENOUGH_RECORDS for operator in row.document["operators"]):
-        return {}
-    return document_of_learned(row)
+    nothing = LearnedFigures()
+    if row is None or any(operator.records < ENOUGH_RECORDS for operator in row.figures.operators):
+        return nothing
+    return nothing.with_operators(row.figures)
 
 
-def _unknown(path: str, names: Sequence[str], names_known: Mapping[str, Any], what: str) -> list[Fault]:
+def _unknown(path: str, names: Sequence[str], names_known: Mapping[str, object], what: str) -> list[Fault]:
     listed = ", ".join(sorted(names_known)[:10]) or "none"
     return [
         Fault(f"{path}[{index}]", f"{name!r} is {what}; there are: {listed}")
@@ -271,7 +270,7 @@ _OPEN_STATES = (*UNDER_WAY, RolloutState.WAITING)
 
 
 def schedule_preview(
-    *, cluster: Cluster, settings: Mapping[str, Any], agents: Sequence[str] = (), canaries: Sequence[str] = ()
+    *, cluster: Cluster, settings: Mapping[str, object], agents: Sequence[str] = (), canaries: Sequence[str] = ()
 ) -> Switched:
     """Preview a switch: agents (by name; all unless given), judged measures, shortest duration.
 
@@ -284,7 +283,7 @@ def schedule_preview(
     """
     requested, chosen = _checked_request(cluster, settings, agents, canaries)
     policy = rollout_policy(cluster)
-    stages = stage_sizes(len(chosen), model_to_dict(policy), len(set(canaries)))
+    stages = stage_sizes(len(chosen), policy, len(set(canaries)))
     return Switched(
         settings=requested,
         agents=tuple(_agent(state, requested, canaries) for state in chosen),
@@ -300,7 +299,7 @@ def schedule_preview(
 def schedule_switch(
     *,
     cluster: Cluster,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     agents: Sequence[str] = (),
     canaries: Sequence[str] = (),
     user: User | None = None,
@@ -329,7 +328,7 @@ def schedule_switch(
 
 
 def _checked_request(
-    cluster: Cluster, settings: Mapping[str, Any], agents: Sequence[str], canaries: Sequence[str]
+    cluster: Cluster, settings: Mapping[str, object], agents: Sequence[str], canaries: Sequence[str]
 ) -> tuple[ScheduleSettings, list[AgentSchedule]]:
     faults: list[Fault] = []
     read = ScheduleSettings.read(settings, "", "settings", faults)
@@ -382,8 +381,7 @@ def _min_duration_s(cluster: Cluster, policy: RolloutPolicy, agents: Sequence[Ag
         runs.setdefault(part.agent_id, []).append(part)
     takers = (Recipient(agent, runs=runs.get(agent.pk, []), schedules=True) for agent in agents)
     alike = {frozenset(part.live_id for part in taker.runs): taker for taker in takers}.values()  # agents are many
-    limits = model_to_dict(policy)
-    longest = [max((stage_epochs(limits, stage, [taker]) for taker in alike), default=0) for stage in range(stages)]
+    longest = [max((stage_epochs(policy, stage, [taker]) for taker in alike), default=0) for stage in range(stages)]
     return EPOCH_S * sum(longest)
 
 

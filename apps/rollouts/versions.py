@@ -30,7 +30,7 @@ from apps.rollouts.models import (
 from apps.telemetry.configs import configs_renew, live_served, refiner, scheduler
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import agents_scheduling
-from engine.jarvis.refined_config import SCHEMA, seal
+from engine.jarvis.refined_config import SCHEMA, LearnedFigures, seal
 
 __all__ = [
     "PartDraft",
@@ -44,10 +44,8 @@ __all__ = [
     "configs_announce",
     "configs_supersede",
     "document_make",
-    "document_of_learned",
     "document_plain",
     "document_stamp",
-    "figures_of",
     "learned_in",
     "part_of",
     "parts_reaching",
@@ -56,13 +54,10 @@ __all__ = [
     "policy_locked",
     "schedule_make",
     "schedule_part_of",
-    "source_operators_of",
 ]
 
 TTL_S = 3600.0  #: after that without contact an agent falls back to its own measurements
-_LEARNED = ("record_bytes", "operators", "fitted", "plan_prior")
-_OF_WATERMARKS = ("watermarks", "event_cost_s")  # left out if unknown
-_NOTHING: dict[str, Any] = {"record_bytes": [0.0], "operators": [], "fitted": None, "plan_prior": None}
+_NOTHING = LearnedFigures()
 
 
 def document_make(
@@ -70,27 +65,25 @@ def document_make(
     config: RefinedConfig,
     live: LiveQuery,
     agent: Agent | None,
-    settings: Mapping[str, Any],
-    learned: Mapping[str, Any] | None,
+    settings: Mapping[str, object],
+    learned: LearnedFigures = _NOTHING,
     now: datetime,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The document of a query at an agent, or at all agents; without `learned` it holds settings only."""
-    figures = {**_NOTHING, **(learned or {})}
     document = {
         "schema": SCHEMA,
         "query": live.key,
         "plan": live.plan,
         "agent": str(agent.pk) if agent else "*",
         "settings": dict(settings),
-        **{name: figures[name] for name in _LEARNED},
-        **{name: figures[name] for name in _OF_WATERMARKS if figures.get(name)},
+        **learned.to_dict(),
         "ttl_s": TTL_S,
         "fallback": "local",
     }
     return document_stamp(document, config, now)
 
 
-def document_stamp(document: Mapping[str, Any], config: RefinedConfig, now: datetime) -> dict[str, Any]:
+def document_stamp(document: Mapping[str, object], config: RefinedConfig, now: datetime) -> dict[str, object]:
     """The same content under a configuration's number, valid from now on."""
     content = {
         **document,
@@ -102,37 +95,21 @@ def document_stamp(document: Mapping[str, Any], config: RefinedConfig, now: date
     return seal(content)
 
 
-def document_renew(document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def document_renew(document: Mapping[str, object], now: datetime) -> dict[str, object]:
     """The same document, valid from now on; to agents it is the same version."""
     return seal({**document, "valid_from_us": round(now.timestamp() * 1e6)})
 
 
-def document_plain(config: RefinedConfig, assignment: Assignment, now: datetime) -> dict[str, Any]:
+def document_plain(config: RefinedConfig, assignment: Assignment, now: datetime) -> dict[str, object]:
     """The document of an agent that never got a configuration: the settings of its assignment."""
     live, agent = assignment.live, assignment.agent
-    return document_make(config=config, live=live, agent=agent, settings=assignment.settings, learned=None, now=now)
+    return document_make(config=config, live=live, agent=agent, settings=assignment.settings, now=now)
 
 
 def learned_in(cluster: Any) -> dict[tuple[int, Any], Learned]:
     """Learned figures of the plans that run in a cluster, by ids of live query and agent."""
     rows = Learned.objects.filter(live__query__cluster=cluster, plan=F("live__plan"))
     return {(row.live_id, row.agent_id): row for row in rows}
-
-
-def document_of_learned(row: Learned) -> dict[str, Any]:
-    """Learned figures as documents hold them."""
-    return {name: row.document[name] for name in _LEARNED}
-
-
-def figures_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The learned figures in a refined document."""
-    return {name: document[name] for name in (*_LEARNED, *_OF_WATERMARKS) if name in document}
-
-
-def source_operators_of(live: LiveQuery) -> list[dict[str, Any]]:
-    """The operators of a live query that may run at a source, as its pipeline describes them."""
-    operators: list[dict[str, Any]] = live.pipeline["operators"][: live.source_operators]
-    return operators
 
 
 Part = TypeVar("Part", bound=Model)
@@ -154,7 +131,7 @@ def parts_reaching(parts: QuerySet[Part], agent: Any) -> QuerySet[Part]:
 
 
 def schedule_make(
-    *, config: RefinedConfig, agent: Agent | None, settings: Mapping[str, Any], now: datetime
+    *, config: RefinedConfig, agent: Agent | None, settings: Mapping[str, object], now: datetime
 ) -> SchedulePart:
     """The part of a configuration for an agent, or for all; not saved. What `settings` leave out has its default."""
     document = {
@@ -176,7 +153,7 @@ def schedule_part_of(agent: Agent, *, below: int | None = None) -> SchedulePart 
 
 
 @scheduler
-def schedule_of(agent: Agent) -> dict[str, Any] | None:
+def schedule_of(agent: Agent) -> Mapping[str, object] | None:
     """The document an agent is sent; None if it has none."""
     part = schedule_part_of(agent)
     return part.document if part else None
@@ -212,7 +189,7 @@ def part_of(assignment: Assignment, *, below: int | None = None) -> RefinedPart 
 
 
 @refiner
-def refined_of(assignment: Assignment) -> dict[str, Any] | None:
+def refined_of(assignment: Assignment) -> Mapping[str, object] | None:
     """The document an agent is sent; None if it has none."""
     part = part_of(assignment)
     return part.document if part else None
@@ -274,8 +251,8 @@ class PartDraft:
 
     live: LiveQuery
     agent: Agent | None
-    settings: Mapping[str, Any]
-    learned: Mapping[str, Any] | None = None
+    settings: Mapping[str, object]
+    learned: LearnedFigures = _NOTHING
 
 
 def policy_locked(cluster: Cluster) -> RolloutPolicy:
@@ -289,7 +266,7 @@ class ScheduleDraft:
     """A schedule part to be made: for an agent, or for all agents (None)."""
 
     agent: Agent | None
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
 
 
 def config_store(

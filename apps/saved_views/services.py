@@ -30,7 +30,7 @@ _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 @transaction.atomic
 def saved_view_create(
-    *, by: ViewCaller, list_name: str, name: str, parameters: Mapping[str, Any], is_team: bool = False
+    *, by: ViewCaller, list_name: str, name: str, parameters: Mapping[str, object], is_team: bool = False
 ) -> SavedView:
     """Save filters, search and order of a list under a name.
 

@@ -289,7 +289,7 @@ class AgentViewSet(mixins.DestroyModelMixin, ReadViewSet):
         """An agent says how it is; the answer says which configuration is current and how far its frames have come."""
         serializer = HeartbeatSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        document = {**cast(dict[str, Any], request.data), **serializer.validated_data}
+        document = {**cast(dict[str, object], request.data), **serializer.validated_data}
         return Response(agent_heartbeat(agent_id=pk, report=document).to_dict())
 
     @extend_schema(responses=OpenApiTypes.OBJECT)

@@ -132,7 +132,7 @@ class AgentConsumer(ReadOnlyConsumer):
         if self.group is not None:
             await self.channel_layer.group_discard(self.group, self.channel_name)
 
-    async def look(self, event: dict[str, Any]) -> None:
+    async def look(self, event: Mapping[str, object]) -> None:
         """Check after a change that the agent may stay connected, and send the version of its configuration."""
         agent = await self._agent()
         if agent is None or not agent.enabled:
@@ -141,7 +141,7 @@ class AgentConsumer(ReadOnlyConsumer):
             self.version = agent.config_version
             await self.send_json({"config_version": self.version})
 
-    async def connected(self, event: dict[str, Any]) -> None:
+    async def connected(self, event: Mapping[str, float]) -> None:
         """Close this connection: the agent has a newer one."""
         if event["since"] > self.since:
             await self.close(code=REPLACED)
@@ -166,8 +166,8 @@ def _token_digest(authorization: str) -> str:
 
 
 FIXED = "fixed"
-Refiner = Callable[[Assignment], Mapping[str, Any] | None]
-Scheduler = Callable[[Agent], Mapping[str, Any] | None]
+Refiner = Callable[[Assignment], Mapping[str, object] | None]
+Scheduler = Callable[[Agent], Mapping[str, object] | None]
 
 #: Sent with `agent` (an `Agent`, as written) when a heartbeat acknowledges another refined document, applied or
 #: refused, for one of its queries or its schedule than the heartbeat before. Each web process also sends it for the
@@ -187,7 +187,7 @@ def refiner(function: Refiner) -> Refiner:
     return function
 
 
-def refined_of(part: Assignment) -> Mapping[str, Any] | None:
+def refined_of(part: Assignment) -> Mapping[str, object] | None:
     """The refined document an agent is to use; none if load factors are set by hand."""
     return None if _refiner is None or part.by_hand else _refiner(part)
 
@@ -199,17 +199,17 @@ def scheduler(function: Scheduler) -> Scheduler:
     return function
 
 
-def schedule_of(agent: Agent) -> Mapping[str, Any] | None:
+def schedule_of(agent: Agent) -> Mapping[str, object] | None:
     """The refined schedule an agent is to use, even if its load factors are set by hand."""
     return None if _scheduler is None else _scheduler(agent)
 
 
-def fixed_settings(load_factors: Sequence[float]) -> dict[str, Any]:
+def fixed_settings(load_factors: Sequence[float]) -> dict[str, object]:
     """Settings of load factors by hand."""
     return {"method": FIXED, "load_factors": list(load_factors)}
 
 
-def settings_read(given: Any, operators: int, faults: list[Fault]) -> dict[str, Any]:
+def settings_read(given: Any, operators: int, faults: list[Fault]) -> dict[str, object]:
     """Settings as stored: the given fields, with numbers as numbers. Empty settings adapt from the default.
 
     `operators` is how many may run at a source: so many load factors are set by hand, or none.
@@ -252,12 +252,12 @@ class _StreamDelay:
         return 2.0 * stream_trigger_s()
 
 
-def agent_config(agent: Agent) -> dict[str, Any]:
+def agent_config(agent: Agent) -> dict[str, object]:
     """The configuration of an agent (`agent/config.py` defines it). Its version grows when its content changes."""
     return _renewed(agent, _StreamDelay())
 
 
-def _renewed(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
+def _renewed(agent: Agent, delay: _StreamDelay) -> dict[str, object]:
     content = _content(agent, delay)
     digest = _digest(content)
     if digest != agent.config_digest:
@@ -281,7 +281,7 @@ def configs_renew(agents: Iterable[Any]) -> None:
         _renewed(agent, delay)
 
 
-def _content(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
+def _content(agent: Agent, delay: _StreamDelay) -> dict[str, object]:
     relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
     parts = _parts([agent.pk]) if agent.enabled and relay is None else []  # a relay does nothing else
     schedule = schedule_of(agent) if parts else None
@@ -322,7 +322,7 @@ def _source(agent: Agent, source: TelemetrySource) -> dict[str, Any]:
     }
 
 
-def _query(part: Assignment) -> dict[str, Any]:
+def _query(part: Assignment) -> dict[str, object]:
     live = part.live
     return {
         "query": live.key,
@@ -348,7 +348,7 @@ def _deadline(live: LiveQuery) -> dict[str, Any]:
     }
 
 
-def _relay(agent: Agent) -> dict[str, Any]:
+def _relay(agent: Agent) -> dict[str, object]:
     children = list(agent.children.filter(enabled=True).exclude(secret_hash="").order_by("name"))
     parts = _parts([child.pk for child in children])
     runs: dict[Any, dict[str, str]] = {child.pk: {} for child in children}
@@ -375,7 +375,7 @@ def _is_below(agent: Agent) -> bool:
     return parent is not None and parent.enabled and parent.kind == AgentKind.RELAY and bool(parent.listen)
 
 
-def stream_plan() -> dict[str, Any]:
+def stream_plan() -> dict[str, object]:
     """The plan of the stream processor. Its version grows when its content changes."""
     queries = [_planned(live) for live in _lives()]
     digest = _digest(queries)

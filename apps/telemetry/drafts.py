@@ -110,7 +110,7 @@ def _source(cluster: Cluster, template: Template, made: PipelineDraft, options: 
         raise Conflict(f"source: {message}.", [Fault("source", message)])
 
 
-def operators_of(made: PipelineDraft) -> list[dict[str, Any]]:
+def operators_of(made: PipelineDraft) -> list[dict[str, object]]:
     """Operators of a template as in a query's document, with assumed statistics."""
     try:
         pipeline = Pipeline.parse(made.document)

@@ -7,7 +7,8 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from typing import Any
 
 import pyarrow as pa
 from django.db import transaction
@@ -240,6 +241,28 @@ def schema_differs(actual: pa.Schema, expected: pa.Schema) -> str:
         if types[field.name] != field.type:
             return f"the column {field.name!r} is {types[field.name]}; allowed: {field.type}"
     return f"the columns are {', '.join(actual.names)[:500]}; allowed: {', '.join(expected.names)}, each once"
+
+
+def frame_rows(frame: Frame, schema: pa.Schema, what: str) -> list[Any]:
+    """Rows of a frame of the stream processor, with the schema's columns as attributes.
+
+    Raises
+    ------
+    Malformed
+        A body that is no Arrow stream or has another schema.
+    """
+    try:
+        table = table_of(frame.body)
+    except WireError as error:
+        raise Malformed(f"The {what} cannot be read: {error}.", [("body", str(error))]) from None
+    if not table.schema.equals(schema):
+        actual, allowed = (
+            ", ".join(f"{field.name}: {field.type}" for field in each) for each in (table.schema, schema)
+        )
+        message = f"columns are {actual[:300]}; allowed: {allowed}"
+        raise Malformed(f"The {what} have another schema.", [("body", message)])
+    row_type = make_dataclass("FrameRow", schema.names)
+    return [row_type(**row) for row in table.to_pylist()]
 
 
 Receiver = Callable[[Sequence[Frame]], None]

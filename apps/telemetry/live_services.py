@@ -50,7 +50,7 @@ def live_start(
     *,
     query: Query,
     agents: Sequence[Agent],
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     **fields: Any,
 ) -> LiveQuery:
     """Run an admitted query on the records of these agents. One that ran before goes on under its name.
@@ -183,7 +183,7 @@ def assignment_set(
     *,
     live: LiveQuery,
     agent: Agent,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     weight: float | None = None,
     enabled: bool | None = None,
 ) -> Assignment:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -24,6 +26,7 @@ from apps.core.limits import (
 )
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.queries.models import Query, QueryVersion
+from engine.dataflow.types import OperatorDocument
 
 __all__ = [
     "COLUMN_TYPES",
@@ -36,6 +39,7 @@ __all__ = [
     "KnownPlan",
     "LiveQuery",
     "LiveState",
+    "SourcePart",
     "StaticTable",
     "StreamPlan",
     "TelemetrySource",
@@ -200,6 +204,24 @@ class _LiveManager(models.Manager["LiveQuery"]):
         return super().get_queryset().filter(trial_until=None)
 
 
+@dataclass(frozen=True)
+class SourcePart:
+    """Operators of a live query that may run at its source, by their ids and kinds."""
+
+    ids: tuple[str, ...]
+    kinds: tuple[str, ...]
+    window_s: float | None  #: from one window's end to the next, where the last operator is their aggregate
+
+    @classmethod
+    def of(cls, operators: Sequence[OperatorDocument]) -> SourcePart:
+        """From the operators of a pipeline document."""
+        expressions = [operator["expression"] for operator in operators]
+        kinds = tuple(expression["op"] for expression in expressions)
+        window = expressions[kinds.index("window")] if "window" in kinds and kinds[-1] == "aggregate" else None
+        window_s = None if window is None else float(window.get("slide_s") or window["size_s"])
+        return cls(tuple(operator["id"] for operator in operators), kinds, window_s)
+
+
 class LiveQuery(models.Model):
     """A running query on live telemetry, with the pipeline that agents and stream processor execute.
 
@@ -253,6 +275,10 @@ class LiveQuery(models.Model):
 
     def __str__(self) -> str:
         return self.query.name
+
+    @property
+    def source_part(self) -> SourcePart:
+        return SourcePart.of(self.pipeline["operators"][: self.source_operators])
 
     @property
     def sources(self) -> list[TelemetrySource]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from apps.queries.models import Operator, QueryVersion
 from apps.telemetry.models import PRODUCER, KnownPlan, TelemetrySource
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import partial_schema
+from engine.dataflow.types import ExpressionDocument, OperatorDocument, TableDocument
 from engine.errors import DocumentError
 from engine.words import counted
 
@@ -109,7 +110,7 @@ def _stream_of(expression: Any) -> str | None:
 
 
 def _joined(
-    cluster: Cluster, main: TelemetrySource | None, operators: list[dict[str, Any]], faults: list[Fault]
+    cluster: Cluster, main: TelemetrySource | None, operators: list[OperatorDocument], faults: list[Fault]
 ) -> TelemetrySource | None:
     """The joined stream. Its time column and needed columns may be left out: the source defines them."""
     row = next((operator for operator in operators if _stream_of(operator["expression"]) is not None), None)
@@ -130,7 +131,7 @@ def _joined(
     return source
 
 
-def _differing(name: str, document: Mapping[str, Any], source: TelemetrySource) -> Iterator[Fault]:
+def _differing(name: str, document: ExpressionDocument, source: TelemetrySource) -> Iterator[Fault]:
     """Faults where an operator contradicts its source."""
     if document.get("time", source.time) != source.time:
         message = f"operator {name!r} takes {document['time']!r} for the time of the stream {source.source_id!r}"
@@ -142,7 +143,7 @@ def _differing(name: str, document: Mapping[str, Any], source: TelemetrySource) 
             yield Fault(name, f"{message}; allowed: {source.columns.get(column) or ', '.join(source.columns)}")
 
 
-def _needed(document: Mapping[str, Any], source: TelemetrySource) -> dict[str, str]:
+def _needed(document: ExpressionDocument, source: TelemetrySource) -> dict[str, str]:
     """Columns of the source that the join reads; all of them if it reads an unknown one."""
     pairs = [mapping for mapping in (document.get("on"), document.get("take")) if isinstance(mapping, dict)]
     columns = {source.time, *(str(theirs) for pair in pairs for theirs in pair.values())}
@@ -168,25 +169,27 @@ def _source(cluster: Cluster, chain: list[Operator], faults: list[Fault]) -> Tel
     return source
 
 
-def _operators(chain: list[Operator], faults: list[Fault]) -> list[dict[str, Any]]:
+def _operators(chain: list[Operator], faults: list[Fault]) -> list[OperatorDocument]:
     """Operators with their expressions; fused ones are expanded."""
-    documents: list[dict[str, Any]] = []
+    documents: list[OperatorDocument] = []
     for operator in chain:
         expression = operator.extra.get("expression")
-        parts: Iterable[Mapping[str, Any]] = [{"id": operator.name, "expression": expression}]
+        parts: Iterable[Any] = [{"id": operator.name, "expression": expression}]
         if isinstance(expression, dict) and set(expression) == {"fused"}:
             parts = expression["fused"]
         for part in parts:
             document = part.get("expression")
             if isinstance(document, dict) and isinstance(document.get("op"), str):
-                documents.append({"id": part["id"], "kind": document["op"], "expression": document})
+                documents.append(
+                    {"id": part["id"], "kind": document["op"], "expression": cast(ExpressionDocument, document)}
+                )
             else:
                 message = f"operator {part['id']!r} has no expression that can be executed"
                 faults.append(Fault(operator.name, f'{message}; allowed: such as {{"op": "filter", "where": …}}'))
     return documents
 
 
-def _tables(cluster: Cluster, operators: list[dict[str, Any]], faults: list[Fault]) -> dict[str, Any]:
+def _tables(cluster: Cluster, operators: list[OperatorDocument], faults: list[Fault]) -> dict[str, TableDocument]:
     names = {
         row["expression"]["table"]: row["id"] for row in operators if isinstance(row["expression"].get("table"), str)
     }

@@ -21,12 +21,13 @@ from apps.telemetry.configs import configs_renew, lives_executed
 from apps.telemetry.live_services import live_refresh
 from apps.telemetry.models import COLUMN_TYPES, PRODUCER, Agent, LiveQuery, StaticTable, TelemetrySource
 from engine.dataflow.documents import NAME_PATTERN, PIPELINE, read_tables
+from engine.dataflow.types import PipelineDocument
 from engine.errors import DocumentError
 
 __all__ = ["options_faults", "source_delete", "source_upsert", "table_delete", "table_upsert"]
 
 _NAME = re.compile(NAME_PATTERN + r"\Z")
-_LEAST: dict[str, Any] = {  # a pipeline to hold a table that is looked at
+_LEAST: PipelineDocument = {  # a pipeline to hold a table that is looked at
     "source": {"id": "s", "time": "t", "columns": {"t": "timestamp"}},
     "operators": [{"id": "o", "expression": {"op": "filter", "where": "true"}}],
 }

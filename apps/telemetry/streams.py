@@ -74,7 +74,7 @@ def redis_or_unavailable() -> Iterator[redis.Redis]:
         raise Unavailable(f"Redis {word} at present. Try again in a moment.", retry_after_s=_RETRY_S) from error
 
 
-def stream_state() -> dict[str, Any]:
+def stream_state() -> broker.StreamProcessorReport:
     """Report of the stream processor about itself; `{"state": "away"}` when it is silent, `unknown` without Redis."""
     try:
         state = broker.stream_state(stream_client())
@@ -218,7 +218,7 @@ class StateReading:
     fault: str
 
 
-def stream_figures(message: Mapping[str, Any] | None = None) -> StreamFigures:
+def stream_figures(message: broker.StreamProcessorReport | None = None) -> StreamFigures:
     """Figures in the stream processor's report, which is read from Redis unless given."""
     message = stream_state() if message is None else message
     progress = message.get("progress")

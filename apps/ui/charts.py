@@ -126,7 +126,7 @@ class Chart:
         }
 
     @property
-    def _objective(self) -> dict[str, Any] | None:
+    def _objective(self) -> dict[str, object] | None:
         if self.objective_s is None:
             return None
         return {"value": self.objective_s, "label": f"{self.objective_name} {seconds(self.objective_s)}"}

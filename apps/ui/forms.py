@@ -24,7 +24,7 @@ class JsonField(forms.CharField):
 
     widget = forms.Textarea(attrs={"spellcheck": "false", "rows": 6})
 
-    def __init__(self, *, of: type[dict[str, Any]] | type[list[Any]] = dict, **kwargs: Any) -> None:
+    def __init__(self, *, of: type[dict[str, object]] | type[list[Any]] = dict, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.of = of
 

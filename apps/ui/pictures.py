@@ -20,6 +20,7 @@ from engine.words import duration_words
 __all__ = [
     "EXCESS_CAP_S",
     "EXCESS_STEPS_S",
+    "KEYS",
     "before_after_bar",
     "excess_step",
     "headroom_bar",
@@ -217,11 +218,11 @@ def _bar_and_number(drawn: SafeString, share: float) -> SafeString:
 
 
 def legend(*entries: tuple[str, str]) -> SafeString:
-    """The key below a picture: (drawing, words) with drawings from `_KEYS`."""
+    """The key below a picture: (drawing, words) with drawings from `KEYS`."""
     return format_html_join(
         "",
         '<span><svg viewBox="0 0 22 10" aria-hidden="true">{}</svg>{}</span>',
-        ((svg_text(_KEYS[kind]), words) for kind, words in entries),
+        ((svg_text(KEYS[kind]), words) for kind, words in entries),
     )
 
 
@@ -229,9 +230,11 @@ def _line(stroke: str, dashes: str = "", width: float = 2, start: float = 0) -> 
     return path("M", start, 5, "H", 22, stroke=stroke, stroke_width=width, stroke_dasharray=dashes)
 
 
-_KEYS: dict[str, tuple[Shape, ...]] = {
+#: Samples for keys below pictures, in a box of 22 by 10.
+KEYS: dict[str, tuple[Shape, ...]] = {
     "bar": (rect(0, 2.5, 18, 5, fill="c-fill"), path("M18 0v10", stroke="c-estimate", stroke_width=2)),
     "estimate": (_line("c-estimate"),),
+    "points": (_line("c-estimate"), circle(11, 5, 2.3, fill="c-estimate")),
     "forecast": (_line("c-estimate", "2 4", start=1),),
     "band": (rect(0, 0, 22, 10, rx=2, fill="c-band"),),
     "measured": (circle(11, 5, 3.5, fill="surface", stroke="c-measured", stroke_width=1.25),),

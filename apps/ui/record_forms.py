@@ -26,7 +26,7 @@ class SettingsForm(forms.Form):
 
     RECORD: ClassVar[type[Record]]
 
-    def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, current: Mapping[str, object] | None = None, **kwargs: Any) -> None:
         self.record_fields = record_fields(self.RECORD)
         self.numbers = [
             field for field in self.record_fields.values() if field.words.label and hasattr(field.kind, "most")
@@ -52,7 +52,7 @@ class SettingsForm(forms.Form):
         )
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Settings that differ from the defaults, as the services take them."""
         kept = {name: self.cleaned_data[name] for name in self.base_fields if name in self.record_fields}
         kept |= {field.name: _kept(field, self.cleaned_data[field.name]) for field in self.numbers}

@@ -36,6 +36,7 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scen
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.arrays import FloatArray, step_maxima
+from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.document.candidate import Candidate, read_candidate
@@ -432,25 +433,21 @@ def _first_ground(
     return VerdictGround(PassGround(after.outcomes[name], verdict == "admit_with_changes", over))
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Decide on ``candidate`` of a deployment document that holds what runs; ``changes`` are applied first.
-
-    Options are `policy` (an object, or its JSON text) and `mace_every`.
-    """
+def command(document: Any, options: AdmitOptions) -> AdmissionDecision:
+    """Decide on ``candidate`` of a deployment document that holds what runs; ``changes`` are applied first."""
     if not isinstance(document, Mapping):
         raise DocumentError([Fault("", f"the document is {value_words(document)}; allowed: an object")])
     if "candidate" not in document:
         raise DocumentError([Fault("candidate", "candidate is missing; admit needs the query that wants to join")])
     running = {name: value for name, value in document.items() if name not in ("candidate", "changes")}
     faults: list[Fault] = []
-    policy = AdmissionPolicy.read(options.get("policy") or {}, "", "policy", faults)
+    policy = AdmissionPolicy.read(options.policy or {}, "", "policy", faults)
     if policy is None:
         raise DocumentError(faults, "policy")
-    decision = decide(
+    return decide(
         Deployment.parse(running),
         document["candidate"],
         policy=policy,
         changes=document.get("changes", ()),
-        mace_every=options.get("mace_every", 1),
+        mace_every=options.mace_every,
     )
-    return decision.to_dict()

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engine.command_options import CandidatesOptions, PredictOptions
+from engine.costream.answer import CostFigures
 from engine.costream.candidates import find_candidates
 from engine.costream.choice import choose
 from engine.costream.documents import Nested, placement_of, problem_of
+from engine.costream.first_placement import COST_FIELDS
 from engine.costream.prediction import Ensemble, PlacementPredictions, shipped_ensemble
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
+from engine.records import Record
 
 __all__ = ["candidates_command", "predict_command"]
 
 _MAX_PLACEMENTS = 20_000
-_COUNT = 100
 
 _QUERY = Field("query", Nested(), required=True, help="operators and streams of the query")
 _HOSTS = Field("hosts", Nested(), required=True, help="what each host leaves for the query")
@@ -54,7 +56,26 @@ _CANDIDATE_PROBLEM = FieldTable(
 )
 
 
-def predict_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Votes(Record):
+    success: int
+    backpressure: int
+    members: int
+
+
+@dataclass(frozen=True)
+class _Prediction(Record):
+    placement: tuple[int, ...]
+    throughput_eps: CostFigures
+    processing_latency_s: CostFigures
+    end_to_end_latency_s: CostFigures
+    success: bool
+    backpressure: bool
+    votes: _Votes
+    outside: tuple[str, ...]
+
+
+def predict_command(document: Any, options: PredictOptions) -> dict[str, Any]:
     """Costs, votes and what is outside the domain, per placement; the card of the model in one line."""
     faults: list[Fault] = []
     fields = _PREDICT_PROBLEM.read(document, "", "", faults)
@@ -64,7 +85,7 @@ def predict_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]
     given = [] if fields["placements"] is BAD else fields["placements"]
     counts = problem.operator_count, problem.host_count
     rows = [placement_of(row, *counts, join_path("placements", i), faults) for i, row in enumerate(given)]
-    ensemble = _ensemble(options, faults)
+    ensemble = _ensemble(options.weights, faults)
     if faults or problem.graph is None or problem.hosts is None or ensemble is None:
         raise DocumentError(faults, "prediction problem")
     predictions = ensemble.predict(problem.graph, problem.hosts, np.array(rows))
@@ -72,10 +93,11 @@ def predict_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]
     return {"model": ensemble.card.version, "card": ensemble.card.line, "predictions": answers}
 
 
-def candidates_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def candidates_command(document: Any, options: CandidatesOptions) -> dict[str, Any]:
     """Placements that keep the rules and the pins; with a `target` the one that is chosen, beside the heuristics."""
-    if "weights" in options and "target" not in options:
-        message = f"weights is {value_words(options['weights'])}; allowed: beside a target, by which to choose"
+    target = options.target
+    if options.weights is not None and target is None:
+        message = f"weights is {value_words(options.weights)}; allowed: beside a target, by which to choose"
         raise OptionError("Weights serve a choice alone", [Fault("options.weights", message)])
     faults: list[Fault] = []
     fields = _CANDIDATE_PROBLEM.read(document, "", "", faults)
@@ -83,19 +105,19 @@ def candidates_command(document: Any, options: Mapping[str, Any]) -> dict[str, A
         raise DocumentError(faults, "candidate problem")
     problem = problem_of(fields, "", faults)
     pins = _pins(fields.get("pins", []), problem.operator_count, problem.host_count, faults)
-    ensemble = _ensemble(options, faults) if "target" in options else None
+    ensemble = None if target is None else _ensemble(options.weights, faults)
     if faults or problem.graph is None or problem.hosts is None:
         raise DocumentError(faults, "candidate problem")
-    found = find_candidates(problem.graph, problem.hosts, options.get("count", _COUNT), pins, options.get("seed", 0))
+    found = find_candidates(problem.graph, problem.hosts, options.count, pins, options.seed)
     answer = {
         "placements": found.placements.tolist(),
         "exhaustive": found.exhaustive,
         "heuristics": dict(found.heuristics),
     }
-    if ensemble is None:
+    if ensemble is None or target is None:
         return answer
     predictions = ensemble.predict(problem.graph, problem.hosts, found.placements)
-    choice = choose(predictions, options["target"], found.heuristics)
+    choice = choose(predictions, target, found.heuristics)
     chosen = None if choice.index is None else _answer(predictions, choice.index)
     model = {"model": ensemble.card.version, "card": ensemble.card.line}
     return answer | model | {"choice": asdict(choice), "chosen": chosen}
@@ -120,10 +142,10 @@ def _pins(documents: Any, operators: int | None, hosts: int | None, faults: list
     return pins
 
 
-def _ensemble(options: Mapping[str, Any], faults: list[Fault]) -> Ensemble | None:
+def _ensemble(weights: str | None, faults: list[Fault]) -> Ensemble | None:
     """The ensemble that is asked for. Beside faults of the document, why it cannot be loaded is one more."""
     try:
-        return Ensemble.load(Path(options["weights"])) if "weights" in options else shipped_ensemble()
+        return shipped_ensemble() if weights is None else Ensemble.load(Path(weights))
     except EngineError as error:
         if not faults:
             raise
@@ -131,22 +153,18 @@ def _ensemble(options: Mapping[str, Any], faults: list[Fault]) -> Ensemble | Non
         return None
 
 
-def _answer(predictions: PlacementPredictions, i: int) -> dict[str, Any]:
+def _answer(predictions: PlacementPredictions, i: int) -> _Prediction:
     """One placement's predictions."""
-    names = {"T": "throughput_eps", "Lp": "processing_latency_s", "Le": "end_to_end_latency_s"}
     costs = {
-        names[metric]: {"mean": float(cost.mean[i]), "low": float(cost.low[i]), "high": float(cost.high[i])}
+        COST_FIELDS[metric]: CostFigures(float(cost.mean[i]), float(cost.low[i]), float(cost.high[i]))
         for metric, cost in predictions.costs.items()
     }
-    return {
-        "placement": predictions.placements[i].tolist(),
+    success, backpressure = int(predictions.success_votes[i]), int(predictions.backpressure_votes[i])
+    return _Prediction(
+        placement=tuple(predictions.placements[i].tolist()),
         **costs,
-        "success": bool(predictions.success[i]),
-        "backpressure": bool(predictions.backpressure[i]),
-        "votes": {
-            "success": int(predictions.success_votes[i]),
-            "backpressure": int(predictions.backpressure_votes[i]),
-            "members": predictions.members,
-        },
-        "outside": list(predictions.reasons(i)),
-    }
+        success=bool(predictions.success[i]),
+        backpressure=bool(predictions.backpressure[i]),
+        votes=_Votes(success, backpressure, predictions.members),
+        outside=predictions.reasons(i),
+    )

@@ -399,7 +399,7 @@ def _label(fields: Mapping[str, Any] | None) -> TraceLabel | None:
     )
 
 
-def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int]) -> dict[str, Any]:
+def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int]) -> dict[str, object]:
     """Query, hosts and placement, operators in topological order.
 
     Examples
@@ -441,7 +441,7 @@ def operator_document(operator: OperatorNode) -> dict[str, Any]:
     return fields | {"win": operator.values_in, "wout": operator.values_out}
 
 
-def host_document(host: HostNode) -> dict[str, Any]:
+def host_document(host: HostNode) -> dict[str, object]:
     """A host as `hosts_of` takes it."""
     return {
         "cpu": host.cpu_percent,

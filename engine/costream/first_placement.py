@@ -203,7 +203,7 @@ class FirstPlacement(Record):
     memory: tuple[str, ...] = ()
     candidates: Annotated[CandidatePlacements | None, *EMPTY] = None
     heuristics: Mapping[str, HeuristicPlacement] = field(default_factory=dict)
-    trace: Unwritten[Mapping[str, Any] | None] = None
+    trace: Unwritten[Mapping[str, object] | None] = None
     blocked: bool = False
     options: Unwritten[PlacementOptions | None] = field(default=None, compare=False, repr=False)
 

@@ -95,7 +95,7 @@ class ModelCard:
     interval_scale: Mapping[str, float]
     domain: TrainingDomain
     observed: int = 0
-    errors: Mapping[str, Any] = field(default_factory=dict)
+    errors: Mapping[str, object] = field(default_factory=dict)
     sha256: str = ""
 
     @property

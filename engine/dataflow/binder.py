@@ -415,7 +415,7 @@ def _aggregate(kept: dict[str, Any], scope: OperationScope, path: str, faults: l
     return bind_aggregate(kept["compute"], known, scope.columns, path, faults)
 
 
-_BINDERS: Final[Mapping[str, Callable[[dict[str, Any], OperationScope, str, list[Fault]], Bound]]] = {
+_BINDERS: Final[Mapping[str, Callable[[dict[str, object], OperationScope, str, list[Fault]], Bound]]] = {
     "window": _window,
     "filter": _filter,
     "map": _map,

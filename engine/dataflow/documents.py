@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+from pydantic.json_schema import JsonSchemaValue
 
 from engine.dataflow.operators import StaticTable
 from engine.dataflow.types import ARROW, Type, arrow_schema, timestamp_us
@@ -127,7 +128,7 @@ class Operation(FieldKind):
         rest = {name: item for name, item in value.items() if name != "op"}
         return {"op": op} | OPERATIONS[op].read(rest, parent, key, faults)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         forms = []
         for op, table in OPERATIONS.items():
             form = table.schema()
@@ -163,7 +164,7 @@ PIPELINE = FieldTable(
 )
 
 
-def read_tables(given: Mapping[str, Any], path: str, faults: list[Fault]) -> dict[str, StaticTable | None]:
+def read_tables(given: Mapping[str, object], path: str, faults: list[Fault]) -> dict[str, StaticTable | None]:
     """The tables by name; None for one that is faulty."""
     return {name: _table(name, kept, join_path(path, name), faults) for name, kept in given.items()}
 

@@ -25,7 +25,7 @@ from engine.dataflow.operators import (
     judge_operators,
     not_runnable,
 )
-from engine.dataflow.types import Columns, Type, arrow_schema
+from engine.dataflow.types import Columns, PipelineDocument, Type, arrow_schema
 from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import BAD
 
@@ -81,7 +81,7 @@ class Pipeline:
     cannot be a live query; it is empty for one that can.
     """
 
-    document: Mapping[str, Any] = field(repr=False)
+    document: PipelineDocument = field(repr=False)
     digest: str
     source: PipelineSource
     tables: Mapping[str, StaticTable]
@@ -148,7 +148,7 @@ class Pipeline:
         return self.operators[-1].output_schema
 
     @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Pipeline:
+    def parse(cls, document: Any) -> Pipeline:
         """The pipeline that a document describes.
 
         Raises
@@ -168,7 +168,7 @@ class Pipeline:
         judged = [JudgedOperator(operator.id, operator.spec, operator.copies) for operator in operators]
         known = {name: table for name, table in tables.items() if table is not None}
         not_live = tuple(_not_live(operators, judged))
-        frozen = copy.deepcopy(dict(document))
+        frozen: Any = copy.deepcopy(dict(document))
         return cls(frozen, _digest(document), source, known, tuple(operators), judge_operators(judged), not_live)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from engine.dataflow.types import ExpressionDocument, OperatorDocument, PipelineDocument
 from engine.errors import Fault, OptionError, suggestion
 from engine.fields import BAD, Number
 
@@ -28,8 +29,6 @@ __all__ = [
     "s2s_probe",
     "t2t_probe",
 ]
-
-Document = dict[str, Any]
 
 _PROBE: Final = {
     "ts": "timestamp",
@@ -61,17 +60,19 @@ _ROUND_TRIPS: Final = {
 }
 
 
-def _pipeline_document(columns: Mapping[str, str], **operators: dict[str, Any]) -> Document:
+def _pipeline_document(columns: Mapping[str, str], **operators: ExpressionDocument) -> PipelineDocument:
     """A document of operators by their ids; every source has its time in `ts`."""
-    listed = [{"id": name.replace("_", "-"), "expression": expression} for name, expression in operators.items()]
+    listed: list[OperatorDocument] = [
+        {"id": name.replace("_", "-"), "expression": expression} for name, expression in operators.items()
+    ]
     return {"source": {"id": "", "time": "ts", "columns": dict(columns)}, "operators": listed}
 
 
-def _window(window_s: float) -> dict[str, Any]:
+def _window(window_s: float) -> ExpressionDocument:
     return {"op": "window", "size_s": window_s}
 
 
-def s2s_probe(window_s: float) -> Document:
+def s2s_probe(window_s: float) -> PipelineDocument:
     """Listing 1 of the Jarvis paper, with the median that its scenario 1 raises alerts on."""
     return _pipeline_document(
         _PROBE,
@@ -81,7 +82,7 @@ def s2s_probe(window_s: float) -> Document:
     )
 
 
-def t2t_probe(window_s: float) -> Document:
+def t2t_probe(window_s: float) -> PipelineDocument:
     """Listing 2: two joins with the table of switches, then what the aggregate reads."""
     document = _pipeline_document(
         _PROBE,
@@ -95,15 +96,15 @@ def t2t_probe(window_s: float) -> Document:
         },
         pairs={"op": "aggregate", "by": ["src_tor", "dst_tor"], "compute": dict(_ROUND_TRIPS)},
     )
-    return {"tables": {"tor_of": {"columns": {"ip": "string", "tor": "string"}, "rows": []}}} | document
+    return {"tables": {"tor_of": {"columns": {"ip": "string", "tor": "string"}, "rows": []}}, **document}
 
 
-def log_analytics(window_s: float, bucket_percent: float) -> Document:
+def log_analytics(window_s: float, bucket_percent: float) -> PipelineDocument:
     """Listing 3: lines of jobs' statistics; histograms of run time, CPU and memory by tenant.
 
     One histogram is one aggregate, so the three figures of a line are told apart by a bucket each.
     """
-    bucket = {"op": "buckets", "from": 0, "to": 100, "width": bucket_percent}
+    bucket: ExpressionDocument = {"op": "buckets", "from": 0, "to": 100, "width": bucket_percent}
     return _pipeline_document(
         _LINES,
         window=_window(window_s),
@@ -133,7 +134,7 @@ def _decades(first: int, last: int) -> list[float]:
     return [float(step * 10**power) for power in range(first, last + 1) for step in (1, 2, 5)]
 
 
-def host_metrics(window_s: float) -> Document:
+def host_metrics(window_s: float) -> PipelineDocument:
     """CPU, memory and network by host: averages, and the CPU that one reading in twenty exceeds."""
     return _pipeline_document(
         _HOST,
@@ -156,7 +157,7 @@ def host_metrics(window_s: float) -> Document:
     )
 
 
-def access_log(window_s: float, slow_ms: float) -> Document:
+def access_log(window_s: float, slow_ms: float) -> PipelineDocument:
     """The console's own access log: requests by route and class of status, with their latency."""
     return _pipeline_document(
         _LINES,
@@ -191,7 +192,7 @@ def access_log(window_s: float, slow_ms: float) -> Document:
     )
 
 
-def common_log(window_s: float, group_depth: float) -> Document:
+def common_log(window_s: float, group_depth: float) -> PipelineDocument:
     """The common log format of web servers: requests by group of paths and class of status, a histogram of sizes."""
     return _pipeline_document(
         _LINES,
@@ -250,7 +251,7 @@ class PipelineDraft:
     `load_factors` has one number for each operator that may run at a source.
     """
 
-    document: dict[str, Any]
+    document: PipelineDocument
     load_factors: tuple[float, ...]
     assumed: tuple[AssumedStatistics, ...]
 
@@ -267,7 +268,7 @@ class Template:
     summary: str
     collector: str
     parameters: tuple[Parameter, ...]
-    build: Callable[..., dict[str, Any]]
+    build: Callable[..., PipelineDocument]
     assumed: tuple[AssumedStatistics, ...]
 
     def __call__(self, source: str | None = None, **given: float) -> PipelineDraft:

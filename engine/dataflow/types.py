@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, NotRequired, TypedDict
 
 import pyarrow as pa
 
@@ -19,6 +19,11 @@ __all__ = [
     "TIMESTAMP_PATTERN",
     "WINDOW_START",
     "Columns",
+    "ExpressionDocument",
+    "OperatorDocument",
+    "PipelineDocument",
+    "SourceDocument",
+    "TableDocument",
     "Type",
     "arrow_schema",
     "timestamp_us",
@@ -75,3 +80,67 @@ def timestamp_us(text: str) -> int | None:
     except ValueError:
         return None
     return (instant - _EPOCH) // timedelta(microseconds=1)
+
+
+#: The expression of an operator; which fields it has beside `op` goes by that.
+ExpressionDocument = TypedDict(
+    "ExpressionDocument",
+    {
+        "op": str,
+        "size_s": float,
+        "slide_s": float | None,
+        "where": str,
+        "set": dict[str, str],
+        "columns": dict[str, str],
+        "table": str,
+        "stream": str,
+        "time": str,
+        "on": dict[str, str],
+        "take": dict[str, str],
+        "by": list[str],
+        "compute": dict[str, str],
+        "column": str,
+        "as": str,
+        "pattern": str,
+        "separator": str,
+        "assign": str,
+        "into": Any,
+        "from": float,
+        "to": float,
+        "width": float,
+        "bounds": list[float],
+    },
+    total=False,
+)
+
+
+class OperatorDocument(TypedDict):
+    """An operator of a pipeline document."""
+
+    id: str
+    kind: NotRequired[str]
+    expression: ExpressionDocument
+
+
+class SourceDocument(TypedDict):
+    """The source of a pipeline document."""
+
+    id: str
+    time: str
+    columns: dict[str, str]
+
+
+class TableDocument(TypedDict):
+    """A static table of a pipeline document."""
+
+    columns: dict[str, str]
+    rows: list[list[Any]]
+    order: NotRequired[list[str]]
+
+
+class PipelineDocument(TypedDict):
+    """A pipeline as JSON that was read without fault (`engine.dataflow.pipeline.Pipeline`)."""
+
+    source: SourceDocument
+    tables: NotRequired[dict[str, TableDocument]]
+    operators: list[OperatorDocument]

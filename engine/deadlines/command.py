@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from engine.deadlines.subset import Task, largest_subset, weightiest_subset
 from engine.fields import Number
-from engine.records import Record, Words
+from engine.records import Omitted, Record, Words
 
 __all__ = ["command"]
 
@@ -36,7 +35,16 @@ class _Problem(Record):
     now: Annotated[_Instant, Words("when the first task may begin")] = 0.0
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Answer(Record):
+    size: int
+    total_cost: float | int
+    kept: tuple[int, ...]
+    weight: Omitted[float] = None
+    short: Omitted[float] = None
+
+
+def command(document: Any) -> _Answer:
     """`size`, `total_cost` and `kept` indices of a largest schedulable subset, of least total cost.
 
     Where a task has a weight, of a subset of large `weight`; the best one weighs at most `short` more.
@@ -45,5 +53,5 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     weighted = any(task.weight is not None for task in problem.tasks)
     tasks = [Task(task.deadline, task.cost, task.weight or 1.0) for task in problem.tasks]
     subset = (weightiest_subset if weighted else largest_subset)(tasks, problem.now)
-    answer = {"size": subset.size, "total_cost": subset.cost, "kept": list(subset.kept)}
-    return answer | ({"weight": subset.weight, "short": subset.short} if weighted else {})
+    answer = _Answer(subset.size, subset.cost, tuple(subset.kept))
+    return replace(answer, weight=subset.weight, short=subset.short) if weighted else answer

@@ -117,7 +117,7 @@ class Deployment(DeploymentContent):
         """
         return cls(**read_deployment(document, placed=placed))
 
-    def to_document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, object]:
         """The document that parses back to this deployment; series become lists of floats."""
         return to_document(self)
 
@@ -244,7 +244,7 @@ class Deployment(DeploymentContent):
             replace(self, operators=tuple(operators)), "graph", "arrivals", "order", "servers", "capacities"
         )
 
-    def with_arrivals(self, arrivals: Mapping[str, Any]) -> Deployment:
+    def with_arrivals(self, arrivals: Mapping[str, object]) -> Deployment:
         """The same deployment with other arrivals at the named sources, each of shape (d,).
 
         What waits where the horizon begins came at the rates of before.
@@ -265,12 +265,6 @@ class Deployment(DeploymentContent):
         _refuse(parts.faults or find_excessive_rates(sources, self.nodes, operators, self.subinterval_s))
         derived = replace(self, sources=tuple(sources), operators=operators)
         return self._inherit(derived, "graph", "layout", "order", "servers", "capacities")
-
-    def with_nodes(self, extra: Iterable[Node] = (), replaced: Mapping[str, Node] | None = None) -> Deployment:
-        """The same deployment with more nodes, or with others under the same id."""
-        changed = replaced or {}
-        nodes = tuple(changed.get(node.id, node) for node in self.nodes) + tuple(extra)
-        return replace(self, nodes=nodes)._checked()
 
     def extended(
         self,

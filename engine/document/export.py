@@ -29,12 +29,12 @@ _WINDOW = ("policy", "type", "size", "slide", "watermark_delay_s", "allowed_late
 SeriesWriter = Callable[[FloatArray], Any]
 
 
-def to_document(deployment: DeploymentContent) -> dict[str, Any]:
+def to_document(deployment: DeploymentContent) -> dict[str, object]:
     """The document that parses back to `deployment`."""
     return _document(deployment, lambda series: series.tolist())
 
 
-def canonical(deployment: DeploymentContent) -> dict[str, Any]:
+def canonical(deployment: DeploymentContent) -> dict[str, object]:
     """The document with every series replaced by the SHA-256 of its little-endian float64 bytes.
 
     Of a backlog the age is left out, and a stale one altogether: a content does not change with the clock alone.
@@ -60,7 +60,7 @@ def _ageless(deployment: DeploymentContent) -> DeploymentContent:
     return replace(deployment, sources=sources, operators=operators)
 
 
-def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, Any]:
+def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, object]:
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -92,12 +92,12 @@ def _fields(element: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _combine(deployment: DeploymentContent) -> dict[str, Any]:
+def _combine(deployment: DeploymentContent) -> dict[str, object]:
     combine = deployment.combine
     return {"kind": combine.kind} | ({"alpha": combine.alpha} if combine.kind == "interference" else {})
 
 
-def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
+def _node(node: Node, series: SeriesWriter) -> dict[str, object]:
     document = _fields(node, ("id", "capacity_cps", "cores", "pool", "price_per_hour", "memory_bytes", "scheduling"))
     document |= _fields(node, ("cycles_per_ns",))
     if node.cycle_unit != NOMINAL:
@@ -107,14 +107,14 @@ def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
     return document | ({"labels": dict(node.labels)} if node.labels else {})
 
 
-def _source(source: Source, series: SeriesWriter) -> dict[str, Any]:
+def _source(source: Source, series: SeriesWriter) -> dict[str, object]:
     document = {"id": source.id, "arrivals": series(source.arrivals)}
     document |= _fields(source, ("arrivals_step_s", "dispersion", "dispersion_step_s"))
     document |= _backlog(source.backlog)
     return document | ({"event_fields": asdict(source.event_fields)} if source.event_fields else {})
 
 
-def _link(link: Link) -> dict[str, Any]:
+def _link(link: Link) -> dict[str, object]:
     ends = {"from": link.source, "to": link.target}
     return ends | {"bandwidth_bytes_s": link.bandwidth_bytes_s, "delay_s": link.delay_s}
 
@@ -167,18 +167,18 @@ def _input(entry: Input) -> dict[str, Any]:
     return document | _backlog(entry.backlog)
 
 
-def backlog_document(backlog: Backlog) -> dict[str, Any]:
+def backlog_document(backlog: Backlog) -> dict[str, object]:
     """A backlog as it stands in a document."""
     origin = {} if backlog.origin == STATED else {"origin": backlog.origin}
     return _fields(backlog, ("events", "behind_s", "age_s")) | origin
 
 
-def _backlog(backlog: Backlog | None) -> dict[str, Any]:
+def _backlog(backlog: Backlog | None) -> dict[str, object]:
     return {} if backlog is None else {"backlog": backlog_document(backlog)}
 
 
-def _constraints(limits: Constraints) -> dict[str, Any]:
-    lists: dict[str, Any] = {
+def _constraints(limits: Constraints) -> dict[str, object]:
+    lists: dict[str, object] = {
         "pin": dict(limits.pin),
         "forbid": {name: list(nodes) for name, nodes in limits.forbid.items()},
         "apart": [list(group) for group in limits.apart],

@@ -172,12 +172,12 @@ def _link_ends(items: Sequence[Any], links: Sequence[Link | None]) -> list[Unrea
     ]
 
 
-def _records(items: Any) -> list[tuple[int, dict[str, Any]]]:
+def _records(items: Any) -> list[tuple[int, dict[str, object]]]:
     """The items of a list that are objects, with their places."""
     return [(k, item) for k, item in enumerate(items) if isinstance(item, dict)] if isinstance(items, list) else []
 
 
-def _good(record: Mapping[str, Any], name: str) -> Any:
+def _good(record: Mapping[str, object], name: str) -> Any:
     value = record.get(name)
     return value if is_whole(value) else None
 

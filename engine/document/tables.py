@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pydantic.json_schema import JsonSchemaValue
 
 from engine.document.cycles import CYCLE_UNITS
 from engine.document.elements import (
@@ -326,7 +326,7 @@ CANDIDATE = FieldTable(
 )
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonSchemaValue:
     """The deployment document as JSON Schema (draft 2020-12), made from the field tables.
 
     Rules that reach across fields (unknown nodes, cycles, lengths) are beyond a schema; `Deployment.parse` has them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, finite_max, nearest_rank
+from engine.command_options import EstimateOptions
 from engine.document.deployment import Deployment
 from engine.document.memory import fleet_memory
 from engine.document.policies import scheduling_bound
@@ -273,6 +274,6 @@ def _alarm(deployment: Deployment, coarse_mace: Mace, flowed: Flow) -> Alarm:
     return Alarm(True, over, message)
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``estimate`` of the command line: a deployment document, options `flow_slices`, `mace_every`, `intervals`."""
-    return estimate(Deployment.parse(document), **options).answer().to_dict()
+def command(document: Any, options: EstimateOptions) -> EstimateAnswer:
+    """``estimate`` of the command line, of a deployment document."""
+    return estimate(Deployment.parse(document), **vars(options)).answer()

@@ -23,7 +23,7 @@ from engine.forecasts.history import Prepared
 __all__ = ["Fitted", "Structure", "fit"]
 
 _MIN_STEPS = 14
-_TRENDS: tuple[dict[str, Any], ...] = ({}, {"trend": "add"}, {"trend": "add", "damped_trend": True})
+_TRENDS: tuple[dict[str, object], ...] = ({}, {"trend": "add"}, {"trend": "add", "damped_trend": True})
 _WORDS = {0: "level without trend", 1: "level with trend", 2: "level with damped trend"}
 
 

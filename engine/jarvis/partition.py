@@ -261,7 +261,7 @@ def outcome(
     return PartitionOutcome(objective, cpu_s)
 
 
-def faults_of(given: Mapping[str, Any]) -> list[Fault]:
+def faults_of(given: Mapping[str, object]) -> list[Fault]:
     """Faults of a problem's fields (and ``load_factors``), by themselves and across fields."""
     faults: list[Fault] = []
     for field in _FIELDS:
@@ -270,7 +270,7 @@ def faults_of(given: Mapping[str, Any]) -> list[Fault]:
     return faults + length_faults(given)
 
 
-def length_faults(given: Mapping[str, Any]) -> list[Fault]:
+def length_faults(given: Mapping[str, object]) -> list[Fault]:
     """Lists of a problem that are not as long as ``relay`` asks for; what is no list is not judged here."""
     lengths = {name: len(value) for name, value in given.items() if isinstance(value, (list, tuple))}
     if (operators := lengths.get("relay")) is None:
@@ -288,13 +288,13 @@ def _raise(faults: Sequence[Fault]) -> None:
         raise DocumentError(faults, "partition problem")
 
 
-def _refuse(given: Mapping[str, Any]) -> NoReturn:
+def _refuse(given: Mapping[str, object]) -> NoReturn:
     """Raise for a pipeline that could not be computed."""
     beyond = Fault("relay", "relay multiplies records, bytes or seconds beyond what a number holds; allowed: less")
     raise DocumentError(faults_of(given) or [beyond], "partition problem")
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def command(document: Any) -> dict[str, Any]:
     """The plan of a problem (`PROBLEM`): `e`, `p`, objective and CPU of an epoch, `plans` mixed and `theta`."""
     faults: list[Fault] = []
     read = PROBLEM.read(document, "", "", faults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Annotated, ClassVar
 
@@ -15,7 +15,7 @@ from engine.jarvis.group_law import distinct
 from engine.jarvis.partition import shares
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import WatermarkPrior
-from engine.records import ItemCount, Record, Words
+from engine.records import ItemCount, Omitted, Record, Words
 from engine.refined_document import (
     DIGEST,
     SCHEMA,
@@ -24,7 +24,7 @@ from engine.refined_document import (
     seal,
 )
 
-__all__ = ["ENOUGH_RECORDS", "SCHEMA", "OperatorPrior", "RefinedAdaptation", "judge_config", "seal"]
+__all__ = ["ENOUGH_RECORDS", "SCHEMA", "LearnedFigures", "OperatorPrior", "RefinedAdaptation", "judge_config", "seal"]
 
 ROUNDING = 1e-6  # of load factors that passed through a document
 ENOUGH_RECORDS = 1000  # behind a cost that may be far from what a source sees itself
@@ -101,7 +101,42 @@ class FittedRange(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefinedAdaptation(RefinedDocument):
+class LearnedFigures(Record):
+    """Learned figures of a query at a source in a refined configuration; without any, its settings stand alone."""
+
+    TITLE: ClassVar[str] = "learned figures"
+
+    record_bytes: Annotated[tuple[_NonNegative, ...], Words("of a record before the first and after each")] = (0.0,)
+    operators: Annotated[tuple[OperatorPrior, ...], Words("empty where it holds settings alone")] = ()
+    fitted: FittedRange | None = None
+    plan_prior: Annotated[PlanPrior | None, Words("what is best by these figures")] = None
+    watermarks: Annotated[
+        Omitted[Annotated[tuple[WatermarkPrior, ...], ItemCount(0, 16)]],
+        Words("of its streams: when windows are complete"),
+    ] = None
+    event_cost_s: Annotated[Omitted[_NonNegative], Words("CPU seconds of a source record through all operators")] = None
+
+    def with_operators(self, other: LearnedFigures) -> LearnedFigures:
+        """These figures with the operators of others."""
+        return replace(
+            self,
+            record_bytes=other.record_bytes,
+            operators=other.operators,
+            fitted=other.fitted,
+            plan_prior=other.plan_prior,
+        )
+
+    def with_watermarks(self, other: LearnedFigures) -> LearnedFigures:
+        """These figures with the watermarks of others, as far as they are known there."""
+        return replace(
+            self,
+            watermarks=other.watermarks or self.watermarks,
+            event_cost_s=other.event_cost_s or self.event_cost_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefinedAdaptation(LearnedFigures, RefinedDocument):
     """Refined configuration of one query at one source."""
 
     TITLE: ClassVar[str] = "refined configuration"
@@ -111,13 +146,6 @@ class RefinedAdaptation(RefinedDocument):
     settings: AdaptationSettings
     record_bytes: Annotated[tuple[_NonNegative, ...], Words("of a record before the first and after each")]
     operators: Annotated[tuple[OperatorPrior, ...], Words("empty where it holds settings alone")]
-    fitted: FittedRange | None = None
-    plan_prior: Annotated[PlanPrior | None, Words("what is best by these figures")] = None
-    watermarks: Annotated[
-        Annotated[tuple[WatermarkPrior, ...], ItemCount(0, 16)] | None,
-        Words("of its streams: when windows are complete"),
-    ] = None
-    event_cost_s: Annotated[_NonNegative | None, Words("CPU seconds of a source record through all operators")] = None
     fallback: Annotated[str, Enumeration(("local", "all-sp")), Words("what the source does without it")]
 
     def find_faults(self) -> Iterator[Fault]:

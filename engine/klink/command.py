@@ -116,7 +116,14 @@ class _StreamSlack(Record):
     slack_alg1: float | None
 
 
-def slack_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _SlackAnswer(Record):
+    streams: tuple[_StreamSlack, ...]
+    slack: float
+    slack_last: float
+
+
+def slack_command(document: Any) -> _SlackAnswer:
     """Per stream mean, variance, interval and slack (ms); of the query the least, and that of the last stream."""
     asked = _SlackProblem.parse(document)
     forecasts = [(stream, *asked.forecast(stream)) for stream in asked.query.streams]
@@ -124,13 +131,9 @@ def slack_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     if steps > _MAX_STEPS:
         message = f"r is {asked.r:g}, which makes {steps:.0f} steps of an interval; allowed: {_MAX_STEPS:,} or fewer"
         raise DocumentError([Fault("r", message)], asked.TITLE)
-    streams = [_stream_slack(asked, *each) for each in forecasts]
+    streams = tuple(_stream_slack(asked, *each) for each in forecasts)
     slacks = [stream.slack for stream in streams]
-    return {
-        "streams": [stream.to_dict() for stream in streams],
-        "slack": min(slacks),
-        "slack_last": max(slacks),
-    }
+    return _SlackAnswer(streams, min(slacks), max(slacks))
 
 
 def _stream_slack(asked: _SlackProblem, stream: _Stream, variance: float, forecast: SweepForecast) -> _StreamSlack:
@@ -190,20 +193,27 @@ class _MemoryProblem(Record):
                 yield Fault(join_path("slacks", name), f"{name} is not among the queries")
 
 
-def memory_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _MemoryAnswer(Record):
+    gain: Mapping[str, tuple[float, int]]
+    picked: str | None
+    gain_as_printed: Mapping[str, tuple[float, int]]
+
+
+def memory_command(document: Any) -> _MemoryAnswer:
     """Events each query can remove in a cycle, to which operator; the query that runs; the paper's formula beside."""
     asked = _MemoryProblem.parse(document)
     gains = {
         name: best_gain(query.queued, query.selectivity, query.cost_ms, asked.r)
         for name, query in asked.queries.items()
     }
-    return {
-        "gain": {name: list(gain) for name, gain in gains.items()},
-        "picked": pick_by_gain({name: gain for name, (gain, _) in gains.items()}, asked.slacks),
-        "gain_as_printed": {
-            name: list(gain_as_printed(query.queued, query.selectivity)) for name, query in asked.queries.items()
+    return _MemoryAnswer(
+        gain=gains,
+        picked=pick_by_gain({name: gain for name, (gain, _) in gains.items()}, asked.slacks),
+        gain_as_printed={
+            name: gain_as_printed(query.queued, query.selectivity) for name, query in asked.queries.items()
         },
-    }
+    )
 
 
 @dataclass(frozen=True)
@@ -218,7 +228,7 @@ class _PickProblem(Record):
             yield Fault("slacks", "slacks is empty; allowed: at least one query")
 
 
-def pick_command(document: Any, options: Mapping[str, Any]) -> dict[str, str]:
+def pick_command(document: Any) -> dict[str, str]:
     """The query that runs next: least slack, above 0 too; ties by id."""
     slacks = _PickProblem.parse(document).slacks
     return {"picked": min(slacks, key=lambda name: (slacks[name], name))}
@@ -254,7 +264,7 @@ class _ForwardingProblem(Record):
             yield Fault("watermark_at", f"watermark_at is {self.watermark_at!r}; allowed: {allowed}")
 
 
-def forwarding_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def forwarding_command(document: Any) -> dict[str, list[list[object]]]:
     """Messages [from, to, [what]], sorted: `delay` of watermarks, `cost:NAME` of operators."""
     asked = _ForwardingProblem.parse(document)
     messages = forwarding_messages([(name, node) for name, node in asked.ops], asked.watermark_at)

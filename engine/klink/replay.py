@@ -152,9 +152,9 @@ class ReplayAnswer(Record):
     bins: int
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def command(document: Any) -> ReplayAnswer:
     """`replay` of the command line."""
-    return replay(ReplayQuestion.parse(document)).to_dict()
+    return replay(ReplayQuestion.parse(document))
 
 
 def replay(asked: ReplayQuestion) -> ReplayAnswer:

@@ -146,8 +146,8 @@ class _Size(_Call):
     profile: MicroBatchProfile
     question: MicroBatchQuestion
 
-    def answer(self) -> dict[str, Any]:
-        return size_microbatch(self.profile, self.question).to_dict()
+    def answer(self) -> Record:
+        return size_microbatch(self.profile, self.question)
 
 
 _CALLS: dict[str, type[_Call]] = {call.TITLE: call for call in (_Coefficients, _Latency, _MaxRate, _Fit, _Size)}
@@ -161,7 +161,7 @@ class _Document(Record):
     args: Annotated[Any, Anything()]
 
 
-def command(document: Any, options: Mapping[str, Any]) -> Any:
+def command(document: Any) -> Any:
     """One of the functions ``batch_coeffs``, ``latency``, ``lam_max``, ``fit`` and ``size`` with its arguments."""
     asked = _Document.parse(document)
     faults: list[Fault] = []

@@ -17,6 +17,7 @@ from statistics import NormalDist
 from typing import Any
 
 from pydantic import computed_field
+from pydantic.json_schema import JsonSchemaValue
 
 from engine.errors import DocumentError, Fault, join_path, key_name, value_words
 from engine.fields import BAD, FieldKind
@@ -166,7 +167,7 @@ class Statistic(FieldKind):
         faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {allowed}"))
         return BAD
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonSchemaValue:
         return {"type": "string"}
 
 

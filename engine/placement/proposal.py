@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from engine.command_options import PlaceOptions
 from engine.document.deployment import Deployment
 from engine.document.memory import fleet_memory, memory_by_node, memory_findings
 from engine.errors import Fault, OptionError
@@ -26,6 +27,7 @@ from engine.words.placement import NOTHING_BETTER, move_words, remark
 
 __all__ = ["Proposal", "command", "place"]
 
+BUDGET_S = 5.0  # to search, unless rounds end it
 _TIE = 1e-6
 _FEW = 5  # moves that need no summary
 _MAIN_SHARE = 0.95
@@ -71,7 +73,7 @@ def place(
     deployment: Deployment,
     *,
     algorithm: str = "search",
-    budget_s: float | None = 5.0,
+    budget_s: float | None = BUDGET_S,
     rounds: int | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -313,15 +315,13 @@ def _empty(deployment: Deployment, limits: AppliedLimits, algorithm: str, object
     return Proposal(deployment, {}, frozenset(), report)
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def command(document: Any, options: PlaceOptions) -> PlacementAnswer:
     """Propose a placement for a deployment document; operators may lack a node.
 
-    Options are those of `place`; with `rounds` and without `budget_s` time plays no part.
+    With `rounds` and without `budget_s` time plays no part.
     """
-    given = dict(options)
-    if "rounds" in given:
-        given.setdefault("budget_s", None)
-    return place(Deployment.parse(document, placed=False), **given).report.to_dict()
+    budget_s = options.budget_s or (BUDGET_S if options.rounds is None else None)
+    return place(Deployment.parse(document, placed=False), **vars(replace(options, budget_s=budget_s))).report
 
 
 def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from engine.planner.profile import MAX_NODES, NodeHardware, StageProfile, StageQ
 from engine.planner.rounds import StageRound, size_rounds, split_constraint
 from engine.planner.search import SearchLimits, StageSearch
 from engine.planner.sizing import size_stage
-from engine.records import ItemCount, Record, Words
+from engine.records import ItemCount, Omitted, Record, Unbounded, Words
 
 __all__ = [
     "bridge_command",
@@ -67,23 +67,37 @@ class _LatencyQuestion(LatencyOptions, _SettledStage):
     variant: Annotated[str, Enumeration(VARIANTS)] = "paper"
 
 
-def latency_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _LatencyAnswer(Record):
+    stable: bool
+    reason: str | None
+    metric: float | None
+    mean: float | None
+    var: float | None
+    phase_mean: tuple[float, ...] | None
+    phase_var: tuple[float, ...] | None
+    util: Mapping[str, Unbounded]
+    a: float
+    a_sd: float
+
+
+def latency_command(document: Any) -> _LatencyAnswer:
     """Latency of a stage under given settings: metric, mean, variance, phases and utilisations; the paper's form."""
     asked = _LatencyQuestion.parse(document)
     settings = StageSettings(asked.S, asked.M, asked.R, asked.B_in, asked.B_sh, asked.B_ch)
     latency = evaluate_latency(asked.profile, asked.hardware, asked.rate, settings, asked)
-    return {
-        "stable": latency.stable,
-        "reason": latency.reason,
-        "metric": latency.metric,
-        "mean": latency.mean,
-        "var": latency.var,
-        "phase_mean": None if latency.phase_mean is None else list(latency.phase_mean),
-        "phase_var": None if latency.phase_var is None else list(latency.phase_var),
-        "util": {name: _finite(value) for name, value in latency.util.items()},
-        "a": latency.largest[0],
-        "a_sd": latency.largest[1],
-    }
+    return _LatencyAnswer(
+        stable=latency.stable,
+        reason=latency.reason,
+        metric=latency.metric,
+        mean=latency.mean,
+        var=latency.var,
+        phase_mean=latency.phase_mean,
+        phase_var=latency.phase_var,
+        util=latency.util,
+        a=latency.largest[0],
+        a_sd=latency.largest[1],
+    )
 
 
 def _finite(value: float) -> float | None:
@@ -101,7 +115,7 @@ class _Queue(Record):
     ds3: Annotated[float, Number(), Words("E[S^3] / E[S]^3; not above 0: that of a gamma law")] = -1.0
 
 
-def gg1_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def gg1_command(document: Any) -> dict[str, list[float | None]]:
     """Mean and variance of the wait in a G/G/1 queue by every pair of approximations; null where it is infinite."""
     queue = _Queue.parse(document)
     waits = {
@@ -119,7 +133,7 @@ class _Draws(Record):
     n: Annotated[_Count, Words("draws")]
 
 
-def order_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def order_command(document: Any) -> dict[str, list[float] | None]:
     """Mean and deviation of the largest of n standard normal draws, exact and by Gumbel's limit."""
     draws = _Draws.parse(document).n
     gumbel = gumbel_maximum(draws)
@@ -134,7 +148,7 @@ class _Bridge(Record):
     rho: Annotated[_Amount, Words("utilisation of their server")]
 
 
-def bridge_command(document: Any, options: Mapping[str, Any]) -> list[float | None]:
+def bridge_command(document: Any) -> list[float | None]:
     """First and second moment of the wait behind periodic sources, in service times."""
     bridge = _Bridge.parse(document)
     return [_finite(value) for value in bridge_wait(bridge.N, bridge.rho)]
@@ -200,7 +214,19 @@ class _RoundsSizing(Record):
             before.add(item.name)
 
 
-def plan_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Plan(Record):
+    feasible: bool
+    S: Omitted[int] = None
+    Lambda: Omitted[float] = None
+    M: Omitted[int] = None
+    R: Omitted[int] = None
+    B_in: Omitted[float] = None
+    B_sh: Omitted[float] = None
+    B_ch: Omitted[float] = None
+
+
+def plan_command(document: Any) -> Record:
     """Fewest nodes, the largest rate they bear and the settings that bear it.
 
     With ``question`` in the place of ``rate``, ``s_max`` and ``spec`` the whole answer of `size_stage`; with ``rounds``
@@ -210,36 +236,36 @@ def plan_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         return _size_rounds(document)
     if isinstance(document, Mapping) and "question" in document:
         stage = _StageSizing.parse(document)
-        return size_stage(stage.profile, stage.hardware, **vars(stage.question)).to_dict()
+        return size_stage(stage.profile, stage.hardware, **vars(stage.question))
     asked = _PlanQuestion.parse(document)
     spec = asked.spec
     search = StageSearch(asked.profile, asked.hardware, spec, spec, spec.L)
     target = asked.rate / (1.0 - asked.headroom)
     nodes = search.fewest_nodes(target, asked.s_max)
     if nodes is None:
-        return {"feasible": False}
+        return _Plan(feasible=False)
     max_rate, settings = search.largest_above(target, nodes)
     assert settings is not None, "the number of nodes was chosen because it reaches the rate"
-    return {
-        "feasible": True,
-        "S": nodes,
-        "Lambda": max_rate,
-        "M": settings.mappers,
-        "R": settings.reducers,
-        "B_in": settings.b_in_s,
-        "B_sh": settings.b_sh_s,
-        "B_ch": settings.b_ch_s,
-    }
+    return _Plan(
+        feasible=True,
+        S=nodes,
+        Lambda=max_rate,
+        M=settings.mappers,
+        R=settings.reducers,
+        B_in=settings.b_in_s,
+        B_sh=settings.b_sh_s,
+        B_ch=settings.b_ch_s,
+    )
 
 
-def _size_rounds(document: Mapping[str, Any]) -> dict[str, Any]:
+def _size_rounds(document: Any) -> Record:
     asked = _RoundsSizing.parse(document)
     numbers = {item.name: number for number, item in enumerate(asked.rounds)}
     rounds = [
         StageRound(item.name, item.profile, item.emitted, tuple(dict.fromkeys(numbers[name] for name in item.after)))
         for item in asked.rounds
     ]
-    return size_rounds(rounds, asked.hardware, **vars(asked.question)).to_dict()
+    return size_rounds(rounds, asked.hardware, **vars(asked.question))
 
 
 _Amounts = Annotated[list[float] | None, ListOf(Number(least=0), least=1)]
@@ -269,7 +295,7 @@ class _Split(Record):
             yield Fault("weights", "weights add up to 0; allowed: a sum above 0")
 
 
-def split_command(document: Any, options: Mapping[str, Any]) -> list[float]:
+def split_command(document: Any) -> list[float]:
     """Each round's part of a latency constraint."""
     asked = _Split.parse(document)
     edges = None if asked.edges is None else [(begin, end) for begin, end in asked.edges]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.command_options import PlansOptions
 from engine.document.deployment import Deployment
 from engine.document.export import operator_document
 from engine.errors import OptionError
@@ -160,35 +161,33 @@ def _of_pair(key: str, apart: PlanDifference, kind: str) -> PlanFinding:
     return PlanFinding(kind, key, apart.seconds)
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def command(document: Any, options: PlansOptions) -> dict[str, PlanRanking]:
     """Rank what runs of each query against its plans in `plans` and what the rules find.
 
-    Options: `query` (one only), `capacity_cps` (judge on one node of this capacity), `hop_cycles`, `places`,
-    `mace_every`. A query without `plans` is compared with what the rules find.
+    A query without `plans` is compared with what the rules find.
     """
     deployment = Deployment.parse(document)
     queries = list(dict.fromkeys((*deployment.queries, *deployment.plans)))
-    if (wanted := options.get("query")) is not None:
+    if (wanted := options.query) is not None:
         if wanted not in queries:
             raise OptionError(f"query is {wanted!r}; allowed: {', '.join(queries) or 'none, no operator names one'}")
         queries = [wanted]
-    return {query: _compared(deployment, query, options).to_dict() for query in queries}
+    return {query: _compared(deployment, query, options) for query in queries}
 
 
-def _compared(deployment: Deployment, query: str, options: Mapping[str, Any]) -> PlanRanking:
+def _compared(deployment: Deployment, query: str, options: PlansOptions) -> PlanRanking:
     entered: dict[str, Operators] = {}
     runs = query in deployment.queries
     if runs:
         entered["running"] = tuple(deployment.operators[i] for i in deployment.operators_of(query))
     entered |= {f"plan{i}": plan for i, plan in enumerate(deployment.plans.get(query, ()), 1)}
-    capacity = options.get("capacity_cps")
     return compare(
         deployment,
         query,
         entered,
         running="running" if runs else None,
-        node=OneNode(capacity) if capacity else None,
-        hop_cycles=options.get("hop_cycles", 0.0),
-        places=options.get("places", "keep"),
-        mace_every=options.get("mace_every", 1),
+        node=OneNode(options.capacity_cps) if options.capacity_cps else None,
+        hop_cycles=options.hop_cycles,
+        places=options.places,
+        mace_every=options.mace_every,
     )

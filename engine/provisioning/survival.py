@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -81,9 +80,6 @@ class Survival:
     def by_mace(self) -> tuple[str, ...]:
         """Nodes whose loss is an estimate by Mace alone, which knows nothing of random costs and arrivals."""
         return tuple(node for node, outcome in self.losses.items() if outcome.queries and outcome.flow_s is None)
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.answer.to_dict()
 
     @property
     def answer(self) -> SurvivalAnswer:
@@ -180,12 +176,12 @@ def lose_each(
     if unknown:
         raise DocumentError(unknown, "question")
     tell = progress or (lambda share, step: None)
-    common: dict[str, Any] = {"seed": seed, "mace_every": mace_every, "flow": flow, "rounds": rounds, "closed": closed}
-    now = what_if(deployment, [{"name": "now"}], **common)[0]
+    compare = partial(what_if, deployment, seed=seed, mace_every=mace_every, flow=flow, rounds=rounds, closed=closed)
+    now = compare([{"name": "now"}])[0]
     losses: dict[str, ScenarioOutcome] = {}
     chosen = names
     if len(names) > flows or not flow:
-        plain = what_if(deployment, [{"name": "now"}], **(common | {"flow": False}))[0] if flow else now
+        plain = compare([{"name": "now"}], flow=False)[0] if flow else now
         quick = _Quick(deployment, plain, place, seed, mace_every, rounds, closed, now)
         shares: dict[str, float] = {}
         for i, name in enumerate(names):
@@ -198,12 +194,12 @@ def lose_each(
     begun = len(losses) / (len(names) + _RUN * flows) if losses else 0.0
     for k, name in enumerate(chosen):
         tell(begun + (1.0 - begun) * k / len(chosen), f"Losing {name}, walk {k + 1} of {len(chosen)}")
-        losses[name] = what_if(deployment, [_loss_of(name, place)], **common)[0].brief()
+        losses[name] = compare([_loss_of(name, place)])[0].brief()
     tell(1.0, "Done")
     return Survival(now, losses)
 
 
-def _loss_of(name: str, place: str) -> dict[str, Any]:
+def _loss_of(name: str, place: str) -> dict[str, object]:
     return {"name": name, "changes": [{"lose_node": name}], "place": place}
 
 

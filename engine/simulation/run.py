@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import FloatArray
+from engine.command_options import SimulateOptions
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, Fault, OptionError
 from engine.estimation.backlog import lead_of, lead_work
@@ -23,7 +24,7 @@ from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, 
 from engine.simulation.service import child_id
 from engine.workload import event_times, whole_counts
 
-__all__ = ["MAX_EVENTS", "OPTIONS", "SimulationSettings", "TooLargeError", "command", "settings_of", "simulate"]
+__all__ = ["MAX_EVENTS", "SimulationSettings", "TooLargeError", "command", "simulate"]
 
 
 MAX_EVENTS = 50_000_000
@@ -31,18 +32,8 @@ MAX_OUTPUTS = 100_000
 STEPS_PER_REPORT = 2_000_000
 
 MAX_REPEATS = 1000
+MAX_SEED = 2**31 - 1
 MAX_COST_CV = 10.0
-DEFAULTS: dict[str, Any] = {
-    "policy": "stimulus-time",
-    "seed": 0,
-    "repeats": 1,
-    "arrivals": "drawn",
-    "outputs": "random",
-    "cost_cv": 0.0,
-    "phase_s": 0.0,
-}
-CHOICES = {"policy": tuple(POLICIES), "arrivals": ("drawn", "even"), "outputs": ("random", "fixed")}
-OPTIONS = tuple(DEFAULTS)
 
 
 class TooLargeError(EngineError):
@@ -288,16 +279,8 @@ def _extend_rows(rows: Rows, more: int) -> Rows:
     return np.concatenate((rows, np.zeros(more, rows.dtype)))
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def command(document: Any, options: SimulateOptions) -> dict[str, Any]:
     """Simulate a deployment, `repeats` times with seeds that follow each other.
-
-    Parameters
-    ----------
-    document : dict
-        A deployment document; every operator placed.
-    options : mapping
-        `policy` (default stimulus-time), `seed` (0), `repeats` (1), `arrivals` (drawn or even), `outputs` (random or
-        fixed), `cost_cv` (0): the coefficient of variation of an event's cycles.
 
     Returns
     -------
@@ -309,38 +292,26 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     ------
     DocumentError, OptionError, TooLargeError
     """
-    settings, repeats = settings_of(options)
-    deployment = Deployment.parse(document)
-    seeds = range(settings.seed, settings.seed + repeats)
-    runs = [simulate(deployment, replace(settings, seed=seed)) for seed in seeds]
-    return {"options": {**DEFAULTS, **options}, **summarise(runs).to_dict()}
-
-
-def settings_of(options: Mapping[str, Any]) -> tuple[SimulationSettings, int]:
-    """Settings and number of repeats from options; all faults of the options at once."""
-    values = {**DEFAULTS, **options}
-    faults = [_fault(name, values[name], "no option of simulate", OPTIONS) for name in values if name not in DEFAULTS]
-    for name, allowed in CHOICES.items():
-        if values[name] not in allowed:
-            faults.append(_fault(name, values[name], "refused", allowed))
-    for name, low, high in (("seed", 0, 2**31 - 1), ("repeats", 1, MAX_REPEATS)):
-        value = values[name]
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            faults.append(_fault(name, value, "refused", (f"a whole number from {low} to {high}",)))
-    cost_cv = values["cost_cv"]
-    if not isinstance(cost_cv, int | float) or isinstance(cost_cv, bool) or not 0 <= cost_cv <= MAX_COST_CV:
-        faults.append(_fault("cost_cv", cost_cv, "refused", (f"a number from 0 to {MAX_COST_CV:g}",)))
-    if faults:
+    if faults := list(_option_faults(options)):
         raise OptionError("; ".join(str(fault) for fault in faults), faults)
     settings = SimulationSettings(
-        policy=POLICIES[values["policy"]],
-        seed=values["seed"],
-        drawn_arrivals=values["arrivals"] == "drawn",
-        random_outputs=values["outputs"] == "random",
-        cost_cv=float(cost_cv),
+        policy=POLICIES[options.policy],
+        drawn_arrivals=options.arrivals == "drawn",
+        random_outputs=options.outputs == "random",
+        cost_cv=options.cost_cv,
     )
-    return settings, values["repeats"]
+    deployment = Deployment.parse(document)
+    seeds = range(options.seed, options.seed + options.repeats)
+    runs = [simulate(deployment, replace(settings, seed=seed)) for seed in seeds]
+    return {"options": {**vars(options), "phase_s": settings.phase_s}, **summarise(runs).to_dict()}
 
 
-def _fault(name: str, value: Any, what: str, allowed: tuple[str, ...]) -> Fault:
-    return Fault(name, f"{value!r} is {what}; allowed: {', '.join(allowed)}")
+def _option_faults(options: SimulateOptions) -> Iterator[Fault]:
+    """Values that only the simulation refuses."""
+    if options.policy not in POLICIES:
+        yield Fault("policy", f"{options.policy!r} is refused; allowed: {', '.join(POLICIES)}")
+    bounds = (("seed", 0, MAX_SEED, "whole "), ("repeats", 1, MAX_REPEATS, "whole "), ("cost_cv", 0, MAX_COST_CV, ""))
+    for name, low, high, kind in bounds:
+        value = getattr(options, name)
+        if not low <= value <= high:
+            yield Fault(name, f"{value!r} is refused; allowed: a {kind}number from {low} to {high:.10g}")

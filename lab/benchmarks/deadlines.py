@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from agent.runtime import RuntimeConfig
+from agent.config import AgentConfig
 from engine.deadlines.grouped_array import GroupedSchedule
 from engine.deadlines.subset import Task
 from lab.benchmarks.klink_real import BEGIN_US, EPOCH_S, StreamRecording, WindowAgent
@@ -211,11 +211,11 @@ def agent(repeats: int, run_s: int) -> bool:
     """Windows of a real agent's runtime under overload that are out in time, with and without the constraint; False
     where it gains too little.
     """
-    constraint_s = RuntimeConfig.stream_delay_s + _AGENT_LIMIT_S
+    constraint_s = AgentConfig.stream_delay_s + _AGENT_LIMIT_S
     print(
         f"\nagent: {len(_AGENT_PERIODS_S)} windowed queries on one agent's runtime, {run_s} s, {repeats} repeats; "
         f"operators have {_AGENT_BUDGET:g} of the CPU time that they take\n"
-        f"  constraint {constraint_s:g} s, of which the stream processor has {RuntimeConfig.stream_delay_s:g}; the "
+        f"  constraint {constraint_s:g} s, of which the stream processor has {AgentConfig.stream_delay_s:g}; the "
         "clock is the process's CPU time and what it would have slept"
     )
     gains = []

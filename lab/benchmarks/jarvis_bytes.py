@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig, QueryConfig
+from agent.runtime import Runtime, Spool
 from agent.wire import FrameKind, decode_frames, table_of
 from engine.dataflow import Pipeline
 from engine.dataflow.sketch import SKETCH_TYPE
@@ -185,8 +186,9 @@ def send_probes(load: ProbeLoad, records: pa.Table, load_factor: float) -> SentF
     """Run an agent's runtime whose aggregate has this load factor; its frames of all but the first two windows."""
     pipeline = load.pipeline()
     factors = (*(1.0,) * (pipeline.source_operators - 1), load_factor)
-    query = RuntimeQuery(_QUERY, pipeline, AdaptationSettings(method="fixed", load_factors=factors))
-    config = RuntimeConfig(1, _AGENT, (query,), budget_cores=64.0)
+    settings = AdaptationSettings(method="fixed", load_factors=factors)
+    query = QueryConfig(query=_QUERY, version=1, plan=pipeline.digest, pipeline=pipeline, settings=settings)
+    config = AgentConfig(version=1, agent=_AGENT, cluster="bench", sources={}, queries=(query,), budget_cores=64.0)
     clock, warm = _StillClock(), _WARM * load.window_s
     frames = SentFrames(load.span_s - warm)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig, QueryConfig
+from agent.runtime import Runtime, Spool
 from agent.uplink.sender import LocalFrames
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import LOGANALYTICS
@@ -113,9 +114,12 @@ class LogAgent:
         self._frames = LocalFrames(self._spool, folder / "frames")
         self._frames.start()
 
-    def _config(self, budget_cores: float) -> RuntimeConfig:
-        query = RuntimeQuery(_QUERY, self._pipeline, settings=self._settings)
-        return RuntimeConfig(next(self._versions), "bench", (query,), budget_cores=budget_cores)
+    def _config(self, budget_cores: float) -> AgentConfig:
+        pipeline, version = self._pipeline, next(self._versions)
+        query = QueryConfig(query=_QUERY, version=1, plan=pipeline.digest, pipeline=pipeline, settings=self._settings)
+        return AgentConfig(
+            version=version, agent="bench", cluster="bench", sources={}, queries=(query,), budget_cores=budget_cores
+        )
 
     def grant(self, budget_cores: float) -> None:
         """Another budget from the next epoch on."""

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig, QueryConfig
+from agent.runtime import Runtime, Spool
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import POLICIES, ScheduleSettings
@@ -205,18 +206,27 @@ class WindowAgent:
         self._clock, self._spool = OwnClock(), Spool(folder / "spool", _SPOOL_BYTES)
         sources = {recording.query: ReplayedSource(recording, number) for number, recording in enumerate(found)}
         queries = tuple(
-            RuntimeQuery(
-                recording.query,
-                recording.pipeline(),
+            QueryConfig(
+                query=recording.query,
+                version=1,
+                plan=recording.pipeline().digest,
+                pipeline=recording.pipeline(),
                 settings=AdaptationSettings(method="all-src"),
                 latency_constraint_s=constraint_s,
             )
             for recording in found
         )
-        config = RuntimeConfig(
-            1, "bench", queries, epoch_s=epoch_s, sub_epochs=_SUB_EPOCHS, budget_cores=cores,
+        config = AgentConfig(
+            version=1,
+            agent="bench",
+            cluster="bench",
+            sources={},
+            queries=queries,
+            epoch_s=epoch_s,
+            sub_epochs=_SUB_EPOCHS,
+            budget_cores=cores,
             schedule=ScheduleSettings(policy=policy),
-        )  # fmt: skip
+        )
         self.runtime = Runtime(config, sources, self._spool, self._clock, quota=lambda: 1.0)
         self._moved_s = 0.0
         self._clock.sleep(-self.now_s)

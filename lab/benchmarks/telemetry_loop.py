@@ -23,7 +23,8 @@ import psutil
 import pyarrow as pa
 import redis
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig, QueryConfig
+from agent.runtime import Runtime, Spool
 from agent.wire import Frame, FrameKind, broker, decode_frames
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import S2SPROBE
@@ -127,8 +128,13 @@ class FrameSender:
         self.spool = Spool(folder / name, 2**30)
         probe_pipeline = pipeline()
         by_hand = AdaptationSettings(method="fixed", load_factors=(processed,) * probe_pipeline.source_operators)
-        query = RuntimeQuery(_QUERY, probe_pipeline, by_hand)
-        config = RuntimeConfig(1, name, (query,), budget_cores=64.0, batch_records=FRAME_RECORDS)
+        query = QueryConfig(
+            query=_QUERY, version=1, plan=probe_pipeline.digest, pipeline=probe_pipeline, settings=by_hand
+        )
+        config = AgentConfig(
+            version=1, agent=name, cluster="bench", sources={}, queries=(query,), budget_cores=64.0,
+            batch_records=FRAME_RECORDS,
+        )  # fmt: skip
         self.runtime = Runtime(config, {"probes": self.feed}, self.spool)
         self._redis = redis.Redis.from_url(redis_url)
 

@@ -6,14 +6,16 @@ that all others are measured against. All at the root is always allowed, so ther
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import comb, inf, prod
-from typing import Any
+from typing import Annotated, Any
 
 from engine.__main__ import EngineCommand
 from engine.__main__ import main as run_commands
-from engine.fields import Field, Number
+from engine.command_options import CommandOptions
+from engine.fields import Number
+from engine.records import Words
 from lab.jarvis.tree import TIE, NodeLoad, StreamCut, Tree, TreeStream
 
 __all__ = [
@@ -238,13 +240,17 @@ def _alike(tree: Tree) -> list[tuple[list[StreamCut], list[int]]]:
     return [(options_of(tree, tree.streams[members[0]]), members) for members in groups.values()]
 
 
-def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Cut the streams of a tree document (`lab.jarvis.tree.TREE`).
+@dataclass(frozen=True, kw_only=True)
+class _Options(CommandOptions):
+    exact_most: Annotated[
+        int, Number(least=1, whole=True), Words("combinations up to which the best plan is sought (1,000,000)")
+    ] = MAX_EXACT_COMBINATIONS
 
-    Options: `exact_most`, combinations up to which the best plan is sought; above it a good one is.
-    """
+
+def command(document: Any, options: _Options | None = None) -> dict[str, Any]:
+    """Cut the streams of a tree document (`lab.jarvis.tree.TREE`); above so many combinations a good plan is sought."""
     tree = Tree.parse(document)
-    plan = cut_streams(tree, exact_most=options.get("exact_most", MAX_EXACT_COMBINATIONS))
+    plan = cut_streams(tree, exact_most=(options or _Options()).exact_most)
     load = plan.load(tree)
     remote_s = load.remote_s()
     return {
@@ -276,13 +282,7 @@ def main(arguments: Sequence[str]) -> int:
     given = EngineCommand(
         "lab.jarvis.tree_search",
         "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
-        (
-            Field(
-                "exact_most",
-                Number(least=1, whole=True),
-                help="combinations up to which the best plan is sought (1,000,000)",
-            ),
-        ),
+        _Options,
     )
     return run_commands([_NAME, *arguments], {_NAME: given}, prog="sluice lab")
 

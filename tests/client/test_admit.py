@@ -14,6 +14,7 @@ from client.cli import main
 from client.errors import ClientError
 from client.settings import read_settings, settings_path
 from engine.admission.decision import command as decide
+from engine.command_options import AdmitOptions
 from tests.client.fake_console import FakeConsole, Reply, fake_console
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +118,7 @@ def test_failed_job_says_why(console: FakeConsole, capsys: pytest.CaptureFixture
 
 def test_decision_is_told_in_words(console: FakeConsole, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads((ROOT / "docs" / "examples" / "admit.json").read_text())
-    decision = decide(document, {})
+    decision = decide(document, AdmitOptions()).to_dict()
     shown = admission("reject", query="fraud", decision=decision, valid_until="2026-03-01T08:00:00Z")
     console.replies[ADMISSIONS] = [Reply(200, shown)]
     assert ask() == 3

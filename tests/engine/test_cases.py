@@ -107,5 +107,5 @@ def check_plan(question: dict[str, Any], result: dict[str, Any], expected: dict[
     model = {"variant": "improved"} | {
         name: spec[name] for name in ("variant", "mean", "var", "kind", "x") if name in spec
     }
-    at_max_rate = latency_command(stage | settings | model | {"rate": result["Lambda"]}, {})
-    assert at_max_rate["metric"] <= spec["L"]
+    at_max_rate = latency_command(stage | settings | model | {"rate": result["Lambda"]})
+    assert at_max_rate.metric <= spec["L"]

@@ -50,6 +50,17 @@ def test_options_of_the_command_line_override_those_of_the_document(
     assert lines[0]["error"]["faults"][0]["path"] == "options.flow_slice"
 
 
+def test_every_fault_of_a_documents_options_is_told_and_null_is_no_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"budget_s": None, "rounds": 0, "objective": "best", "speed": 1}
+    wrong = write(tmp_path, "wrong.json", {"input": figure3(), "options": given})
+    faults = run(capsys, "place", wrong)[1][0]["error"]["faults"]
+    assert {fault["path"] for fault in faults} == {f"options.{name}" for name in given}
+    assert faults[0]["message"] == "budget_s is null; allowed: a finite number above 0"
+    assert "speed is not a field of the command place" in faults[3]["message"]
+
+
 def test_dash_reads_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     data = io.TextIOWrapper(io.BytesIO(json.dumps(figure3()).encode()))
     monkeypatch.setattr(sys, "stdin", data)

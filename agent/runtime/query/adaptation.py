@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from agent.runtime.interface import RuntimeQuery
+from agent.config import QueryConfig
 from agent.wire import MAX_NUMBER, OperatorCounts
 from engine.dataflow import Pipeline
 from engine.errors import DocumentError
@@ -264,7 +264,7 @@ class Adaptation:
     changes them happens between two epochs.
     """
 
-    def __init__(self, config: RuntimeQuery, agent: str, newest: NewestAccepted | None, now_us: int) -> None:
+    def __init__(self, config: QueryConfig, agent: str, newest: NewestAccepted | None, now_us: int) -> None:
         operators = source_operators(config.pipeline)
         self._measured = [_MeasuredCost() for _ in operators]
         self._settings = config.settings
@@ -281,7 +281,7 @@ class Adaptation:
         self._by = self._in_force()
         self._controller: Controller = make_controller(self._by[0], operators, self._by[1])
 
-    def take_up(self, config: RuntimeQuery, now_us: int) -> None:
+    def take_up(self, config: QueryConfig, now_us: int) -> None:
         """Go on as a new configuration says."""
         self._settings = config.settings
         self.refined_state.look(config.refined, now_us)

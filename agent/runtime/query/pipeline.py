@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from agent.config import QueryConfig
 from agent.runtime.cpu import OperatorCost
-from agent.runtime.interface import Clock, RuntimeQuery
+from agent.runtime.interface import Clock
 from agent.runtime.query.adaptation import Adaptation
 from agent.runtime.query.control_proxy import ControlProxy, OperatorStage, doubt_costs
 from agent.runtime.query.record_queue import (
@@ -46,7 +47,7 @@ class LocalPipeline:
     """
 
     def __init__(
-        self, config: RuntimeQuery, adaptation: Adaptation, clock: Clock, now_us: Callable[[], int], most_bytes: int
+        self, config: QueryConfig, adaptation: Adaptation, clock: Clock, now_us: Callable[[], int], most_bytes: int
     ) -> None:
         pipeline = config.pipeline
         self.config, self.query, self.plan = config, config.query, pipeline.digest
@@ -79,7 +80,7 @@ class LocalPipeline:
         self._leaving: list[tuple[int, int]] = []  # arrivals of records that leave with this epoch, where they count
         self.fault = ""
 
-    def update(self, config: RuntimeQuery, now_us: int) -> None:
+    def update(self, config: QueryConfig, now_us: int) -> None:
         """New settings and weight of the same plan."""
         self.config = config
         if config.latency_constraint_s is None:

@@ -104,7 +104,7 @@ class CursorPagination(pagination.CursorPagination):
     def get_previous_link(self) -> str | None:
         return self._link(self.page[0], turned=True) if self.has_previous and self.page else None
 
-    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+    def get_paginated_response_schema(self, schema: dict[str, object]) -> dict[str, object]:
         link = {"type": ["string", "null"], "format": "uri"}
         properties = {"next": link, "previous": link, "results": schema}
         return {"type": "object", "required": list(properties), "properties": properties}
@@ -263,7 +263,7 @@ class FilterParameters(OpenApiFilterExtension):
     target_class = StrictFilterBackend
     priority = 1
 
-    def get_schema_operation_parameters(self, auto_schema: Any, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    def get_schema_operation_parameters(self, auto_schema: Any, *args: Any, **kwargs: Any) -> list[dict[str, object]]:
         filterset = getattr(auto_schema.view, "filterset_class", None)
         if filterset is None:
             return []

@@ -84,7 +84,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     values: dict[str, Any] = {}
     for key, value in pairs:
         if key in values:

@@ -55,7 +55,7 @@ class StoredProblemSerializer(serializers.Serializer):
     code = serializers.CharField(help_text="For programs, such as malformed, stale or unavailable.")
     faults = _FaultSerializer(many=True, help_text="Every fault of the input at once.")
 
-    def to_representation(self, instance: Mapping[str, Any]) -> dict[str, Any]:
+    def to_representation(self, instance: Mapping[str, object]) -> dict[str, object]:
         return problem_of_job(instance)
 
 
@@ -140,7 +140,7 @@ _BY_STATUS: dict[int, type[SluiceError]] = {
 }
 
 
-def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+def exception_handler(error: Exception, context: dict[str, object]) -> Response:
     """REST framework's EXCEPTION_HANDLER: unexpected errors become 500 with a request id, never a stack trace."""
     if isinstance(error, ReplayedResponse):
         return error.response

@@ -34,7 +34,7 @@ class StoredRecordSchema(OpenApiSerializerFieldExtension):
 
     target_class = StoredRecordField
 
-    def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
+    def map_serializer_field(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, object]:
         # As an answer in any direction: a list that is read only is looked into for requests, too.
         refs = [dict(auto_schema.resolve_serializer(record, "response").ref) for record in self.target.records]
         return {"oneOf": refs} if len(refs) > 1 else refs[0]
@@ -49,7 +49,7 @@ class RecordSchema(OpenApiSerializerExtension):
     def get_name(self, auto_schema: AutoSchema, direction: Direction) -> str:
         return str(self.target.__name__)
 
-    def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, Any]:
+    def map_serializer(self, auto_schema: AutoSchema, direction: Direction) -> dict[str, object]:
         of_answer = direction == "response"
         suffix = "" if of_answer else "Request"  # as drf-spectacular names what is asked apart from what is answered
         schema = self.target.json_schema(f"#/components/schemas/{{model}}{suffix}", of_answer=of_answer)
@@ -64,9 +64,9 @@ class RecordSchema(OpenApiSerializerExtension):
         return _component_schema(schema, of_answer)
 
 
-def _component_schema(schema: dict[str, Any], of_answer: bool) -> dict[str, Any]:
+def _component_schema(schema: dict[str, object], of_answer: bool) -> dict[str, object]:
     """The schema as that of a component, whose name is its only one: of two with one title, generators refuse one."""
-    described: dict[str, Any] = _typed(_without_defaults(schema, of_answer))
+    described: dict[str, object] = _typed(_without_defaults(schema, of_answer))
     described.pop("title", None)
     return described
 

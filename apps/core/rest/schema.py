@@ -87,7 +87,7 @@ class ApiSchema(AutoSchema):
     def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         return super().get_serializer_name(serializer, direction).lstrip("_")
 
-    def _get_serializer_field_meta(self, field: Any, direction: Any) -> dict[str, Any]:
+    def _get_serializer_field_meta(self, field: Any, direction: Any) -> dict[str, object]:
         """Null where an answer may have it: what is read only never says so itself."""
         if direction == "response" and not field.allow_null and self._may_be_null(field):
             field.allow_null = True
@@ -113,7 +113,7 @@ class ApiSchema(AutoSchema):
         takes_key = self.method == "POST" and not getattr(self.view, "shows_secret", lambda: True)()
         return [*super().get_override_parameters(), *([_KEY] if takes_key else [])]
 
-    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, object]:
         bodies = super()._get_response_bodies(direction)
         bodies["default"] = self._get_response_for_code(_REFUSED, "default", [PROBLEM_JSON], direction)
         return bodies

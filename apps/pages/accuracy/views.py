@@ -45,12 +45,12 @@ def observations_table(request: HttpRequest, facts: AccuracyFacts) -> Table:
     )
 
 
-def queries_table(request: HttpRequest, facts: AccuracyFacts) -> list[dict[str, Any]]:
+def queries_table(request: HttpRequest, facts: AccuracyFacts) -> list[dict[str, object]]:
     """By query: what its estimates were like, and how far the next one is trusted."""
     return [_query_line(query, facts) for query in facts.summary.queries]
 
 
-def _query_line(accuracy: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]:
+def _query_line(accuracy: QueryAccuracy, facts: AccuracyFacts) -> dict[str, object]:
     query = request_of(facts, accuracy.query.name)
     return {
         "name": accuracy.query.name,
@@ -66,12 +66,12 @@ def _query_line(accuracy: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]
     }
 
 
-def origins_table(facts: AccuracyFacts) -> list[dict[str, Any]]:
+def origins_table(facts: AccuracyFacts) -> list[dict[str, object]]:
     """By origin of the runs: figures of each apart, and whether 90 % means 90 %."""
     return [_origin_line(origin, facts) for origin in facts.by_origin]
 
 
-def _origin_line(accuracy: OriginAccuracy, facts: AccuracyFacts) -> dict[str, Any]:
+def _origin_line(accuracy: OriginAccuracy, facts: AccuracyFacts) -> dict[str, object]:
     intervals = accuracy.intervals
     return {
         "name": accuracy.origin.label,
@@ -101,7 +101,7 @@ def claim_words(accuracy: OriginAccuracy) -> str:
     return "as claimed" if shown <= _CLAIMED[1] else "wider than claimed"
 
 
-def kinds_table(facts: AccuracyFacts) -> list[dict[str, Any]]:
+def kinds_table(facts: AccuracyFacts) -> list[dict[str, object]]:
     """By kind of operator: work, its bias as learned, and what that would change."""
     return [_kind_line(row) for row in facts.summary.kinds]
 

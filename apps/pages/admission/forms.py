@@ -66,8 +66,9 @@ class _AskForm(forms.Form):
         """Whether something is asked for beyond the query, or wrong there: it is shown then."""
         return any(self.errors.get(name) or self[name].value() for name in self._OPTIONS)
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         statistic, bound_s = data.get("statistic"), data.get("bound_s")
         if statistic and bound_s is None and "bound_s" not in self.errors:
             self.add_error("bound_s", "Enter a number of seconds above 0.")
@@ -75,7 +76,6 @@ class _AskForm(forms.Form):
             self.add_error("statistic", f"Say which latency may be at most {bound_s:g} s.")
         if bound_s is not None and not 0 < bound_s < float("inf"):
             self.add_error("bound_s", f"{bound_s:g} s is not allowed; enter a number of seconds above 0.")
-        return data
 
     @property
     def objective(self) -> LatencyObjective | None:

@@ -152,11 +152,11 @@ class ColumnsForm(_ReadingForm, _SourceForm):
         """For a preview the source needs no name."""
         return self.is_bound and "preview" in self.data
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         if data.get("stretch") == "at" and not data.get("start"):
             self.add_error("start", "Enter when the range begins, or choose another range.")
-        return data
 
     @property
     def history(self) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ class NewSeries(ClusterPage):
     ways: ClassVar[dict[str, str]]  #: pages by the names of their tabs
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         """The query parameter that every step of the way keeps."""
         return {}
 
@@ -77,11 +77,11 @@ class ColumnsStep(NewSeries):
     fault_fields: ClassVar[dict[str, str]]
     has_preview = False
 
-    def initial(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, object]:
         """First values of the form besides the columns."""
         return {}
 
-    def form_arguments(self) -> dict[str, Any]:
+    def form_arguments(self) -> dict[str, object]:
         return {}
 
     def store(self, form: Any) -> Any:

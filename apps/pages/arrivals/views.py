@@ -162,7 +162,7 @@ class _NewArrivals(NewSeries):
         return self.request.GET.get("replace", "")
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         return {"replace": self.replaces} if self.replaces else {}
 
     @property
@@ -203,7 +203,7 @@ class ArrivalsColumns(_NewArrivals, ColumnsStep):
     fault_fields = {"stretch": "start", "file": "leave_out_problems"}
     has_preview = True
 
-    def initial(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, object]:
         return {"stretch": "busiest", **self.naming}
 
     @transaction.atomic
@@ -289,11 +289,11 @@ class _NewHistory(NewSeries):
         return self.find(_histories(self.cluster), "load history", pk=int(text))
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def kept(self) -> dict[str, object]:
         return {"extend": self.extends.pk} if self.extends else {}
 
     def show(self, status: int = 200, **context: Any) -> HttpResponse:
-        tabs: dict[str, Any] = {"tabs": []} if self.extends else {}
+        tabs: dict[str, object] = {"tabs": []} if self.extends else {}
         return super().show(status, extends=self.extends, **tabs, **context)
 
     def stored(self, row: LoadHistory) -> HttpResponse:
@@ -315,10 +315,10 @@ class HistoryColumns(_NewHistory, ColumnsStep):
     form_class = HistoryColumnsForm
     fault_fields = {"file": "time_column"}
 
-    def initial(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, object]:
         return {"bucket_s": 3600}
 
-    def form_arguments(self) -> dict[str, Any]:
+    def form_arguments(self) -> dict[str, object]:
         return {"extends": bool(self.extends)}
 
     def store(self, form: HistoryColumnsForm) -> LoadHistory:

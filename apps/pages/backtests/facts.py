@@ -321,7 +321,7 @@ class BacktestFacts:
         return f"/api/v1/backtests/{self.row.pk}"
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         """The call that asks the same."""
         period = {"since": self.row.since.isoformat(), "until": self.row.until.isoformat()}
         return {"cluster": self.cluster.slug, **period, "policy": self.row.policy, "ask": self.row.ask}

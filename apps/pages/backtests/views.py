@@ -212,11 +212,11 @@ class BacktestForm(forms.Form):
         for name, value in policy_default(cluster).items():
             self.fields[name].initial = value
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         if data.get("period") == "custom" and not data.get("since") and "since" not in self.errors:
             self.add_error("since", "Say from when; the period is your own.")
-        return data
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ class BacktestsPage(ClusterPage):
 
     def shown(self, form: BacktestForm, status: int = 200) -> HttpResponse:
         """The page with a form as it stands."""
-        context: dict[str, Any] = {"form": form, "table": backtests_table(self.request, self.cluster)}
+        context: dict[str, object] = {"form": form, "table": backtests_table(self.request, self.cluster)}
         return self.page(context | {"reach": ReachFacts(self.cluster)}, status)
 
 

@@ -280,9 +280,10 @@ class JobsForm(forms.Form):
             for number, job in enumerate(self.jobs)
         ]
 
-    def clean(self) -> dict[str, Any]:
+    def clean(self) -> None:
         """Every fault at once: no job, an objective without a bound, a bound without an objective."""
-        data = dict(super().clean() or self.cleaned_data)
+        super().clean()
+        data = self.cleaned_data
         if not any(data.get(f"job-{number}") for number in range(len(self.jobs))):
             self.add_error(None, "No job is chosen; choose one or more.")
         for number, job in enumerate(self.jobs):
@@ -293,7 +294,6 @@ class JobsForm(forms.Form):
                 self.add_error(bound, f"The objective of {job.name} has no bound; enter seconds, or choose none.")
             if statistic == _NONE and data.get(bound) is not None:
                 self.add_error(bound, f"{job.name} has a bound without an objective; choose which latency it is of.")
-        return data
 
     @property
     def values(self) -> dict[str, Any]:

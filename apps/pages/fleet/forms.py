@@ -196,11 +196,11 @@ class ImportForm(forms.Form):
         ),
     )
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         if bool(data.get("file")) == bool(data.get("text", "").strip()):
             raise forms.ValidationError("Choose a file or paste a table, one of the two.")
-        return data
 
     @property
     def table(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest, HttpResponse
@@ -21,7 +20,7 @@ __all__ = ["ForecastNow", "ForecastPage", "InClusterZone"]
 class InClusterZone(ClusterPage):
     """Dates of forecasts are the cluster's: a peak at 14:00 there is one wherever it is read."""
 
-    def page(self, context: dict[str, Any], status: int = 200, template: str = "") -> HttpResponse:
+    def page(self, context: dict[str, object], status: int = 200, template: str = "") -> HttpResponse:
         with timezone.override(ZoneInfo(self.cluster.time_zone)):
             return super().page(context, status, template)
 

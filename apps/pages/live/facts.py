@@ -41,6 +41,7 @@ from apps.ui.numbers import Quantity, count, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Column, Table
 from apps.ui.times import ago
+from engine.dataflow.types import PipelineDocument
 from engine.rollouts.measures import EpochRow
 from engine.words import counted
 
@@ -172,7 +173,7 @@ class LiveView:
         return self.tables[-1].schema if self.tables else None
 
     @cached_property
-    def pipeline(self) -> Mapping[str, Any] | None:
+    def pipeline(self) -> PipelineDocument | None:
         return pipeline_of(self.query, self.newest.plan) if self.newest is not None else None
 
     @cached_property

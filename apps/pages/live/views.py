@@ -324,7 +324,7 @@ class LiveNew(ClusterPage):
 
     def show_page(self, template: Template | None, form: TemplateForm | None, status: int = 200) -> HttpResponse:
         here = reverse("pages:live-new", args=[self.slug])
-        context: dict[str, Any] = {
+        context: dict[str, object] = {
             "templates": [
                 {
                     "title": choice.title,
@@ -404,7 +404,7 @@ class AlertRuleCrud(Crud, QueryTab):
     def view(self) -> LiveView:
         return LiveView(self.request, self.query_detail.query)
 
-    def owner(self) -> dict[str, Any]:
+    def owner(self) -> dict[str, object]:
         return {"query": self.query_detail.query, "user": self.request.user}
 
     def form_arguments(self, row: AlertRule | None) -> dict[str, Any]:

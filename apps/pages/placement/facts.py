@@ -378,9 +378,9 @@ class PlacementRunFacts(SearchProgress):
     # -- the calls behind the page
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         run = self.run
-        body: dict[str, Any] = {"cluster": self.slug, "objective": run.objective, "budget_s": run.budget_s}
+        body: dict[str, object] = {"cluster": self.slug, "objective": run.objective, "budget_s": run.budget_s}
         body |= {"seed": run.seed} if run.seed else {}
         body |= {"algorithm": run.algorithm} if run.algorithm != "search" else {}
         limits = {name: value for name, value in run.constraints.items() if name != "may_split" or len(value) <= 20}

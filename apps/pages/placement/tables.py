@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -25,6 +25,7 @@ from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.document.elements import Replica
 from engine.placement.answer import QueryChange
 from engine.words import counted, server_words
 
@@ -250,17 +251,18 @@ def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size
     )
 
 
-def where_words(parts: Sequence[Mapping[str, Any]]) -> str:
+def where_words(parts: Sequence[Any]) -> str:
     """Core 1 of n04, or 60% on core 1 of n04, 40% on core 0 of n05."""
-    if not parts:
+    replicas = [Replica(**part) for part in parts]
+    if not replicas:
         return "nowhere"
-    if len(parts) == 1 and parts[0].get("fraction", 1.0) >= 1:
-        return _server(parts[0])
-    return ", ".join(f"{percent(part.get('fraction', 1.0))} on {_server(part)}" for part in parts)
+    if len(replicas) == 1 and replicas[0].fraction >= 1:
+        return _server(replicas[0])
+    return ", ".join(f"{percent(replica.fraction)} on {_server(replica)}" for replica in replicas)
 
 
-def _server(part: Mapping[str, Any]) -> str:
-    return server_words(f"{part['node']}#{part.get('core', 0)}")
+def _server(replica: Replica) -> str:
+    return server_words(f"{replica.node}#{replica.core}")
 
 
 def _operator(slug: str, move: PlacementMove) -> SafeString:

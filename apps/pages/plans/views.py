@@ -105,7 +105,7 @@ def _comparison(query: Query, comparison_id: str) -> PlanComparison | None:
 def _settings(comparison: PlanComparison | None) -> dict[str, Any]:
     if comparison is None:
         return {"places": str(PlanPlacement.KEEP), "hop_cycles": 0.0}
-    kept: dict[str, Any] = {"places": str(comparison.places), "hop_cycles": comparison.hop_cycles}
+    kept: dict[str, object] = {"places": str(comparison.places), "hop_cycles": comparison.hop_cycles}
     return kept | ({"capacity_cps": comparison.capacity_cps} if comparison.capacity_cps else {})
 
 

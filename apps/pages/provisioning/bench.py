@@ -92,7 +92,7 @@ class BenchFacts:
     # -- what a job does
 
     @property
-    def sweep_options(self) -> dict[str, Any]:
+    def sweep_options(self) -> dict[str, object]:
         return {**self.inputs.options, "sizes": list(sweep_sizes(self.question.deployment, self.inputs))}
 
     @cached_property
@@ -103,7 +103,7 @@ class BenchFacts:
         return what_if_same(self.cluster, digest, self.snapshot.digest)
 
     @property
-    def refined_question(self) -> dict[str, Any]:
+    def refined_question(self) -> dict[str, object]:
         """Flow, intervals and probabilities of the chosen number of nodes."""
         nodes = self.answer.chosen.nodes if self.answer is not None else self.question.now
         return self._refinement_of(nodes)

@@ -64,7 +64,7 @@ def _sources(query: QueryDict) -> tuple[dict[str, float], list[str]]:
 
 def inputs_query(inputs: Inputs, **changes: Any) -> str:
     """The inputs as a query string, with its question mark; `changes` replace parameters, None removes one."""
-    params: dict[str, Any] = {}
+    params: dict[str, object] = {}
     blank = Inputs()
     for param, (name, *_) in _RULES.items():
         value = getattr(inputs, name)
@@ -77,7 +77,7 @@ def inputs_query(inputs: Inputs, **changes: Any) -> str:
     return f"?{urlencode(query)}" if query else ""
 
 
-def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(params: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in params.items() if value is not None}
 
 

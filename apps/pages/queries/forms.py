@@ -133,11 +133,11 @@ class QueryForm(forms.Form):
         choices = [(statistic, statistic_words(statistic, begins=True)) for statistic in statistics if statistic]
         choice_field(self, "statistic").choices = [*choices, (_NONE, "No objective")]
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         if data.get("statistic", _NONE) != _NONE and data.get("bound_s") is None and "bound_s" not in self.errors:
             self.add_error("bound_s", "Enter a number of seconds above 0, or choose no objective.")
-        return data
 
     @property
     def values(self) -> dict[str, Any]:
@@ -177,8 +177,9 @@ class DocumentForm(forms.Form):
     # a file may stand for the text, which the browser cannot know
     use_required_attribute = False
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         file = data.get("file")
         if file:
             self.errors.pop("document", None)
@@ -187,7 +188,6 @@ class DocumentForm(forms.Form):
             shown = cast(QueryDict, self.data).copy()
             shown[self.add_prefix("document")] = data["document"]
             self.data = shown
-        return data
 
     def body(self) -> Any:
         """The document as read. Malformed, with line and column, if it is no JSON."""
@@ -414,7 +414,7 @@ class StatisticsForm:
         """Lines in which something else was typed: the others keep their evidence and age."""
         return [row for row in self.rows if row.values != {name: _plain(getattr(row.line, name)) for name in row.names}]
 
-    def _typed(self) -> list[dict[str, Any]]:
+    def _typed(self) -> list[dict[str, object]]:
         return [
             {
                 "operator": row.line.operator,

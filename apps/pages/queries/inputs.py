@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from apps.core.errors import Fault, Malformed
 from apps.measurements.models import OperatorStatistic
-from apps.queries.backlogs import backlogs_of, backlogs_update
+from apps.queries.backlogs import AgedBacklog, backlogs_of, backlogs_update
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import MISSING, count, seconds, significant
@@ -126,7 +126,7 @@ class BacklogForm:
     @cached_property
     def lines(self) -> list[BacklogLine]:
         """Inputs: sources first, then operators that read operators, and what else is known."""
-        known = {(row["operator"], row["from"]): row for row in backlogs_of(self.query)}
+        known = {row.key: row for row in backlogs_of(self.query)}
         sources: dict[tuple[str, str], None] = {}
         inner: dict[tuple[str, str], None] = {}
         for row in self._version.operators.all():
@@ -139,9 +139,9 @@ class BacklogForm:
                     sources["", entry.source_id] = None
         return [self._line(i, *key, known.get(key)) for i, key in enumerate([*sources, *inner])]
 
-    def _line(self, i: int, operator: str, stream: str, row: Mapping[str, Any] | None) -> BacklogLine:
+    def _line(self, i: int, operator: str, stream: str, row: AgedBacklog | None) -> BacklogLine:
         key = f"b{i}"
-        texts = {name: _text(row, name) for name in ("events", "behind_s")}
+        texts = {"events": _text(row and row.events), "behind_s": _text(row and row.behind_s)}
         if self._data is not None:
             texts = {name: self._data.get(f"{key}_{name}", "").strip() for name in texts}
         label = f"{stream} at {operator}" if operator else stream
@@ -149,7 +149,7 @@ class BacklogForm:
 
     def save(self) -> bool:
         """State what was typed; with a fault, everything stays as it was."""
-        body: list[dict[str, Any]] = []
+        body: list[dict[str, object]] = []
         stated: list[BacklogLine] = []
         for line in self.lines:
             texts = {"events": line.events, "behind_s": line.behind_s}
@@ -171,8 +171,7 @@ def _told(fault: Fault, stated: Sequence[BacklogLine]) -> Fault:
     return Fault(stated[int(match[1])].label, fault.message) if match else fault
 
 
-def _text(row: Mapping[str, Any] | None, name: str) -> str:
-    value = None if row is None else row.get(name)
+def _text(value: float | None) -> str:
     return "" if value is None else f"{value:g}" if value < 1e6 else f"{value:.0f}"
 
 
@@ -183,8 +182,8 @@ def _number(text: str) -> Any:
         return text
 
 
-def _read_words(row: Mapping[str, Any] | None) -> str:
+def _read_words(row: AgedBacklog | None) -> str:
     if row is None:
         return "nothing known"
-    words = f"{row['origin']} {duration_words(row['age_s'])} ago"
-    return f"{words}: too old, not used" if row["is_stale"] else words
+    words = f"{row.origin} {duration_words(row.age_s or 0.0)} ago"
+    return f"{words}: too old, not used" if row.is_stale else words

@@ -21,6 +21,7 @@ from apps.queries.models import Operator, Placement, Query
 from apps.ui.numbers import MISSING, count, percent, ratio, scaled, seconds, significant
 from apps.ui.pictures import heat_strip
 from apps.ui.times import clock_time
+from engine.document.elements import Replica
 from engine.words import counted, listed, server_words
 
 __all__ = ["MeasuredOperators", "PlaceLine", "PlacementLines"]
@@ -147,11 +148,11 @@ def _server(row: Placement) -> str:
 
 
 def _asked(row: Operator) -> str:
-    def place_text(replica: dict[str, Any]) -> str:
-        place = server_words(f"{replica['node']}#{replica.get('core', 0)}")
-        return place if replica.get("fraction", 1.0) >= 1 else f"{percent(replica['fraction'])} on {place}"
+    def place_text(replica: Replica) -> str:
+        place = server_words(f"{replica.node}#{replica.core}")
+        return place if replica.fraction >= 1 else f"{percent(replica.fraction)} on {place}"
 
-    return ", ".join(place_text(replica) for replica in row.requested) or "anywhere"
+    return ", ".join(place_text(Replica(**part)) for part in row.requested) or "anywhere"
 
 
 _MEASURED = ("where", "selectivity", "cycles", "variation", "events", "span", "subintervals")

@@ -388,7 +388,7 @@ class QueryNew(ClusterPage):
         return redirect(f"{self.request.path}?{way}{kept_query(form, _KEPT)}")
 
 
-def _rest_body(slug: str, sources: list[str]) -> dict[str, Any]:
+def _rest_body(slug: str, sources: list[str]) -> dict[str, object]:
     """A minimal query for the REST example."""
     entry = {"from": sources[0] if sources else "clicks", "selectivity": 1.0, "cycles_per_event": 60000}
     operators = [{"id": "parse", "inputs": [entry]}]

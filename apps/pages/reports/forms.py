@@ -187,7 +187,7 @@ class DefinitionForm(forms.Form):
         }
 
     @classmethod
-    def shown(cls, definition: ReportDefinition) -> dict[str, Any]:
+    def shown(cls, definition: ReportDefinition) -> dict[str, object]:
         """A definition as the form shows it."""
         parameters = dict(definition.parameters)
         if "growth" in parameters:
@@ -229,7 +229,7 @@ class DefinitionForm(forms.Form):
         }
         return values | ({"kind": typed["kind"]} if "kind" in typed else {})
 
-    def _parameters(self) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, object]:
         typed = self.cleaned_data
         if typed.get("kind", ReportKind.LATENCY if "query" in typed else "") == ReportKind.LATENCY:
             return {name: typed[name] for name in ("query", "team") if typed[name]}
@@ -237,13 +237,13 @@ class DefinitionForm(forms.Form):
         return parameters | ({} if typed["growth"] is None else {"growth": typed["growth"] / 100})
 
     @property
-    def rule(self) -> dict[str, Any] | None:
+    def rule(self) -> dict[str, object] | None:
         """The calendar rule, or None for a report that is written by hand alone."""
         typed = self.cleaned_data
         every = typed.get("every")
         if not every:
             return None
-        rule: dict[str, Any] = {"every": "month" if every == "weekday" else every}
+        rule: dict[str, object] = {"every": "month" if every == "weekday" else every}
         for name in _FIELDS[every]:
             value = typed.get(name)
             rule[name] = int(value) if name == "day" and str(value).isdigit() else value

@@ -327,13 +327,13 @@ class ProfileSourceForm(forms.Form):
         pools = [(name, name) for name in cluster.pools.values_list("name", flat=True)]
         choice_field(self, "pool").choices = [("", "Of most nodes"), *pools]
 
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
+    def clean(self) -> None:
+        super().clean()
+        data = self.cleaned_data
         if data.get("engine") == PlanEngine.STAGE and data.get("source", "").startswith("spark:"):
             self.add_error(
                 "source", "Micro-batches do not tell map from reduce: choose a query, or Spark micro-batches."
             )
-        return data
 
     @property
     def plan_source(self) -> PlanSource:

@@ -92,11 +92,11 @@ class SavedViewForm(forms.Form):
         shared = {name: cleaned[name] for name in ("is_team",) if name in cleaned}
         return {"name": cleaned["name"], "parameters": QueryDict(cleaned["parameters"]).dict(), **shared}
 
-    def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
+    def clean(self) -> None:
+        super().clean()
+        cleaned = self.cleaned_data
         if cleaned.get("is_team_default") and not cleaned.get("is_team"):
             self.add_error("is_team_default", "Only a view for the team opens the list for the team.")
-        return cleaned
 
 
 class SavedViewsPage(Page):

@@ -297,9 +297,11 @@ class AgentPageFacts:
         pk = str(self.agent.pk)
         return epochs_of([pk], round((now_s - _EPOCHS_S) * 1e6)).get(pk, {})
 
-    def forecast(self, budget_cores: float, settings: Mapping[int, Mapping[str, Any]] | None = None) -> AgentPrediction:
+    def forecast(
+        self, budget_cores: float, settings: Mapping[int, Mapping[str, object]] | None = None
+    ) -> AgentPrediction:
         """Prediction for another budget, or for other settings by the assignment's id."""
-        learned = {row.live_id: row.document for row in Learned.objects.filter(agent=self.agent)}
+        learned = {row.live_id: row.figures for row in Learned.objects.filter(agent=self.agent)}
         flows = self.flow.queries if self.flow is not None else {}
         parts = [
             (assignment, flows.get(assignment.live.query_id), learned.get(assignment.live_id))
@@ -324,7 +326,7 @@ class AgentPageFacts:
     @property
     def _sending(self) -> list[str]:
         """Faults that keep its frames from being accepted."""
-        sender: Mapping[str, Any] = self.report.get("sender") or {}
+        sender = self.report.get("sender") or {}
         state, fault = str(sender.get("state") or "sending"), sender.get("fault")
         if state in {"sending", "moving"} and not fault:
             return []

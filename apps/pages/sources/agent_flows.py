@@ -148,16 +148,19 @@ def flows_of(cluster: Cluster, lives: Sequence[LiveQuery], place: str | None = N
     if place is not None:
         rows = rows.filter(place=place)
     summed = rows.values("place", "query_id", "operator").order_by()
-    rows_by_part: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    flows_by_part: dict[tuple[str, int], dict[str, OperatorFlow]] = {}
+    newest: dict[tuple[str, int], datetime] = {}
     sums = {name: Sum(name) for name in _SUMMED}
     for row in summed.annotate(**sums, n=Count("starts_at", distinct=True), width=Max("width_s"), at=Max("starts_at")):
-        rows_by_part.setdefault((row["place"], row["query_id"]), {})[row["operator"]] = row
+        key = row["place"], row["query_id"]
+        flows_by_part.setdefault(key, {})[row["operator"]] = _operator(row)
+        newest[key] = max(row["at"], newest.get(key, row["at"]))
     order = {live.query_id: [operator["id"] for operator in live.pipeline["operators"]] for live in lives}
     flows: dict[str, AgentFlow] = {}
-    for (agent, query_id), by_operator in rows_by_part.items():
-        operators = [_operator(by_operator[name]) for name in order[query_id] if name in by_operator]
-        at = max(row["at"] for row in by_operator.values())
-        flows.setdefault(agent, AgentFlow()).queries[query_id] = AgentQueryFlow(query_id, operators, at)
+    for (agent, query_id), by_operator in flows_by_part.items():
+        operators = [by_operator[name] for name in order[query_id] if name in by_operator]
+        flow = AgentQueryFlow(query_id, operators, newest[agent, query_id])
+        flows.setdefault(agent, AgentFlow()).queries[query_id] = flow
     return flows
 
 
@@ -173,7 +176,7 @@ def _recent(lives: Mapping[int, LiveQuery]) -> Q | None:
     return condition
 
 
-def _operator(row: Mapping[str, Any]) -> OperatorFlow:
+def _operator(row: Any) -> OperatorFlow:
     span_s = row["n"] * row["width"] or 1.0
     return OperatorFlow(
         operator=row["operator"],

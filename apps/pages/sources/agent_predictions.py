@@ -13,16 +13,14 @@ from apps.fleet.models import Cluster
 from apps.pages.sources.agent_flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agent_tables import AgentLine, factors_of
 from apps.rollouts.models import Learned, Rollout
-from apps.rollouts.predictions import aggregated_window_s
-from apps.rollouts.versions import source_operators_of
 from apps.telemetry.configs import fixed_settings, refined_of
 from apps.telemetry.epochs import epochs_since
-from apps.telemetry.models import Assignment
+from apps.telemetry.models import Assignment, SourcePart
 from apps.ui.numbers import byte_rate, percent, ratio
 from engine.jarvis.baselines import EpochPrediction, SourcePipeline
 from engine.jarvis.fairness import max_min
 from engine.jarvis.group_law import keys
-from engine.jarvis.refined_config import OperatorPrior
+from engine.jarvis.refined_config import LearnedFigures
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.wire_bytes import PartialRows
 from engine.rollouts.measures import EPOCH_S, EpochRow
@@ -52,33 +50,35 @@ class RecentLoad:
     @classmethod
     def of(
         cls,
-        operators: Sequence[Mapping[str, Any]],
+        part: SourcePart,
         flow: AgentQueryFlow | None,
-        document: Mapping[str, Any] | None = None,
+        learned: LearnedFigures | None = None,
     ) -> RecentLoad | None:
-        """From the flow, and from a refined document for operators that took no records; None if unknown."""
-        if flow is None or not flow.in_eps or not operators:
+        """From the flow, and from learned figures for operators that took no records; None if unknown."""
+        if flow is None or not flow.in_eps or not part.ids:
             return None
         flows = {operator.operator: operator for operator in flow.operators}
-        priors = {operator["id"]: (k, operator) for k, operator in enumerate((document or {}).get("operators", ()))}
-        record_bytes = (document or {}).get("record_bytes", ())
+        priors = {}
+        if learned is not None:
+            known = zip(learned.operators, learned.record_bytes[1:], strict=True)
+            priors = {prior.id: (prior, out_bytes) for prior, out_bytes in known}
         relay, cost_s, sizes, came = [], [], [flow.in_bytes_s / flow.in_eps], flow.in_eps
-        for operator in operators:
-            ran = flows.get(operator["id"])
+        for operator in part.ids:
+            ran = flows.get(operator)
             if ran is not None and ran.processed_eps:
                 step = _measured(ran, sizes[-1])
-            elif priors.get(operator["id"], (0, {}))[1].get("cost_s") is not None:
-                place, prior = priors[operator["id"]]
-                step = _known(prior, came, record_bytes[place + 1])
+            elif operator in priors:
+                prior, out_bytes = priors[operator]
+                # groups make a record cheaper the more of them come
+                step = prior.relay, prior.cost_at(came), out_bytes
             else:
                 return None
             relay.append(step[0])
             cost_s.append(step[1])
             sizes.append(step[2])
             came *= step[0]
-        kinds = [str(operator["expression"]["op"]) for operator in operators]
-        partials = _partials(operators, flows.get(operators[-1]["id"]), sizes[-1])
-        return cls(flow.in_eps, SourcePipeline(relay, cost_s, sizes, kinds, partials))
+        partials = _partials(part.window_s, flows.get(part.ids[-1]), sizes[-1])
+        return cls(flow.in_eps, SourcePipeline(relay, cost_s, sizes, part.kinds, partials))
 
     @property
     def in_bytes_s(self) -> float:
@@ -109,11 +109,8 @@ def _measured(flow: OperatorFlow, before: float) -> tuple[float, float, float]:
     return flow.out_eps / flow.processed_eps, flow.cpu_cores / flow.processed_eps, out
 
 
-def _partials(
-    operators: Sequence[Mapping[str, Any]], flow: OperatorFlow | None, row_bytes: float
-) -> PartialRows | None:
+def _partials(period_s: float | None, flow: OperatorFlow | None, row_bytes: float) -> PartialRows | None:
     """Rows of the last operator by the groups of a window now; None where it is no aggregate over windows, or idle."""
-    period_s = aggregated_window_s(operators)
     if period_s is None or flow is None:
         return None
     records, groups = flow.processed_eps * period_s, flow.out_eps * period_s
@@ -122,13 +119,7 @@ def _partials(
     return PartialRows(keys(records, groups), row_bytes, period_s)  # of a second
 
 
-def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[float, float, float]:
-    """At `came` records a second: groups make a record cheaper the more of them come."""
-    operator_prior = OperatorPrior(**prior)
-    return operator_prior.relay, operator_prior.cost_at(came), float(out_bytes)
-
-
-def _in_force(part: Assignment) -> Mapping[str, Any]:
+def _in_force(part: Assignment) -> Any:
     """Settings of its adaptation now: a refined config's come before its own."""
     refined = refined_of(part)
     return refined["settings"] if refined is not None else part.settings
@@ -150,8 +141,9 @@ class PipelinePrediction:
     @property
     def factors(self) -> list[tuple[str, float, float]]:
         """(operator, now, then)."""
-        names = [source_operator["id"] for source_operator in source_operators_of(self.assignment.live)]
-        return list(zip(names, self.now.load_factors, self.then.load_factors, strict=True))
+        return list(
+            zip(self.assignment.live.source_part.ids, self.now.load_factors, self.then.load_factors, strict=True)
+        )
 
     @property
     def overflow(self) -> float:
@@ -166,7 +158,7 @@ class AgentPrediction:
     ----------
     budget_cores : float
         What the agent may use then.
-    parts : sequence of (Assignment, QueryFlow or None, refined document or None)
+    parts : sequence of (Assignment, QueryFlow or None, learned figures or None)
         Its queries with what they did lately.
     used_cores : float, optional
         What the whole agent uses now: what its operators do not account for is its own and stays.
@@ -179,11 +171,11 @@ class AgentPrediction:
     def __init__(
         self,
         budget_cores: float,
-        parts: Sequence[tuple[Assignment, AgentQueryFlow | None, Mapping[str, Any] | None]],
+        parts: Sequence[tuple[Assignment, AgentQueryFlow | None, LearnedFigures | None]],
         *,
         used_cores: float | None = None,
         operator_cores: float | None = None,
-        settings: Mapping[int, Mapping[str, Any]] | None = None,
+        settings: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
         self.budget_cores, self._parts, self._settings = budget_cores, parts, settings or {}
         self._used, self._operators = used_cores, operator_cores
@@ -191,8 +183,8 @@ class AgentPrediction:
     @cached_property
     def parts(self) -> list[PipelinePrediction]:
         loads = [
-            (assignment, RecentLoad.of(source_operators_of(assignment.live), flow, document))
-            for assignment, flow, document in self._parts
+            (assignment, RecentLoad.of(assignment.live.source_part, flow, learned))
+            for assignment, flow, learned in self._parts
         ]
         known_loads = [(part, lately) for part, lately in loads if lately is not None]
         return [
@@ -338,9 +330,9 @@ class BulkPlan:
     @cached_property
     def rows(self) -> list[tuple[AgentLine, AgentPrediction]]:
         """(agent, what would follow) once the form is filled in."""
-        learned: dict[Any, dict[int, Mapping[str, Any]]] = {}
+        learned: dict[Any, dict[int, LearnedFigures]] = {}
         for row in Learned.objects.filter(agent__in=[line.agent.pk for line in self.lines]):
-            learned.setdefault(row.agent_id, {})[row.live_id] = row.document
+            learned.setdefault(row.agent_id, {})[row.live_id] = row.figures
         now_s = time.time()
         since = {
             str(line.agent.pk): round((now_s + (line.agent.clock_offset_s or 0.0) - _EPOCHS_S) * 1e6)  # by its clock
@@ -355,7 +347,7 @@ class BulkPlan:
     def _forecast(
         self,
         line: AgentLine,
-        learned: Mapping[int, Mapping[str, Any]],
+        learned: Mapping[int, LearnedFigures],
         epochs: Mapping[str, Sequence[EpochRow]],
     ) -> AgentPrediction:
         flows = line.flow.queries if line.flow is not None else {}

@@ -55,7 +55,7 @@ class AdaptingForm(SettingsForm):
         help_text="Quantity to minimise: bytes, unless each record has its price.",
     )
 
-    def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, current: Mapping[str, object] | None = None, **kwargs: Any) -> None:
         given = dict(current or {})
         if given.get("method") == "fixed":
             del given["method"]

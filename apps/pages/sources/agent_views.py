@@ -219,7 +219,7 @@ class AgentFactors(AgentQueryPage):
 
     def answer(self, agent: Any, part: PipelineAt, form: FactorsForm, status: int = 200, **more: Any) -> HttpResponse:
         now = [factor or 0.0 for _, factor in part.operators]
-        rest: Mapping[str, Any] = {"assignments": [{"agent": agent.name, "settings": fixed_settings(now)}]}
+        rest: Mapping[str, object] = {"assignments": [{"agent": agent.name, "settings": fixed_settings(now)}]}
         return self.page({"agent": agent, "part": part, "form": form, "rest_body": rest, **more}, status)
 
 
@@ -377,7 +377,7 @@ class AgentsChange(ClusterPage):
         return self.page({**context, **more}, status)
 
 
-def _rest(slug: str, plan: BulkPlan) -> tuple[str, str, dict[str, Any]]:
+def _rest(slug: str, plan: BulkPlan) -> tuple[str, str, dict[str, object]]:
     """The REST call that does the same: method, path, body; budgets take one for each agent."""
     names = [line.agent.name for line in plan.lines]
     if plan.rollout is not None:

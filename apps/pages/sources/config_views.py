@@ -79,12 +79,12 @@ class NewConfigForm(AdaptingForm):
         )
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         """As the REST API takes it."""
         if not self.is_bound or not self.is_valid():
             return {"words": "", "settings": {}, "queries": [], "agents": []}
         wish = self.wish
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "settings": dict(wish.settings or {}),
             "queries": list(wish.queries),
             "agents": list(wish.agents),

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from agent.wire.broker import StreamProcessorReport, StreamQueryReport
 from apps.core.errors import fault_count
 from apps.pages.sources.agent_flows import processed_share, saved_share
 from apps.pages.sources.agent_tables import AgentLine, since
@@ -96,11 +97,11 @@ class StreamQuery:
 class StreamCard:
     """The state that the stream processor writes every two seconds."""
 
-    def __init__(self, slug: str, names: Mapping[str, str], report: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, slug: str, names: Mapping[str, str], report: StreamProcessorReport | None = None) -> None:
         """`names` are agents by id; `said` is read from Redis unless given."""
         self.slug = slug
         self.names = names
-        self.report: Mapping[str, Any] = stream_state() if report is None else report
+        self.report = stream_state() if report is None else report
 
     @property
     def state(self) -> str:
@@ -170,10 +171,9 @@ class StreamCard:
     def queries(self) -> list[StreamQuery]:
         """Of this cluster, by name."""
         own = f"{self.slug}/"
-        reported: Mapping[str, Any] = self.report.get("queries") or {}
         return [
             self._query(name.removeprefix(own), report)
-            for name, report in sorted(reported.items())
+            for name, report in sorted((self.report.get("queries") or {}).items())
             if name.startswith(own)
         ]
 
@@ -181,7 +181,7 @@ class StreamCard:
         """One of this cluster's queries."""
         return next((query for query in self.queries if query.name == name), None)
 
-    def _query(self, name: str, report: Mapping[str, Any]) -> StreamQuery:
+    def _query(self, name: str, report: StreamQueryReport) -> StreamQuery:
         watermark = moment_of(report.get("watermark_us"))
         # somebody is always the last by a little: that is no waiting
         is_behind = watermark is None or timezone.now() - watermark > _BEHIND

@@ -244,7 +244,7 @@ class ReplayPanel:
         """A line for each policy."""
         return [self._row(policy, figures) for policy, figures in self.found.policies.items()]
 
-    def _row(self, policy: str, figures: ReplayedQuery) -> dict[str, Any]:
+    def _row(self, policy: str, figures: ReplayedQuery) -> dict[str, object]:
         base = self.found.policies.get(self.against) if policy != self.against else None
         return {
             "policy": policy,

@@ -65,7 +65,7 @@ class SwitchForm(ScheduleForm):
         choice_field(self, "agents").choices = [(name, name) for name in agents]
 
     @property
-    def rest_body(self) -> dict[str, Any]:
+    def rest_body(self) -> dict[str, object]:
         """As the REST API takes it."""
         if not self.is_bound or not self.is_valid():
             return {"mode": "preview", "words": "", "settings": {"policy": self.initial["policy"]}, "agents": []}
@@ -86,7 +86,7 @@ class SchedulePage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         agents = list(agents_listed().filter(cluster=self.cluster, kind=AgentKind.AGENT))
         chosen = self.chosen(agents)
-        shared: dict[str, Any] = {"tabs": source_tabs(slug, "schedule"), "agents": agents}
+        shared: dict[str, object] = {"tabs": source_tabs(slug, "schedule"), "agents": agents}
         if chosen is None:
             return self.page({**shared, "view": None})
         view = ScheduleFacts(request, self.cluster, chosen, schedules_of(self.cluster).get(str(chosen.pk)))

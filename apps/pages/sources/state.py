@@ -39,7 +39,7 @@ class HistoryLine:
     about: str
 
     @property
-    def figures(self) -> Mapping[str, Any]:
+    def figures(self) -> Mapping[str, object]:
         return self.status.figures
 
     @property

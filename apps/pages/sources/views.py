@@ -189,8 +189,9 @@ class TableForm(forms.Form):
         """Arguments of `table_upsert`."""
         return {name: self.cleaned_data[name] for name in ("name", "columns", "rows")}
 
-    def clean(self) -> dict[str, Any]:
-        values = super().clean() or self.cleaned_data
+    def clean(self) -> None:
+        super().clean()
+        values = self.cleaned_data
         text = _decoded(self, values)
         if not self.errors:
             heading, rows = _read(text)
@@ -202,7 +203,6 @@ class TableForm(forms.Form):
             else:
                 values["rows"] = self._typed(heading, rows, types)
                 values["columns"] = types
-        return values
 
     def _typed(self, heading: list[str], rows: list[list[str]], types: Mapping[str, str]) -> list[list[Any]]:
         """Rows in the order of the types; the first ten cells that are none are told."""

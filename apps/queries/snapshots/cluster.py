@@ -208,7 +208,7 @@ def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
 def candidate_document(
     version: QueryVersion,
     *,
-    placement: Mapping[str, Any] | None = None,
+    placement: Mapping[str, object] | None = None,
     rate_share: float = 1.0,
 ) -> dict[str, Any]:
     """A version as a candidate of `engine.admission`, with the sources that no running query reads.

@@ -186,7 +186,7 @@ def _model_of_slice(model: Mapping[str, Sequence[float]]) -> dict[str, list[floa
     }
 
 
-def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> dict[str, Any]:
+def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> dict[str, object]:
     """An operator as it stands in the document of a candidate, with the places that were asked for."""
     operator = replace(engine_operator(query, row, (), private), query=None)
     return operator_document(operator) | _where(asked if asked is not None else row.requested)

@@ -117,7 +117,7 @@ def _check_depth(tree: Any) -> None:
 
 
 def _place(error: SqlglotError) -> str:
-    listed: list[Mapping[str, Any]] = getattr(error, "errors", [])
+    listed: list[Mapping[str, object]] = getattr(error, "errors", [])
     if not listed or not listed[0].get("highlight"):
         return ""
     return f" at {listed[0]['highlight']!r}, column {listed[0].get('col')}"
@@ -393,7 +393,7 @@ _INSTEAD: Final = {
 }
 
 
-def _given(tree: Any) -> dict[str, Any]:
+def _given(tree: Any) -> dict[str, object]:
     return {name: value for name, value in tree.args.items() if value}
 
 

@@ -164,7 +164,7 @@ class ChangeHistory:
     def __init__(self) -> None:
         self.moves = self.stable_epochs = 0
         self.changes: deque[dict[str, Any]] = deque(maxlen=_KEPT)
-        self._open: dict[str, Any] | None = None
+        self._open: dict[str, object] | None = None
         self._epochs = 0
         self._sent: float | None = None
 

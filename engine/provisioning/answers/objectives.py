@@ -221,9 +221,9 @@ class ObjectiveAnswer(Record):
         return {}
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Its own fields first; the message last."""
-        plain: dict[str, Any] = handler(self)
+        plain: dict[str, object] = handler(self)
         last = [*(name for name in _SHARED if name in plain), *(["message"] if "message" in plain else [])]
         return {name: plain[name] for name in (*(name for name in plain if name not in last), *last)}
 

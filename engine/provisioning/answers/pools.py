@@ -47,7 +47,7 @@ class StuckOperator(Record):
     operator: str
 
 
-def _without_rank(figures: NodeLoss | PlacedFigures | PoolSize, plain: dict[str, Any]) -> dict[str, Any]:
+def _without_rank(figures: NodeLoss | PlacedFigures | PoolSize, plain: dict[str, object]) -> dict[str, object]:
     """The JSON of figures: without the share of a bound that a query over it never catches up with."""
     return plain if not set(figures.endless) & set(figures.late) else plain | {"over_bound": None}
 
@@ -70,7 +70,7 @@ class NodeLoss(Record):
     assignment: Unwritten[IntArray | None] = None  #: that placement, where it is known to be another one
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         return _without_rank(self, handler(self))
 
     @property
@@ -89,7 +89,7 @@ class PlacedFigures(Record):
     endless: tuple[str, ...] = ()
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         return _without_rank(self, handler(self))
 
 
@@ -117,7 +117,7 @@ class PoolSize(Record):
     assignment: Unwritten[IntArray] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         return _without_rank(self, handler(self))
 
     @property
@@ -295,7 +295,7 @@ class PoolAnswer(ObjectiveAnswer):
     confirmation: str = ""  #: how it was looked at
     message: str = ""
 
-    def _worked_out(self) -> dict[str, Any]:
+    def _worked_out(self) -> dict[str, object]:
         return {
             "added": None if self.nodes is None else self.nodes - self.present,
             "cost_per_hour": None if self.best is None else self.best.cost_per_hour,
@@ -367,7 +367,7 @@ class MixAnswer(ObjectiveAnswer):
     confirmation: str = ""
     message: str = ""
 
-    def _worked_out(self) -> dict[str, Any]:
+    def _worked_out(self) -> dict[str, object]:
         words = self._none_found() if self.counts is None else self._found(self.counts)
         return {"proven": self._is_proven, "message": " ".join(words)}
 
@@ -456,7 +456,7 @@ class ParetoPoint(ObjectiveAnswer):
         state = "breached" if size.joint[0] > 1.0 else "open"
         return cls(counts=counts, cost_per_hour=cost, **figures, state=state, size=size, solver=solver)
 
-    def _worked_out(self) -> dict[str, Any]:
+    def _worked_out(self) -> dict[str, object]:
         if self.found is not None and self.found.miss is not None:
             return {"miss": self.found.miss, "state": self.found.miss.state}
         return {"state": "at_risk" if self.at_risk else "unknown" if self.unknown else "holds"}

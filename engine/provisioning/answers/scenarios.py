@@ -127,7 +127,7 @@ class ScenarioAnswer(Record):
         return ScenarioQuery.parse(self.queries[query]) if query in self.queries else None
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         return _without_estimate(handler(self))
 
 
@@ -135,7 +135,7 @@ _FIELDS = [entry.name for entry in fields(ScenarioAnswer)]
 _ESTIMATED = frozenset(_FIELDS[_FIELDS.index("by") :])
 
 
-def _without_estimate(plain: dict[str, Any]) -> dict[str, Any]:
+def _without_estimate(plain: dict[str, object]) -> dict[str, object]:
     """The JSON of a scenario, without the fields of an estimate where there is none."""
     return plain if plain["by"] else {name: value for name, value in plain.items() if name not in _ESTIMATED}
 
@@ -167,7 +167,7 @@ class LossAnswer(ScenarioAnswer):
     risks: tuple[str, ...] = ()
 
     @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         own = {"node": self.node, "breaks": list(self.breaks), "risks": list(self.risks)}
         return own | {name: value for name, value in _without_estimate(handler(self)).items() if name not in own}
 

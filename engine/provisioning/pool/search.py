@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment, Node
@@ -205,7 +204,7 @@ def smallest_pool(
     deployment: Deployment,
     question: PoolQuestion | None = None,
     *,
-    like: str | Mapping[str, Any] | None = None,
+    like: str | Mapping[str, object] | None = None,
     most: int = 64,
     progress: Progress | None = None,
 ) -> PoolAnswer:

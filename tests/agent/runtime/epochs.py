@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig
+from agent.runtime import Runtime, Spool
 from agent.wire import decode_frames
 from engine.dataflow.arrow.kernels import whole
 from engine.jarvis.settings import AdaptationSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import ManualClock
 from tests.agent.runtime.pipelines import AGENT, probes_pipeline
 
@@ -22,9 +24,9 @@ def by_hand(*load_factors: float) -> AdaptationSettings:
 ALL = by_hand(1.0, 1.0, 1.0, 1.0)
 
 
-def config(*load_factors: float, version: int = 1, budget_cores: float = 8.0, **more) -> RuntimeConfig:
-    queries = more.pop("queries", (RuntimeQuery(QUERY, PIPELINE, by_hand(*load_factors) if load_factors else ALL),))
-    return RuntimeConfig(version, AGENT, queries, budget_cores=budget_cores, **more)
+def config(*load_factors: float, version: int = 1, budget_cores: float = 8.0, **more) -> AgentConfig:
+    queries = more.pop("queries", (query_config(QUERY, PIPELINE, by_hand(*load_factors) if load_factors else ALL),))
+    return agent_config(version, AGENT, queries, budget_cores=budget_cores, **more)
 
 
 def unlimited() -> float:

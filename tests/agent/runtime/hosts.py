@@ -6,10 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig
+from agent.runtime import Runtime, Spool
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import SECOND_US, ManualClock
 from tests.agent.runtime.epochs import expected_of
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
@@ -110,13 +112,13 @@ class Host:
     def _news(self) -> None:
         self.news += 1
 
-    def config(self) -> RuntimeConfig:
+    def config(self) -> AgentConfig:
         queries = [
-            RuntimeQuery(QUERY if i == 0 else f"{QUERY}-{i}", pipeline, self.settings, self.refined if i == 0 else None)
+            query_config(QUERY if i == 0 else f"{QUERY}-{i}", pipeline, self.settings, self.refined if i == 0 else None)
             for i, pipeline in enumerate(self.pipelines)
         ]
         told = {"budget_cores": self.cores, "refined_schedule": self.refined_schedule, **self.options}
-        return RuntimeConfig(self.version, AGENT, tuple(queries), **told)
+        return agent_config(self.version, AGENT, tuple(queries), **told)
 
     def apply(self, **changes: Any) -> None:
         """Another configuration."""

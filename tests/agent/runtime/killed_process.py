@@ -13,8 +13,9 @@ import threading
 from pathlib import Path
 
 from agent import cli
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from engine.klink.settings import ScheduleSettings
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
@@ -24,10 +25,10 @@ def main(directory: Path, sent: Path, rows: int, *, endless: bool, broke: bool) 
     pipeline = probes_pipeline()
     source = TableSource(probe_records(pipeline, rows), [rows // 200])
     spool = Spool(directory, 2**20)
-    query = RuntimeQuery("here/probes", pipeline, by_hand(1.0, 0.8, 0.9, 0.7))
+    query = query_config("here/probes", pipeline, by_hand(1.0, 0.8, 0.9, 0.7))
     schedule = ScheduleSettings(backlog_most_s=0.3)
     budget_cores = 0.0 if broke else 1.0
-    config = RuntimeConfig(1, AGENT, (query,), epoch_s=0.05, sub_epochs=5, budget_cores=budget_cores, schedule=schedule)
+    config = agent_config(1, AGENT, (query,), epoch_s=0.05, sub_epochs=5, budget_cores=budget_cores, schedule=schedule)
     runtime = Runtime(config, {"probes": source}, spool)
     over = threading.Event()
     sender = threading.Thread(target=send, args=(spool, sent, over))

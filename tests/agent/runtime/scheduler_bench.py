@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.runtime import RuntimeConfig, RuntimeQuery
 from agent.runtime.interface import EpochLabels
 from agent.runtime.query.adaptation import Adaptation
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.scheduler import Scheduler
 from engine.dataflow import Pipeline
 from engine.klink.settings import ScheduleSettings
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import SECOND_US
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.hosts import SpentClock
@@ -65,13 +65,13 @@ class SchedulerBench:
         self.turns: list[str] = []
         for name, (window_s, record_ms) in queries.items():
             self._add(name, counting(window_s), record_ms, labels)
-        self.config = RuntimeConfig(1, AGENT, (), schedule=self.settings)
+        self.config = agent_config(1, AGENT, (), schedule=self.settings)
         self.scheduler = Scheduler(self.config, None, self.clock, labels.now_us)
         self.take_up()
         self._labels = labels
 
     def _add(self, name: str, pipeline: Pipeline, record_ms: float, labels: EpochLabels) -> None:
-        config = RuntimeQuery(f"here/{name}", pipeline, by_hand(*[1.0] * pipeline.source_operators))
+        config = query_config(f"here/{name}", pipeline, by_hand(*[1.0] * pipeline.source_operators))
         adaptation = Adaptation(config, AGENT, None, 0)
         chain = LocalPipeline(config, adaptation, self.clock, labels.now_us, 2**24)
         chain.restore(START_S * SECOND_US, ())

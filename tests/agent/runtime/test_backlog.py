@@ -7,10 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from agent.runtime import Runtime, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from agent.wire import FrameKind, table_of
 from engine.klink.settings import ScheduleSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.configs import query_config
 from tests.agent.runtime.doubles import SECOND_US, ManualClock, TableSource
 from tests.agent.runtime.epochs import (
     ALL,
@@ -62,7 +63,7 @@ def test_no_record_waits_longer_than_the_limit(tmp_path, most_s, waiting):
 def test_backlog_is_bounded_in_bytes_and_the_oldest_overflows_first(tmp_path):
     clock, limit = ManualClock(cpu_step_ns=1000), 2**16
     others = (PIPELINE, probes_pipeline(where="err = 1"))
-    queries = tuple(RuntimeQuery(f"here/{i}", other, ALL) for i, other in enumerate(others))
+    queries = tuple(query_config(f"here/{i}", other, ALL) for i, other in enumerate(others))
     runtime, spool = runtime_of(tmp_path, TableSource(RECORDS, [10]), settings(queries=queries), clock, limit=limit)
     chains = list(runtime._registry.pipelines.values())
     for _ in range(5):

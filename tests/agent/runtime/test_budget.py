@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from agent.runtime import Runtime, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from engine.klink.settings import ScheduleSettings
 from tests.agent.reference import rows_of
+from tests.agent.runtime.configs import query_config
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import (
     ALL,
@@ -43,7 +44,7 @@ def test_no_budget_means_everything_overflows_to_the_stream_processor(tmp_path, 
 def test_the_budget_is_kept_and_plans_are_granted_their_shares_by_weight_whoever_runs_first(tmp_path):
     others = [probes_pipeline(where=f"rtt_us > {i}") for i in range(3)]
     queries = tuple(
-        RuntimeQuery(f"here/q{i}", pipeline, ALL, weight=weight)
+        query_config(f"here/q{i}", pipeline, ALL, weight=weight)
         for i, (pipeline, weight) in enumerate(zip(others, (1.0, 1.0, 2.0), strict=True))
     )
     records = pa.concat_tables([probe_records(PIPELINE, 20_000)] * 30)
@@ -92,7 +93,7 @@ def test_records_that_waited_for_the_last_run_are_processed_where_the_host_lets_
 
 def test_unused_budget_goes_to_the_other_query(tmp_path):
     idle = probes_pipeline(source="idle")
-    queries = (RuntimeQuery(QUERY, PIPELINE, ALL), RuntimeQuery("here/idle", idle, ALL))
+    queries = (query_config(QUERY, PIPELINE, ALL), query_config("here/idle", idle, ALL))
     records = probe_records(PIPELINE, 5000)
     source, quiet = TableSource(records, [500]), TableSource(records.slice(0, 0), [1])
     spool = Spool(tmp_path / "spool", LIMIT, sync=False)

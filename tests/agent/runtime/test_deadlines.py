@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.runtime import RuntimeConfig
+from agent.config import AgentConfig
 from agent.runtime.deadlines import WaitingRecords, records_to_drop
 from engine.klink.settings import ScheduleSettings
 from tests.agent.runtime.epochs import ALL, by_hand
@@ -36,7 +36,7 @@ class DeadlineHost(Host):
         super().__init__(folder, schedule=PATIENT, stream_delay_s=STREAM_S, **{**OVERLOAD, **options})
         self.costs_us = {name: 10 * cost_us for name, cost_us in self.costs_us.items()}
 
-    def config(self) -> RuntimeConfig:
+    def config(self) -> AgentConfig:
         told = super().config()
         queries = zip(told.queries, self.constraints_s, self.priorities, strict=True)
         return replace(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.config import ParentConfig
 from tests.agent.runtime.scheduler_bench import SchedulerBench
 from tests.agent.runtime.test_stream_tracker import swept, tracker
 
@@ -53,7 +54,7 @@ def test_delays_are_sent_to_a_relay_after_a_window_was_passed() -> None:
     desk = SchedulerBench({"a": (10, 10.0), "whole": (None, 10.0)})
     watched(desk, {"a": 1.0})
     assert desk.scheduler.delays(desk.pipeline("a")) == {}, "nobody goes on with it"
-    desk.config = replace(desk.config, forwards=True)
+    desk.config = replace(desk.config, parent=ParentConfig("http://127.0.0.1:1"))
     desk.take_up()
     found = desk.scheduler.delays(desk.pipeline("a"))
     assert set(found) == {"probes"} and set(found["probes"]) == {"period_s", "epochs", "mean_s", "variance_s2"}

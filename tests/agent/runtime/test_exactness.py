@@ -11,11 +11,13 @@ import pyarrow as pa
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.config import AgentConfig
+from agent.runtime import Runtime, Spool
 from engine.dataflow.arrow.kernels import whole
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import POLICIES, ScheduleSettings
 from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
@@ -77,10 +79,10 @@ class Story:
         self.sent, self.waited = 0, False
         self.start()
 
-    def settings(self) -> RuntimeConfig:
-        query = RuntimeQuery(QUERY, PLANS[self.plan], self.adaptation, self.refined)
+    def settings(self) -> AgentConfig:
+        query = query_config(QUERY, PLANS[self.plan], self.adaptation, self.refined)
         more = {"sub_epochs": 3, "batch_records": 20, "checkpoint_share": 0.5, "schedule": self.schedule}
-        return RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget, **more)
+        return agent_config(1, AGENT, (query,), budget_cores=self.budget, **more)
 
     def start(self) -> None:
         self.spool = Spool(self.directory, self.limit_bytes, sync=False)

@@ -8,8 +8,9 @@ import os
 import pyarrow as pa
 import pytest
 
-from agent.runtime import Runtime, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.configs import query_config
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import (
     LIMIT,
@@ -30,7 +31,7 @@ def test_a_full_spool_holds_replayable_sources_and_sheds_live_ones(tmp_path):
     records = probe_records(PIPELINE, 40_000, span_s=400)
     source, live = TableSource(records, [500]), TableSource(records, [100], replayable=False)
     quick = probes_pipeline(source="live")
-    queries = (RuntimeQuery(QUERY, PIPELINE, by_hand(0.0)), RuntimeQuery("here/live", quick, by_hand(0.0)))
+    queries = (query_config(QUERY, PIPELINE, by_hand(0.0)), query_config("here/live", quick, by_hand(0.0)))
     spool = Spool(tmp_path / "spool", 2**20, sync=False)
     settings = config(queries=queries)
     runtime = Runtime(settings, {"probes": source, "live": live}, spool, ManualClock(), quota=unlimited)
@@ -103,9 +104,9 @@ def test_a_source_that_fails_is_shown_and_the_others_go_on(tmp_path, monkeypatch
     source, broken = TableSource(records, [50]), TableSource(records, [50])
     other = probes_pipeline(source="broken")
     queries = (
-        RuntimeQuery(QUERY, PIPELINE, by_hand()),
-        RuntimeQuery("here/broken", other, by_hand()),
-        RuntimeQuery("here/none", probes_pipeline(source="none"), by_hand()),
+        query_config(QUERY, PIPELINE, by_hand()),
+        query_config("here/broken", other, by_hand()),
+        query_config("here/none", probes_pipeline(source="none"), by_hand()),
     )
 
     def fails(now_us, most):

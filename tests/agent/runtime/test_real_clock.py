@@ -6,9 +6,10 @@ import time
 
 import pyarrow as pa
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import S2SPROBE
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import by_hand
 
@@ -62,8 +63,8 @@ def test_the_budget_holds_by_the_real_clock(tmp_path):
     pipeline, budget_cores = s2s_probe(slide_s=1), 0.2
     source = Endless(probes(pipeline, 1000), [1])
     spool = Spool(tmp_path / "spool", 2**28, sync=False)
-    query = RuntimeQuery("here/s2s", pipeline, by_hand(1.0, 1.0, 1.0))
-    config = RuntimeConfig(1, "agent", (query,), epoch_s=0.25, sub_epochs=5, budget_cores=budget_cores)
+    query = query_config("here/s2s", pipeline, by_hand(1.0, 1.0, 1.0))
+    config = agent_config(1, "agent", (query,), epoch_s=0.25, sub_epochs=5, budget_cores=budget_cores)
     runtime = Runtime(config, {"probes": source}, spool)
     watched(runtime, spool, 1.5)  # the first epochs learn what operators cost
     while True:

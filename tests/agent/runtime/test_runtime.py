@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from agent.runtime import Runtime, RuntimeQuery
+from agent.runtime import Runtime
 from agent.wire import FrameKind, table_of
 from tests.agent.reference import rows_of
+from tests.agent.runtime.configs import query_config
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import (
     ALL,
@@ -120,7 +121,7 @@ def test_changed_plan_is_flushed_with_a_final_mark(tmp_path):
     runtime, spool = runtime_of(tmp_path, source)
     runtime.run_epoch()
     at = source.position()["at"]
-    runtime.apply(config(version=2, queries=(RuntimeQuery(QUERY, other, ALL),)))
+    runtime.apply(config(version=2, queries=(query_config(QUERY, other, ALL),)))
     run_to_the_end(runtime, source)
     reference = processed_by(spool, PIPELINE, other)
     assert reference.finals == [(QUERY, PIPELINE.digest)]
@@ -151,7 +152,7 @@ def test_configurations_between_two_epochs_flush_a_removed_plan_once(tmp_path, b
     runtime.run_epoch()
     at = records.num_rows if back else source.position_at
     other = probes_pipeline(where="err = 1")
-    queries = (RuntimeQuery(QUERY, other, ALL),)
+    queries = (query_config(QUERY, other, ALL),)
     source = TableSource(records, [10])
     runtime, spool = runtime_of(tmp_path, source, config(queries=queries))
     runtime.apply(config(version=2) if back else config(version=2, queries=queries))

@@ -15,6 +15,7 @@ from apps.admission.models import AdmissionRequest
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.queries.models import Query
 from apps.queries.services import query_start
+from engine.command_options import EstimateOptions
 from engine.estimation.estimate import command
 from tests.apps.small_cluster import run_jobs, user
 
@@ -116,7 +117,7 @@ def test_document_of_the_cluster_says_on_the_command_line_what_rest_says(api: An
     query_start(version=Query.objects.get(name="half").versions.get(), placement={"work": [{"node": "a"}]})
     document = api.get("/api/v1/clusters/lab/document").json()
     assert document["sources"][0]["arrivals_step_s"] == STEP_S
-    report = command(document, {"mace_every": 4})["queries"]["half"]
+    report = command(document, EstimateOptions(mace_every=4)).queries["half"].to_dict()
     (effect,) = answer["decision"]["effects"]
     assert report["estimate_s"] == pytest.approx(effect["after_s"], rel=0.02)
     assert report["resolution_s"] == STEP_S

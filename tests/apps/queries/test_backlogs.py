@@ -53,7 +53,7 @@ def test_old_reading_is_kept_and_no_longer_used(cluster: Cluster, query: Query) 
     backlogs_update(query=query, backlogs=[{"from": "clicks", "events": 500, "read_at": read_at}])
     assert used(cluster) == {"checkout/parse": (500.0, "stale")}
     (shown,) = backlogs_of(query)
-    assert shown["is_stale"] and shown["age_s"] == pytest.approx(3600, abs=60)
+    assert shown.is_stale and shown.age_s == pytest.approx(3600, abs=60)
 
 
 def test_every_fault_is_told_and_nothing_is_stored(query: Query) -> None:

@@ -10,16 +10,18 @@ import pytest
 
 from apps.pages.sources.agent_flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agent_predictions import RecentLoad
-from apps.rollouts.predictions import KnownOperators, aggregated_window_s, predict
+from apps.rollouts.predictions import KnownOperators, predict
 from apps.rollouts.proposals import operators_difference
+from apps.telemetry.models import SourcePart
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.measures import EpochRow
 
-SOURCE = [
+OPERATORS = [
     {"id": "window", "expression": {"op": "window", "size_s": 10}},
     {"id": "stats", "expression": {"op": "aggregate"}},
 ]
+SOURCE = SourcePart.of(OPERATORS)
 ROWS = 500 * (1 - exp(-2))  # of a window of 1,000 records that have 500 groups
 KNOWN = KnownOperators(
     (
@@ -36,7 +38,7 @@ KNOWN = KnownOperators(
     ),
     (80.0, 80.0, 60.0),
     ("window", "aggregate"),
-    aggregated_window_s(SOURCE),
+    SOURCE.window_s,
 )
 
 
@@ -81,11 +83,11 @@ def test_aggregate_whose_groups_are_unknown_goes_by_records() -> None:
 @pytest.mark.parametrize(
     ("operators", "window_s"),
     [
-        (SOURCE, 10.0),
-        ([{"id": "w", "expression": {"op": "window", "size_s": 10, "slide_s": 2}}, SOURCE[1]], 2.0),
-        ([SOURCE[0], {"id": "f", "expression": {"op": "filter"}}], None),
-        ([SOURCE[1]], None),
+        (OPERATORS, 10.0),
+        ([{"id": "w", "expression": {"op": "window", "size_s": 10, "slide_s": 2}}, OPERATORS[1]], 2.0),
+        ([OPERATORS[0], {"id": "f", "expression": {"op": "filter"}}], None),
+        ([OPERATORS[1]], None),
     ],
 )
 def test_window_of_an_aggregate_is_found(operators: list[dict[str, object]], window_s: float | None) -> None:
-    assert aggregated_window_s(operators) == window_s
+    assert SourcePart.of(operators).window_s == window_s

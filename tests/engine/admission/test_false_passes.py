@@ -8,6 +8,7 @@ import pytest
 
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import AdmissionDecision, command, decide
+from engine.command_options import AdmitOptions
 from engine.document.deployment import Deployment
 
 BURST = [20.0] * 100 + [300.0] * 20 + [20.0] * 180
@@ -138,5 +139,5 @@ def test_neighbour_that_never_catches_up_with_the_candidate_is_told(statistic: s
 
 
 def test_command_tells_the_standing() -> None:
-    result = command(running([300.0] * 100) | {"candidate": load(1, bound_s=900)}, {})
+    result = command(running([300.0] * 100) | {"candidate": load(1, bound_s=900)}, AdmitOptions()).to_dict()
     assert result["effects"][-1]["standing"]["kind"] == "never_catches_up"

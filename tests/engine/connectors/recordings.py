@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.command_options import EstimateOptions
 from engine.connectors.document import ImportedPool, import_picture
 from engine.connectors.flink import read_flink
 from engine.connectors.flink_polls import poll_flink
@@ -120,7 +121,7 @@ def predict(pool: ImportedPool, arrivals: ArrivalCounts | Sequence[float], stati
     query = pool.queries[0]
     objective = {"query": query.name, "statistic": statistic, "bound_s": 5.0}
     document = pool.to_deployment({next(iter(query.sources)): arrivals}, 1.0, [objective], quiet_s=60.0)
-    report: dict[str, Any] = command(document, {})["queries"][query.name]
+    report: dict[str, Any] = command(document, EstimateOptions()).queries[query.name].to_dict()
     return report
 
 

@@ -33,7 +33,7 @@ def test_case(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_weights_are_answered_with_what_the_best_may_weigh_more() -> None:
     tasks = [{"deadline": 4, "cost": 4, "weight": 4}, {"deadline": 4, "cost": 1, "weight": 2}]
-    found = command({"tasks": tasks}, {})
+    found = command({"tasks": tasks}).to_dict()
     assert found == {"size": 1, "total_cost": 1.0, "kept": [1], "weight": 2.0, "short": 3.0}
 
 
@@ -51,5 +51,5 @@ def test_weights_are_answered_with_what_the_best_may_weigh_more() -> None:
 )  # fmt: skip
 def test_every_fault_is_named(document: Any, paths: list[str]) -> None:
     with pytest.raises(DocumentError) as refused:
-        command(document, {})
+        command(document)
     assert [fault.path for fault in refused.value.faults] == paths

@@ -116,11 +116,11 @@ def test_bad_file_does_not_keep_those_after_it_from_their_answers(
     assert "mace_wc" in second["result"]
 
 
-def _not_a_number(document: Any, options: Any) -> dict[str, Any]:
+def _not_a_number(document: Any) -> dict[str, Any]:
     return {"scenarios": [{"worst_s": float("nan") if document["bad"] else 1.0}]}
 
 
-def _defective(document: Any, options: Any) -> dict[str, Any]:
+def _defective(document: Any) -> dict[str, Any]:
     return {"worst_s": 1.0 / (0.0 if document["bad"] else 1.0)}
 
 
@@ -136,7 +136,7 @@ def test_answer_that_cannot_be_given_is_an_error_of_its_file_alone(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "pick", EngineCommand(f"{__name__}:{function}", "", ()))
+    monkeypatch.setitem(COMMANDS, "pick", EngineCommand(f"{__name__}:{function}", ""))
     files = []
     for name, bad in (("bad", True), ("good", False)):
         files.append(tmp_path / name)

@@ -9,6 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from engine.command_options import EstimateOptions
 from engine.document.deployment import Deployment, Replica, json_schema
 from engine.errors import DocumentError
 from engine.estimation.bounds import visit_bounds
@@ -27,6 +28,10 @@ def told(document: dict[str, Any], **nodes: str) -> dict[str, Any]:
     return document | {"nodes": given}
 
 
+def answer(document: dict[str, Any]) -> dict[str, Any]:
+    return command(document, EstimateOptions()).to_dict()
+
+
 def queried() -> dict[str, Any]:
     """Figure 3 as two queries: O1 on N1 is "a", what is on N2 and N3 is "b"."""
     document = figure3()
@@ -36,13 +41,13 @@ def queried() -> dict[str, Any]:
 
 @pytest.mark.parametrize("extra", [{}, {"scheduling": "stimulus-time"}, {"scheduling": None}])
 def test_stimulus_time_keeps_the_usual_bound(extra):
-    plain, result = command(figure3(), {}), command(figure3() | extra, {})
+    plain, result = answer(figure3()), answer(figure3() | extra)
     assert result == plain
     assert "scheduling" not in result
 
 
 def test_other_policy_on_one_node_gives_another_bound_and_says_so():
-    result = command(told(figure3(), N2="fcfs"), {})
+    result = answer(told(figure3(), N2="fcfs"))
     bound_s = result["scheduling"]["upper_s"]
     assert result["upper"] == result["pd_upper"] == [bound_s] * len(result["mace"])
     assert bound_s >= result["mace_wc"]
@@ -52,12 +57,12 @@ def test_other_policy_on_one_node_gives_another_bound_and_says_so():
         "mean costs."
     )
     same = ("mace", "flow", "loose_upper", "pd_lower", "epsilon", "queries")
-    assert all(result[key] == command(figure3(), {})[key] for key in same)
+    assert all(result[key] == answer(figure3())[key] for key in same)
 
 
 @pytest.mark.parametrize("policy", ["klink", "round-robin"])
 def test_policy_that_lets_later_events_go_first_has_no_bound(policy):
-    result = command(told(figure3(), N2=policy), {})
+    result = answer(told(figure3(), N2=policy))
     assert result["upper"] is result["upper_wc"] is result["pd_upper"] is result["scheduling"]["upper_s"] is None
     assert result["scheduling"]["words"] == f"N2 runs {policy}, not stimulus time: no upper bound is proven."
 
@@ -83,7 +88,7 @@ def test_bound_of_a_query_is_that_of_its_own_servers():
 
 
 def test_query_on_stimulus_time_nodes_has_no_scheduling_note():
-    result = command(told(queried(), N1="klink"), {})["queries"]
+    result = answer(told(queried(), N1="klink"))["queries"]
     assert result["a"]["scheduling"]["nodes"] == {"N1": "klink"}
     assert "scheduling" not in result["b"]
 

@@ -20,7 +20,7 @@ PROBLEM: dict[str, Any] = {
 
 def faults_of(**changes: Any) -> dict[str, str]:
     with pytest.raises(DocumentError) as refused:
-        command(PROBLEM | changes, {})
+        command(PROBLEM | changes)
     return {fault.path: fault.message for fault in refused.value.faults}
 
 
@@ -33,4 +33,4 @@ def test_record_of_no_bytes_is_refused() -> None:
 
 
 def test_operator_may_put_out_records_of_no_bytes() -> None:
-    assert command(PROBLEM | {"sizes": [80, 0, 0]}, {})["objective"] >= 0
+    assert command(PROBLEM | {"sizes": [80, 0, 0]})["objective"] >= 0

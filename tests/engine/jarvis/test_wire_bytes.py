@@ -17,7 +17,7 @@ PROBLEM = {"relay": [0.5, 0.2], "cost": [1e-6, 4e-6], "sizes": [80, 80, 60], "bu
 
 
 def answer(**more) -> dict:
-    return command(PROBLEM | more, {})
+    return command(PROBLEM | more)
 
 
 def test_rows_of_an_aggregate_grow_with_its_groups():

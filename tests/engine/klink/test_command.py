@@ -20,13 +20,13 @@ def problem(**changed: Any) -> dict[str, Any]:
 
 def paths(command: Any, document: Any) -> list[str]:
     with pytest.raises(DocumentError) as caught:
-        command(document, {})
+        command(document)
     return [fault.path for fault in caught.value.faults]
 
 
 def test_algorithm_1_approaches_the_closed_form_as_the_cycle_shrinks():
-    exact = slack_command(problem(f=0.999999), {})["slack"]
-    loops = [slack_command(problem(f=0.999999, r=r), {})["streams"][0]["slack_alg1"] for r in (120.0, 10.0, 0.1)]
+    exact = slack_command(problem(f=0.999999)).slack
+    loops = [slack_command(problem(f=0.999999, r=r)).streams[0].slack_alg1 for r in (120.0, 10.0, 0.1)]
     errors = [loop - exact for loop in loops]
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 30
@@ -34,14 +34,14 @@ def test_algorithm_1_approaches_the_closed_form_as_the_cycle_shrinks():
 
 
 def test_printed_interval_is_two_standard_deviations():
-    (stream,) = slack_command(problem(z_mode="two_sigma"), {})["streams"]
-    assert stream["tmax"] - stream["mean"] == pytest.approx(2 * stream["var"] ** 0.5)
+    (stream,) = slack_command(problem(z_mode="two_sigma")).streams
+    assert stream.tmax - stream.mean == pytest.approx(2 * stream.var**0.5)
 
 
 def test_join_reports_the_stream_due_first_and_the_one_opening_the_window():
     first, last = ({**problem()["query"]["streams"][0], "period": period} for period in (3000.0, 5000.0))
-    result = slack_command(problem(query={"cost": 200.0, "streams": [first, last]}), {})
-    assert (result["slack"], result["slack_last"]) == tuple(stream["slack"] for stream in result["streams"])
+    result = slack_command(problem(query={"cost": 200.0, "streams": [first, last]}))
+    assert (result.slack, result.slack_last) == tuple(stream.slack for stream in result.streams)
 
 
 def test_slack_command_reports_all_faults_at_once():
@@ -109,4 +109,4 @@ def test_watermark_that_came_in_the_future_is_refused():
     query = {"cost": 1, "streams": [stream, {**stream, "pending_swm_ingested": 101.0}]}
     assert paths(slack_command, problem(t=100.0, query=query)) == ["query.streams[1].pending_swm_ingested"]
     query["streams"][1]["pending_swm_ingested"] = 100.0
-    assert slack_command(problem(t=100.0, query=query), {})["streams"][1]["slack"] == -1.0
+    assert slack_command(problem(t=100.0, query=query)).streams[1].slack == -1.0

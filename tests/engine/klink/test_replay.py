@@ -15,7 +15,7 @@ from engine.klink.simulation.run import SimulatedOperator, SimulatedQuery
 
 
 def replay(document):
-    return command(document, {})
+    return command(document).to_dict()
 
 
 def query(name="a", **more):

@@ -37,9 +37,9 @@ def deployment(
 def test_what_if_tells_what_never_catches_up_and_what_is_unknown(flow: bool, statistic: str) -> None:
     scenarios = [{"name": "twice", "changes": [{"scale_source": "s", "by": 2}]}]
     (outcome,) = what_if(deployment(60.0, statistic=statistic), scenarios, flow=flow)
-    assert outcome.to_dict()["broken"] == ["a", "b"]
+    assert outcome.answer.to_dict()["broken"] == ["a", "b"]
     (outcome,) = what_if(deployment(60.0, 0.0, statistic=statistic), [{"name": "now", "changes": []}], flow=flow)
-    told = outcome.to_dict()
+    told = outcome.answer.to_dict()
     assert (told["unknown"], told["kept"]) == (["a"], ["b"])
     assert told["queries"]["a"]["probability"] is None
 

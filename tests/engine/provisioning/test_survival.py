@@ -25,7 +25,7 @@ def test_reports_by_mace_equal_those_of_a_scenario(seed: int) -> None:
         for node, outcome in lose_each(deployment, flow=False).losses.items():
             scenario = {"name": node, "changes": [{"lose_node": node}]}
             alone = what_if(deployment, [scenario], flow=False)[0]
-            assert outcome.to_dict() == alone.to_dict()
+            assert outcome.answer.to_dict() == alone.answer.to_dict()
 
 
 def test_walks_are_made_only_for_losses_that_threaten_an_objective() -> None:
@@ -60,7 +60,7 @@ def test_loss_that_random_costs_may_break_puts_an_objective_at_risk() -> None:
     worst = survival.figures.objectives[0]
     assert worst.lost in ("n0", "n1")
     assert worst.state == "at_risk"
-    plain = survival.to_dict()
+    plain = survival.answer.to_dict()
     assert any("Variation of the cost" in sentence for sentence in plain["assumed"])
     assert SurvivalAnswer.parse(plain).to_dict() == plain
     # A loss by Mace alone is looked at by a walk because queues grow with the load.

@@ -251,9 +251,9 @@ class TestWhatIf:
 
     def test_mace_alone_gives_the_same_report_without_flow(self) -> None:
         deployment = Deployment.parse(bursty(1))
-        outcome = what_if(deployment, [{"name": "now"}], flow=False)[0].to_dict()
+        outcome = what_if(deployment, [{"name": "now"}], flow=False)[0].answer.to_dict()
         # Every query is one operator on one node, where Flow and Mace agree.
-        full = what_if(deployment, [{"name": "now"}])[0].to_dict()
+        full = what_if(deployment, [{"name": "now"}])[0].answer.to_dict()
         assert (outcome["by"], full["by"], outcome["flow_s"]) == ("mace", "flow", None)
         for query, report in outcome["queries"].items():
             assert report["mace_s"] == full["queries"][query]["mace_s"]
@@ -272,12 +272,12 @@ class TestWhatIf:
         assert {move.operator for move in few.moves} == {"f1", "f3"}
         assert search.mace is not None and fill.mace is not None
         assert search.mace.worst <= fill.mace.worst
-        assert keep.to_dict()["infeasible"]["code"] == "infeasible"
+        assert keep.answer.to_dict()["infeasible"]["code"] == "infeasible"
 
     def test_cost_is_null_where_a_price_is_missing(self) -> None:
         result = what_if(small(), [{"name": "a"}, {"name": "b", "changes": [{"add_nodes": 1, "capacity_cps": 5}]}])
-        assert [outcome.to_dict()["cost_per_hour"] for outcome in result] == [4.0, None]
-        assert result[1].to_dict()["unpriced_nodes"] == ["new-1"]
+        assert [outcome.answer.to_dict()["cost_per_hour"] for outcome in result] == [4.0, None]
+        assert result[1].answer.to_dict()["unpriced_nodes"] == ["new-1"]
 
     def test_scenario_without_queries_and_nodes(self) -> None:
         changes = [{"remove_query": "q0"}, {"remove_query": "q1"}]
@@ -285,8 +285,8 @@ class TestWhatIf:
             small(),
             [{"name": "a", "changes": changes}, {"name": "b", "changes": [*changes, {"resize_pool": "p", "nodes": 0}]}],
         )
-        assert [outcome.to_dict()["queries"] for outcome in result] == [{}, {}]
-        assert [outcome.to_dict()["node_count"] for outcome in result] == [2, 0]
+        assert [outcome.answer.to_dict()["queries"] for outcome in result] == [{}, {}]
+        assert [outcome.answer.to_dict()["node_count"] for outcome in result] == [2, 0]
 
     def test_faults_of_all_scenarios_are_reported_at_once(self) -> None:
         scenarios = [
@@ -326,7 +326,7 @@ def sampled(seed: int) -> Deployment:
 
 def shares(outcome: ScenarioOutcome) -> dict[str, float]:
     """Probability of each objective, as the answer tells it."""
-    queries = outcome.to_dict()["queries"]
+    queries = outcome.answer.to_dict()["queries"]
     return {query: facts["probability"]["share"] for query, facts in queries.items() if facts["probability"]}
 
 
@@ -336,7 +336,7 @@ class TestCommonRandomNumbers:
         seen = set()
         light = apply_changes(sampled(4), [{"scale_source": "*", "by": 0.8}])
         for outcome in what_if(light, bounds):
-            facts = outcome.to_dict()["queries"]["q0"]
+            facts = outcome.answer.to_dict()["queries"]["q0"]
             share = facts["probability"]["share"]
             seen.add(facts["state"])
             expected = "holds" if share >= 0.95 else "at_risk" if share >= 0.5 else "breached"
@@ -361,8 +361,8 @@ class TestCommonRandomNumbers:
 
     def test_the_same_seed_gives_the_same_answer(self) -> None:
         asked = [{"name": "now"}, {"name": "b", "changes": [{"add_nodes": 1, "like": "n0"}], "place": "search"}]
-        answers = [json.dumps([outcome.to_dict() for outcome in what_if(sampled(5), asked, seed=3)]) for _ in range(2)]
-        assert answers[0] == answers[1]
+        first, second = ([outcome.answer for outcome in what_if(sampled(5), asked, seed=3)] for _ in range(2))
+        assert first == second
 
 
 class TestCommand:

@@ -5,12 +5,13 @@ import time
 
 import pytest
 
+from engine.command_options import SimulateOptions
 from engine.errors import DocumentError, OptionError
 from engine.simulation import POLICIES, SimulationSettings, simulate
 from engine.simulation.run import command
 from tests.engine.simulation.stories import deployment, operator
 
-FIXED = {"arrivals": "even", "outputs": "fixed"}
+FIXED = SimulateOptions(arrivals="even", outputs="fixed")
 
 
 def document():
@@ -42,8 +43,8 @@ def test_command_reports_a_deterministic_run_in_full():
 
 
 def test_repeats_use_consecutive_seeds():
-    single = [command(document(), {"seed": seed, "cost_cv": 1.0}) for seed in (7, 8)]
-    both = command(document(), {"seed": 7, "repeats": 2, "cost_cv": 1.0})
+    single = [command(document(), SimulateOptions(seed=seed, cost_cv=1.0)) for seed in (7, 8)]
+    both = command(document(), SimulateOptions(seed=7, repeats=2, cost_cv=1.0))
     worst = [run["queries"]["q"]["worst_s"] for run in single]
     assert both["queries"]["q"]["worst_by_run_s"] == worst and both["queries"]["q"]["worst_s"] == max(worst)
     assert both["queries"]["q"]["events"] == 2.0 and both["runs"] == 2
@@ -51,20 +52,20 @@ def test_repeats_use_consecutive_seeds():
 
 def test_query_without_events_has_no_latency():
     silent = deployment([operator("f", "s", query="q")], {"s": [0, 0]}).to_document()
-    summary = command(silent, {})["queries"]["q"]
+    summary = command(silent, SimulateOptions())["queries"]["q"]
     assert (summary["events"], summary["worst_s"], summary["series"]["maximum_s"]) == (0.0, None, [None, None])
 
 
 def test_every_fault_of_the_options_is_reported_at_once():
     with pytest.raises(OptionError) as refusal:
-        command(document(), {"policy": "lifo", "seed": -1, "repeats": 0, "cost_cv": float("nan"), "colour": "red"})
-    assert [fault.path for fault in refusal.value.faults] == ["colour", "policy", "seed", "repeats", "cost_cv"]
+        command(document(), SimulateOptions(policy="lifo", seed=2**31, repeats=2000, cost_cv=11.0))
+    assert [fault.path for fault in refusal.value.faults] == ["policy", "seed", "repeats", "cost_cv"]
     assert "'lifo' is refused; allowed: stimulus-time, fifo, round-robin, longest-queue" in str(refusal.value)
 
 
 def test_faulty_document_is_refused():
     with pytest.raises(DocumentError, match="subinterval_s"):
-        command({**document(), "subinterval_s": 0}, {})
+        command({**document(), "subinterval_s": 0}, SimulateOptions())
 
 
 def _interpreted_s(rounds: int) -> float:

@@ -146,7 +146,7 @@ def test_equal_streams_count_once_among_combinations():
 
 
 def test_command_returns_cuts_and_reasons():
-    result = command(alike(2), {})
+    result = command(alike(2))
     assert result["exact"] is True
     assert [stream["cuts"] for stream in result["streams"]] == [{"s0": 1}, {"s1": 1}]
     assert result["streams"][0]["reason"] == (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from agent.runtime import RuntimeQuery
 from agent.runtime.query.windows import Checkpoints, OpenWindows
 from agent.wire import MAX_BODY_BYTES, FrameKind, table_of
 from engine.dataflow.arrow.kernels import aggregate_kernel
 from tests.agent.reference import ReferenceProcessor, rows_of
+from tests.agent.runtime.configs import query_config
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import (
     PIPELINE,
@@ -36,7 +36,7 @@ def test_agent_that_dies_after_a_checkpoint_loses_nothing(tmp_path, slide_s, res
     pipeline = probes_pipeline(slide_s=slide_s)
     records = probe_records(pipeline, 4000, disorder_s=3)
     settings = config(
-        queries=(RuntimeQuery(QUERY, pipeline, by_hand(0.6, 1, 1, 0.9)),), checkpoint_share=1.0, sub_epochs=3
+        queries=(query_config(QUERY, pipeline, by_hand(0.6, 1, 1, 0.9)),), checkpoint_share=1.0, sub_epochs=3
     )
     reference, behind, epochs = ReferenceProcessor([pipeline]), 0, 0
     source = TableSource(records, [37])

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
+from agent.runtime import Runtime, Spool
 from agent.wire import FrameKind, decode_frames, table_of
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import aggregate_kernel, rest, row_kernel, stream_join_kernel, whole
 from tests.agent.reference import rows_of
+from tests.agent.runtime.configs import agent_config, query_config
 from tests.agent.runtime.doubles import SECOND_US, ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, COLUMNS, START_US, probe_records
@@ -119,8 +120,8 @@ class Host:
             name: TableSource(self.tables[name], sizes, "acked" if name == "acks" else "ts")
             for name, sizes in self.sizes.items()
         }
-        query = RuntimeQuery(QUERY, self.pipeline, by_hand(0.8, 0.6))
-        config = RuntimeConfig(1, AGENT, (query,), budget_cores=self.budget_cores, sub_epochs=3, batch_records=50)
+        query = query_config(QUERY, self.pipeline, by_hand(0.8, 0.6))
+        config = agent_config(1, AGENT, (query,), budget_cores=self.budget_cores, sub_epochs=3, batch_records=50)
         self.runtime = Runtime(config, self.sources, self.spool, self.clock, quota=lambda: 64.0)
 
     def epochs(self, count: int) -> None:
