@@ -9,11 +9,9 @@ import pytest
 
 from apps.pages.sources.agent_flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agent_predictions import RecentLoad
+from apps.telemetry.models import SourcePart
 
-OPERATORS = [
-    {"id": "window", "expression": {"op": "window", "size_s": 10}},
-    {"id": "stats", "expression": {"op": "aggregate"}},
-]
+OPERATORS = SourcePart(("window", "stats"), ("window", "aggregate"), 10.0)
 
 
 def flow(rows_s: float) -> AgentQueryFlow:
