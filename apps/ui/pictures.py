@@ -232,7 +232,7 @@ def _line(stroke: str, dashes: str = "", width: float = 2, start: float = 0) -> 
 
 #: Samples for keys below pictures, in a box of 22 by 10.
 KEYS: dict[str, tuple[Shape, ...]] = {
-    "bar": (rect(0, 2.5, 18, 5, fill="c-fill"), path("M18 0v10", stroke="c-estimate", stroke_width=2)),
+    "bar": (rect(0, 2.5, 18, 5, fill="c-fill"), path("M", 18, 0, "V", 10, stroke="c-estimate", stroke_width=2)),
     "estimate": (_line("c-estimate"),),
     "points": (_line("c-estimate"), circle(11, 5, 2.3, fill="c-estimate")),
     "forecast": (_line("c-estimate", "2 4", start=1),),
