@@ -34,7 +34,7 @@ from engine.command_options import (
     PlansOptions,
     PredictOptions,
     SimulateOptions,
-    WhatIfOptions,
+    WhatIfCommandOptions,
 )
 from engine.compilation import show_compilation
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
@@ -94,7 +94,7 @@ COMMANDS = {
     "what-if": EngineCommand(
         "engine.provisioning.command",
         "other nodes, loads, objectives and queries: scenarios side by side, or a question about pools",
-        WhatIfOptions,
+        WhatIfCommandOptions,
     ),
     "plans": EngineCommand(
         "engine.plans.comparison",

@@ -17,7 +17,7 @@ __all__ = [
     "PlansOptions",
     "PredictOptions",
     "SimulateOptions",
-    "WhatIfOptions",
+    "WhatIfCommandOptions",
 ]
 
 _Count = Annotated[int, Number(least=1, whole=True)]
@@ -104,7 +104,7 @@ class AdmitOptions(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIfOptions(CommandOptions):
+class WhatIfCommandOptions(CommandOptions):
     """Options of ``what-if``."""
 
     TITLE: ClassVar[str] = "the command what-if"

@@ -29,7 +29,7 @@ from apps.telemetry.models import Agent
 from apps.telemetry.sources import source_upsert, table_upsert
 from engine.calibration import nominal_cps
 from engine.dataflow.templates import TEMPLATES, AssumedStatistics, Template
-from engine.dataflow.types import OperatorDocument, PipelineDocument
+from engine.dataflow.types import PipelineDocument, PipelineOperatorDocument
 
 __all__ = ["live_build"]
 
@@ -73,7 +73,7 @@ _QUERIES: dict[str, tuple[float, str, str, dict[str, str]]] = {
 
 
 def _document(window_s: float, where: str, group: str, compute: dict[str, str]) -> PipelineDocument:
-    operators: list[OperatorDocument] = [
+    operators: list[PipelineOperatorDocument] = [
         {"id": "window", "expression": {"op": "window", "size_s": window_s}},
         {"id": "wanted", "expression": {"op": "filter", "where": where}},
         {"id": "groups", "expression": {"op": "aggregate", "by": [group], "compute": compute}},

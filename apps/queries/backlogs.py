@@ -48,7 +48,7 @@ _FUTURE = timedelta(seconds=60)  # by which clocks may be apart
 
 
 @dataclass(frozen=True)
-class QueryBacklog(Record):
+class StoredBacklog(Record):
     """Events that wait at an input of a query; without an operator, at that of any that reads the source."""
 
     TITLE: ClassVar[str] = "a stored backlog"
@@ -71,18 +71,18 @@ class QueryBacklog(Record):
 
 
 @dataclass(frozen=True)
-class AgedBacklog(QueryBacklog):
+class AgedBacklog(StoredBacklog):
     """A backlog with its age; one that is stale is too old to be used."""
 
     age_s: float | None
     is_stale: bool
 
 
-def _stored(query: Query) -> list[QueryBacklog]:
-    return [QueryBacklog.parse(row) for row in query.backlogs]
+def _stored(query: Query) -> list[StoredBacklog]:
+    return [StoredBacklog.parse(row) for row in query.backlogs]
 
 
-def _documents(backlogs: Iterable[QueryBacklog]) -> list[object]:
+def _documents(backlogs: Iterable[StoredBacklog]) -> list[object]:
     return [backlog.to_dict() for backlog in backlogs]
 
 
@@ -115,7 +115,7 @@ def backlogs_update(*, query: Query, backlogs: Any, now: datetime | None = None)
     now = now or timezone.now()
     faults: list[EngineFault] = []
     inputs = _inputs(query)
-    rows: dict[tuple[str, str], QueryBacklog] = {}
+    rows: dict[tuple[str, str], StoredBacklog] = {}
     for i, body in enumerate(backlogs):
         row = _read(body, i, inputs, now, faults)
         if row is not None:
@@ -148,7 +148,7 @@ def backlogs_measure(
         known = rows.get(("", source))
         if known is None or datetime.fromisoformat(known.read_at) <= read_at:
             amounts = float(count), since.get(source)
-            rows["", source] = QueryBacklog("", source, *amounts, MEASURED, read_at.isoformat())
+            rows["", source] = StoredBacklog("", source, *amounts, MEASURED, read_at.isoformat())
     query.backlogs = _documents(rows.values())
     query.save(update_fields=["backlogs"])
     return backlog_content(query) != before
@@ -163,7 +163,7 @@ def backlogs_state(query: Query, operators: Iterable[EngineOperator], now: datet
             if entry.backlog is not None:
                 backlog, read_at = entry.backlog, now - timedelta(seconds=entry.backlog.age_s or 0.0)
                 amounts = backlog.events, backlog.behind_s, backlog.origin
-                row = QueryBacklog(operator.id, entry.source, *amounts, read_at.isoformat())
+                row = StoredBacklog(operator.id, entry.source, *amounts, read_at.isoformat())
                 rows[row.key], changed = row, True
     if changed:
         query.backlogs = _documents(rows.values())
@@ -237,7 +237,7 @@ def _inputs(query: Query) -> set[tuple[str, str]]:
 
 def _read(
     body: Any, i: int, inputs: set[tuple[str, str]], now: datetime, faults: list[EngineFault]
-) -> QueryBacklog | None:
+) -> StoredBacklog | None:
     """One entry as it is kept; None where it has faults."""
     path, before = f"backlogs[{i}]", len(faults)
     record = _ENTRY.read(body, "backlogs", i, faults)
@@ -254,7 +254,7 @@ def _read(
         faults.append(EngineFault(f"{path}.from", f"from is {stream!r}; allowed: {', '.join(streams)}"))
     if len(faults) > before:
         return None
-    return QueryBacklog(operator, stream, record.get("events"), record.get("behind_s"), STATED, read_at.isoformat())
+    return StoredBacklog(operator, stream, record.get("events"), record.get("behind_s"), STATED, read_at.isoformat())
 
 
 def _moment(text: Any, path: str, now: datetime, faults: list[EngineFault]) -> datetime:

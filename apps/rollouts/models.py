@@ -338,7 +338,7 @@ class LearnedOperators(LearnedFigures):
 
 @dataclass(frozen=True)
 class SweepFigures(Record):
-    """What a stream's sweeping watermarks came to, as it is shown."""
+    """Figures of a stream's sweeping watermarks, as they are shown."""
 
     sweeps: int | None
     clamped: int | None

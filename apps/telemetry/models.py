@@ -26,7 +26,7 @@ from apps.core.limits import (
 )
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.queries.models import Query, QueryVersion
-from engine.dataflow.types import OperatorDocument
+from engine.dataflow.types import PipelineOperatorDocument
 
 __all__ = [
     "COLUMN_TYPES",
@@ -213,7 +213,7 @@ class SourcePart:
     window_s: float | None  #: from one window's end to the next, where the last operator is their aggregate
 
     @classmethod
-    def of(cls, operators: Sequence[OperatorDocument]) -> SourcePart:
+    def of(cls, operators: Sequence[PipelineOperatorDocument]) -> SourcePart:
         """From the operators of a pipeline document."""
         expressions = [operator["expression"] for operator in operators]
         kinds = tuple(expression["op"] for expression in expressions)

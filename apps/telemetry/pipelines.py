@@ -16,7 +16,7 @@ from apps.queries.models import Operator, QueryVersion
 from apps.telemetry.models import PRODUCER, KnownPlan, TelemetrySource
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import partial_schema
-from engine.dataflow.types import ExpressionDocument, OperatorDocument, TableDocument
+from engine.dataflow.types import ExpressionDocument, PipelineOperatorDocument, TableDocument
 from engine.errors import DocumentError
 from engine.words import counted
 
@@ -110,7 +110,7 @@ def _stream_of(expression: Any) -> str | None:
 
 
 def _joined(
-    cluster: Cluster, main: TelemetrySource | None, operators: list[OperatorDocument], faults: list[Fault]
+    cluster: Cluster, main: TelemetrySource | None, operators: list[PipelineOperatorDocument], faults: list[Fault]
 ) -> TelemetrySource | None:
     """The joined stream. Its time column and needed columns may be left out: the source defines them."""
     row = next((operator for operator in operators if _stream_of(operator["expression"]) is not None), None)
@@ -169,9 +169,9 @@ def _source(cluster: Cluster, chain: list[Operator], faults: list[Fault]) -> Tel
     return source
 
 
-def _operators(chain: list[Operator], faults: list[Fault]) -> list[OperatorDocument]:
+def _operators(chain: list[Operator], faults: list[Fault]) -> list[PipelineOperatorDocument]:
     """Operators with their expressions; fused ones are expanded."""
-    documents: list[OperatorDocument] = []
+    documents: list[PipelineOperatorDocument] = []
     for operator in chain:
         expression = operator.extra.get("expression")
         parts: Iterable[Any] = [{"id": operator.name, "expression": expression}]
@@ -189,7 +189,9 @@ def _operators(chain: list[Operator], faults: list[Fault]) -> list[OperatorDocum
     return documents
 
 
-def _tables(cluster: Cluster, operators: list[OperatorDocument], faults: list[Fault]) -> dict[str, TableDocument]:
+def _tables(
+    cluster: Cluster, operators: list[PipelineOperatorDocument], faults: list[Fault]
+) -> dict[str, TableDocument]:
     names = {
         row["expression"]["table"]: row["id"] for row in operators if isinstance(row["expression"].get("table"), str)
     }

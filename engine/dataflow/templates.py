@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.dataflow.types import ExpressionDocument, OperatorDocument, PipelineDocument
+from engine.dataflow.types import ExpressionDocument, PipelineDocument, PipelineOperatorDocument
 from engine.errors import Fault, OptionError, suggestion
 from engine.fields import BAD, Number
 
@@ -62,7 +62,7 @@ _ROUND_TRIPS: Final = {
 
 def _pipeline_document(columns: Mapping[str, str], **operators: ExpressionDocument) -> PipelineDocument:
     """A document of operators by their ids; every source has its time in `ts`."""
-    listed: list[OperatorDocument] = [
+    listed: list[PipelineOperatorDocument] = [
         {"id": name.replace("_", "-"), "expression": expression} for name, expression in operators.items()
     ]
     return {"source": {"id": "", "time": "ts", "columns": dict(columns)}, "operators": listed}

@@ -20,8 +20,8 @@ __all__ = [
     "WINDOW_START",
     "Columns",
     "ExpressionDocument",
-    "OperatorDocument",
     "PipelineDocument",
+    "PipelineOperatorDocument",
     "SourceDocument",
     "TableDocument",
     "Type",
@@ -114,7 +114,7 @@ ExpressionDocument = TypedDict(
 )
 
 
-class OperatorDocument(TypedDict):
+class PipelineOperatorDocument(TypedDict):
     """An operator of a pipeline document."""
 
     id: str
@@ -143,4 +143,4 @@ class PipelineDocument(TypedDict):
 
     source: SourceDocument
     tables: NotRequired[dict[str, TableDocument]]
-    operators: list[OperatorDocument]
+    operators: list[PipelineOperatorDocument]

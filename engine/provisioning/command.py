@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
 
-from engine.command_options import WhatIfOptions
+from engine.command_options import WhatIfCommandOptions
 from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, INDEX, NOT_NEGATIVE, POSITIVE
@@ -39,7 +39,7 @@ _Names = Annotated[list[str] | None, ListOf(ID)]
 class _Question(Record):
     """Parameters of a question. None of them begins with what waits now, and the answer says so."""
 
-    def answer(self, deployment: Deployment, options: WhatIfOptions) -> Record:
+    def answer(self, deployment: Deployment, options: WhatIfCommandOptions) -> Record:
         raise NotImplementedError
 
 
@@ -62,7 +62,7 @@ class _Load(_Question):
         int | None, Number(least=0, most=1000, whole=True), Words("of the placement search, for each pool")
     ] = None
 
-    def question(self, options: WhatIfOptions) -> PoolQuestion:
+    def question(self, options: WhatIfCommandOptions) -> PoolQuestion:
         names = {field.name for field in fields(PoolQuestion)}
         given = {name: value for name, value in vars(self).items() if name in names}
         return PoolQuestion(**given, seed=options.seed, mace_every=options.mace_every)
@@ -84,7 +84,7 @@ class _SmallestPool(_Headroom, _Like):
     budget_s: _Budget = None
     confirm: Annotated[_Steps, Words("steps by which walks may move the answer (12; 6 for a mix)")] = None
 
-    def answer(self, deployment: Deployment, options: WhatIfOptions) -> Record:
+    def answer(self, deployment: Deployment, options: WhatIfCommandOptions) -> Record:
         return smallest_pool(deployment, self.question(options), like=self.like, most=self.most)
 
 
@@ -97,7 +97,7 @@ class _CheapestMix(_Headroom, _Types):
     leave_out: _LeaveOut = False
     budget_s: _Budget = None
 
-    def answer(self, deployment: Deployment, options: WhatIfOptions) -> Record:
+    def answer(self, deployment: Deployment, options: WhatIfCommandOptions) -> Record:
         return cheapest_mix(deployment, self.types, self.question(options), most_tried=self.most_tried)
 
 
@@ -109,7 +109,7 @@ class _ParetoFront(_Load, _Types):
     split: _Split = True
     budget_s: _Budget = None
 
-    def answer(self, deployment: Deployment, options: WhatIfOptions) -> Record:
+    def answer(self, deployment: Deployment, options: WhatIfCommandOptions) -> Record:
         return pareto_front(deployment, self.types, self.question(options), most_tried=self.most_tried)
 
 
@@ -122,7 +122,7 @@ class _Survival(_Question):
     rounds: Annotated[int, Number(least=0, most=1000, whole=True), Words("of the placement search")] = 2
     flow: _Flow = True
 
-    def answer(self, deployment: Deployment, options: WhatIfOptions) -> Record:
+    def answer(self, deployment: Deployment, options: WhatIfCommandOptions) -> Record:
         return lose_each(deployment, **vars(self), seed=options.seed, mace_every=options.mace_every).answer
 
 
@@ -135,7 +135,7 @@ class _Growth(_Question):
     confirm: Annotated[int, INDEX, Words("walks that narrow a factor (5)")] = 5
     flow: _Flow = True
 
-    def answer(self, deployment: Deployment, options: WhatIfOptions) -> Record:
+    def answer(self, deployment: Deployment, options: WhatIfCommandOptions) -> Record:
         return headroom_by_query(deployment, **vars(self), mace_every=options.mace_every)
 
 
@@ -199,7 +199,7 @@ def _query_faults(queries: Any, deployment: Deployment) -> Iterator[Fault]:
             yield Fault(f"{_PARAMETERS}.queries[{i}]", message)
 
 
-def command(document: Any, options: WhatIfOptions) -> dict[str, Any]:
+def command(document: Any, options: WhatIfCommandOptions) -> dict[str, Any]:
     """Compare ``changes`` or ``scenarios`` beside a deployment document, or answer the question of option `find`.
 
     With `find`, changes are applied first.
@@ -240,7 +240,7 @@ def _scenarios(beside: Mapping[str, object], place: str | None) -> Any:
     return [{"place": place} | item if isinstance(item, dict) else item for item in given]
 
 
-def _answered(deployment: Deployment, changes: Any, find: str, options: WhatIfOptions) -> dict[str, Any]:
+def _answered(deployment: Deployment, changes: Any, find: str, options: WhatIfCommandOptions) -> dict[str, Any]:
     changed = apply_each(deployment, changes)
     whole = changed.deployment
     # Sizes place whatever has no place themselves; the other questions are about what runs.

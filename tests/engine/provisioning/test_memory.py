@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.command_options import WhatIfOptions
+from engine.command_options import WhatIfCommandOptions
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node
 from engine.provisioning.command import command
@@ -163,7 +163,7 @@ def test_what_if_places_within_memory(place: str) -> None:
 def test_command_answers_with_the_memory_of_new_nodes() -> None:
     given = document([6 * GB], 4 * GB)
     big = {"like": {"capacity_cps": 1e5, "memory_bytes": 8 * GB}, "most": 4}
-    answer = command(given, WhatIfOptions(find="smallest_pool", parameters=big))["answer"]
+    answer = command(given, WhatIfCommandOptions(find="smallest_pool", parameters=big))["answer"]
     assert answer["nodes"] == 2
     assert answer["type"]["memory_bytes"] == 8 * GB
     assert answer["placement"]["o0"][0]["node"] != "n0"
