@@ -15,7 +15,7 @@ from launcher.servers import find_redis, redis_answers, redis_command
 __all__ = ["PATIENCE_S", "RedisServer", "wait_until"]
 
 #: How long a test waits for what happens at once on an idle machine: far longer than the busiest one needs.
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = PATIENCE_S, what: str = "the condition") -> None:

@@ -52,4 +52,4 @@ def test_page_is_accessible_and_fits_a_phone(name: str, world: dict[str, Any], w
     assert [(row["id"], row["nodes"][0]["html"]) for row in found if row["impact"] in _SERIOUS] == []
     wide_page.set_viewport_size({"width": 390, "height": 844})
     # charts draw themselves again for the new width
-    wait_until(lambda: wide_page.evaluate(_TOO_WIDE_PX) <= 0, 20, "a page that does not scroll sideways")
+    wait_until(lambda: wide_page.evaluate(_TOO_WIDE_PX) <= 0, what="a page that does not scroll sideways")

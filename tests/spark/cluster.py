@@ -20,8 +20,6 @@ from tests.servers import wait_until
 
 __all__ = ["Cluster"]
 
-_START_S = 240.0
-
 
 class Cluster:
     """Servers that die with the test process; `folder` takes their logs and working files."""
@@ -36,11 +34,11 @@ class Cluster:
     def start(self) -> None:
         host, port = self.url.removeprefix("spark://").split(":")
         self._spawn("master.Master", "--host", host, "--port", port, "--webui-port", str(self._page))
-        wait_until(lambda: self.status() is not None, _START_S, "the master's page")
+        wait_until(lambda: self.status() is not None, what="the master's page")
         for number in range(self._workers):
             room = ("--cores", "1", "--memory", "700m", "--work-dir", str(self.folder / f"work{number}"))
             self._spawn("worker.Worker", "--host", host, "--webui-port", "0", *room, self.url)
-        wait_until(lambda: self.alive_workers() == self._workers, _START_S, f"{self._workers} workers")
+        wait_until(lambda: self.alive_workers() == self._workers, what=f"{self._workers} workers")
 
     def stop(self) -> None:
         for process in reversed(self._processes):

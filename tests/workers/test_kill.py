@@ -16,7 +16,6 @@ from tests.e2e.installation import Installation
 from tests.servers import RedisServer, wait_until
 
 pytestmark = pytest.mark.slow
-_LONG_S = 300.0  # of work that takes some seconds where nothing else runs
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def _wait_for(installation: Installation, job: str, what: str) -> None:
         assert state in ("queued", "running", "succeeded"), _rows(installation, "SELECT state, error FROM jobs_job")
         return state == "succeeded"
 
-    wait_until(has_succeeded, _LONG_S, what)
+    wait_until(has_succeeded, what=what)
 
 
 def _lose(installation: Installation) -> None:
@@ -86,7 +85,7 @@ print(DOCUMENT_ESTIMATE.request(document=document)[1].pk)
 def test_jobs_of_a_killed_worker_are_resent(installation: Installation) -> None:
     job = installation.script(LONG)
     installation.start_worker()
-    wait_until(lambda: _state(installation, job)[1] > 0.15, _LONG_S, "the first worker's progress")
+    wait_until(lambda: _state(installation, job)[1] > 0.15, what="the first worker's progress")
     assert _state(installation, job)[0] == "running"
     _lose(installation)
     assert _state(installation, job)[0] == "running", "nobody was left to say that it is lost"
@@ -156,7 +155,7 @@ print(job.pk)
 def test_moves_resume_after_a_killed_worker(installation: Installation) -> None:
     job = installation.script(MOVES)
     installation.start_worker()
-    wait_until(lambda: _state(installation, job)[1] > 0, _LONG_S, "the first batch")
+    wait_until(lambda: _state(installation, job)[1] > 0, what="the first batch")
     _lose(installation)
     before = _moves(installation)
     done = sum(state == "done" for state, _ in before)

@@ -31,7 +31,6 @@ from tests.spark.live.consoles import SmallConsole, small_console
 from tests.spark.live.world import World
 
 QUERY = "here/pairs"
-_START_S = 240.0
 
 
 class Driver:
@@ -60,8 +59,8 @@ class Driver:
 
     def wait_ready(self) -> None:
         pid = self.process.pid
-        wait_until(lambda: self.ended() or self.says().get("pid") == pid, _START_S, "a word of the driver")
-        wait_until(lambda: self.ended() or self.says().get("state") == "ready", _START_S, "ready")
+        wait_until(lambda: self.ended() or self.says().get("pid") == pid, what="a word of the driver")
+        wait_until(lambda: self.ended() or self.says().get("state") == "ready", what="ready")
         assert not self.ended(), self._log.read_text()[-3000:]
 
     def ended(self) -> bool:

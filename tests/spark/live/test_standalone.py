@@ -35,7 +35,7 @@ def test_results_are_exact_though_an_executor_is_killed(
 
         def wait_for_results() -> None:
             wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
-            wait_until(lambda: console.rows(QUERY) == wanted, 180, "the results")
+            wait_until(lambda: console.rows(QUERY) == wanted, what="the results")
 
         send(6)
         wait_for_results()

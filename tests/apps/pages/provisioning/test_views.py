@@ -30,6 +30,7 @@ from engine.provisioning.answers.pools import PoolSize
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.recordings import recorded
+from tests.servers import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 
@@ -39,7 +40,7 @@ BENCH = "/c/little/provisioning/"
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first bench of a process takes seconds."""
-    monkeypatch.setattr(bench, "_PATIENCE_S", 120.0)
+    monkeypatch.setattr(bench, "_PATIENCE_S", PATIENCE_S)
 
 
 @pytest.fixture
