@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.apps.contracts.pages import PAGES, page_address
-from tests.servers import wait_until
+from tests.servers import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -37,6 +37,7 @@ _PARTS = {
 def wide_page(browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
     """The administrator's, for all of them."""
     context = browser.new_context(**signed_in)
+    context.set_default_timeout(PATIENCE_S * 1000)
     yield context.new_page()
     context.close()
 

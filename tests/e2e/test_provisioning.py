@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.e2e.installation import Api
-from tests.servers import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -35,17 +34,10 @@ def cluster(api: Api) -> str:
 
 
 @pytest.fixture
-def page(browser: Any, signed_in: dict[str, Any], cluster: str) -> Iterator[Any]:
-    context = browser.new_context(**signed_in, viewport={"width": 1280, "height": 900})
-    tab = context.new_page()
-    tab.set_default_timeout(PATIENCE_S * 1000)
-    problems: list[str] = []
-    tab.on("pageerror", lambda error: problems.append(str(error)))
-    tab.goto(f"/c/{cluster}/provisioning/")
-    tab.wait_for_selector("svg.wide a.hit", state="attached")
-    yield tab
-    context.close()
-    assert not problems
+def page(page: Page, cluster: str) -> Page:
+    page.goto(f"/c/{cluster}/provisioning/")
+    page.wait_for_selector("svg.wide a.hit", state="attached")
+    return page
 
 
 def said(page: Any) -> str:
