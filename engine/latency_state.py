@@ -7,6 +7,7 @@ that holds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, NamedTuple
@@ -45,8 +46,12 @@ KnownSeconds = Annotated[
 ]
 
 
+@dataclass(frozen=True, eq=False)
 class StandingFact(Fact):
     """Reason why a latency is not known, has no end, or rests on a sample that let nothing through."""
+
+    kind: str
+    values: Mapping[str, object]
 
     def words(self) -> str:
         return standing_words(self.kind, self.values)

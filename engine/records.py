@@ -98,12 +98,8 @@ class WrittenAs:
         return core_schema.no_info_after_validator_function(lambda value: value, schema, serialization=write)
 
 
-@dataclass(frozen=True, eq=False)
 class Fact:
-    """A result of a computation: its kind, names and numbers. As text it is its words, to which it is equal."""
-
-    kind: str
-    values: Mapping[str, object]
+    """Base of results with a kind, names and numbers: as text such a fact is its words, to which it is equal."""
 
     def words(self) -> str:
         """Its sentence or clause."""

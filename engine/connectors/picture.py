@@ -41,8 +41,12 @@ FindingLevel = Literal["found", "assumed", "missing", "warning"]
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
 
+@dataclass(frozen=True, eq=False)
 class ReadingFact(Fact):
     """Names and numbers of a finding."""
+
+    kind: str
+    values: Mapping[str, object]
 
     def words(self) -> str:
         return reading_words(self.kind, self.values)

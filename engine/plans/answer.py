@@ -16,7 +16,7 @@ from engine.document.policies import SchedulingGap
 from engine.document.reader import build_operators
 from engine.document.tables import OPERATOR
 from engine.errors import Fault
-from engine.records import Record, Unwritten, WrittenAs
+from engine.records import Fact, Record, Unwritten, WrittenAs
 from engine.words.plans import plan_words
 
 __all__ = [
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class PlanFact:
-    """A step of a rewriting, an assumption or an obstacle: names of operators and fields. As text it is its clause."""
+@dataclass(frozen=True, eq=False)
+class PlanFact(Fact):
+    """A step of a rewriting, an assumption or an obstacle: names of operators and fields."""
 
     kind: str
     names: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     count: int = 0
 
-    def __str__(self) -> str:
+    def words(self) -> str:
         return plan_words(self)
 
 

@@ -5,7 +5,7 @@ Pages, REST, reports, mail and the command line show them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -236,15 +236,10 @@ def _outcome_finding(ground: OutcomeGround) -> AdmissionFinding:
             return AdmissionFinding(_standing_finding("", now).cause)
 
 
-def _outcome_words(outcome: QueryOutcome) -> str:
-    """Words for an estimate."""
-    return seconds_words(outcome.estimate_s)[0]
-
-
 def _estimate_words(outcome: QueryOutcome) -> str:
     """The estimate beside its objective: ``8.2 s, against 10 s``."""
     if outcome.bound_s is None:
-        return _outcome_words(outcome)
+        return seconds_words(outcome.estimate_s)[0]
     estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
     return f"{estimate}, against {bound}"
 
@@ -456,46 +451,50 @@ def _up_to(share: float, what: str) -> str:
 
 def alternative_words(offered: OfferedScenario) -> tuple[str, str]:
     """Title and detail of an alternative."""
-    return _ALTERNATIVES[offered.kind](offered)
+    own, estimate = offered.own, _estimate_sentence(offered.own)
+    nodes = listed(offered.settled.scenario.nodes_of(own.query))
+    match offered.kind:
+        case "move":
+            return _move_words(offered, estimate)
+        case "place_again":
+            elsewhere = f"{counted(len(offered.new), 'operator')} elsewhere than asked for"
+            return f"Place {f'it on {nodes}' if own.is_predicted else elsewhere}", estimate
+        case "place_apart":
+            return f"Place it on {nodes}, away from what is for a person to judge", estimate
+        case "scale_rate":
+            share = rate_share_in(offered.new)
+            held_back = f"hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
+            return f"Admit it with {percent_words(share)} of its rate", f"Its sources must {held_back} {estimate}"
+        case "start_at":
+            return f"Start it {duration_words(start_s_in(offered.new))} later", estimate
+        case "add_node":
+            return _node_words(offered, estimate)
+    return f"Ask for {seconds_words(own.bound_s or 0.0)[0]} instead", _objective_words(own)
 
 
-def _estimate_sentence(offered: OfferedScenario) -> str:
+def _estimate_sentence(own: QueryOutcome) -> str:
     """Sentence about the candidate's estimate."""
-    own = offered.own
     if own.is_predicted:
-        return f"{offered.question.candidate.query}: {_prediction_words(own)}."
-    return (
-        f"{offered.question.candidate.query} would have a {statistic_words(own.statistic)} of {_estimate_words(own)}."
-    )
+        return f"{own.query}: {_prediction_words(own)}."
+    return f"{own.query} would have a {statistic_words(own.statistic)} of {_estimate_words(own)}."
 
 
-def _move_words(offered: OfferedScenario) -> tuple[str, str]:
-    moves = moves_in(offered.new)
-    if len(moves) > 1:
-        return _moves_words(offered, moves)
-    ((name, place),) = moves.items()
-    running, deployment = offered.question.running, offered.settled.scenario.deployment
-    core = _core(deployment, place)
-    title, state = f"Place {name} on {server_words(core)}", None
-    if name in running.operator_index:
-        operator = running.operators[running.operator_index[name]]
-        left = server_words(_core(deployment, operator.replicas[0]))
-        title, state = f"Move {name} from {left} to {server_words(core)}", operator.state_bytes
-    peak = offered.settled.evaluation.peaks[core]
+def _move_words(offered: OfferedScenario, estimate: str) -> tuple[str, str]:
+    deployment, running = offered.settled.scenario.deployment, offered.question.running
+    cores = {name: _core(deployment, place) for name, place in moves_in(offered.new).items()}
+    operators = {operator.id: operator for operator in running.operators if operator.id in cores}
+    state = sum(operator.state_bytes or 0.0 for operator in operators.values())
+    if len(cores) > 1:
+        moving = f" They move {size_words(state)} of state." if state else ""
+        return f"Move {listed([f'{name} to {server_words(core)}' for name, core in cores.items()])}", estimate + moving
+    ((name, core),) = cores.items()
+    title = f"Place {name} on {server_words(core)}"
+    if name in operators:
+        left = server_words(_core(deployment, operators[name].replicas[0]))
+        title = f"Move {name} from {left} to {server_words(core)}"
     moving = f" It moves {size_words(state)} of state." if state else ""
-    load = f"{server_words(core, begins=True)} goes to {load_words(peak)[0]} of its capacity at peak."
-    return title, f"{load} {_estimate_sentence(offered)}{moving}"
-
-
-def _moves_words(offered: OfferedScenario, moves: Mapping[str, Replica]) -> tuple[str, str]:
-    """Several moves at once."""
-    deployment, index = offered.settled.scenario.deployment, offered.question.running.operator_index
-    where = [f"{name} to {server_words(_core(deployment, place))}" for name, place in moves.items()]
-    state = sum(offered.question.running.operators[index[name]].state_bytes or 0.0 for name in moves if name in index)
-    sentences = [_estimate_sentence(offered)]
-    if state:
-        sentences.append(f"They move {size_words(state)} of state.")
-    return f"Move {listed(where)}", " ".join(sentences)
+    load = f"{server_words(core, begins=True)} goes to {load_words(offered.settled.evaluation.peaks[core])[0]}"
+    return title, f"{load} of its capacity at peak. {estimate}{moving}"
 
 
 def _core(deployment: Deployment, place: Replica) -> str:
@@ -504,64 +503,22 @@ def _core(deployment: Deployment, place: Replica) -> str:
     return next(s.name for s in deployment.servers if s.node == node and s.core == place.core)
 
 
-def _place_words(offered: OfferedScenario) -> tuple[str, str]:
-    own = offered.own
-    if own.is_predicted:
-        nodes = listed(offered.settled.scenario.nodes_of(offered.question.candidate.query))
-        return f"Place it on {nodes}", f"{offered.question.candidate.query}: {_prediction_words(own)}."
-    title = f"Place {counted(len(offered.new), 'operator')} elsewhere than asked for"
-    return title, _estimate_sentence(offered)
-
-
-def _apart_words(offered: OfferedScenario) -> tuple[str, str]:
-    nodes = offered.settled.scenario.nodes_of(offered.question.candidate.query)
-    title = f"Place it on {listed(nodes)}, away from what is for a person to judge"
-    return title, _estimate_sentence(offered)
-
-
-def _rate_words(offered: OfferedScenario) -> tuple[str, str]:
-    share = rate_share_in(offered.new)
-    title = f"Admit it with {percent_words(share)} of its rate"
-    held_back = f"Its sources must hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
-    return title, f"{held_back} {_estimate_sentence(offered)}"
-
-
-def _start_words(offered: OfferedScenario) -> tuple[str, str]:
-    return f"Start it {duration_words(start_s_in(offered.new))} later", _estimate_sentence(offered)
-
-
-def _node_words(offered: OfferedScenario) -> tuple[str, str]:
+def _node_words(offered: OfferedScenario, estimate: str) -> tuple[str, str]:
     added = nodes_in(offered.new)
     like, share = offered.model_of(added[0])
     size = f"with {percent_words(share)} of the capacity of {like.id}" if share < 0.995 else f"like {like.id}"
     title = f"Add a node {size}" if len(added) == 1 else f"Add {len(added)} nodes {size}"
-    sentences = [_estimate_sentence(offered)]
-    if like.price_per_hour:
-        sentences.append(
-            f"A node like {like.id} costs {money_words(like.price_per_hour, offered.question.currency)} per hour."
-        )
-    return title, " ".join(sentences)
+    if not like.price_per_hour:
+        return title, estimate
+    price = money_words(like.price_per_hour, offered.question.currency)
+    return title, f"{estimate} A node like {like.id} costs {price} per hour."
 
 
-def _objective_words(offered: OfferedScenario) -> tuple[str, str]:
-    own = offered.own
-    title = f"Ask for {seconds_words(own.bound_s or 0.0)[0]} instead"
-    statistic, estimated = statistic_words(own.statistic), _outcome_words(own)
-    sentence = f"Its {statistic} is estimated at {estimated}"
+def _objective_words(own: QueryOutcome) -> str:
+    sentence = f"Its {statistic_words(own.statistic)} is estimated at {seconds_words(own.estimate_s)[0]}"
     if own.high_s is not None:
         sentence += f" and may be up to {seconds_words(own.upper_s)[0]}"
     sentence += f"{_wait_words(own)}. Nothing else changes."
     if any(term.kind == "window" for term in own.waits) and own.wait_s > own.estimate_s - own.wait_s:
         sentence += " A shorter window makes it less, or a promise that counts from the window's end."
-    return title, sentence
-
-
-_ALTERNATIVES: dict[str, Callable[[OfferedScenario], tuple[str, str]]] = {
-    "move": _move_words,
-    "place_again": _place_words,
-    "place_apart": _apart_words,
-    "scale_rate": _rate_words,
-    "start_at": _start_words,
-    "add_node": _node_words,
-    "objective": _objective_words,
-}
+    return sentence
