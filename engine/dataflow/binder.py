@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +32,7 @@ from engine.dataflow.operators import (
     type_of,
 )
 from engine.dataflow.sketch import SKETCH_TYPE
-from engine.dataflow.types import ARROW, NUMERIC, WINDOW_START, Columns, Type
+from engine.dataflow.types import ARROW, NUMERIC, WINDOW_START, Columns, ExpressionDocument, Type
 from engine.errors import Fault, join_path, suggestion, value_words
 from engine.fields import BAD
 
@@ -53,12 +53,12 @@ _DEFAULT_MATCHES: Final = 100
 _MICRO: Final = 1_000_000
 
 
-def parse_patterns(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
+def parse_patterns(kept: ExpressionDocument, path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
     """Pattern and group of every column of `into`, in alphabetical order."""
     form = kept["as"]
     given = {"pattern", "separator", "assign"} & set(kept)
     faults.extend(
-        Fault(join_path(path, name), f"{name} is {value_words(kept[name])}; allowed: not with as {form!r}")
+        Fault(join_path(path, name), f"{name} is {value_words(kept.get(name))}; allowed: not with as {form!r}")
         for name in sorted(given - _FIELDS[form])
     )
     names = sorted(kept["into"])
@@ -67,14 +67,14 @@ def parse_patterns(kept: dict[str, Any], path: str, faults: list[Fault]) -> tupl
     return _groups(names, kept, path, faults) if form == "regex" else ()
 
 
-def _pair(name: str, kept: dict[str, Any]) -> str:
+def _pair(name: str, kept: ExpressionDocument) -> str:
     """A key at the beginning or behind a separator, and its value up to the next separator."""
     separator, assign = kept.get("separator", " "), kept.get("assign", "=")
     sign = {"\t": r"\t", "|": r"\|"}.get(separator, separator)
     return portable_pattern(f"(?:^|{sign}){name}{assign}([^{sign}]*)").text
 
 
-def _groups(names: list[str], kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
+def _groups(names: list[str], kept: ExpressionDocument, path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
     at = join_path(path, "pattern")
     if "pattern" not in kept:
         faults.append(Fault(at, "pattern is missing; a parse as 'regex' needs it"))
@@ -156,7 +156,7 @@ _Pairs = tuple[tuple[str, str], ...]
 Bound = tuple[Spec, dict[str, Type]] | None
 
 
-def bind(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def bind(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     """The spec and the columns after the operation, or None after noting why there are none."""
     if any(value is BAD for value in kept.values()):
         return None
@@ -175,9 +175,9 @@ def _check_names(columns: Columns, path: str, faults: list[Fault]) -> None:
             faults.append(Fault(path, f"columns {other!r} and {name!r} differ in case alone; allowed: other names"))
 
 
-def _window(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _window(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     size_us = round(kept["size_s"] * _MICRO)
-    slide_us = round(kept.get("slide_s", kept["size_s"]) * _MICRO)
+    slide_us = round((kept.get("slide_s") or kept["size_s"]) * _MICRO)
     if size_us % slide_us or size_us // slide_us > 1_000:
         allowed = f"size_s ({kept['size_s']:g}) divided by a whole number from 1 to 1000"
         faults.append(Fault(join_path(path, "slide_s"), f"slide_s is {kept['slide_s']:g}; allowed: {allowed}"))
@@ -190,7 +190,7 @@ def _window(kept: dict[str, Any], scope: OperationScope, path: str, faults: list
     return WindowSpec(scope.time, size_us, slide_us), {**scope.columns, WINDOW_START: Type.TIMESTAMP}
 
 
-def _filter(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _filter(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     where = read_expression(kept["where"], scope.columns, join_path(path, "where"), "where", faults)
     if where is None:
         return None
@@ -212,7 +212,7 @@ def _expressions(
     return made if len(made) == len(read) else None
 
 
-def _map(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _map(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     at = join_path(path, "set")
     for name in kept["set"]:
         check_free(name, scope, at, faults)
@@ -222,7 +222,7 @@ def _map(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fa
     return MapSpec(made), {**scope.columns, **{name: node.type for name, node in made}}
 
 
-def _project(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _project(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     at = join_path(path, "columns")
     given = {name: text for name, text in kept["columns"].items() if not (name in scope.kept and text == name)}
     for name in given:
@@ -234,7 +234,7 @@ def _project(kept: dict[str, Any], scope: OperationScope, path: str, faults: lis
     return ProjectSpec(scope.kept, made), columns | {name: node.type for name, node in made}
 
 
-def _join(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _join(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     if ("table" in kept) == ("stream" in kept):
         faults.append(Fault(path, "a join has a table or a stream; allowed: exactly one of both"))
         return None
@@ -254,7 +254,7 @@ def _join(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[F
 
 
 def _join_pairs(
-    kept: dict[str, Any], columns: Columns, scope: OperationScope, path: str, faults: list[Fault]
+    kept: ExpressionDocument, columns: Columns, scope: OperationScope, path: str, faults: list[Fault]
 ) -> tuple[_Pairs, _Pairs, dict[str, Type]]:
     """_Pairs of `on` and of `take`, and the columns that the latter makes."""
     on = tuple(sorted(kept["on"].items()))
@@ -272,7 +272,7 @@ def _join_pairs(
 
 
 def _stream_join(
-    kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]
+    kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]
 ) -> tuple[StreamJoinSpec, dict[str, Type]] | None:
     """The spec of a join with another stream, and the columns after it."""
     _check_place(scope, path, faults)
@@ -308,7 +308,7 @@ def _check_place(scope: OperationScope, path: str, faults: list[Fault]) -> None:
         faults.append(Fault(path, text))
 
 
-def _stream_columns(kept: dict[str, Any], path: str, faults: list[Fault]) -> Columns | None:
+def _stream_columns(kept: ExpressionDocument, path: str, faults: list[Fault]) -> Columns | None:
     """Columns of the other stream, with its time among them."""
     missing = [name for name in ("time", "columns") if name not in kept]
     faults.extend(Fault(join_path(path, name), f"{name} is missing; a join with a stream needs it") for name in missing)
@@ -350,7 +350,7 @@ def _unique(table: StaticTable, keys: list[str], path: str, faults: list[Fault])
         faults.append(Fault(join_path(path, "table"), text))
 
 
-def _parse(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _parse(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     kind = type_of(kept["column"], scope.columns, path, "column", faults)
     if kind not in (None, Type.STRING):
         text = f"column is {kept['column']!r}, a {kind}; allowed: a string"
@@ -364,7 +364,7 @@ def _parse(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[
     return spec, columns | dict(into)
 
 
-def _buckets(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _buckets(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     kind = type_of(kept["column"], scope.columns, path, "column", faults)
     if kind is not None and kind not in NUMERIC:
         text = f"column is {kept['column']!r}, a {kind}; allowed: int64 or float64"
@@ -374,7 +374,7 @@ def _buckets(kept: dict[str, Any], scope: OperationScope, path: str, faults: lis
     return BucketsSpec(kept["column"], bounds, kept["into"]), {**scope.columns, kept["into"]: Type.INT64}
 
 
-def _bounds(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[float, ...]:
+def _bounds(kept: ExpressionDocument, path: str, faults: list[Fault]) -> tuple[float, ...]:
     even = [name for name in ("from", "to", "width") if name in kept]
     if ("bounds" in kept) == bool(even) or len(even) not in (0, 3):
         faults.append(Fault(path, "buckets have bounds, or from, to and width; allowed: one of both"))
@@ -394,7 +394,7 @@ def _bounds(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[float
     return tuple(kept["from"] + i * kept["width"] for i in range(round(count) + 1))
 
 
-def _aggregate(kept: dict[str, Any], scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _aggregate(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     keys = [WINDOW_START] * (WINDOW_START in scope.columns)
     for name in kept.get("by", []):
         kind = type_of(name, scope.columns, path, "by", faults)
@@ -415,7 +415,7 @@ def _aggregate(kept: dict[str, Any], scope: OperationScope, path: str, faults: l
     return bind_aggregate(kept["compute"], known, scope.columns, path, faults)
 
 
-_BINDERS: Final[Mapping[str, Callable[[dict[str, object], OperationScope, str, list[Fault]], Bound]]] = {
+_BINDERS: Final[Mapping[str, Callable[[ExpressionDocument, OperationScope, str, list[Fault]], Bound]]] = {
     "window": _window,
     "filter": _filter,
     "map": _map,

@@ -109,6 +109,10 @@ ExpressionDocument = TypedDict(
         "to": float,
         "width": float,
         "bounds": list[float],
+        "how": str,
+        "most": int,
+        "within": str,
+        "on_error": str,
     },
     total=False,
 )
