@@ -75,7 +75,7 @@ class _Prediction(Record):
     outside: tuple[str, ...]
 
 
-def predict_command(document: Any, options: PredictOptions) -> dict[str, Any]:
+def predict_command(document: Any, options: PredictOptions) -> dict[str, object]:
     """Costs, votes and what is outside the domain, per placement; the card of the model in one line."""
     faults: list[Fault] = []
     fields = _PREDICT_PROBLEM.read(document, "", "", faults)
@@ -93,7 +93,7 @@ def predict_command(document: Any, options: PredictOptions) -> dict[str, Any]:
     return {"model": ensemble.card.version, "card": ensemble.card.line, "predictions": answers}
 
 
-def candidates_command(document: Any, options: CandidatesOptions) -> dict[str, Any]:
+def candidates_command(document: Any, options: CandidatesOptions) -> dict[str, object]:
     """Placements that keep the rules and the pins; with a `target` the one that is chosen, beside the heuristics."""
     target = options.target
     if options.weights is not None and target is None:

@@ -294,7 +294,7 @@ def _refuse(given: Mapping[str, object]) -> NoReturn:
     raise DocumentError(faults_of(given) or [beyond], "partition problem")
 
 
-def command(document: Any) -> dict[str, Any]:
+def command(document: Any) -> dict[str, object]:
     """The plan of a problem (`PROBLEM`): `e`, `p`, objective and CPU of an epoch, `plans` mixed and `theta`."""
     faults: list[Fault] = []
     read = PROBLEM.read(document, "", "", faults)
@@ -318,7 +318,7 @@ def command(document: Any) -> dict[str, Any]:
     }
 
 
-def _wire_plan(read: Mapping[str, Any]) -> dict[str, Any]:
+def _wire_plan(read: Mapping[str, Any]) -> dict[str, object]:
     """The plan of a problem with `aggregate` or `overhead`; `sent` has its bytes by what they are."""
     pipeline = WireBytes(
         read["relay"],

@@ -199,7 +199,7 @@ def _query_faults(queries: Any, deployment: Deployment) -> Iterator[Fault]:
             yield Fault(f"{_PARAMETERS}.queries[{i}]", message)
 
 
-def command(document: Any, options: WhatIfCommandOptions) -> dict[str, Any]:
+def command(document: Any, options: WhatIfCommandOptions) -> dict[str, object]:
     """Compare ``changes`` or ``scenarios`` beside a deployment document, or answer the question of option `find`.
 
     With `find`, changes are applied first.
@@ -240,7 +240,7 @@ def _scenarios(beside: Mapping[str, object], place: str | None) -> Any:
     return [{"place": place} | item if isinstance(item, dict) else item for item in given]
 
 
-def _answered(deployment: Deployment, changes: Any, find: str, options: WhatIfCommandOptions) -> dict[str, Any]:
+def _answered(deployment: Deployment, changes: Any, find: str, options: WhatIfCommandOptions) -> dict[str, object]:
     changed = apply_each(deployment, changes)
     whole = changed.deployment
     # Sizes place whatever has no place themselves; the other questions are about what runs.

@@ -279,7 +279,7 @@ def _extend_rows(rows: Rows, more: int) -> Rows:
     return np.concatenate((rows, np.zeros(more, rows.dtype)))
 
 
-def command(document: Any, options: SimulateOptions) -> dict[str, Any]:
+def command(document: Any, options: SimulateOptions) -> dict[str, object]:
     """Simulate a deployment, `repeats` times with seeds that follow each other.
 
     Returns
