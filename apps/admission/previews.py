@@ -223,7 +223,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
                 user=request.requested_by,
             )
         request.snapshot, request.snapshot_parts = question.digest, question.parts
-        request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
+        request.finished_at, request.valid_until = now, now + timedelta(seconds=request.cluster.preview_valid_s)
         is_queued = request.state == AdmissionState.QUEUED
         if not is_queued:
             request.previewed_at, request.state = now, AdmissionState.PREVIEW

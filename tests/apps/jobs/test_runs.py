@@ -37,7 +37,6 @@ with isolate_apps() as registry:  # no other test knows of its table
     class WordCount(Run):
         """Words of a text, counted."""
 
-        state = models.CharField(max_length=12, choices=STATES, default="asked")
         cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
         text = models.TextField()
 
