@@ -15,7 +15,6 @@ from django.db.models import F, QuerySet
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.decisions import (
-    admission_announce,
     admission_withdraw,
     apply_decided,
     enqueue_decided,
@@ -67,6 +66,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     """Preview of a request on its cluster as it is when a worker takes it; of one in the queue, another look at it."""
 
     model, job, name, path = AdmissionRequest, JobKind.ADMISSION_PREVIEW, "admission", "admissions"
+    topics = ("admission", "cluster")
     asked, answered = AdmissionState.ESTIMATING, AdmissionState.PREVIEW
     failed, cancelled = AdmissionState.FAILED, AdmissionState.WITHDRAWN
     columns = ("result", "curves", "snapshot", "snapshot_parts")
@@ -81,9 +81,6 @@ class AdmissionKind(RunKind[AdmissionRequest]):
 
     def once(self, run: AdmissionRequest, params: Mapping[str, object]) -> str:
         return f"admission:{run.pk}"
-
-    def announce(self, run: AdmissionRequest) -> None:
-        admission_announce(run)
 
     def request(self, *, user: User | None = None, **asked: Any) -> tuple[AdmissionRequest, Job]:
         """Request a preview. The cluster's outline, which checks it, is taken before its lock."""

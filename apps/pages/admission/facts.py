@@ -178,10 +178,6 @@ class AdmissionDetail(AdmissionPowers):
         self._outcome = outcome  # as the address asks for it
 
     @property
-    def topic(self) -> str:
-        return f"admission:{self.request.pk}"
-
-    @property
     def cluster_topic(self) -> str:
         return f"cluster:{self.cluster.slug}"
 
@@ -583,12 +579,8 @@ class AdmissionDetail(AdmissionPowers):
         return body | ({"may_wait_s": request.may_wait_s} if request.may_wait_s else {})
 
     @property
-    def rest_path(self) -> str:
-        return f"/api/v1/admissions/{self.request.pk}"
-
-    @property
     def apply_path(self) -> str:
-        return f"{self.rest_path}/{'approve' if self.verb == 'Approve' else 'apply'}"
+        return f"{ADMISSION.address(self.request)}/{'approve' if self.verb == 'Approve' else 'apply'}"
 
     @property
     def share_note(self) -> str:

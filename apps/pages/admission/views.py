@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -26,13 +26,14 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION, queue_of
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
-from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
+from apps.core.errors import Malformed, SluiceError
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.pages.admission.facts import AdmissionDetail
 from apps.pages.admission.forms import FAULT_FIELDS, DescribedForm, RegisteredForm, placement_of
 from apps.pages.admission.tables import AdmissionCounts, QueuedRequest, admissions_table
 from apps.pages.base import ClusterPage, try_service
+from apps.pages.runs import RunAction, RunPage
 from apps.predictions.services import prediction_of_new
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
@@ -55,7 +56,6 @@ __all__ = [
     "AdmissionWithdraw",
     "AdmissionsPage",
     "PlanPart",
-    "RequestPage",
     "admission_tabs",
 ]
 
@@ -89,39 +89,23 @@ _PICTURE_KEY = [
 _KEY = [("before", "Before"), ("after", "After"), ("band", "Interval, 90%"), ("objective", "Objective")]
 
 
-class RequestPage(ClusterPage):
-    """A page about one request of the cluster in the address."""
-
-    template_name = "pages/admission/detail.html"
-
-    def found(self, pk: UUID) -> AdmissionRequest:
-        """The request, or Missing."""
-        rows = ADMISSION.visible().select_related(
-            "version__query", "prediction__cluster", "prediction__query", "prediction__model"
-        )
-        rows = (
-            rows.defer(None)
-            .defer("snapshot_parts", "prediction__trace", "prediction__model__weights")
-            .filter(cluster=self.cluster)
-        )
-        return self.find(rows, "admission request", pk=pk)
-
-    def shown(self, admission: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
-        """The request's page; with `refusal`, why what was just asked could not be done."""
-        outcome = self.request.GET.get("alternative", "")
-        detail = AdmissionDetail(admission, signed_in_user(self.request), self.cluster, outcome)
-        status = refusal.status if refusal else 200
-        # what a stale preview is refused for is said by the page anyway
-        notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
-        context = {"detail": detail, "notice": notice, "key": _KEY, "picture_key": _PICTURE_KEY}
-        return self.page(context, status)
-
-
-class AdmissionPage(RequestPage):
+class AdmissionPage(RunPage):
     """`/c/<slug>/admission/<uuid>/`"""
 
-    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        return self.shown(self.found(pk))
+    kind, noun = ADMISSION, "admission request"
+    template_name = "pages/admission/detail.html"
+
+    def rows(self) -> QuerySet[AdmissionRequest]:
+        related = ("version__query", "prediction__cluster", "prediction__query", "prediction__model")
+        rows = super().rows().select_related(*related).defer(None)
+        return rows.defer("snapshot_parts", "prediction__trace", "prediction__model__weights")
+
+    def shown(self, run: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
+        outcome = self.request.GET.get("alternative", "")
+        detail = AdmissionDetail(run, signed_in_user(self.request), self.cluster, outcome)
+        # what a stale preview is refused for is said by the page anyway
+        notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
+        return self.answer(run, refusal, detail=detail, notice=notice, key=_KEY, picture_key=_PICTURE_KEY)
 
 
 @dataclass(frozen=True)
@@ -252,22 +236,8 @@ class PlanPart(ClusterPage):
         return self.page({"plan": plan})
 
 
-class _RequestAction(RequestPage):
-    """POST: does one thing and goes back to the request; a refusal is shown on its page."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        admission = self.found(pk)
-        try:
-            done = self.act(admission, request.POST.get("reason", "").strip())
-        except (Stale, Conflict, Impossible, Malformed) as refusal:
-            return self.shown(self.found(pk), refusal)
-        return redirect("pages:admission", slug, done.pk)
-
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        """Do it; gives the request whose page comes next."""
-        raise NotImplementedError
+class _RequestAction(RunAction, AdmissionPage):
+    """Base of the actions on a request."""
 
     def say(self, text: str) -> None:
         toast(self.request, text)
@@ -280,32 +250,32 @@ class _RequestAction(RequestPage):
 class AdmissionPreviewAgain(_RequestAction):
     """The same question again, or with the changes of an alternative."""
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
         alternative = self.request.POST.get("alternative") or None
-        return ADMISSION.request(parent=admission, alternative=alternative, user=self.user)[0]
+        return ADMISSION.request(parent=run, alternative=alternative, user=self.user)[0]
 
 
 class AdmissionTrialStart(_RequestAction):
     """Try the version out at an agent."""
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
         agent, minutes = self.request.POST.get("agent", ""), self.request.POST.get("minutes", "")
         if minutes and not minutes.isdecimal():
             message = f"minutes is {minutes[:20]!r}; allowed: 1 to {MAX_TRIAL_MINUTES}"
             raise Malformed(f"{message}.", [("minutes", message)])
         length = int(minutes[:6]) if minutes else TRIAL_MINUTES
-        trial = admission_trial_start(request=admission, user=self.user, agent=agent, minutes=length)
-        self.say(f"{admission.version} is tried out at {trial.agent}.")
-        return admission
+        trial = admission_trial_start(request=run, user=self.user, agent=agent, minutes=length)
+        self.say(f"{run.version} is tried out at {trial.agent}.")
+        return run
 
 
 class AdmissionTrialStop(_RequestAction):
     """End the trial early."""
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        admission_trial_stop(request=admission)
-        self.say(f"The trial of {admission.version} is stopped.")
-        return admission
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
+        admission_trial_stop(request=run)
+        self.say(f"The trial of {run.version} is stopped.")
+        return run
 
 
 class AdmissionApply(_RequestAction):
@@ -313,11 +283,11 @@ class AdmissionApply(_RequestAction):
 
     write_scope = "admit"
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        applied = admission_apply(request=admission, user=self.user)
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
+        applied = admission_apply(request=run, user=self.user)
         is_queued = applied.state == AdmissionState.QUEUED
         text = "{} is queued and starts by itself." if is_queued else "{} is applied and runs."
-        self.say(text.format(admission.version))
+        self.say(text.format(run.version))
         return applied
 
 
@@ -327,9 +297,9 @@ class _Decision(_RequestAction):
     service: Callable[..., AdmissionRequest]
     said: str  #: with the version in it
 
-    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        decided = self.service(request=admission, user=self.user, reason=reason)
-        self.say(self.said.format(admission.version))
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
+        decided = self.service(request=run, user=self.user, reason=self.request.POST.get("reason", "").strip())
+        self.say(self.said.format(run.version))
         return decided
 
 

@@ -148,10 +148,6 @@ class BacktestFacts:
     def __init__(self, row: BacktestRun, given: Mapping[str, str]) -> None:
         self.row, self.cluster, self._wanted = row, row.cluster, given.get("query", "")
 
-    @property
-    def topic(self) -> str:
-        return f"backtest:{self.row.pk}"
-
     @cached_property
     def result(self) -> BacktestResult | None:
         return BacktestResult.parse(self.row.result) if self.row.result else None
@@ -315,10 +311,6 @@ class BacktestFacts:
             parts = [f"{counted(count, 'segment')} {text}" for text, count in counts.items() if count]
             by_reason.setdefault(", ".join(parts), []).append(name)
         return [(text, ", ".join(names)) for text, names in by_reason.items()]
-
-    @property
-    def rest_path(self) -> str:
-        return f"/api/v1/backtests/{self.row.pk}"
 
     @property
     def rest_body(self) -> dict[str, object]:

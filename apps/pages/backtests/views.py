@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
-from uuid import UUID
 
 from django import forms
 from django.db.models import QuerySet
@@ -16,12 +15,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
+from apps.core.errors import SluiceError
 from apps.fleet.models import Cluster
 from apps.pages.backtests.facts import BacktestFacts, ReachFacts, moment_of, outcome_mark, period_words, policy_words
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.context import url_of
 from apps.pages.crud import Crud
 from apps.pages.jobs import run_state_mark
+from apps.pages.runs import RunPage
 from apps.pages.saved_views.bar import open_views
 from apps.planning.backtests import BACKTEST, BacktestFilter, policy_default
 from apps.planning.choices import ANSWER_STATES, RequestTiming
@@ -267,17 +268,15 @@ class BacktestNow(BacktestsPage):
         return self.shown(form, status=422)
 
 
-class BacktestPage(ClusterPage):
+class BacktestPage(RunPage):
     """`/c/<slug>/backtests/<uuid>/`; `?query=…` chooses whose latency is drawn."""
 
+    kind, noun = BACKTEST, "backtest"
     template_name = "pages/backtests/page.html"
 
-    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        facts = BacktestFacts(
-            self.find(BACKTEST.visible().filter(cluster=self.cluster), "backtest", pk=pk), request.GET
-        )
-        table = requests_table(request, facts)
-        return self.page({"facts": facts, "table": table})
+    def shown(self, run: BacktestRun, refusal: SluiceError | None = None) -> HttpResponse:
+        facts = BacktestFacts(run, self.request.GET)
+        return self.answer(run, facts=facts, table=requests_table(self.request, facts))
 
 
 class BacktestCrud(Crud):

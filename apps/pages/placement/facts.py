@@ -139,10 +139,6 @@ class PlacementRunFacts(SearchProgress):
     # -- where it is in its life
 
     @property
-    def topic(self) -> str:
-        return f"placement:{self.run.pk}"
-
-    @property
     def live_topic(self) -> str:
         return live_topic(self.run)
 
@@ -385,7 +381,3 @@ class PlacementRunFacts(SearchProgress):
         body |= {"algorithm": run.algorithm} if run.algorithm != "search" else {}
         limits = {name: value for name, value in run.constraints.items() if name != "may_split" or len(value) <= 20}
         return body | ({"constraints": limits} if limits else {})
-
-    @property
-    def rest_path(self) -> str:
-        return f"/api/v1/placements/{self.run.pk}"

@@ -9,14 +9,16 @@ from uuid import UUID
 from django import forms
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
+from apps.core.errors import Malformed, SluiceError
 from apps.fleet.models import Cluster
-from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.base import ClusterPage, try_service
 from apps.pages.placement.facts import PlacementRunFacts
 from apps.pages.placement.nodes import NodesNow
 from apps.pages.placement.tables import finding_words, runs_table
+from apps.pages.runs import RunAction, RunPage
 from apps.planning.choices import PlacementAlgorithm, PlacementObjective, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placement_moves import (
@@ -45,7 +47,6 @@ __all__ = [
     "PlacementPickPart",
     "PlacementRule",
     "PlacementRulePart",
-    "PlacementRunBase",
     "PlacementRunPage",
     "PlacementRunsPage",
     "PlacementSearchAgain",
@@ -261,31 +262,20 @@ class PlacementPickPart(ClusterPage):
         return (operator_id(*pair) for pair in names[:_PICKS])
 
 
-class PlacementRunBase(ClusterPage):
-    """A page about one run of the cluster in the address."""
-
-    template_name = "pages/placement/run.html"
-
-    def found(self, pk: UUID) -> PlacementRun:
-        """The run, or Missing."""
-        return self.find(PLACEMENT.visible().filter(cluster=self.cluster), "placement run", pk=pk)
-
-    def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
-        """The run's page; with `refusal`, why what was just asked could not be done."""
-        facts = PlacementRunFacts(self.request, run, signed_in_user(self.request), compares=refusal is not None)
-        notice = refusal.message if refusal and not facts.standing.is_stale else ""
-        context = {"facts": facts, "run": run, "notice": notice, "apply_form": form or PlacementApplyForm()}
-        return self.page(context | {"table": facts.table}, refusal.status if refusal else 200)
-
-
-class PlacementRunPage(PlacementRunBase):
+class PlacementRunPage(RunPage):
     """`/c/<slug>/placement/<uuid>/?show=moves`"""
 
-    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        return self.shown(self.found(pk))
+    kind, noun = PLACEMENT, "placement run"
+    template_name = "pages/placement/run.html"
+
+    def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
+        facts = PlacementRunFacts(self.request, run, signed_in_user(self.request), compares=refusal is not None)
+        notice = refusal.message if refusal and not facts.standing.is_stale else ""
+        context = {"facts": facts, "notice": notice, "apply_form": form or PlacementApplyForm(), "table": facts.table}
+        return self.answer(run, refusal, **context)
 
 
-class PlacementLivePart(PlacementRunBase):
+class PlacementLivePart(PlacementRunPage):
     """The part of the page that follows the search."""
 
     template_name = "pages/placement/live.html"
@@ -297,7 +287,7 @@ class PlacementLivePart(PlacementRunBase):
         return self.page({"facts": PlacementRunFacts(request, run, signed_in_user(request)), "run": run})
 
 
-class PlacementStandingPart(PlacementRunBase):
+class PlacementStandingPart(PlacementRunPage):
     """Changes of the cluster since the search, fetched on their own where finding them takes long."""
 
     template_name = "pages/placement/notices.html"
@@ -307,28 +297,7 @@ class PlacementStandingPart(PlacementRunBase):
         return self.page({"facts": PlacementRunFacts(request, run, signed_in_user(request), compares=True), "run": run})
 
 
-class _RunAction(PlacementRunBase):
-    """POST: does one thing and goes to a run; a refusal is shown on the run's page."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        try:
-            run = self.act(self.found(pk))
-        except (Stale, Conflict, Impossible, Malformed) as refusal:
-            return self.shown(self.found(pk), refusal)
-        return redirect("pages:placement-run", slug, run.pk)
-
-    def act(self, run: PlacementRun) -> PlacementRun:
-        """Do it; gives the run whose page comes next."""
-        raise NotImplementedError
-
-    @property
-    def user(self) -> Any:
-        return self.request.user
-
-
-class PlacementStop(_RunAction):
+class PlacementStop(RunAction, PlacementRunPage):
     """End the search, keep its best."""
 
     def act(self, run: PlacementRun) -> PlacementRun:
@@ -337,7 +306,7 @@ class PlacementStop(_RunAction):
         return stopped
 
 
-class PlacementApply(_RunAction):
+class PlacementApply(RunAction, PlacementRunPage):
     """Begin to move."""
 
     def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
@@ -351,12 +320,12 @@ class PlacementApply(_RunAction):
     def act(self, run: PlacementRun) -> PlacementRun:
         form = PlacementApplyForm(self.request.POST)
         form.is_valid()
-        applying, _ = placement_apply(run=run, user=self.user, **form.cleaned_data)
+        applying, _ = placement_apply(run=run, user=signed_in_user(self.request), **form.cleaned_data)
         toast(self.request, "The moves have begun.")
         return applying
 
 
-class PlacementAbort(_RunAction):
+class PlacementAbort(RunAction, PlacementRunPage):
     """Stop after the present batch."""
 
     def act(self, run: PlacementRun) -> PlacementRun:
@@ -365,31 +334,29 @@ class PlacementAbort(_RunAction):
         return aborted
 
 
-class PlacementUndo(_RunAction):
+class PlacementUndo(RunAction, PlacementRunPage):
     """Begin to move back."""
 
     def act(self, run: PlacementRun) -> PlacementRun:
-        undoing, _ = placement_undo(run=run, user=self.user)
+        undoing, _ = placement_undo(run=run, user=signed_in_user(self.request))
         toast(self.request, "The moves are being taken back.")
         return undoing
 
 
-class PlacementSearchAgain(_RunAction):
+class PlacementSearchAgain(RunAction, PlacementRunPage):
     """The same search of the cluster as it is now."""
 
     def act(self, run: PlacementRun) -> PlacementRun:
-        return placement_request_again(run=run, user=self.user)[0]
+        return placement_request_again(run=run, user=signed_in_user(self.request))[0]
 
 
-class PlacementDelete(PlacementRunBase):
+class PlacementDelete(RunAction, PlacementRunPage):
     """Forget a run."""
 
-    http_method_names = ["post"]
+    def act(self, run: PlacementRun) -> PlacementRun:
+        PLACEMENT.delete(run=run)
+        toast(self.request, "The run is deleted; what it moved stays where it is.")
+        return run
 
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        run = self.found(pk)
-        try:
-            PLACEMENT.delete(run=run)
-        except Conflict as refusal:
-            return self.shown(self.found(pk), refusal)
-        return done(request, "The run is deleted; what it moved stays where it is.", "pages:placement", slug)
+    def after(self, run: PlacementRun) -> str:
+        return reverse("pages:placement", args=[self.slug])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
-from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -23,6 +22,7 @@ from apps.pages.provisioning.bench import BenchFacts
 from apps.pages.provisioning.forms import inputs_query, types_read
 from apps.pages.provisioning.results import RESULTS
 from apps.pages.provisioning.tables import change_words, option_words, scenario_row, scenarios_table, what_ifs_table
+from apps.pages.runs import RunPage
 from apps.planning.choices import Find, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.scenarios import scenario_create, scenario_delete, scenarios_visible
@@ -304,14 +304,14 @@ class WhatIfsPage(ClusterPage):
         return self.page({"table": table})
 
 
-class WhatIfPage(ClusterPage):
+class WhatIfPage(RunPage):
     """`/c/<slug>/provisioning/what-ifs/<uuid>/`"""
 
+    kind, noun = WHAT_IF, "what-if"
     template_name = "pages/provisioning/what_if.html"
 
-    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        row = self.find(WHAT_IF.visible().filter(cluster=self.cluster), "what-if", pk=pk)
-        return self.page({"facts": WhatIfFacts(row)})
+    def shown(self, run: WhatIf, refusal: SluiceError | None = None) -> HttpResponse:
+        return self.answer(run, facts=WhatIfFacts(run))
 
 
 class WhatIfFacts:
@@ -319,10 +319,6 @@ class WhatIfFacts:
 
     def __init__(self, row: WhatIf) -> None:
         self.row, self.cluster = row, row.cluster
-
-    @property
-    def topic(self) -> str:
-        return f"what-if:{self.row.pk}"
 
     @property
     def title(self) -> str:
@@ -358,10 +354,6 @@ class WhatIfFacts:
     @property
     def options(self) -> list[tuple[str, str]]:
         return option_words(self.row.options)
-
-    @property
-    def rest_path(self) -> str:
-        return f"/api/v1/what-ifs/{self.row.pk}"
 
     @property
     def rest_body(self) -> dict[str, object]:

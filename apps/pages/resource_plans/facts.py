@@ -123,10 +123,6 @@ class ResourcePlanFacts:
         self._delay_s: float = getattr(self.question, "watermark_delay_s", 0.0)
 
     @property
-    def topic(self) -> str:
-        return f"resource-plan:{self.row.pk}"
-
-    @property
     def subject(self) -> str:
         return subject_words(self.row)
 
@@ -425,10 +421,6 @@ class ResourcePlanFacts:
     @cached_property
     def _inputs(self) -> list[InputRow]:
         return input_rows(self.row)
-
-    @property
-    def rest_path(self) -> str:
-        return f"/api/v1/resource-plans/{self.row.pk}"
 
     @property
     def rest_body(self) -> dict[str, object]:

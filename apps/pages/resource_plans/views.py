@@ -14,9 +14,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Conflict, Impossible, Malformed
+from apps.core.errors import SluiceError
 from apps.fleet.models import Cluster
-from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.base import ClusterPage, try_service
 from apps.pages.crud import Crud
 from apps.pages.jobs import run_state_mark
 from apps.pages.resource_plans.facts import ResourcePlanFacts, size_words, subject_words
@@ -27,6 +27,7 @@ from apps.pages.resource_plans.forms import (
     sign_inputs,
     source_as_shown,
 )
+from apps.pages.runs import RunAction, RunPage
 from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import ANSWER_STATES, PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
@@ -34,6 +35,7 @@ from apps.planning.resource_plan_questions import question_of
 from apps.planning.resource_plan_sources import PlanSource
 from apps.planning.resource_plans import RESOURCE_PLAN, ResourcePlanFilter, resource_plan_apply
 from apps.saved_views.models import SavedList
+from apps.ui.feedback import toast
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
@@ -216,39 +218,35 @@ class ResourcePlanNew(ClusterPage):
         return self.page({"form": form, "source": source, "source_form": self.source_form, "shown": shown}, status)
 
 
-class ResourcePlanPage(ClusterPage):
+class ResourcePlanPage(RunPage):
     """`/c/<slug>/provisioning/resource-plans/<uuid>/`; `?choice=latency` shows the other end's settings."""
 
+    kind, noun = RESOURCE_PLAN, "resource plan"
     template_name = "pages/resource_plans/page.html"
 
-    def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        return self.shown(self.row(pk), request.GET.get("choice", ""))
+    @property
+    def choice(self) -> str:
+        choice = (self.request.POST or self.request.GET).get("choice", "")
+        return choice if choice in PlanChoice.values else PlanChoice.THROUGHPUT
 
-    def row(self, pk: UUID) -> ResourcePlan:
-        return self.find(RESOURCE_PLAN.visible().filter(cluster=self.cluster), "resource plan", pk=pk)
-
-    def shown(self, row: ResourcePlan, choice: str, status: int = 200, refusal: str = "") -> HttpResponse:
-        """The page, with what an action was refused for."""
-        return self.page({"facts": ResourcePlanFacts(row, choice), "refusal": refusal}, status)
+    def shown(self, run: ResourcePlan, refusal: SluiceError | None = None) -> HttpResponse:
+        return self.answer(run, refusal, facts=ResourcePlanFacts(run, self.choice))
 
 
-class ResourcePlanApply(ResourcePlanPage):
+class ResourcePlanApply(RunAction, ResourcePlanPage):
     """POST: take the chosen settings for the plan's Spark query."""
 
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        row, choice = self.row(pk), request.POST.get("choice", "")
-        choice = choice if choice in PlanChoice.values else PlanChoice.THROUGHPUT
-        try:
-            applied = resource_plan_apply(row=row, user=signed_in_user(request), choice=choice)
-        except (Conflict, Impossible, Malformed) as refusal:
-            return self.shown(row, choice, refusal.status, refusal.message)
+    def act(self, run: ResourcePlan) -> ResourcePlan:
+        applied = resource_plan_apply(row=run, user=signed_in_user(self.request), choice=self.choice)
         name = applied.spark_query.name if applied.spark_query else ""
         said = f"The settings are noted for {name}: batches from now on are fitted anew."
         if applied.spark_query and applied.spark_query.is_own:
             said = f"{name} changes its trigger after the batch in work."
-        return done(request, said, f"{reverse('pages:resource-plan', args=[slug, pk])}?choice={choice}")
+        toast(self.request, said)
+        return applied
+
+    def after(self, run: ResourcePlan) -> str:
+        return f"{super().after(run)}?choice={self.choice}"
 
 
 class ResourcePlanCrud(Crud):
