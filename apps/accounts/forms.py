@@ -83,7 +83,7 @@ class TokenForm(forms.Form):
         super().__init__(*args, **kwargs)
         choice_field(self, "scopes").choices = [choice for choice in Scope.choices if choice[0] in user.scopes]
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, object]:
         """The cleaned fields as `token_create` takes them."""
         days = self.cleaned_data["days"]
         return {

@@ -66,7 +66,7 @@ class _SourceForm(forms.Form):
     )
 
     @property
-    def naming(self) -> dict[str, Any]:
+    def naming(self) -> dict[str, object]:
         return {name: self.cleaned_data[name] for name in ("source_id", "description", "replace")}
 
 
@@ -167,7 +167,7 @@ class ColumnsForm(_ReadingForm, _SourceForm):
         return {"upload": self.upload, **named, "replace": True}
 
     @property
-    def reading(self) -> dict[str, Any]:
+    def reading(self) -> dict[str, object]:
         """Arguments of `read_trace_window`."""
         data = self.cleaned_data
         stretch = data["start"] if data["stretch"] == "at" else data["stretch"]
@@ -217,7 +217,7 @@ class GeneratorForm(_SourceForm):
         self.order_fields(["source_id", "description", "kind", "mean_rate_eps", *self.own, "seed", "replace"])
 
     @staticmethod
-    def beginning(cluster: Cluster) -> dict[str, Any]:
+    def beginning(cluster: Cluster) -> dict[str, object]:
         """Parameters to start from; a horizon shorter than a day shows a whole short day."""
         day_s = min(86_400.0, cluster.horizon_s)
         return {
@@ -239,7 +239,7 @@ class GeneratorForm(_SourceForm):
         return {"kind": kind, "mean_rate_eps": 1000.0, "seed": 1}
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, object]:
         """Parameters of the generator, as the service takes them."""
         return {name: self.cleaned_data[name] for name in ("kind", "mean_rate_eps", "seed", *self.own)}
 
@@ -269,7 +269,7 @@ class _HistoryForm(forms.Form):
     replace = forms.BooleanField(label="Replace the history of this source", required=False)
 
     @property
-    def naming(self) -> dict[str, Any]:
+    def naming(self) -> dict[str, object]:
         return {name: self.cleaned_data[name] for name in ("source_id", "description", "bucket_s", "replace")}
 
 
@@ -322,5 +322,5 @@ class HistoryGeneratorForm(_HistoryForm):
     ]
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, object]:
         return {name: self.cleaned_data[name] for name in GENERATOR_DEFAULTS}

@@ -166,7 +166,7 @@ class _NewArrivals(NewSeries):
         return {"replace": self.replaces} if self.replaces else {}
 
     @property
-    def naming(self) -> dict[str, Any]:
+    def naming(self) -> dict[str, object]:
         """The source as far as the address names it."""
         row = self.cluster.arrivals.defer("data").filter(source_id=self.replaces).first() if self.replaces else None
         if row is None:

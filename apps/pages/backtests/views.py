@@ -220,7 +220,7 @@ class BacktestForm(forms.Form):
             self.add_error("since", "Say from when; the period is your own.")
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> dict[str, object]:
         """Arguments of `BACKTEST.request`."""
         data = self.cleaned_data
         until = timezone.now()

@@ -230,7 +230,7 @@ class ConnectionForm(RowForm):
         return value not in (None, "", []) and value != self.fields[bound.name].initial
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Values for the services, of the fields without faults."""
         values = {name: self.cleaned_data[name] for name in self.Meta.fields if name in self.cleaned_data}
         if not values.get("name"):
@@ -296,7 +296,7 @@ class JobsForm(forms.Form):
                 self.add_error(bound, f"{job.name} has a bound without an objective; choose which latency it is of.")
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Arguments of the import: jobs by names, which a redeploy keeps, and objectives.
 
         Where every job is chosen and none was named before, jobs that start later belong to it, too.

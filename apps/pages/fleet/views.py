@@ -59,7 +59,7 @@ class ClusterCrud(BaseCrud):
     def row(self, **key: str) -> Cluster:
         return cluster_by_slug(key["slug"])
 
-    def form_arguments(self, row: Cluster | None) -> dict[str, Any]:
+    def form_arguments(self, row: Cluster | None) -> dict[str, object]:
         return {} if row is not None else {"initial": {"time_zone": signed_in_user(self.request).time_zone}}
 
     def context(self, row: Cluster | None) -> Mapping[str, object]:
@@ -319,7 +319,7 @@ class NodeCrud(Crud):
     def owner(self) -> Mapping[str, object]:
         return {}  # the pool's cluster
 
-    def form_arguments(self, row: Node | None) -> dict[str, Any]:
+    def form_arguments(self, row: Node | None) -> dict[str, object]:
         return {"cluster": self.cluster}
 
     def values(self, form: NodeForm) -> Mapping[str, object]:
@@ -352,5 +352,5 @@ class LinkCrud(Crud):
     def owner(self) -> Mapping[str, object]:
         return {}  # the cluster of its nodes
 
-    def form_arguments(self, row: Link | None) -> dict[str, Any]:
+    def form_arguments(self, row: Link | None) -> dict[str, object]:
         return {"cluster": self.cluster}

@@ -407,7 +407,7 @@ class AlertRuleCrud(Crud, QueryTab):
     def owner(self) -> dict[str, object]:
         return {"query": self.query_detail.query, "user": self.request.user}
 
-    def form_arguments(self, row: AlertRule | None) -> dict[str, Any]:
+    def form_arguments(self, row: AlertRule | None) -> dict[str, object]:
         column = self.view.column
         initial = {"name": f"{self.kwargs['name']} is high", "column": column}
         return {"columns": self.view.numbers} | ({"initial": initial} if row is None else {})

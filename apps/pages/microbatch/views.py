@@ -136,7 +136,7 @@ class SparkQueryForm(RowForm):
         return _content(self.cleaned_data["file"])
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Values for the services: those that differ from what stands there, and the name."""
         kept = {"name"} if not self.instance.pk else set()
         changed = {name for name in self.changed_data if name != "file"} | kept
@@ -163,7 +163,7 @@ class ApplyForm(RowForm):
             ].help_text = f"{MIN_OWN_TRIGGER_S} to {MAX_OWN_TRIGGER_S} s. It changes after the batch in work."
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """The settings that differ from those in force; all of them where none does."""
         changed = {name: self.cleaned_data[name] for name in self.fields if name in self.changed_data}
         return changed or {name: self.cleaned_data[name] for name in self.fields}

@@ -118,7 +118,7 @@ class PlacementSearchForm(forms.Form):
                 self.add_error(None, f"Rule “{said}”: enter {missing}, or empty the line.")
         return data
 
-    def asked(self, cluster: Cluster) -> dict[str, Any]:
+    def asked(self, cluster: Cluster) -> dict[str, object]:
         """As the service takes it."""
         data = self.cleaned_data
         return {

@@ -50,7 +50,7 @@ class CompareForm(forms.Form):
     )
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         values = self.cleaned_data
         return {
             "places": values["places"],

@@ -140,7 +140,7 @@ class QueryForm(forms.Form):
             self.add_error("bound_s", "Enter a number of seconds above 0, or choose no objective.")
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """The values that services take."""
         data = dict(self.cleaned_data)
         statistic, bound_s = data.pop("statistic"), data.pop("bound_s")

@@ -498,7 +498,7 @@ class QueryCrud(Crud):
     def row(self, **key: str) -> Query:
         return query_by_name(self.cluster, key["name"])
 
-    def context(self, row: Query) -> dict[str, Any]:
+    def context(self, row: Query) -> dict[str, object]:
         bound_s = row.objective_bound_s
         objective = {"statistic": row.objective_statistic, "bound_s": bound_s} if bound_s else None
         return {"query": row, "rest_body": {"team": row.team, "priority": row.priority, "objective": objective}}

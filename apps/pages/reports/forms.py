@@ -167,7 +167,7 @@ class DefinitionForm(forms.Form):
                 del self.fields[name]
 
     @classmethod
-    def beginning(cls, cluster: Cluster) -> dict[str, Any]:
+    def beginning(cls, cluster: Cluster) -> dict[str, object]:
         """Initial values of a new report: the fleet's, on Mondays at seven."""
         defaults = ProvisioningParameters()
         return {
@@ -216,7 +216,7 @@ class DefinitionForm(forms.Form):
         return values
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Arguments of `definition_create` and `definition_update`."""
         typed = self.cleaned_data
         values = {

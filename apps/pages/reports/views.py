@@ -330,13 +330,13 @@ class DefinitionCrud(Crud):
     def rows(self) -> QuerySet[ReportDefinition]:
         return definitions_listed().filter(cluster=self.cluster)
 
-    def form_arguments(self, row: ReportDefinition | None) -> dict[str, Any]:
+    def form_arguments(self, row: ReportDefinition | None) -> dict[str, object]:
         if self.request.method == "POST":
             return {"cluster": self.cluster}
         initial = DefinitionForm.beginning(self.cluster) if row is None else DefinitionForm.shown(row)
         return {"cluster": self.cluster, "initial": initial}
 
-    def context(self, row: ReportDefinition | None) -> dict[str, Any]:
+    def context(self, row: ReportDefinition | None) -> dict[str, object]:
         rest_body = {
             "cluster": self.slug,
             "kind": "provisioning",

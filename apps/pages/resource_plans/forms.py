@@ -294,7 +294,7 @@ class ResourcePlanForm(forms.Form):
         )
 
     @property
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, object]:
         """Arguments of `resource_plan_request`: everything that is not empty."""
         given: dict[str, Any] = {"statistic": self.cleaned_data["statistic"]}
         for spec in input_specs(self.engine):

@@ -189,7 +189,7 @@ class SavedViewCrud(BaseCrud):
     def row(self, **key: Any) -> SavedView:
         return _visible(self.request, str(key["pk"]))
 
-    def form_arguments(self, row: SavedView | None) -> dict[str, Any]:
+    def form_arguments(self, row: SavedView | None) -> dict[str, object]:
         typed = {"initial": self.request.GET.dict()} if row is None and self.request.method == "GET" else {}
         return {"caller": caller_of(self.request), **typed}
 

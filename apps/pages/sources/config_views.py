@@ -154,7 +154,7 @@ class PolicyForm(forms.Form):
         return shares
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """As the service takes them."""
         values = {name: self.cleaned_data[name] for name in ("waves", "automatic")}
         for name, (*_, scale) in _NUMBERS.items():

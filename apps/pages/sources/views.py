@@ -65,7 +65,7 @@ class EnrolForm(forms.Form):
     note = forms.CharField(label="Note", max_length=MAX_SHORT_NOTE, required=False, help_text="Such as rack r7.")
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         values = self.cleaned_data
         expires_at: datetime = timezone.now() + timedelta(hours=values["hours"])
         return {name: values[name] for name in ("uses", "agent_name", "note")} | {"expires_at": expires_at}
@@ -185,7 +185,7 @@ class TableForm(forms.Form):
             self.fields["name"].disabled = True
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Arguments of `table_upsert`."""
         return {name: self.cleaned_data[name] for name in ("name", "columns", "rows")}
 
@@ -388,7 +388,7 @@ class SourceCrud(Crud):
     def update(self, row: TelemetrySource, form: SourceForm) -> TelemetrySource:
         return source_upsert(cluster=self.cluster, **form.cleaned_data)
 
-    def context(self, row: TelemetrySource | None) -> dict[str, Any]:
+    def context(self, row: TelemetrySource | None) -> dict[str, object]:
         rest_body = {"cluster": self.slug, "source_id": "probes", "kind": "host_metrics", "time": "ts"}
         return {"readers": source_readers(row) if row is not None else [], "rest_body": rest_body}
 
@@ -422,7 +422,7 @@ class TableCrud(Crud):
         text = f"{row} is saved with {counted(len(row.rows), 'row')}."
         return done(self.request, text, self.back, *self.back_arguments(row))
 
-    def context(self, row: StaticTable | None) -> dict[str, Any]:
+    def context(self, row: StaticTable | None) -> dict[str, object]:
         rest = {"cluster": self.slug, "name": "tor_of", "columns": {"ip": "string"}, "rows": [["10.0.0.1"]]}
         return {"rest_body": rest}
 
