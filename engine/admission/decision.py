@@ -257,7 +257,7 @@ def _search(
     after: Evaluation | None,
     tell: Progress,
 ) -> AdmissionSearch:
-    screen = Screen(question, evaluator.before_from(base.start_p), base, after) if base and after else None
+    screen = Screen(question, evaluator, base, after) if base and after else None
     return AdmissionSearch(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
 
 

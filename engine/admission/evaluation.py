@@ -18,12 +18,13 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion, part
 from engine.arrays import FloatArray, IntArray, step_maxima
 from engine.document.deployment import Constraints, Deployment, Source
 from engine.document.policies import PolicyGap
+from engine.document.topology import servers_above
 from engine.estimation.answer import Alarm, Bottleneck, CoreLoad, combine_cores
+from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Estimate, estimate
-from engine.estimation.mace import Mace, mace
+from engine.estimation.mace import Mace
 from engine.estimation.noise.dispersion import MEASURED_FINELY
 from engine.estimation.overload import lasting_overloads, still_growing
-from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import QueryReport
 from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
@@ -164,10 +165,12 @@ class Evaluation:
 
 
 # What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
-# A process keeps the evaluations of the last few, by their digest and the subinterval from which events count.
+# A process keeps the evaluations of the last few, by their digest and the subinterval from which events count, and
+# of the last what changes are estimated from.
 _KEPT = 4
 _STEP_TOLERANCE = 1e-6
 _before: dict[tuple[Any, ...], Evaluation] = {}
+_bases: dict[tuple[str, int], EstimateBase] = {}
 
 
 class Evaluator:
@@ -175,6 +178,17 @@ class Evaluator:
 
     def __init__(self, question: CandidateQuestion) -> None:
         self.question = question
+
+    @cached_property
+    def base(self) -> EstimateBase:
+        """Estimate of what runs now, from which changes are estimated."""
+        running, every = self.question.running, self.question.mace_every
+        key = running.digest, every
+        if key not in _bases:
+            found = EstimateBase(estimate(running, mace_every=every, intervals=False, keep_times=True), every)
+            _bases.clear()
+            _bases[key] = found
+        return _bases[key]
 
     @cached_property
     def before(self) -> Evaluation:
@@ -188,7 +202,10 @@ class Evaluator:
     def _before_from(self, start_p: int) -> Evaluation:
         running = self.question.running
         key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())), start_p)
-        evaluation = _before.pop(key, None) or self._evaluate(running, running.queries, start_p=start_p)
+        evaluation = _before.pop(key, None)
+        if evaluation is None:
+            found = self.base.estimate if start_p == 1 else self.base.estimate.counted(start_p - 1)
+            evaluation = self._evaluation(running, found)
         _before[key] = evaluation  # the newest last
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
@@ -202,41 +219,42 @@ class Evaluator:
 
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
-        related = related_queries(scenario.deployment, self.question.running, scenario.touched)
-        before = self.before_from(scenario.start_p)
-        return self._evaluate(scenario.deployment, related, before, goes_on, scenario.start_p)
+        return self._changed(scenario.deployment, scenario.start_p, goes_on)
 
     def stressed(self, running: Deployment, scenario: AdmissionScenario) -> Evaluation:
         """Evaluation of what runs, under a stress, for comparison with a scenario under the same."""
-        related = related_queries(scenario.deployment, self.question.running, scenario.touched)
-        queries = [query for query in running.queries if query in related]
-        before = self.before_from(scenario.start_p)
-        return self._evaluate(running, queries, before, start_p=scenario.start_p)
+        return self._changed(running, scenario.start_p)
 
-    def _evaluate(
+    def _changed(
+        self, deployment: Deployment, start_p: int, goes_on: Callable[[Evaluation], bool] | None = None
+    ) -> Evaluation:
+        """Evaluation of what a change concerns, of the events from `start_p` on; other queries have that of now."""
+        was = {objective.query: objective for objective in self.question.running.objectives}
+        judged_anew = [found.query for found in deployment.objectives if was.get(found.query) != found]
+        found = self.base.changed(deployment, counted_from=start_p - 1, concerned=judged_anew)
+        return self._evaluation(deployment, found, self.before_from(start_p), goes_on)
+
+    def _evaluation(
         self,
         deployment: Deployment,
-        queries: Collection[str],
+        estimated: Estimate,
         before: Evaluation | None = None,
         goes_on: Callable[[Evaluation], bool] | None = None,
-        start_p: int = 1,
     ) -> Evaluation:
-        """Evaluation of some queries, of the events from `start_p` on; of the others it is that of `before`."""
+        """Evaluation of the queries that were estimated; of the others it is that of `before`."""
         every = self.question.mace_every
         known, paths = (before.outcomes, before.paths) if before else ({}, {})
-        estimated = estimate(
-            restrict_to_queries(deployment, queries), mace_every=every, intervals=False, counted_from=start_p - 1
-        )
         coarse = {source.id for source in deployment.sources if _is_coarse(source, deployment.subinterval_s * every)}
         outcomes = _outcomes(deployment, estimated, known, coarse)
         paths = {**paths, **{q: step_maxima(r.series["flow"], CURVE_POINTS) for q, r in estimated.queries.items()}}
-        whole = mace(probe_deployment(deployment).deployment.coarsened(every))
-        evaluation = Evaluation(outcomes, paths, whole, estimated.alarm, (start_p - 1) // every)
+        evaluation = Evaluation(outcomes, paths, estimated.judged, estimated.alarm, estimated.counted_from // every)
         if goes_on is not None and not goes_on(evaluation):
             return evaluation
         realised = _outcomes(deployment, estimated.realised(), known, coarse)
         widened = {
-            query: _widened(realised[query], *self._factors[query]) for query in queries if query in self._factors
+            query: _widened(realised[query], *self._factors[query])
+            for query in estimated.queries
+            if query in self._factors
         }
         return replace(evaluation, outcomes={**realised, **widened})
 
@@ -430,7 +448,6 @@ def node_effects(before: Evaluation, after: Evaluation) -> tuple[NodeEffect, ...
 def servers_of_query(deployment: Deployment, query: str) -> IntArray:
     """Servers that the operators of `query` are on, and the links into them."""
     layout = deployment.layout
-    replicas = np.flatnonzero(np.isin(layout.rep_operator, deployment.operators_of(query)))
-    hops = np.flatnonzero(np.isin(np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start)), replicas))
-    links = layout.hop_server[hops]
-    return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))
+    first = layout.rep_start
+    replicas = [r for j in deployment.operators_of(query) for r in range(first[j], first[j + 1])]
+    return servers_above(layout, np.array(replicas, dtype=np.int64))

@@ -370,7 +370,7 @@ def _judged(
         asked = replace(asked, prediction=option)
         evaluation, reasons = judge_scenario(asked, scenario, evaluator, evaluator.full(scenario))
         yield option, Settled(scenario, evaluation, reasons)
-        screen = screen or Screen(asked, evaluator.before_from(scenario.start_p), scenario, evaluation)
+        screen = screen or Screen(asked, evaluator, scenario, evaluation)
         for query in _harmed(reasons):
             harmed |= set(scenario.nodes_of(query))
     if screen is None and refusal is not None:

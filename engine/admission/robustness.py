@@ -7,7 +7,7 @@ the mean path alone: it ranks what to measure first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -67,9 +67,10 @@ class _Stress:
         related = related_queries(deployment, self.search.question.running, self.base.touched)
         lost, nodes = self._lost_nodes(restrict_to_queries(deployment, related))
         running = self.search.question.running
+        read = {entry.source for op in deployment.operators if op.query in related for entry in op.inputs}
         return Robustness(
             load=self._largest_rise(
-                "load", lambda by: _with_load(deployment, related, by), lambda by: _with_load(running, related, by)
+                "load", lambda by: _with_load(deployment, read, by), lambda by: _with_load(running, read, by)
             ),
             costs=self._largest_rise("costs", lambda by: _with_costs(deployment, self._own, by)),
             lost_nodes=lost,
@@ -179,9 +180,8 @@ class _Stress:
         return None if found == len(_FACTORS) - 1 else _FACTORS[found] - 1.0
 
 
-def _with_load(deployment: Deployment, queries: tuple[str, ...], by: float) -> Deployment:
-    """The deployment with more events from every source that some queries read."""
-    read = {entry.source for op in deployment.operators if op.query in queries for entry in op.inputs}
+def _with_load(deployment: Deployment, read: Collection[str], by: float) -> Deployment:
+    """The deployment with more events from some sources."""
     scaled = {source.id: source.arrivals * by for source in deployment.sources if source.id in read}
     return deployment.with_arrivals(scaled) if scaled else deployment
 

@@ -97,7 +97,7 @@ class AdmissionScenario:
     def nodes_of(self, query: str) -> tuple[str, ...]:
         """Nodes that `query` would use, in the order of the fleet."""
         used = {replica.node for replicas in self.replicas_of(query).values() for replica in replicas}
-        return tuple(node.id for node in self.deployment.nodes if node.id in used)
+        return tuple(sorted(used, key=self.deployment.node_index.__getitem__))
 
 
 def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> AdmissionScenario:

@@ -8,13 +8,14 @@ point to scale by.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restrict_to_queries, servers_of_query
+from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome, servers_of_query
 from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.arrays import FloatArray, statistic_or_worst
@@ -23,7 +24,7 @@ from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace, mace
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
-from engine.estimation.query_flow import flow_queries
+from engine.estimation.propagation import FlowBase, changed_flow
 
 __all__ = ["Screen"]
 
@@ -110,21 +111,42 @@ class Screen:
     """Screens scenarios of one question."""
 
     def __init__(
-        self, question: CandidateQuestion, before: Evaluation, base: AdmissionScenario, after: Evaluation
+        self,
+        question: CandidateQuestion,
+        evaluator: Evaluator,
+        base: AdmissionScenario,
+        after: Evaluation,
     ) -> None:
-        self._question, self._before, self._after = question, before, after
+        before = evaluator.before_from(base.start_p)
+        self._question, self._before, self._base, self._after = question, before, base, after
+        self._evaluator = evaluator
         self._every = question.mace_every
         self._width_s = question.mace_width_s
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
-        neighbours = [query for query in self._judged if query in before.outcomes]
-        now, was, begin = self._mace(base.deployment), self._mace(question.running), self._begin(base)
-        self._running = was
-        self._mace_scale = self._scales(_mace_values(now, self._judged, begin), _mace_values(was, neighbours, begin))
-        self._flow_scale = self._scales(
-            self._flow_values(base.deployment, base.touched, now, begin),
-            self._flow_values(question.running, neighbours, was, begin),
-        )
+        self._neighbours = [query for query in self._judged if query in before.outcomes]
         self._screened: dict[tuple[Any, ...], dict[str, _Screened]] = {}
+
+    @cached_property
+    def _running(self) -> Mace:
+        return self._mace(self._question.running)
+
+    @cached_property
+    def _now(self) -> Mace:
+        """Of the scenario that a search starts from."""
+        return self._mace(self._base.deployment)
+
+    @cached_property
+    def _mace_scale(self) -> dict[str, _Scale]:
+        begin = self._begin(self._base)
+        now = _mace_values(self._now, self._judged, begin)
+        return self._scales(now, _mace_values(self._running, self._neighbours, begin))
+
+    @cached_property
+    def _flow_scale(self) -> dict[str, _Scale]:
+        begin = self._begin(self._base)
+        flowed = self._flow_values(self._now, begin)
+        known = [query for query in self._neighbours if query in flowed]
+        return self._scales(flowed, self._values(self._evaluator.base.coarse_flow, known, self._running, begin))
 
     def _mace(self, deployment: Deployment) -> Mace:
         """Mace of a deployment in which every query puts something out."""
@@ -150,10 +172,9 @@ class Screen:
             overload = self._overload(result, self._running, begin)
             return max(self._overshoot(scenario, values, self._flow_scale), overload)
         was = self._mace(stressed)
-        running = [query for query in values if query in self._before.outcomes]
-        neighbours = self._flow_values(stressed, running, was, begin)
+        neighbours = self._flow_values(was, begin)
         scales = self._flow_scale
-        limits = {query: scales[query].upper(value) for query, value in neighbours.items() if query in scales}
+        limits = {q: scales[q].upper(value) if q in scales else value.path_s for q, value in neighbours.items()}
         return max(
             self._overshoot(scenario, values, scales, limits),
             self._overload(result, was, begin),
@@ -176,7 +197,7 @@ class Screen:
         if key not in self._screened:
             found = result or self._mace(scenario.deployment)
             begin = self._begin(scenario)
-            self._screened[key] = self._flow_values(scenario.deployment, scenario.touched, found, begin)
+            self._screened[key] = self._flow_values(found, begin)
         return self._screened[key]
 
     def limit_s(self, query: str, bound_s: float) -> float:
@@ -241,21 +262,23 @@ class Screen:
                 worst = max(worst, _OVER + endless[server]) if server in endless else worst
         return worst
 
-    def _flow_values(
-        self, deployment: Deployment, touched: Collection[str], result: Mace, begin: int
-    ) -> dict[str, _Screened]:
-        related = set(related_queries(deployment, self._question.running, touched))
-        coarse = restrict_to_queries(deployment, related).coarsened(self._every)
-        run = flow_queries(coarse)
-        values = {}
+    def _flow_values(self, result: Mace, begin: int) -> dict[str, _Screened]:
+        """Values of the queries that a change concerns."""
+        flowed = changed_flow(self._evaluator.base.coarse_flow, result.deployment)
+        found = FlowBase(flowed.deployment, flowed.flow)
+        return self._values(found, [query for query in self._judged if query in flowed.queries], result, begin)
+
+    def _values(self, found: FlowBase, queries: Sequence[str], result: Mace, begin: int) -> dict[str, _Screened]:
+        """Values of some queries by Flow at Mace's width, of the events from a subinterval on."""
+        events = sink_events(found.deployment)
         queues = _queues_s(result)
-        for query in self._judged:
-            if query in related:
-                weights = np.array(run.weights[query])
-                weights[:begin] = 0.0
-                path_s = run.flow.statistic_of(query, weights, _statistic(coarse, query))
-                servers = servers_of_query(result.deployment, query)
-                values[query] = _Screened(path_s, float(queues[servers].sum()))
+        values = {}
+        for query in queries:
+            weights = np.array(events[query])
+            weights[:begin] = 0.0
+            path_s = found.flow.statistic_of(query, weights, _statistic(found.deployment, query))
+            servers = servers_of_query(result.deployment, query)
+            values[query] = _Screened(path_s, float(queues[servers].sum()))
         return values
 
 

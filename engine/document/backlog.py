@@ -68,6 +68,11 @@ class InputBacklog(Record):
         """
         return self.standing in (USED, UNKNOWN_AGE)
 
+    @property
+    def waits(self) -> bool:
+        """Whether the horizon begins with events of it."""
+        return self.is_used and (self.events or 0.0) > 0.0
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def words(self) -> str:

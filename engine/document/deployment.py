@@ -144,7 +144,19 @@ class Deployment(DeploymentContent):
 
     def operators_of(self, query: str) -> tuple[int, ...]:
         """Indices of the operators of `query`."""
-        return tuple(i for i, operator in enumerate(self.operators) if operator.query == query)
+        return self._operators_by_query.get(query, ())
+
+    @cached_property
+    def _operators_by_query(self) -> dict[str | None, tuple[int, ...]]:
+        found: dict[str | None, list[int]] = {}
+        for i, operator in enumerate(self.operators):
+            found.setdefault(operator.query, []).append(i)
+        return {query: tuple(indices) for query, indices in found.items()}
+
+    @cached_property
+    def query_index(self) -> dict[str, int]:
+        """Position of every query by its name."""
+        return {query: i for i, query in enumerate(self.queries)}
 
     @cached_property
     def operator_index(self) -> dict[str, int]:
@@ -163,12 +175,21 @@ class Deployment(DeploymentContent):
 
     def objective_of(self, query: str) -> Objective | None:
         """The latency objective of `query`, if it has one."""
-        return next((objective for objective in self.objectives if objective.query == query), None)
+        return self._objectives_by_query.get(query)
+
+    @cached_property
+    def _objectives_by_query(self) -> dict[str, Objective]:
+        return {objective.query: objective for objective in reversed(self.objectives)}
 
     @cached_property
     def backlogs(self) -> tuple[InputBacklog, ...]:
         """Backlogs of inputs where the horizon begins, of whatever standing; empty where nothing waits."""
         return list_backlogs(self)
+
+    @cached_property
+    def oldest_backlog_s(self) -> float | None:
+        """Largest age of what waits where the horizon begins, 0 where none is stated; None where nothing waits."""
+        return max((found.behind_s or 0.0 for found in self.backlogs if found.waits), default=None)
 
     def without_backlogs(self) -> Deployment:
         """The same deployment with nothing waiting, of a horizon that does not begin now."""
@@ -183,12 +204,22 @@ class Deployment(DeploymentContent):
     @cached_property
     def capacities(self) -> FloatArray:
         """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
-        return capacities_of(self.nodes, self.links, self.servers, self.subintervals)
+        return capacities_of(self.nodes, self.links, self.servers, self.subintervals if self.has_series else 1)
+
+    @cached_property
+    def has_series(self) -> bool:
+        """Whether a capacity varies: all drains are then computed in another way; a part keeps the whole's."""
+        return any(node.capacity_series_cps is not None for node in self.nodes)
 
     @cached_property
     def graph(self) -> DataflowGraph:
         """The dataflow as flat arrays; independent of the placement."""
-        return graph_of(self.sources, self.operators, self.order, self.queries)
+        return graph_of(self.sources, self.operators, self.order, self.queries, models=self.has_models)
+
+    @cached_property
+    def has_models(self) -> bool:
+        """Whether an input is not linear: loads are then computed in another way; a part keeps the whole's."""
+        return any(entry.model for operator in self.operators for entry in operator.inputs)
 
     @cached_property
     def layout(self) -> PlacementLayout:
@@ -225,7 +256,8 @@ class Deployment(DeploymentContent):
             nodes=tuple(coarsen_node(node, factor) for node in self.nodes),
             operators=tuple(coarsen_operator(operator, factor) for operator in settled.operators),
         )
-        return self._inherit(derived, "layout", *([] if self.graph.models else ["graph"]))
+        names = "layout", "oldest_backlog_s", "has_models", "has_series"
+        return self._inherit(derived, *names, *([] if self.graph.models else ["graph"]))
 
     def with_placement(self, placement: Mapping[str, Sequence[Replica]]) -> Deployment:
         """The same deployment with the named operators on other nodes."""
@@ -306,6 +338,25 @@ class Deployment(DeploymentContent):
             return self
         sources, operators = settle_backlogs(self.sources, self.operators, self.subinterval_s)
         return replace(self, sources=sources, operators=operators)
+
+    def restricted(self, kept: Collection[str]) -> Deployment:
+        """Some of the operators, which read no others, and their nodes; sources and ages of what waits stay."""
+        operators = tuple(operator for operator in self.operators if operator.id in kept)
+        queries = {operator.query for operator in operators}
+        nodes = {replica.node for operator in operators for replica in operator.replicas}
+        part = replace(
+            self,
+            operators=operators,
+            nodes=tuple(node for node in self.nodes if node.id in nodes),
+            links=tuple(link for link in self.links if link.source in nodes and link.target in nodes),
+            objectives=tuple(objective for objective in self.objectives if objective.query in queries),
+            priorities={},
+            constraints=Constraints(),
+            plans={},
+        )
+        whole = "arrivals", "oldest_backlog_s", "has_models", "has_series"
+        part.__dict__.update({name: getattr(self, name) for name in whole})
+        return part
 
     def _checked(self) -> Deployment:
         parts = DeploymentParts(

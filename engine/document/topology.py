@@ -100,7 +100,7 @@ class DataflowGraph:
     in_stream: IntArray  # (e,) the stream that is read
     output: FloatArray  # (e, 3)
     cycles: FloatArray  # (e, 3)
-    models: bool  # whether any input is non-linear
+    models: bool  # whether any input is non-linear, of these operators or of the deployment that they are a part of
     sink: np.ndarray[tuple[int], np.dtype[np.bool_]]  # (m,) nobody reads it
     query: IntArray  # (m,) index into Deployment.queries, -1 for none
     query_sink: np.ndarray[tuple[int], np.dtype[np.bool_]]  # (m,) nobody of its own query reads it
@@ -124,7 +124,12 @@ class PlacementLayout:
 
 
 def graph_of(
-    sources: Sequence[Source], operators: Sequence[Operator], order: Sequence[int], queries: Sequence[str]
+    sources: Sequence[Source],
+    operators: Sequence[Operator],
+    order: Sequence[int],
+    queries: Sequence[str],
+    *,
+    models: bool,
 ) -> DataflowGraph:
     """Flatten a dataflow whose operators are in the topological `order`."""
     base = len(sources)
@@ -149,7 +154,7 @@ def graph_of(
         in_stream=in_stream,
         output=np.array(output, dtype=np.float64).reshape(-1, 3),
         cycles=np.array(cycles, dtype=np.float64).reshape(-1, 3),
-        models=any(entry.model for entry in inputs),
+        models=models,
         sink=sink,
         query=query,
         query_sink=query_sink,
@@ -245,16 +250,13 @@ def servers_above(layout: PlacementLayout, replicas: IntArray) -> IntArray:
     return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))
 
 
-def capacities_of(
-    nodes: Sequence[Node], links: Sequence[Link], servers: Sequence[Server], subintervals: int
-) -> FloatArray:
-    """Capacity of every server per second: one row if all are constant, else one row per subinterval."""
-    varying = any(node.capacity_series_cps is not None for node in nodes)
-    rows = np.empty((subintervals if varying else 1, len(servers)))
+def capacities_of(nodes: Sequence[Node], links: Sequence[Link], servers: Sequence[Server], rows: int) -> FloatArray:
+    """Capacity of every server per second, (rows, servers): one row, or one per subinterval where any varies."""
+    capacities = np.empty((rows, len(servers)))
     for i, server in enumerate(servers):
         if server.link is not None:
-            rows[:, i] = links[server.link].bandwidth_bytes_s or np.inf
+            capacities[:, i] = links[server.link].bandwidth_bytes_s or np.inf
         elif server.node is not None:
             node = nodes[server.node]
-            rows[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
-    return rows
+            capacities[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
+    return capacities

@@ -47,11 +47,11 @@ class Lead:
 
 def lead_of(deployment: Deployment) -> Lead | None:
     """Slices before the horizon; None where nothing waits that is to be used."""
-    used = [found for found in deployment.backlogs if found.is_used and (found.events or 0.0) > 0.0]
-    if not used:
+    if deployment.oldest_backlog_s is None:
         return None
+    used = [found for found in deployment.backlogs if found.waits]
     w = deployment.subinterval_s
-    longest_s = max([found.behind_s or 0.0 for found in used]) or w
+    longest_s = deployment.oldest_backlog_s or w
     n = min(MAX_LEAD_SLICES, max(1, math.ceil(longest_s / w)))
     width_s = longest_s / n
     events = np.zeros((sum(len(operator.inputs) for operator in deployment.operators), n))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.estimation.waits.estimate import query_waits
 
-__all__ = ["Estimate", "command", "estimate"]
+__all__ = ["Estimate", "alarm_of", "command", "estimate", "largest_mace_s"]
 
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
 Progress = Callable[[float, str], None]
@@ -34,8 +34,9 @@ class Estimate:
     """Estimate of a deployment.
 
     `deployment` is at the resolution Flow ran on; `mace` and everything reported per subinterval is on `coarse`. `flow`
-    is Flow by input, the mean path of every query, on `probed`, in which every query puts something out. `basis` says
-    what the numbers of queries are, as their reports do.
+    is Flow by input, the mean path of every query, on `probed`, in which every query puts something out; `judged` is
+    Mace there, and `unburdened` the same Flow with nothing waiting where the horizon begins, where something does.
+    `basis` says what the numbers of queries are, as their reports do.
     """
 
     deployment: Deployment
@@ -46,17 +47,37 @@ class Estimate:
     resolution_s: float
     alarm: Alarm
     queries: dict[str, QueryReport]
+    judged: Mace
+    unburdened: Flow | None = None
     basis: str = MEAN_PATH
     counted_from: int = 0
 
     def realised(self) -> Estimate:
         """The same with random costs and arrivals: of all that was computed, only the walk is added."""
-        noise = realise(self.probed.deployment, self.flow, counted_from=self.counted_from)
+        noise = realise(self.probed.deployment, self.flow, queries=self.queries.keys(), counted_from=self.counted_from)
         queries = {
             query: report.realised(report.waiting(noise[query])) if query in noise else report
             for query, report in self.queries.items()
         }
         return replace(self, queries=queries, basis=REALISED)
+
+    def reports(self, queries: Collection[str]) -> dict[str, QueryReport]:
+        """Reports of some queries, on the mean path."""
+        reporter = QueryReporter(
+            self.probed,
+            self.judged,
+            self.flow,
+            self.resolution_s,
+            waits=query_waits(self.probed.deployment, queries=queries),
+            counted_from=self.counted_from * self.flow.slices,
+            unburdened=self.unburdened,
+        )
+        return {query: reporter.report(query) for query in self.probed.deployment.queries if query in queries}
+
+    def counted(self, counted_from: int) -> Estimate:
+        """The same on the mean path, of events from another subinterval on."""
+        counted = replace(self, counted_from=counted_from, basis=MEAN_PATH)
+        return replace(counted, queries=counted.reports(self.queries))
 
     @cached_property
     def plain_flow(self) -> Flow:
@@ -79,7 +100,7 @@ class Estimate:
             largest |= {"mace": m.worst, "flow": self.plain_flow.wc, "flow_by_input": self.flow.wc}
         largest_by_name: Any = {f"{name}_wc": value for name, value in largest.items()}
         series_by_name: Any = series
-        events = m.loads.outputs(self.coarse.graph.sink.astype(np.float64)[None, :])[0]
+        events = m.loads.outputs(np.where(self.coarse.graph.sink, 0, -1), 1)[0]
         event_mean_s = event_mean(m.total_s, events)
         return EstimateAnswer(
             subintervals=self.coarse.subintervals,
@@ -175,6 +196,7 @@ def estimate(
     mace_every: int = 1,
     intervals: bool = True,
     counted_from: int = 0,
+    keep_times: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
     """Estimate the latencies of a deployment.
@@ -193,6 +215,8 @@ def estimate(
     counted_from : int
         First subinterval of `deployment` (from 0) whose events count in the figures of queries: what a later start left
         empty would lower every mean.
+    keep_times : bool
+        Whether to keep what changes are estimated from (`engine.estimation.base`).
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the estimate.
 
@@ -222,35 +246,28 @@ def estimate(
     coarse_mace = mace(coarse)
     tell(0.1, "Flow")
     probed = probe_deployment(deployment)
-    flowed = flow(probed.deployment, slices=flow_slices, trace=True, by_input=True)
-    resolution_s = deployment.subinterval_s / flow_slices
-    alarm = _alarm(deployment, coarse_mace, flowed)
+    flowed = flow(probed.deployment, slices=flow_slices, trace=True, by_input=True, keep_times=keep_times)
+    alarm = alarm_of(deployment, float(flowed.latency_s.max()), largest_mace_s(deployment, coarse_mace))
     tell(0.4, "Reports")
-    waits = query_waits(probed.deployment)
     judged = coarse_mace if probed.deployment is deployment else mace(probed.deployment.coarsened(mace_every))
     unburdened = None
     if flowed.lead is not None:
-        unburdened = flow(probed.deployment.without_backlogs(), slices=flow_slices, by_input=True)
-    queries = QueryReporter(
-        probed,
-        judged,
-        flowed,
-        resolution_s,
-        waits=waits,
-        counted_from=counted_from * flow_slices,
-        unburdened=unburdened,
-    ).reports()
+        bare = probed.deployment.without_backlogs()
+        unburdened = flow(bare, slices=flow_slices, by_input=True, keep_times=keep_times)
     estimated = Estimate(
         deployment,
         probed,
         coarse,
         coarse_mace,
         flowed,
-        resolution_s,
+        deployment.subinterval_s / flow_slices,
         alarm,
-        queries,
+        {},
+        judged,
+        unburdened,
         counted_from=counted_from,
     )
+    estimated = replace(estimated, queries=estimated.reports(probed.deployment.queries))
     if intervals:
         tell(0.5, "Randomness of costs and arrivals")
         estimated = estimated.realised()
@@ -258,10 +275,14 @@ def estimate(
     return estimated
 
 
-def _alarm(deployment: Deployment, coarse_mace: Mace, flowed: Flow) -> Alarm:
-    """Compare Flow with Mace on the same subintervals: a finer grid alone raises Flow over a coarser Mace."""
+def largest_mace_s(deployment: Deployment, coarse_mace: Mace) -> float:
+    """Largest Mace on the deployment's own subintervals: a finer grid alone raises Flow over a coarser Mace."""
     same = coarse_mace if coarse_mace.deployment is deployment else mace(deployment)
-    flow_s, mace_s = float(flowed.latency_s.max()), float(same.total_s.max())
+    return float(same.total_s.max())
+
+
+def alarm_of(deployment: Deployment, flow_s: float, mace_s: float) -> Alarm:
+    """Alarm of the largest Flow against the largest Mace, both on the same subintervals."""
     over = flow_s / mace_s - 1.0 if mace_s > 0.0 else None
     busy = int(deployment.arrivals.any(axis=1).sum())
     nodes = {replica.node for operator in deployment.operators for replica in operator.replicas}

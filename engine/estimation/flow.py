@@ -6,6 +6,8 @@ node held the events back is not counted as used. It holds where the paper's the
 
 from __future__ import annotations
 
+import os
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +18,13 @@ from engine.document.deployment import Deployment
 from engine.document.topology import DataflowGraph, PlacementLayout
 from engine.estimation.answer import Hop
 from engine.estimation.backlog import Lead, LeadWork, lead_of, lead_work
-from engine.estimation.flow_kernel import FlowLead, FlowMemory, FlowPlan, run_flow
+from engine.estimation.flow_kernel import FlowLead, FlowMemory, FlowPlan, FlowTimes, run_flow
 from engine.estimation.free_capacity import CapacityRates
 from engine.estimation.loads import loads_of
 
 __all__ = ["Flow", "flow"]
+
+_IN_MEMORY = 1 << 28  # bytes of times that are kept in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +49,8 @@ class Flow:
         The same at the sinks of each query.
     lead_events : mapping of arrays, shape (n,)
         Events of these slices that come out there.
+    times : FlowTimes or None
+        When the output of every slice leaves each replica that was computed, if that was asked for.
     """
 
     latency_s: FloatArray
@@ -55,6 +61,7 @@ class Flow:
     lead_latency_s: FloatArray = field(default_factory=lambda: np.zeros(0))
     lead_by_query: dict[str, FloatArray] = field(default_factory=dict)
     lead_events: dict[str, FloatArray] = field(default_factory=dict)
+    times: FlowTimes | None = None
 
     @property
     def wc(self) -> float:
@@ -81,6 +88,8 @@ def flow(
     by_input: bool = False,
     trace: bool = False,
     graph: DataflowGraph | None = None,
+    keep_times: bool = False,
+    given: FlowTimes | None = None,
 ) -> Flow:
     """Mace-Flow of a deployment.
 
@@ -97,6 +106,11 @@ def flow(
         Also keep the hops of every query's worst slice.
     graph : Graph, optional
         Stands in for the deployment's own: the same dataflow with other statistics.
+    keep_times : bool
+        Also keep `times` of every replica that is computed.
+    given : FlowTimes, optional
+        Replicas whose times are known. They are not computed: whoever gives times gives those of all replicas of a
+        server, and latencies of the queries that end there are none.
 
     Returns
     -------
@@ -115,22 +129,44 @@ def flow(
     if slices < 1:
         raise ValueError(f"slices is {slices}; allowed: a whole number of at least 1")
     graph = graph or deployment.graph
-    plan = _plan(deployment, graph, by_input)
+    given = given or _no_times()
+    plan = _plan(deployment, graph, by_input, given)
     factors = _work_factors(deployment, graph)
     queries = len(deployment.queries)
     kept = deployment.closures if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
     lead = lead_of(deployment)
     work = None if lead is None else lead_work(deployment, lead, graph=graph)
     waiting = _lead(deployment, graph, lead, work)
-    run = run_flow(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept, waiting)
+    computed = np.flatnonzero(plan.given == 0) if keep_times else np.zeros(0, dtype=np.int64)
+    count = len(computed), waiting.events.shape[1] + deployment.subintervals * slices
+    times = FlowTimes(computed, _room(count), _room(count), np.zeros(len(computed)))
+    run = run_flow(
+        plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept, waiting, given, times
+    )
+    run_times = times if keep_times else None
     numbered = dict(enumerate(deployment.queries))
     rows = {query: run.by_query[i] for i, query in numbered.items()}
     hops = {query: _path(deployment, i, run.memory, *kept) for i, query in numbered.items()} if trace else {}
     if lead is None or work is None:
-        return Flow(run.latency, rows, slices, hops)
+        return Flow(run.latency, rows, slices, hops, times=run_times)
     lead_rows = {query: _with_age(run.lead_by_query[i], lead) for i, query in numbered.items()}
     events = dict(zip(deployment.queries, work.sink_events(graph, queries), strict=True))
-    return Flow(run.latency, rows, slices, hops, lead, _with_age(run.lead_latency, lead), lead_rows, events)
+    lead_s = _with_age(run.lead_latency, lead)
+    return Flow(run.latency, rows, slices, hops, lead, lead_s, lead_rows, events, run_times)
+
+
+def _room(shape: tuple[int, int]) -> FloatArray:
+    """Unset memory; of much of it the system keeps in a file what nobody looks at."""
+    size = shape[0] * shape[1] * np.dtype(np.float64).itemsize
+    if size <= _IN_MEMORY:
+        return np.empty(shape)
+    with tempfile.TemporaryFile(prefix="sluice-times-") as file:
+        os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and a signal once it is mapped
+        return np.asarray(np.memmap(file, np.float64, "r+", shape=shape))
+
+
+def _no_times() -> FlowTimes:
+    return FlowTimes(np.zeros(0, dtype=np.int64), np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
 
 
 def _with_age(latency_s: FloatArray, lead: Lead) -> FloatArray:
@@ -146,8 +182,10 @@ def _lead(deployment: Deployment, graph: DataflowGraph, lead: Lead | None, work:
     return FlowLead(lead.events, *work.polynomials, np.ascontiguousarray(work.factors.T), lead.width_s)
 
 
-def _plan(deployment: Deployment, graph: DataflowGraph, by_input: bool) -> FlowPlan:
+def _plan(deployment: Deployment, graph: DataflowGraph, by_input: bool, given: FlowTimes) -> FlowPlan:
     layout = deployment.layout
+    is_given = np.zeros(len(layout.rep_server), dtype=np.int64)
+    is_given[given.replica] = 1
     pieces = _hop_pieces(graph, layout) if by_input else _replica_pieces(graph, layout)
     return FlowPlan(
         order=graph.order,
@@ -164,6 +202,7 @@ def _plan(deployment: Deployment, graph: DataflowGraph, by_input: bool) -> FlowP
         hop_server=layout.hop_server,
         hop_delay=layout.hop_delay_s,
         hop_bytes=layout.hop_bytes,
+        given=is_given,
         **pieces,
     )
 

@@ -14,7 +14,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled, compiled_uncounted
 from engine.estimation.free_capacity import CapacityRates, FreeCapacity, ensure_room, new_capacity, take_capacity
 
-__all__ = ["FlowLead", "FlowMemory", "FlowPlan", "FlowRun", "run_flow"]
+__all__ = ["FlowLead", "FlowMemory", "FlowPlan", "FlowRun", "FlowTimes", "run_flow"]
 
 
 class FlowPlan(NamedTuple):
@@ -40,6 +40,19 @@ class FlowPlan(NamedTuple):
     hop_server: IntArray
     hop_delay: FloatArray
     hop_bytes: FloatArray
+    given: IntArray  # (r,) 1 where the times of a replica are given, and it takes no capacity
+
+
+class FlowTimes(NamedTuple):
+    """When the output of each slice begins to leave replicas and is complete, in seconds from the horizon's beginning.
+
+    The n slices before the horizon come first. A slice that puts nothing out has the times of the last that did.
+    """
+
+    replica: IntArray  # (k,)
+    start: FloatArray  # (k, n + d * slices)
+    finish: FloatArray  # (k, n + d * slices)
+    latency: FloatArray  # (k,) largest from the end of a slice of the horizon until its output is complete
 
 
 class FlowLead(NamedTuple):
@@ -95,6 +108,7 @@ class FlowProgress(NamedTuple):
     finger: IntArray  # (pieces,) where in the free list
     passed: FloatArray  # (h,) end of the transfer
     hop_finger: IntArray  # (h,)
+    latency: FloatArray  # (r,) largest of the slices of the horizon
     worst_replica: IntArray  # (queries,) the sink that was last in this slice
 
 
@@ -109,6 +123,7 @@ def _progress(replicas: int, pieces: int, hops: int, queries: int) -> FlowProgre
         np.zeros(pieces, dtype=np.int64),
         np.zeros(hops),
         np.zeros(hops, dtype=np.int64),
+        np.zeros(replicas),
         np.zeros(queries, dtype=np.int64),
     )
 
@@ -124,10 +139,13 @@ def run_flow(
     keep_start: IntArray,
     keep: IntArray,
     lead: FlowLead,
+    given: FlowTimes,
+    kept: FlowTimes,
 ) -> FlowRun:
     """Latency of every subinterval and of every slice at each query's sinks, with what is kept of the worst slices.
 
-    Time begins with the horizon: slices of waiting events lie before 0, where no server has capacity.
+    Replicas whose times are `given` are not computed; times of the replicas in `kept` are filled in. Time begins with
+    the horizon: slices of waiting events lie before 0, where no server has capacity.
     """
     d, sources, m = arrivals.shape[1], arrivals.shape[0], len(plan.order)
     pieces, hops, width = len(plan.piece_portion), len(plan.hop_server), rates.width_s / slices
@@ -153,12 +171,15 @@ def run_flow(
         pool = ensure_room(pool, pieces + hops)
         t1 = (p + 1 - before) * lead.width_s
         worst[:] = 0.0
+        _give_times(given, p, state)
         lead_latency[p] = _slice(plan, rates, pool, state, amounts, lead.factors[p], t1 - lead.width_s, t1, worst)
+        _keep_times(kept, p, state)
         for query in range(queries):
             lead_by_query[query, p] = worst[query]
         if len(keep):
             _remember(memory, worst, state, keep_start, keep)
     amounts.waiting[:] = 0.0
+    state.latency[:] = 0.0
     for p in range(d):
         _fill(plan, arrivals, p, slices, amounts)
         for part in range(slices):
@@ -166,13 +187,32 @@ def run_flow(
             t0 = p * rates.width_s + part * width
             worst[:] = 0.0
             factor = factors[p if factors.shape[0] > 1 else 0]
+            at = before + p * slices + part
+            _give_times(given, at, state)
             slowest = _slice(plan, rates, pool, state, amounts, factor, t0, t0 + width, worst)
+            _keep_times(kept, at, state)
             latency[p] = max(latency[p], slowest)
             for query in range(queries):
                 by_query[query, p * slices + part] = worst[query]
             if len(keep):
                 _remember(memory, worst, state, keep_start, keep)
+    for i in range(len(kept.replica)):
+        kept.latency[i] = state.latency[kept.replica[i]]
     return FlowRun(latency, by_query, lead_latency, lead_by_query, memory)
+
+
+@compiled_uncounted
+def _give_times(given: FlowTimes, at: int, state: FlowProgress) -> None:
+    for i in range(len(given.replica)):
+        state.start[given.replica[i]] = given.start[i, at]
+        state.finish[given.replica[i]] = given.finish[i, at]
+
+
+@compiled_uncounted
+def _keep_times(kept: FlowTimes, at: int, state: FlowProgress) -> None:
+    for i in range(len(kept.replica)):
+        kept.start[i, at] = state.start[kept.replica[i]]
+        kept.finish[i, at] = state.finish[kept.replica[i]]
 
 
 @compiled_uncounted
@@ -221,6 +261,8 @@ def _slice(
     slowest = 0.0
     for j in plan.order:
         for r in range(plan.rep_start[j], plan.rep_start[j + 1]):
+            if plan.given[r]:
+                continue
             i = plan.rep_server[r]
             begin, finish = np.inf, -np.inf
             for c in range(plan.piece_start[r], plan.piece_start[r + 1]):
@@ -266,6 +308,7 @@ def _slice(
                 continue
             state.start[r] = begin
             state.finish[r] = finish
+            state.latency[r] = max(state.latency[r], finish - t1)
             if plan.sink[j]:
                 slowest = max(slowest, finish - t1)
             query = plan.query[j]

@@ -15,6 +15,7 @@ from engine.document.topology import DataflowGraph
 __all__ = [
     "Loads",
     "OperatorSeries",
+    "UnkeptLoads",
     "combine_loads",
     "linear_series",
     "loads_from_gains",
@@ -25,6 +26,9 @@ __all__ = [
     "sink_events",
     "sink_outputs",
 ]
+
+
+_TILE = 256  # subintervals whose sums stay in the processor's cache
 
 
 @compiled
@@ -73,25 +77,32 @@ def server_gains(
     return total
 
 
-@compiled
 def loads_from_gains(gains: FloatArray, arrivals: FloatArray, load: FloatArray) -> None:
     """Load (d, servers) from gains (sources, servers) and arrivals (sources, d).
 
-    A library's matrix product starts threads for it, which costs more than the product when the machine is busy.
+    A server's sum goes source by source, of those alone that load it: it is the same whatever else is deployed. A
+    library's matrix product rounds by the shape of the whole, and starts threads that cost more than they gain.
     """
-    sources, servers = gains.shape
-    even = sources - sources % 4
-    for p in range(arrivals.shape[1]):
-        row = load[p]
-        row[:] = 0.0
-        for s in range(0, even, 4):
-            a, b, c, e = arrivals[s, p], arrivals[s + 1, p], arrivals[s + 2, p], arrivals[s + 3, p]
-            for i in range(servers):
-                row[i] += a * gains[s, i] + b * gains[s + 1, i] + (c * gains[s + 2, i] + e * gains[s + 3, i])
-        for s in range(even, sources):
-            a = arrivals[s, p]
-            for i in range(servers):
-                row[i] += a * gains[s, i]
+    server, source = np.nonzero(gains.T)
+    start = np.searchsorted(server, np.arange(gains.shape[1] + 1))
+    _add_loads(start, source, gains[source, server], arrivals, load)
+
+
+@compiled
+def _add_loads(start: IntArray, source: IntArray, gain: FloatArray, arrivals: FloatArray, load: FloatArray) -> None:
+    """Load (d, n) of server i from the entries start[i]:start[i + 1] of `source` and `gain`."""
+    d = arrivals.shape[1]
+    total = np.empty(_TILE)
+    for p0 in range(0, d, _TILE):
+        count = min(_TILE, d - p0)
+        for i in range(len(start) - 1):
+            total[:] = 0.0
+            for k in range(start[i], start[i + 1]):
+                came, factor = arrivals[source[k], p0 : p0 + count], gain[k]
+                for p in range(count):
+                    total[p] += came[p] * factor
+            for p in range(count):
+                load[p0 + p, i] = total[p]
 
 
 @compiled
@@ -229,14 +240,21 @@ class Loads:
         """The series of some operators, in the order of `indices`."""
         raise NotImplementedError
 
-    def outputs(self, weights: FloatArray) -> FloatArray:
-        """Weighted sums of the operators' outputs: (k, m) weights give shape (k, d)."""
+    def outputs(self, group: IntArray, groups: int) -> FloatArray:
+        """Sums of the operators' outputs by their group, (groups, d); `group`, (m,), is -1 for none."""
         raise NotImplementedError
 
     @property
     def work_factors(self) -> FloatArray | None:
         """Combined load over plain sum, (d, servers); None where loads simply add up."""
         return None
+
+
+class UnkeptLoads(Loads):
+    """Loads whose series are kept elsewhere, or by nobody."""
+
+    def __init__(self) -> None:
+        self.by_time, self.excess_room = np.zeros((2, 0, 0))
 
 
 class LinearLoads(Loads):
@@ -275,11 +293,16 @@ class LinearLoads(Loads):
         return OperatorSeries(room[0], room[1])
 
     def operator(self, indices: IntArray) -> OperatorSeries:
-        arrivals = self._deployment.arrivals
-        return OperatorSeries(self._cost[indices] @ arrivals, self._gain[indices] @ arrivals)
+        return OperatorSeries(self._series(self._cost[indices]), self._series(self._gain[indices]))
 
-    def outputs(self, weights: FloatArray) -> FloatArray:
-        return (weights @ self._gain) @ self._deployment.arrivals
+    def outputs(self, group: IntArray, groups: int) -> FloatArray:
+        return self._series(_sums_by_group(self._gain, group, groups))
+
+    def _series(self, gains: FloatArray) -> FloatArray:
+        """Series of so many gains, (k, sources): each is the same whichever others are asked for."""
+        series = np.empty((self._deployment.subintervals, len(gains)))
+        loads_from_gains(np.ascontiguousarray(gains.T), self._deployment.arrivals, series)
+        return series.T
 
 
 class GeneralLoads(Loads):
@@ -314,8 +337,8 @@ class GeneralLoads(Loads):
     def operator(self, indices: IntArray) -> OperatorSeries:
         return OperatorSeries(self._series.load[indices], self._series.output[indices])
 
-    def outputs(self, weights: FloatArray) -> FloatArray:
-        return weights @ self._series.output
+    def outputs(self, group: IntArray, groups: int) -> FloatArray:
+        return _sums_by_group(self._series.output, group, groups)
 
     @cached_property
     def _factors_by_time(self) -> FloatArray:
@@ -345,10 +368,14 @@ def loads_of(deployment: Deployment, *, graph: DataflowGraph | None = None) -> L
 
 def sink_outputs(loads: Loads, graph: DataflowGraph, queries: int) -> FloatArray:
     """Events at each query's sinks, shape (queries, d)."""
-    sinks = np.zeros((queries, len(graph.query)))
-    chosen = np.flatnonzero(graph.query_sink)
-    sinks[graph.query[chosen], chosen] = 1.0
-    return loads.outputs(sinks)
+    return loads.outputs(np.where(graph.query_sink, graph.query, -1), queries)
+
+
+def _sums_by_group(rows: FloatArray, group: IntArray, groups: int) -> FloatArray:
+    chosen = np.flatnonzero(group >= 0)
+    sums = np.zeros((groups, rows.shape[1]))
+    np.add.at(sums, group[chosen], rows[chosen])
+    return sums
 
 
 def sink_events(deployment: Deployment) -> dict[str, FloatArray]:

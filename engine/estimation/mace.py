@@ -160,8 +160,8 @@ class Mace:
         costs = graph.cycles[:, 1].copy()
         if graph.models:
             costs = self._model_costs(costs)
-        running = np.concatenate([[0.0], np.cumsum(costs)])
-        per_operator = running[graph.in_start[1:]] - running[graph.in_start[:-1]]
+        reader = np.repeat(np.arange(len(graph.order)), np.diff(graph.in_start))
+        per_operator = np.bincount(reader, costs, len(graph.order))
         on_cores = np.bincount(layout.rep_server, per_operator[layout.rep_operator], len(self.worst_s))
         on_link = layout.hop_server >= 0
         on_links = np.bincount(layout.hop_server[on_link], layout.hop_event_bytes[on_link], len(self.worst_s))
@@ -303,7 +303,7 @@ def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray |
     worst, total = _excess(loads.by_time, rows, deployment.subinterval_s, start, ce)
     if len(rows) > 1:
         seconds = drain_times(ce, rows, deployment.subinterval_s)
-        worst, total = seconds.max(axis=0), seconds.max(axis=1)
+        worst, total = seconds.max(axis=0, initial=0.0), seconds.max(axis=1, initial=0.0)
     if lead is not None:
         worst = np.maximum(worst, _start_seconds(deployment, start))
     series = loads.operators(out) if materialise else None

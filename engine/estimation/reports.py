@@ -288,10 +288,6 @@ class QueryReporter:
         self._weights[:, :counted_from] = 0.0
         self._shares = mace.load_share
 
-    def reports(self) -> dict[str, QueryReport]:
-        """The report of every query."""
-        return {query: self.report(query) for query in self._deployment.queries}
-
     def _sink_events(self) -> FloatArray:
         """Events at each query's sinks, slice by slice, (queries, d * K)."""
         deployment = self._deployment
@@ -301,7 +297,7 @@ class QueryReporter:
 
     def report(self, query: str) -> QueryReport:
         """The report of one query."""
-        i = self._deployment.queries.index(query)
+        i = self._deployment.query_index[query]
         latency, weights = self._flow.by_query[query], self._weights[i]
         path = self._path(query, weights)
         whole = path.whole
@@ -353,7 +349,7 @@ class QueryReporter:
 
     def standing(self, query: str) -> LatencyStanding:
         """Standing of a latency: unknown without events, and without an end on a server that never catches up."""
-        i, objective = self._deployment.queries.index(query), self._deployment.objective_of(query)
+        i, objective = self._deployment.query_index[query], self._deployment.objective_of(query)
         latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
         if not weights.any() and not self._path(query, weights).lead_weights.any():
             return LatencyStanding(UNKNOWN, StandingFact("no_events", {}))
@@ -420,7 +416,7 @@ class QueryReporter:
         """Gap of a statistic of a query, of whose waits beside servers this is the bound."""
         if not self._deployment.other_policies:
             return None
-        i = self._deployment.queries.index(query)
+        i = self._deployment.query_index[query]
         replicas = self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
         servers = servers_above(self._deployment.layout, replicas)
         return self._gap(self._scheduling(servers, replicas, waits_bound_s), servers, statistic)
@@ -509,7 +505,7 @@ class QueryReporter:
         amounts = np.concatenate([part[:, first : last + 1].sum(axis=1) for part in kind])
         amounts *= np.concatenate([layout.rep_fraction[replicas], layout.hop_bytes[hops]])
         shares = np.bincount(operators, amounts, 0) if len(operators) else np.zeros(0)
-        total = shares.sum()
+        total = shares[shares > 0.0].sum()  # without the others: their number would move the last digit
         for j in np.argsort(-shares, kind="stable"):
             if shares[j] > 0.0:
                 yield OperatorShare(self._deployment.operators[j].id, float(shares[j] / total))

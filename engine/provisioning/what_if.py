@@ -16,7 +16,7 @@ from engine.errors import EngineError, InfeasibleError
 from engine.estimation.answer import CoreLoad, combine_cores
 from engine.estimation.estimate import Progress, estimate
 from engine.estimation.flow import Flow
-from engine.estimation.loads import Loads
+from engine.estimation.loads import UnkeptLoads
 from engine.estimation.mace import Mace, mace
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
@@ -27,13 +27,6 @@ from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_sc
 from engine.words.provisioning import change_words
 
 __all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
-
-
-class _Bare(Loads):
-    """Loads without a cache."""
-
-    def __init__(self) -> None:
-        self.by_time, self.excess_room = np.zeros((2, 0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +51,7 @@ class ScenarioOutcome:
             return self
         bare = np.zeros((len(self.mace.worst_s), 0))
         whole = replace(self.deployment)  # without what it has worked out
-        slim = replace(self.mace, deployment=whole, loads=_Bare(), load=bare, ce=bare, series=None)
+        slim = replace(self.mace, deployment=whole, loads=UnkeptLoads(), load=bare, ce=bare, series=None)
         return replace(self, deployment=whole, mace=slim, node_rows=tuple(_nodes(self.mace)))
 
     @property

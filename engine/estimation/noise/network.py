@@ -82,7 +82,7 @@ class Network:
         return servers[::-1]
 
     def only(self, queries: Collection[int]) -> Network:
-        """The same with the routes of these queries alone, and the stages on them."""
+        """The same with the routes of these queries alone, the stages on them, and the servers of these."""
         kept = {q: routes for q, routes in self.routes.items() if q in queries}
         needed: set[int] = set()
         for stage in {route.stage for routes in kept.values() for route in routes}:
@@ -92,7 +92,9 @@ class Network:
         place = {stage: i for i, stage in enumerate(sorted(needed))} | {-1: -1}
         stages = [replace(self.stages[stage], before=place[self.stages[stage].before]) for stage in sorted(needed)]
         routes = {q: [Route(place[route.stage], route.events) for route in kept.get(q, [])] for q in self.routes}
-        return replace(self, stages=stages, routes=routes)
+        servers = {stage.server for stage in stages}
+        work = {server: parts for server, parts in self.work.items() if server in servers}
+        return replace(self, work=work, stages=stages, routes=routes)
 
 
 def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, seed: int) -> InputDraws:

@@ -38,8 +38,6 @@ __all__ = ["noiseless_stage", "run_walk", "stage_shape", "stage_shapes"]
 
 IntArray32 = npt.NDArray[np.int32]
 
-_MAX_HOLD = 8  # slices for which what rests on smoothed loads is left as it is
-
 
 @linked
 def stage_shape(rho: float, spread: float, kappa: float, room: float) -> tuple[float, float, float]:
@@ -312,20 +310,20 @@ def _entry(stamp: int) -> Callable[..., WalkFigures]:
         latency: FloatArray,
         w: float,
         window: int,
+        hold: int,
         block: int,
         start: WalkStart,
     ) -> WalkFigures:
         """Figures of every query, from arrivals (sources, d) and Flow's latencies (queries, d) of slices of w seconds.
 
         Figures are of the `counted` arrivals (sources, d) alone.
-        Loads are smoothed over `window` slices and the one they end with. Paths begin at `start`.
+        Loads are smoothed over `window` slices and the one they end with, and looked at every `hold` slices; a `block`
+        is a whole number of these. Paths begin at `start`.
         """
         assert stamp > 0  # naming it makes it part of the cache's key
         queries, k, d = len(parts.service), servers.unsure.shape[1], arrivals.shape[1]
         loads = server_block(servers, coarse, block)
-        routes = route_block(
-            len(stages.server), len(parts.stage), queries, block, max(1, min(window // 5, _MAX_HOLD)), k
-        )
+        routes = route_block(len(stages.server), len(parts.stage), queries, block, hold, k)
         top, mean, bins = np.zeros((queries, k), dtype=np.float32), np.zeros((queries, k)), np.zeros((queries, k, BINS))
         first_empty = np.full((len(start.last), k), d, dtype=np.int32)
         figures = WalkFigures(top, mean, bins, first_empty)

@@ -39,8 +39,8 @@ __all__ = ["WalkPlan"]
 _SMOOTHED_S, _MIN_WINDOW = 10.0, 20  # a server's load is taken over so many seconds, and at least so many slices
 _LIGHT = 1.2  # largest variation of costs that is drawn as a gamma
 _SAMPLES = 512  # slices that usual values are taken from
-_MEMORY = 1 << 19  # bytes of a block's latencies, to stay in the processor's cache
-_MIN_BLOCK, _MAX_BLOCK = 8, 64
+_BLOCK = 16  # slices whose latencies stay in the processor's cache
+_MAX_HOLD = 8  # slices for which what rests on smoothed loads is left as it is
 _MIN_SERVICE_S = 1e-6
 _BINS_BELOW = 6  # octaves of the histogram below an event's own service
 
@@ -76,6 +76,7 @@ class WalkPlan:
         self.started = np.zeros((0, paths + 1))  # latency of every stage where paths begin, the last without noise
         self.w, self.d = deployment.subinterval_s, deployment.subintervals
         self.window = max(_MIN_WINDOW, int(_SMOOTHED_S / self.w))
+        self.hold = max(1, min(self.window // 5, _MAX_HOLD))
         self.arrivals = np.ascontiguousarray(deployment.arrivals)
         self.counted = self.arrivals.copy()
         self.counted[:, :counted_from] = 0.0
@@ -90,7 +91,6 @@ class WalkPlan:
         draws = input_draws(self.costs, self.inputs, paths, seed)
         self.variation = draws.cv2
         self.network = network_of(deployment, loads, draws, self.speeds)
-        self.all_stages = len(self.network.stages)
         if only is not None:
             self.network = self.network.only(only)
         self.servers = list(self.network.work)
@@ -105,7 +105,7 @@ class WalkPlan:
         servers = self._server_plan()
         stages, shift, keep = self._stage_plan(servers)
         parts = self._part_plan(shift, keep)
-        block = self._block(self.all_stages)  # whichever queries are walked: figures depend on where blocks begin
+        block = self._block
         if self.deployment.statistics_of == THESE:
             servers = servers._replace(total=self._total_scales(servers, block))
         figures = run_walk(
@@ -119,6 +119,7 @@ class WalkPlan:
             self.latency,
             self.w,
             self.window,
+            self.hold,
             block,
             self._start(servers),
         )
@@ -388,9 +389,13 @@ class WalkPlan:
         seconds, variance = self.network.services[query]
         return np.asarray(variance[:-1] / seconds**2) if seconds > 0.0 else np.zeros(self.paths)
 
-    def _block(self, stages: int) -> int:
-        """Slices of a block, so that the latencies of all stages stay near."""
-        return int(min(_MAX_BLOCK, max(_MIN_BLOCK, _MEMORY // (8 * self.paths * max(1, stages))), self.d))
+    @property
+    def _block(self) -> int:
+        """Slices of a block: as many for every deployment, since sums are rounded where blocks end.
+
+        A whole number of the stretches that `hold` counts.
+        """
+        return int(min(max(1, _BLOCK // self.hold) * self.hold, self.d))
 
     def _coarse(self) -> CoarseArrivals:
         coarse = [u for u, noise in enumerate(self.sources) if noise.step_s > self.w]

@@ -82,7 +82,8 @@ def realise(
     chosen = [i for i, query in enumerate(deployment.queries) if queries is None or query in queries]
     if not chosen:
         return {}
-    plan = WalkPlan(deployment, flowed, paths, seed, None if queries is None else chosen, counted_from)
+    only = None if len(chosen) == len(deployment.queries) else chosen
+    plan = WalkPlan(deployment, flowed, paths, seed, only, counted_from)
     parts, figures = plan.walk()
     realised = {}
     for i in chosen:

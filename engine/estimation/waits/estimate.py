@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,9 @@ def has_holds(deployment: Deployment) -> bool:
     return any(op.window or op.trigger or op.buffer_timeout_s or op.kind == "window" for op in deployment.operators)
 
 
-def query_waits(deployment: Deployment, *, seed: int = 0) -> dict[str, QueryWaits]:
+def query_waits(
+    deployment: Deployment, *, seed: int = 0, queries: Collection[str] | None = None
+) -> dict[str, QueryWaits]:
     """Waits of the queries that have any, or of which something is left out.
 
     Parameters
@@ -56,6 +58,8 @@ def query_waits(deployment: Deployment, *, seed: int = 0) -> dict[str, QueryWait
         d subintervals, every operator placed.
     seed : int
         Equal seeds give equal results.
+    queries : collection of str, optional
+        Queries to look at; all unless given.
 
     Returns
     -------
@@ -70,7 +74,8 @@ def query_waits(deployment: Deployment, *, seed: int = 0) -> dict[str, QueryWait
     if not has_holds(deployment):
         return {}
     estimator = _Estimator(deployment, loads_of(deployment), seed)
-    found = ((query, estimator.waits(i)) for i, query in enumerate(deployment.queries))
+    chosen = [(i, query) for i, query in enumerate(deployment.queries) if queries is None or query in queries]
+    found = ((query, estimator.waits(i)) for i, query in chosen)
     return {query: waits for query, waits in found if waits or waits.not_modelled}
 
 

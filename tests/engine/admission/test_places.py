@@ -150,7 +150,7 @@ def test_screen_rejects_moves_that_failed_a_full_evaluation() -> None:
     evaluator = Evaluator(question)
     base = scenario_of(question)
     after = evaluator.full(base)
-    screen = Screen(question, evaluator.before, base, after)
+    screen = Screen(question, evaluator, base, after)
     less = scenario_of(question, [RateChange("c", 0.5)])
     expected = screen.flow_s(less)
     late = evaluator.full(less)

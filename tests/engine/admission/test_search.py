@@ -62,7 +62,7 @@ def test_screens_are_exact_for_the_scenario_they_were_calibrated_on() -> None:
     evaluator = Evaluator(question)
     base = scenario_of(question)
     after = evaluator.full(base)
-    screen = Screen(question, evaluator.before, base, after)
+    screen = Screen(question, evaluator, base, after)
     # p at 1.85 s against 1.6 s is the furthest over; c is at 1.82 s against 2 s.
     assert screen.flow_s(base) == pytest.approx(after.outcomes["p"].upper_s / 1.6)
     assert screen.mace_s(base) == pytest.approx(after.outcomes["p"].upper_s / 1.6)
@@ -80,7 +80,7 @@ def test_screens_expect_a_neighbour_as_it_was_once_the_candidate_hardly_runs() -
     after = evaluator.full(base)
     was = evaluator.before.outcomes["p"].upper_s
     assert after.outcomes["p"].upper_s > 5.0 * was, "the scenario it was calibrated on is overloaded"
-    screen = Screen(question, evaluator.before, base, after)
+    screen = Screen(question, evaluator, base, after)
     hardly = scenario_of(question, [RateChange("c", 0.0001)])
     assert screen.mace_s(hardly) == pytest.approx(was / 2.2, rel=0.02)
     assert screen.flow_s(hardly) == pytest.approx(was / 2.2, rel=0.02)
@@ -134,7 +134,7 @@ def test_screen_foresees_that_queues_shrink_with_load() -> None:
     evaluator = Evaluator(question)
     base = scenario_of(question)
     after = evaluator.full(base)
-    screen = Screen(question, evaluator.before, base, after)
+    screen = Screen(question, evaluator, base, after)
     less = scenario_of(question, [RateChange("c", 0.9)])
     assert (after.outcomes["c"].flow_s or 0.0) < 0.5 * after.outcomes["c"].estimate_s
     assert screen.flow_s(base) == pytest.approx(after.outcomes["c"].upper_s)

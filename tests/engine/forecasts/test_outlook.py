@@ -74,7 +74,7 @@ def test_scaled_latencies_are_those_of_mace(statistic: str) -> None:
     for row, latencies in zip(rows, result, strict=True):
         single = scaled(base, row)
         seconds = mace(single).mace_s
-        events = loads_of(single).outputs(np.eye(2))
+        events = loads_of(single).outputs(np.arange(2), 2)
         expected = [statistic_or_worst(seconds[i], events[i], statistic) for i in (0, 1)]
         np.testing.assert_allclose(latencies, expected, rtol=1e-9, atol=1e-9)
 

@@ -1,0 +1,166 @@
+"""Kept estimate of a deployment, from which its changes are estimated without the rest of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import Estimate, alarm_of
+from engine.estimation.loads import UnkeptLoads
+from engine.estimation.mace import Mace, drain_times, mace
+from engine.estimation.probes import ProbedDeployment, probe_deployment
+from engine.estimation.propagation import ChangedFlow, FlowBase, ReplicaName, changed_flow, flow_base, replica_names
+
+__all__ = ["EstimateBase"]
+
+
+@dataclass(frozen=True, eq=False)
+class EstimateBase:
+    """An estimate of what runs, with the times of all replicas; `mace_every` of its subintervals make one of Mace's."""
+
+    estimate: Estimate
+    mace_every: int = 1
+
+    @cached_property
+    def _flow(self) -> FlowBase:
+        return FlowBase(self.estimate.probed.deployment, self.estimate.flow)
+
+    @cached_property
+    def _unburdened(self) -> FlowBase:
+        """The same with nothing waiting where the horizon begins."""
+        if self.estimate.unburdened is None:
+            return self._flow
+        return FlowBase(self.estimate.probed.deployment.without_backlogs(), self.estimate.unburdened)
+
+    @cached_property
+    def coarse_flow(self) -> FlowBase:
+        """Flow at Mace's width."""
+        return flow_base(self.estimate.probed.deployment.coarsened(self.mace_every))
+
+    def changed(self, after: Deployment, *, counted_from: int = 0, concerned: Collection[str] = ()) -> Estimate:
+        """Estimate of the queries of a changed deployment whose estimate may differ, on the mean path.
+
+        Parameters
+        ----------
+        after : Deployment
+            The changed deployment, placed; of the same subintervals.
+        counted_from : int
+            First subinterval (from 0) whose events count in the figures of queries.
+        concerned : collection of str
+            Queries that are looked at in any case, as those with another objective.
+
+        Returns
+        -------
+        Estimate
+            Its queries are those concerned; all others have the report that they had. `judged` and `alarm` are of the
+            whole deployment. Numbers are those of `estimate` of the whole, to the last bit.
+        """
+        was = self.estimate
+        probed = probe_deployment(after)
+        flowed, unburdened = self._flows(probed, concerned)
+        part = ProbedDeployment(flowed.deployment, probed.probes)
+        mace_part = mace(part.deployment.coarsened(self.mace_every))
+        judged = self._judged(probed.deployment.coarsened(self.mace_every), mace_part, flowed)
+        flow_s = self._largest_flow_s(probed.deployment, flowed)
+        estimated = Estimate(
+            part.deployment,
+            part,
+            mace_part.deployment,
+            mace_part,
+            flowed.flow,
+            was.resolution_s,
+            alarm_of(after, flow_s, self._largest_mace_s(after, flowed)),
+            {},
+            mace_part,
+            unburdened.flow if unburdened else None,
+            counted_from=counted_from,
+        )
+        return replace(estimated, queries=estimated.reports(flowed.queries), judged=judged)
+
+    def _flows(self, probed: ProbedDeployment, concerned: Collection[str]) -> tuple[ChangedFlow, ChangedFlow | None]:
+        """Flow of what is concerned, and the same with nothing waiting; of the same queries."""
+        flowed = changed_flow(self._flow, probed.deployment, concerned=concerned)
+        if probed.deployment.oldest_backlog_s is None:
+            return flowed, None
+        bare = probed.deployment.without_backlogs()
+        unburdened = changed_flow(self._unburdened, bare, concerned=flowed.queries)
+        if unburdened.queries != flowed.queries:
+            flowed = changed_flow(self._flow, probed.deployment, concerned=unburdened.queries)
+        return flowed, unburdened
+
+    def _judged(self, coarse: Deployment, part: Mace, flowed: ChangedFlow) -> Mace:
+        """Mace of the whole: rows of the servers that were computed, and of the others as they were."""
+        was = self.estimate.judged
+        known = {server.name: i for i, server in enumerate(was.deployment.servers)}
+        computed = {server.name: i for i, server in enumerate(part.deployment.servers) if server.name in flowed.servers}
+        names = [server.name for server in coarse.servers]
+        here = np.array([computed.get(name, -1) for name in names], dtype=np.int64)
+        there = np.array([-1 if name in flowed.servers else known.get(name, -1) for name in names], dtype=np.int64)
+
+        def rows(new: FloatArray, old: FloatArray) -> FloatArray:
+            chosen = np.zeros((len(names), *new.shape[1:]))  # a server that nothing is on has nothing
+            chosen[there >= 0] = old[there[there >= 0]]
+            chosen[here >= 0] = new[here[here >= 0]]
+            return chosen
+
+        ce = rows(part.ce, was.ce)
+        return Mace(
+            coarse,
+            UnkeptLoads(),
+            rows(part.load, was.load),
+            ce,
+            rows(part.worst_s, was.worst_s),
+            _drain_s(ce, coarse).max(axis=0, initial=0.0),
+            None,
+            rows(part.start, was.start),
+            part.lead,
+        )
+
+    def _largest_flow_s(self, after: Deployment, flowed: ChangedFlow) -> float:
+        """Largest latency of the horizon at all sinks."""
+        latency_s = _latencies_s(self._flow) | _latencies_s(FlowBase(flowed.deployment, flowed.flow))
+        sinks = after.graph.sink[after.layout.rep_operator].tolist()
+        names = (name for name, is_sink in zip(replica_names(after), sinks, strict=True) if is_sink)
+        return max((latency_s[name] for name in names), default=0.0)
+
+    @cached_property
+    def _worst_s(self) -> dict[str, float]:
+        """Largest Mace of every server on the deployment's own subintervals, without probes."""
+        deployment = self.estimate.deployment
+        found = self.estimate.mace if self.estimate.mace.deployment is deployment else mace(deployment)
+        worst_s = _drain_s(found.ce, deployment).max(axis=1, initial=0.0)
+        return {server.name: float(worst_s[i]) for i, server in enumerate(deployment.servers)}
+
+    def _largest_mace_s(self, after: Deployment, flowed: ChangedFlow) -> float:
+        """Largest Mace of all servers on the deployment's own subintervals, without probes."""
+        kept = {operator.id for operator in flowed.deployment.operators}
+        part = mace(after.restricted(kept))
+        worst_s = _drain_s(part.ce, part.deployment).max(axis=1, initial=0.0)
+        computed = {server.name: float(worst_s[i]) for i, server in enumerate(part.deployment.servers)}
+        return max(
+            (
+                computed.get(server.name, 0.0) if server.name in flowed.servers else self._worst_s.get(server.name, 0.0)
+                for server in after.servers
+            ),
+            default=0.0,
+        )
+
+
+def _latencies_s(base: FlowBase) -> dict[ReplicaName, float]:
+    """Largest latency at each replica that was computed, if its output ends there."""
+    times, names = base.flow.times, replica_names(base.deployment)
+    assert times is not None
+    return {names[r]: latency_s for r, latency_s in zip(times.replica.tolist(), times.latency.tolist(), strict=True)}
+
+
+def _drain_s(ce: FloatArray, deployment: Deployment) -> FloatArray:
+    """Seconds to drain an excess, (n, d), as Mace's totals have them."""
+    rows = deployment.capacities
+    if len(rows) == 1:
+        return np.asarray(ce * (1.0 / rows[0])[:, None])
+    return drain_times(ce.T, rows, deployment.subinterval_s).T

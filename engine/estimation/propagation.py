@@ -1,0 +1,403 @@
+"""Flow of a deployment that differs little from one whose Flow is known: changes spread until nothing differs.
+
+Loads are by stimulus time, so that what operators do to each other they do on the servers they share. A change is
+computed on the servers that it touches; what these hand on is held against what they handed on before, and a server
+joins where a time that comes to it is another one. Numbers are those of the whole computation, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from engine.document.deployment import Deployment
+from engine.document.elements import Node, Operator, Source
+from engine.estimation.flow import Flow, flow
+from engine.estimation.flow_kernel import FlowTimes
+
+__all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names"]
+
+ReplicaName = tuple[str, int]  # operator, and the replica's place in its listing
+
+
+@dataclass(frozen=True, eq=False)
+class FlowBase:
+    """Flow by input of a deployment, with the times of all replicas."""
+
+    deployment: Deployment
+    flow: Flow
+
+    @cached_property
+    def row(self) -> dict[ReplicaName, int]:
+        """Row of every replica in the times."""
+        return {name: i for i, name in enumerate(replica_names(self.deployment))}
+
+    @cached_property
+    def operators(self) -> dict[str, Operator]:
+        """Operators by their id."""
+        return {operator.id: operator for operator in self.deployment.operators}
+
+    @cached_property
+    def cluster(self) -> _Cluster:
+        """Places of its operators."""
+        return _Cluster(self.deployment)
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedFlow:
+    """Flow of what a change concerns.
+
+    Attributes
+    ----------
+    queries : frozenset of str
+        Queries on whose way something differs: the load of a server or link, or the time of an event.
+    deployment : Deployment
+        All that is on the servers of these queries, and what is above it. Loads of their servers are whole.
+    flow : Flow
+        Of that deployment, with the times of the replicas on `servers`. Of other queries it says nothing.
+    servers : frozenset of str
+        Servers and links that were computed; of the others in `deployment` residents are missing.
+    """
+
+    queries: frozenset[str]
+    deployment: Deployment
+    servers: frozenset[str]
+    flow: Flow
+
+
+def flow_base(deployment: Deployment, *, slices: int = 1) -> FlowBase:
+    """Flow by input of a placed deployment, as changes are computed from it."""
+    return FlowBase(deployment, flow(deployment, slices=slices, by_input=True, keep_times=True))
+
+
+def changed_flow(base: FlowBase, after: Deployment, *, concerned: Collection[str] = ()) -> ChangedFlow:
+    """Flow of the queries of `after` that differ in anything from those of `base`.
+
+    Parameters
+    ----------
+    base : FlowBase
+        Of a deployment of the same subintervals.
+    after : Deployment
+        The changed deployment, placed.
+    concerned : collection of str
+        Queries that are looked at in any case.
+
+    Raises
+    ------
+    ValueError
+        If the subintervals are others.
+    """
+    before = base.deployment
+    if (before.subintervals, before.subinterval_s) != (after.subintervals, after.subinterval_s):
+        raise ValueError("subintervals differ; allowed: a deployment of the same subintervals")
+    return _Propagation(base, after).run(concerned)
+
+
+class _Propagation:
+    """The spread of one change; servers go by their names, which are the same before and after."""
+
+    def __init__(self, base: FlowBase, after: Deployment) -> None:
+        self._base, self._after = base, after
+        self._slices = base.flow.slices
+        self._cluster, self._known = _Cluster(after), base.cluster
+
+    def run(self, concerned: Collection[str]) -> ChangedFlow:
+        touched = self._touched()
+        active, changed = self._cluster.with_links(touched), set[ReplicaName]()
+        while not touched >= self._cluster.used:  # or all are concerned, whatever moves
+            changed = self._changed(active) if active else set()
+            reached = self._cluster.servers_behind(changed)
+            if reached <= active:
+                break
+            active = self._cluster.with_links(active | reached)
+        # By what was there as well: an operator that has left no longer stands behind anybody's window.
+        hit = self._cluster.queries_with(touched, changed) | self._known.queries_with(touched, ()) | {*concerned}
+        queries = hit & {*self._after.queries}
+        whole = self._cluster.with_links(active | self._cluster.servers_of_queries(queries))
+        deployment = self._cluster.part(whole, queries)
+        return ChangedFlow(queries, deployment, frozenset(whole), self._flow(deployment, whole, trace=True))
+
+    def _flow(self, part: Deployment, active: Collection[str], *, trace: bool = False) -> Flow:
+        """Flow of the servers in `active`; replicas elsewhere have the times of before."""
+        given, rows = [], []
+        for i, (name, server) in enumerate(zip(replica_names(part), _servers_of_replicas(part), strict=True)):
+            if server not in active:
+                given.append(i)
+                rows.append(self._base.row[name])
+        times = self._base.flow.times
+        assert times is not None
+        known = FlowTimes(np.array(given, dtype=np.int64), times.start[rows], times.finish[rows], times.latency[rows])
+        return flow(part, slices=self._slices, by_input=True, trace=trace, keep_times=True, given=known)
+
+    def _changed(self, active: Collection[str]) -> set[ReplicaName]:
+        """Replicas on active servers whose times are others than before, or that were not there."""
+        part = self._cluster.part(active)
+        found = self._flow(part, active).times
+        was = self._base.flow.times
+        assert found is not None
+        assert was is not None
+        names, changed = replica_names(part), set()
+        for i, r in enumerate(found.replica.tolist()):
+            row = self._base.row.get(names[r])
+            if row is None or not (
+                np.array_equal(found.start[i], was.start[row]) and np.array_equal(found.finish[i], was.finish[row])
+            ):
+                changed.add(names[r])
+        return changed
+
+    def _touched(self) -> set[str]:
+        """Servers whose capacity, residents, or work of these differ."""
+        before, after = self._base.deployment, self._after
+        as_one = "combine", "scheduling", "statistics_of", "oldest_backlog_s", "has_models", "has_series"
+        if (
+            any(getattr(before, name) != getattr(after, name) for name in as_one)
+            or _is_of_one_piece(before)
+            or _is_of_one_piece(after)
+        ):
+            return {server.name for server in after.servers}
+        nodes = {node.id: node for node in before.nodes}
+        touched = {
+            server.name
+            for server in after.servers
+            if server.node is not None
+            and not _same_node(nodes.get(after.nodes[server.node].id), after.nodes[server.node])
+        }
+        was, now = self._known.residents, self._cluster.residents
+        differing = self._differing()
+        for server in {**was, **now}:
+            if was.get(server) != now.get(server) or any(name in differing for name, *_ in now.get(server, ())):
+                touched.add(server)
+        return touched & {server.name for server in after.servers}
+
+    def _differing(self) -> set[str]:
+        """Operators that do something else than before, or with other events."""
+        before, after = self._base.deployment, self._after
+        sources = {source.id: source for source in before.sources}
+        streams = {source.id for source in after.sources if not _same_source(sources.get(source.id), source)}
+        known, differing = self._base.operators, set[str]()
+        for j in after.order:
+            operator = after.operators[j]
+            was = known.get(operator.id)
+            has_other_events = any(entry.source in streams for entry in operator.inputs)
+            if was is operator and not has_other_events:
+                continue
+            if has_other_events or was is None or _work_of(was) != _work_of(operator):
+                differing.add(operator.id)
+            if has_other_events or was is None or _output_of(was) != _output_of(operator):
+                streams.add(operator.id)
+        return differing
+
+
+class _Cluster:
+    """Places of the operators of a deployment, and who reads whom."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+
+    @cached_property
+    def _layout(self) -> list[tuple[ReplicaName, str, list[str]]]:
+        """Every replica with its server and the links into it."""
+        deployment, layout = self.deployment, self.deployment.layout
+        names = [server.name for server in deployment.servers]
+        return [
+            (name, names[layout.rep_server[r]], [names[i] for i in _links_into(deployment, r)])
+            for r, name in enumerate(replica_names(deployment))
+        ]
+
+    @cached_property
+    def residents(self) -> dict[str, list[tuple[object, ...]]]:
+        """Of every server the replicas on it, and of every link what passes it, in the order of their turn.
+
+        Each with what its turn depends on beside the events of the operator: part, delays and bytes of its hops.
+        """
+        deployment, layout = self.deployment, self.deployment.layout
+        servers = [server.name for server in deployment.servers]
+        names = replica_names(deployment)
+        found: dict[str, list[tuple[object, ...]]] = {}
+        for j in deployment.order:
+            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+                hops = []
+                for h in range(layout.hop_start[r], layout.hop_start[r + 1]):
+                    origin, link = int(layout.hop_origin[h]), int(layout.hop_server[h])
+                    sent = names[origin] if origin >= 0 else None
+                    hop = (
+                        sent,
+                        servers[link] if link >= 0 else "",
+                        float(layout.hop_delay_s[h]),
+                        float(layout.hop_bytes[h]),
+                    )
+                    hops.append(hop)
+                    if sent is not None and link >= 0:
+                        capacity = deployment.links[deployment.servers[link].link or 0].bandwidth_bytes_s
+                        found.setdefault(servers[link], []).append((sent[0], sent[1], names[r], hop, capacity))
+                place = *names[r], float(layout.rep_fraction[r]), tuple(hops)
+                found.setdefault(servers[layout.rep_server[r]], []).append(place)
+        return found
+
+    @cached_property
+    def used(self) -> set[str]:
+        """Servers that anything is on."""
+        return {server for _, server, _ in self._layout}
+
+    @cached_property
+    def _readers(self) -> dict[str, list[tuple[str, list[str]]]]:
+        """Servers and links by which each operator is read: of every reading replica."""
+        readers: dict[str, list[tuple[str, list[str]]]] = {}
+        for (operator, _), server, links in self._layout:
+            for entry in self.deployment.operators[self.deployment.operator_index[operator]].inputs:
+                readers.setdefault(entry.source, []).append((server, links))
+        return readers
+
+    @cached_property
+    def _tied(self) -> dict[str, set[str]]:
+        """Links, and servers that read over them: the one's turn is the other's."""
+        tied: dict[str, set[str]] = {}
+        for _, server, links in self._layout:
+            for link in links:
+                tied.setdefault(link, set()).add(server)
+                tied.setdefault(server, set()).add(link)
+        return tied
+
+    def with_links(self, servers: Iterable[str]) -> set[str]:
+        """Servers with the links that are read over there, and all that read over these."""
+        return _reached(servers, self._tied.get)
+
+    def servers_behind(self, replicas: Iterable[ReplicaName]) -> set[str]:
+        """Servers that read what some replicas put out."""
+        return {server for name in {operator for operator, _ in replicas} for server, _ in self._readers.get(name, ())}
+
+    @cached_property
+    def _above(self) -> dict[str, frozenset[str]]:
+        """Each query's operators: at and above its sinks, and those that run in one batch with one of these."""
+        deployment, (start, members) = self.deployment, self.deployment.closures
+        names = [name for name, _ in replica_names(deployment)]
+        batches: dict[object, set[str]] = {}
+        batch_of: dict[str, object] = {}
+        for operator in deployment.operators:
+            if operator.trigger:
+                batch_of[operator.id] = operator.query, operator.trigger
+                batches.setdefault(batch_of[operator.id], set()).add(operator.id)
+        found = {}
+        for i, query in enumerate(deployment.queries):
+            above = {names[r] for r in members[start[i] : start[i + 1]].tolist()}
+            shared = {batch_of[name] for name in above & batch_of.keys()}
+            found[query] = frozenset(above.union(*(batches[batch] for batch in shared)))
+        return found
+
+    @cached_property
+    def _behind(self) -> dict[str, frozenset[str]]:
+        """For queries with a window the operators behind it, whose work on a result its events wait for."""
+        operators = self.deployment.operators
+        windows = {operator.id for operator in operators if operator.window is not None}
+        if not windows:
+            return {}
+        readers: dict[str, list[str]] = {}
+        for operator in operators:
+            for entry in operator.inputs:
+                readers.setdefault(entry.source, []).append(operator.id)
+        behind = {name: _reached([name], readers.get) for name in windows}
+        return {
+            query: frozenset().union(*(behind[name] for name in members & windows))
+            for query, members in self._above.items()
+            if members & windows
+        }
+
+    @cached_property
+    def _places(self) -> dict[str, set[str]]:
+        """Servers and incoming links of every operator."""
+        places: dict[str, set[str]] = {}
+        for (operator, _), server, links in self._layout:
+            places.setdefault(operator, set()).update((server, *links))
+        return places
+
+    def queries_with(self, servers: Collection[str], replicas: Iterable[ReplicaName]) -> frozenset[str]:
+        """Queries with an operator, at or above their sinks, on one of the servers or of which a replica is named.
+
+        Also those that have one behind a window of theirs.
+        """
+        named = {operator for operator, _ in replicas}
+        hit = {name for name, places in self._places.items() if name in named or not places.isdisjoint(servers)}
+        none = frozenset[str]()
+        return frozenset(
+            query
+            for query, members in self._above.items()
+            if not members.isdisjoint(hit) or not self._behind.get(query, none).isdisjoint(hit)
+        )
+
+    def servers_of_queries(self, queries: Iterable[str]) -> set[str]:
+        """Servers of some queries, and the links into them."""
+        return {server for query in queries for operator in self._above[query] for server in self._places[operator]}
+
+    def part(self, servers: Collection[str], queries: Iterable[str] = ()) -> Deployment:
+        """The operators on some servers with all that is above them, and what some queries look at behind windows."""
+        deployment = self.deployment
+        kept = {operator for (operator, _), server, _ in self._layout if server in servers}
+        kept.update(*(self._behind.get(query, ()) for query in queries))
+
+        def above(name: str) -> list[str]:
+            inputs = deployment.operators[deployment.operator_index[name]].inputs
+            return [entry.source for entry in inputs if entry.source in deployment.operator_index]
+
+        return deployment.restricted(_reached(kept, above))
+
+
+def _reached(names: Iterable[str], following: Callable[[str], Iterable[str] | None]) -> set[str]:
+    """Names and all that follows them."""
+    found = set(names)
+    todo = list(found)
+    while todo:
+        fresh = set(following(todo.pop()) or ()) - found
+        found |= fresh
+        todo += fresh
+    return found
+
+
+def replica_names(deployment: Deployment) -> list[ReplicaName]:
+    return [(operator.id, b) for operator in deployment.operators for b in range(len(operator.replicas))]
+
+
+def _servers_of_replicas(deployment: Deployment) -> list[str]:
+    return [deployment.servers[i].name for i in deployment.layout.rep_server]
+
+
+def _links_into(deployment: Deployment, replica: int) -> list[int]:
+    layout = deployment.layout
+    links = layout.hop_server[layout.hop_start[replica] : layout.hop_start[replica + 1]]
+    return np.unique(links[links >= 0]).tolist()
+
+
+def _is_of_one_piece(deployment: Deployment) -> bool:
+    """Whether a part says nothing: bounds under other policies go through all servers, batches over all operators."""
+    return bool(deployment.other_policies) or any(op.query is None and op.trigger for op in deployment.operators)
+
+
+_WORK = tuple(field.name for field in fields(Operator) if field.name != "replicas")
+
+
+def _work_of(operator: Operator) -> list[object]:
+    """All that an operator is, but for its place."""
+    return [getattr(operator, name) for name in _WORK]
+
+
+def _output_of(operator: Operator) -> list[object]:
+    """All that decides about the events an operator puts out, but for those that come."""
+    return [(entry.source, entry.selectivity, entry.model, entry.backlog) for entry in operator.inputs]
+
+
+def _same_source(was: Source | None, now: Source) -> bool:
+    if was is None or was is now:
+        return was is now
+    return all(np.array_equal(getattr(was, f.name), getattr(now, f.name)) for f in fields(Source))
+
+
+def _same_node(was: Node | None, now: Node) -> bool:
+    """Whether a node works as it did."""
+    if was is None or was is now:
+        return was is now
+    if (was.capacity_cps, was.cores, was.scheduling) != (now.capacity_cps, now.cores, now.scheduling):
+        return False
+    a, b = was.capacity_series_cps, now.capacity_series_cps
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))

@@ -1,0 +1,150 @@
+"""Estimates of changes equal those of the whole to the last bit, and take in no more than what differs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from engine.document.deployment import Deployment
+from engine.estimation import flow as flow_module
+from engine.estimation.base import EstimateBase
+from engine.estimation.estimate import estimate
+from engine.estimation.flow import flow
+from engine.estimation.propagation import changed_flow, flow_base
+from engine.estimation.reports import QueryReport
+from tests.engine.estimation.clusters import random_change, random_cluster
+from tests.engine.samples import deployment as document
+from tests.engine.samples import entry, operator
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def drawn(seed: int) -> tuple[np.random.Generator, Deployment, Deployment]:
+    """A random cluster, and the same after a random change."""
+    rng = np.random.default_rng(seed)
+    load = float(rng.choice([0.3, 0.7, 1.0, 1.6]))
+    found = random_cluster(rng, load=load, queries=int(rng.integers(2, 14)), nodes=int(rng.integers(2, 8)))
+    before = Deployment.parse(found)
+    return rng, before, random_change(rng, before)
+
+
+def written(report: QueryReport) -> str:
+    return json.dumps(report.answer().to_dict(), default=np.ndarray.tolist)
+
+
+def check_flow(seed: int) -> None:
+    _, before, after = drawn(seed)
+    base = flow_base(before)
+    changed, whole = changed_flow(base, after), flow(after, by_input=True, trace=True)
+    for query in after.queries:
+        found = changed.flow if query in changed.queries else base.flow
+        assert np.array_equal(found.by_query[query], whole.by_query[query]), query
+        if query in changed.queries:
+            assert found.hops[query] == whole.hops[query]
+
+
+def check_estimate(seed: int) -> None:
+    rng, before, after = drawn(seed)
+    options: dict[str, Any] = {"intervals": False, "counted_from": int(rng.choice([0, 0, 8]))}
+    every = int(rng.choice([1, 4]))
+    base = EstimateBase(estimate(before, mace_every=every, keep_times=True, **options), every)
+    changed = base.changed(after, counted_from=options["counted_from"])
+    whole = estimate(after, mace_every=every, **options)
+    for name in ("load", "ce", "worst_s", "total_s", "start"):
+        assert np.array_equal(getattr(changed.judged, name), getattr(whole.judged, name)), name
+    assert changed.alarm == whole.alarm
+    realised = changed.realised(), whole.realised(), base.estimate.realised()
+    for of_change, of_whole, of_before in ((changed, whole, base.estimate), realised):
+        for query, report in of_whole.queries.items():
+            known = of_change.queries.get(query) or of_before.queries[query]
+            assert written(known) == written(report), query
+
+
+@settings(max_examples=150, deadline=None)
+@given(SEEDS)
+def test_flow_of_a_change_equals_that_of_the_whole(seed: int) -> None:
+    check_flow(seed)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS)
+@example(373)  # a batch of another query's operators
+@example(1612)  # a sink whose last events waited before the horizon
+@example(2129)  # the last input that is not linear leaves
+def test_estimate_of_a_change_equals_that_of_the_whole(seed: int) -> None:
+    check_estimate(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(SEEDS)
+def test_flow_of_any_change_equals_that_of_the_whole(seed: int) -> None:
+    check_flow(seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_estimate_of_any_change_equals_that_of_the_whole(seed: int) -> None:
+    check_estimate(seed)
+
+
+def pairs(count: int, cycles: float) -> dict[str, Any]:
+    """Queries of two operators, each on two of `count` nodes in a circle; the source brings 10 events a second."""
+    operators = []
+    for i in range(count):
+        here, there = f"N{i}", f"N{(i + 1) % count}"
+        operators.append(operator(f"q{i}.0", here, entry("s", 1.0, cycles), query=f"q{i}"))
+        operators.append(operator(f"q{i}.1", there, entry(f"q{i}.0", 1.0, cycles), query=f"q{i}"))
+    nodes = [{"id": f"N{i}", "capacity_cps": 100.0} for i in range(count)]
+    return document(sources=[{"id": "s", "arrivals": [10.0] * 20}], nodes=nodes, operators=operators)
+
+
+def concerned(cycles: float) -> frozenset[str]:
+    """Queries that a third operator on N3 concerns, of ten that share their nodes with a neighbour each."""
+    found = pairs(10, cycles)
+    joining = operator("new.0", "N3", entry("s", 1.0, 2.0), query="new")
+    after = Deployment.parse(found | {"operators": [*found["operators"], joining]})
+    return changed_flow(flow_base(Deployment.parse(found)), after).queries
+
+
+def test_change_with_room_concerns_the_queries_on_its_servers_alone() -> None:
+    assert concerned(cycles=3.0) == {"q2", "q3", "new"}
+
+
+def test_change_within_an_overload_goes_as_far_as_finishes_move() -> None:
+    assert concerned(cycles=6.0) >= {"q2", "q3", "q4", "new"}
+
+
+def test_same_deployment_concerns_nobody() -> None:
+    found = Deployment.parse(pairs(4, 3.0))
+    assert changed_flow(flow_base(found), found).queries == frozenset()
+
+
+def test_change_of_the_horizon_is_refused() -> None:
+    short = Deployment.parse(pairs(4, 3.0))
+    longer = Deployment.parse(pairs(4, 3.0) | {"sources": [{"id": "s", "arrivals": [10.0] * 21}]})
+    with pytest.raises(ValueError, match="allowed: a deployment of the same subintervals"):
+        changed_flow(flow_base(short), longer)
+
+
+def test_times_beyond_the_memory_for_them_lie_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Deployment.parse(pairs(10, 6.0))
+    after = found.without_query("q4")
+    near = changed_flow(flow_base(found), after)
+    monkeypatch.setattr(flow_module, "_IN_MEMORY", 0)
+    far = changed_flow(flow_base(found), after)
+    assert near.queries == far.queries
+    assert all(np.array_equal(near.flow.by_query[query], far.flow.by_query[query]) for query in near.queries)
+
+
+def test_disk_without_room_for_times_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_module, "_IN_MEMORY", 0)
+    monkeypatch.setattr("os.posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        flow_base(Deployment.parse(pairs(4, 3.0)))
