@@ -221,9 +221,13 @@ class Evaluator:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
         return self._changed(scenario.deployment, scenario.start_p, goes_on)
 
-    def stressed(self, running: Deployment, scenario: AdmissionScenario) -> Evaluation:
-        """Evaluation of what runs, under a stress, for comparison with a scenario under the same."""
-        return self._changed(running, scenario.start_p)
+    def under_stress(self, running: Deployment) -> Evaluator:
+        """Runs the same question's models where what runs is under a stress; nothing of it is kept for others."""
+        stressed = Evaluator(replace(self.question, running=running))
+        every = self.question.mace_every
+        stressed.base = EstimateBase(estimate(running, mace_every=every, intervals=False, keep_times=True), every)
+        stressed.before = stressed._evaluation(running, stressed.base.estimate)
+        return stressed
 
     def _changed(
         self, deployment: Deployment, start_p: int, goes_on: Callable[[Evaluation], bool] | None = None

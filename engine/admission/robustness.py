@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
@@ -117,20 +116,13 @@ class _Stress:
 
     def _passes_in_full(self, scenario: AdmissionScenario, alone: Deployment | None) -> bool:
         search = self.search
-        at_rest = search.evaluator.before_from(scenario.start_p)
-
-        def judged(evaluation: Evaluation, before: Evaluation) -> bool:
-            return passes(reasons_of(search.question, scenario, before, evaluation))
-
-        @cache
-        def before() -> Evaluation:
-            return search.evaluator.stressed(alone, scenario) if alone is not None else at_rest
+        evaluator = search.evaluator if alone is None else search.evaluator.under_stress(alone)
+        before = evaluator.before_from(scenario.start_p)
 
         def holds(evaluation: Evaluation) -> bool:
-            # What passes beside neighbours at rest passes beside stressed ones: these are seldom needed.
-            return judged(evaluation, at_rest) or (alone is not None and judged(evaluation, before()))
+            return passes(reasons_of(search.question, scenario, before, evaluation))
 
-        return holds(search.evaluator.full(scenario, holds))
+        return holds(evaluator.full(scenario, holds))
 
     def _lost_nodes(self, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
         """Nodes of the queries concerned that may not be lost, and how many were looked at."""
