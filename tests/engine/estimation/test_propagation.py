@@ -65,13 +65,13 @@ def check_estimate(seed: int) -> None:
             assert written(known) == written(report), query
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_flow_of_a_change_equals_that_of_the_whole(seed: int) -> None:
     check_flow(seed)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(SEEDS)
 @example(373)  # a batch of another query's operators
 @example(1612)  # a sink whose last events waited before the horizon
@@ -81,14 +81,14 @@ def test_estimate_of_a_change_equals_that_of_the_whole(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_flow_of_any_change_equals_that_of_the_whole(seed: int) -> None:
     check_flow(seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_estimate_of_any_change_equals_that_of_the_whole(seed: int) -> None:
     check_estimate(seed)
