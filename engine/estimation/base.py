@@ -11,7 +11,7 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Estimate, alarm_of
-from engine.estimation.loads import UnkeptLoads
+from engine.estimation.loads import UnkeptLoads, has_few_sources
 from engine.estimation.mace import Mace, drain_times, mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.propagation import ChangedFlow, FlowBase, ReplicaName, changed_flow, flow_base, replica_names
@@ -62,10 +62,12 @@ class EstimateBase:
         """
         was = self.estimate
         probed = probe_deployment(after)
-        flowed, unburdened = self._flows(probed, concerned)
+        coarse = probed.deployment.coarsened(self.mace_every)
+        anew = has_few_sources(coarse) != has_few_sources(was.judged.deployment)
+        flowed, unburdened = self._flows(probed, concerned, anew)
         part = ProbedDeployment(flowed.deployment, probed.probes)
         mace_part = mace(part.deployment.coarsened(self.mace_every))
-        judged = self._judged(probed.deployment.coarsened(self.mace_every), mace_part, flowed)
+        judged = self._judged(coarse, mace_part, flowed)
         flow_s = self._largest_flow_s(probed.deployment, flowed)
         estimated = Estimate(
             part.deployment,
@@ -82,15 +84,17 @@ class EstimateBase:
         )
         return replace(estimated, queries=estimated.reports(flowed.queries), judged=judged)
 
-    def _flows(self, probed: ProbedDeployment, concerned: Collection[str]) -> tuple[ChangedFlow, ChangedFlow | None]:
+    def _flows(
+        self, probed: ProbedDeployment, concerned: Collection[str], anew: bool
+    ) -> tuple[ChangedFlow, ChangedFlow | None]:
         """Flow of what is concerned, and the same with nothing waiting; of the same queries."""
-        flowed = changed_flow(self._flow, probed.deployment, concerned=concerned)
+        flowed = changed_flow(self._flow, probed.deployment, concerned=concerned, anew=anew)
         if probed.deployment.oldest_backlog_s is None:
             return flowed, None
         bare = probed.deployment.without_backlogs()
-        unburdened = changed_flow(self._unburdened, bare, concerned=flowed.queries)
+        unburdened = changed_flow(self._unburdened, bare, concerned=flowed.queries, anew=anew)
         if unburdened.queries != flowed.queries:
-            flowed = changed_flow(self._flow, probed.deployment, concerned=unburdened.queries)
+            flowed = changed_flow(self._flow, probed.deployment, concerned=unburdened.queries, anew=anew)
         return flowed, unburdened
 
     def _judged(self, coarse: Deployment, part: Mace, flowed: ChangedFlow) -> Mace:

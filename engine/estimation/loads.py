@@ -17,6 +17,7 @@ __all__ = [
     "OperatorSeries",
     "UnkeptLoads",
     "combine_loads",
+    "has_few_sources",
     "linear_series",
     "loads_from_gains",
     "loads_of",
@@ -360,10 +361,14 @@ def loads_of(deployment: Deployment, *, graph: DataflowGraph | None = None) -> L
         If an operator has no node.
     """
     graph = graph or deployment.graph
-    few_sources = 2 * len(deployment.sources) <= deployment.subintervals + 64
-    if few_sources and not graph.models and deployment.combine.kind == "sum":
+    if has_few_sources(deployment) and not graph.models and deployment.combine.kind == "sum":
         return LinearLoads(deployment, graph)
     return GeneralLoads(deployment, graph)
+
+
+def has_few_sources(deployment: Deployment) -> bool:
+    """Whether coefficients by source cost less than series by operator; both ways round differently."""
+    return 2 * len(deployment.sources) <= deployment.subintervals + 64
 
 
 def sink_outputs(loads: Loads, graph: DataflowGraph, queries: int) -> FloatArray:

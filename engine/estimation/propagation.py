@@ -17,6 +17,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator, Source
 from engine.estimation.flow import Flow, flow
 from engine.estimation.flow_kernel import FlowTimes
+from engine.estimation.loads import has_few_sources
 
 __all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names"]
 
@@ -73,7 +74,9 @@ def flow_base(deployment: Deployment, *, slices: int = 1) -> FlowBase:
     return FlowBase(deployment, flow(deployment, slices=slices, by_input=True, keep_times=True))
 
 
-def changed_flow(base: FlowBase, after: Deployment, *, concerned: Collection[str] = ()) -> ChangedFlow:
+def changed_flow(
+    base: FlowBase, after: Deployment, *, concerned: Collection[str] = (), anew: bool = False
+) -> ChangedFlow:
     """Flow of the queries of `after` that differ in anything from those of `base`.
 
     Parameters
@@ -84,6 +87,8 @@ def changed_flow(base: FlowBase, after: Deployment, *, concerned: Collection[str
         The changed deployment, placed.
     concerned : collection of str
         Queries that are looked at in any case.
+    anew : bool
+        Whether nothing of before is used.
 
     Raises
     ------
@@ -93,14 +98,14 @@ def changed_flow(base: FlowBase, after: Deployment, *, concerned: Collection[str
     before = base.deployment
     if (before.subintervals, before.subinterval_s) != (after.subintervals, after.subinterval_s):
         raise ValueError("subintervals differ; allowed: a deployment of the same subintervals")
-    return _Propagation(base, after).run(concerned)
+    return _Propagation(base, after, anew).run(concerned)
 
 
 class _Propagation:
     """The spread of one change; servers go by their names, which are the same before and after."""
 
-    def __init__(self, base: FlowBase, after: Deployment) -> None:
-        self._base, self._after = base, after
+    def __init__(self, base: FlowBase, after: Deployment, anew: bool) -> None:
+        self._base, self._after, self._anew = base, after, anew
         self._slices = base.flow.slices
         self._cluster, self._known = _Cluster(after), base.cluster
 
@@ -153,7 +158,9 @@ class _Propagation:
         before, after = self._base.deployment, self._after
         as_one = "combine", "scheduling", "statistics_of", "oldest_backlog_s", "has_models", "has_series"
         if (
-            any(getattr(before, name) != getattr(after, name) for name in as_one)
+            self._anew
+            or has_few_sources(before) != has_few_sources(after)
+            or any(getattr(before, name) != getattr(after, name) for name in as_one)
             or _is_of_one_piece(before)
             or _is_of_one_piece(after)
         ):
@@ -243,12 +250,12 @@ class _Cluster:
         return {server for _, server, _ in self._layout}
 
     @cached_property
-    def _readers(self) -> dict[str, list[tuple[str, list[str]]]]:
-        """Servers and links by which each operator is read: of every reading replica."""
-        readers: dict[str, list[tuple[str, list[str]]]] = {}
-        for (operator, _), server, links in self._layout:
+    def _readers(self) -> dict[str, set[str]]:
+        """Servers on which each operator is read."""
+        readers: dict[str, set[str]] = {}
+        for (operator, _), server, _ in self._layout:
             for entry in self.deployment.operators[self.deployment.operator_index[operator]].inputs:
-                readers.setdefault(entry.source, []).append((server, links))
+                readers.setdefault(entry.source, set()).add(server)
         return readers
 
     @cached_property
@@ -267,7 +274,7 @@ class _Cluster:
 
     def servers_behind(self, replicas: Iterable[ReplicaName]) -> set[str]:
         """Servers that read what some replicas put out."""
-        return {server for name in {operator for operator, _ in replicas} for server, _ in self._readers.get(name, ())}
+        return {server for name in {operator for operator, _ in replicas} for server in self._readers.get(name, ())}
 
     @cached_property
     def _above(self) -> dict[str, frozenset[str]]:
@@ -356,6 +363,7 @@ def _reached(names: Iterable[str], following: Callable[[str], Iterable[str] | No
 
 
 def replica_names(deployment: Deployment) -> list[ReplicaName]:
+    """Names of all replicas, (r,), as the layout numbers them."""
     return [(operator.id, b) for operator in deployment.operators for b in range(len(operator.replicas))]
 
 

@@ -126,6 +126,28 @@ def test_same_deployment_concerns_nobody() -> None:
     assert changed_flow(flow_base(found), found).queries == frozenset()
 
 
+@pytest.mark.parametrize("every", [1, 4])
+def test_source_from_which_loads_go_another_way_changes_no_digit(every: int) -> None:
+    """Loads go by source up to a number of them, which is less at Mace's width, and by operator from there on."""
+    rng = np.random.default_rng(1)
+    subintervals, count = 20, (20 // every + 64) // 2
+    sources = [{"id": f"s{u}", "arrivals": rng.uniform(1.0, 9.0, subintervals).tolist()} for u in range(count + 1)]
+    operators = [
+        operator(f"q{u}", f"N{u % 4}", entry(f"s{u}", 0.7, rng.uniform(0.3, 1.7)), query=f"q{u}")
+        for u in range(count + 1)
+    ]
+    nodes = [{"id": f"N{i}", "capacity_cps": 100.0} for i in range(5)]
+    before = Deployment.parse(document(sources=sources[:-1], nodes=nodes, operators=operators[:-1]))
+    operators[-1]["node"] = "N4"
+    after = Deployment.parse(document(sources=sources, nodes=nodes, operators=operators))
+    base = EstimateBase(estimate(before, mace_every=every, intervals=False, keep_times=True), every)
+    changed, whole = base.changed(after), estimate(after, mace_every=every, intervals=False)
+    assert np.array_equal(changed.judged.load, whole.judged.load)
+    assert changed.alarm == whole.alarm
+    for query, report in whole.queries.items():
+        assert written(changed.queries.get(query) or base.estimate.queries[query]) == written(report), query
+
+
 def test_change_of_the_horizon_is_refused() -> None:
     short = Deployment.parse(pairs(4, 3.0))
     longer = Deployment.parse(pairs(4, 3.0) | {"sources": [{"id": "s", "arrivals": [10.0] * 21}]})
