@@ -132,13 +132,13 @@ def test_source_from_which_loads_go_another_way_changes_no_digit(every: int) -> 
     rng = np.random.default_rng(1)
     subintervals, count = 20, (20 // every + 64) // 2
     sources = [{"id": f"s{u}", "arrivals": rng.uniform(1.0, 9.0, subintervals).tolist()} for u in range(count + 1)]
-    operators = [
-        operator(f"q{u}", f"N{u % 4}", entry(f"s{u}", 0.7, rng.uniform(0.3, 1.7)), query=f"q{u}")
-        for u in range(count + 1)
-    ]
+    operators = []
+    for u in range(count + 1):
+        place = f"N{u % 4}" if u < count else "N4"
+        operators.append(operator(f"q{u}.0", place, entry(f"s{u}", 0.7, rng.uniform(0.3, 1.7)), query=f"q{u}"))
+        operators.append(operator(f"q{u}.1", place, entry(f"q{u}.0", 0.7, rng.uniform(0.3, 1.7)), query=f"q{u}"))
     nodes = [{"id": f"N{i}", "capacity_cps": 100.0} for i in range(5)]
-    before = Deployment.parse(document(sources=sources[:-1], nodes=nodes, operators=operators[:-1]))
-    operators[-1]["node"] = "N4"
+    before = Deployment.parse(document(sources=sources[:-1], nodes=nodes, operators=operators[:-2]))
     after = Deployment.parse(document(sources=sources, nodes=nodes, operators=operators))
     base = EstimateBase(estimate(before, mace_every=every, intervals=False, keep_times=True), every)
     changed, whole = base.changed(after), estimate(after, mace_every=every, intervals=False)
