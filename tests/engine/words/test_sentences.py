@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -13,7 +14,6 @@ import engine
 from engine.words import admission, connectors, costream, latency, placement, plans
 
 ENGINE = Path(engine.__file__).parent
-SOURCES = [ast.parse(path.read_text()) for path in sorted(ENGINE.rglob("*.py")) if path.parent.name != "words"]
 #: Functions that take a kind, and where among their arguments it may stand; the last one given counts.
 CONNECTORS, ADMISSION = {"of": (1, 3), "find": (1, 3)}, {"named_reason": (0,), "NamedGround": (0,)}
 TABLES: list[tuple[Mapping[str, tuple[int, ...]], Mapping[str, str]]] = [
@@ -26,23 +26,25 @@ TABLES: list[tuple[Mapping[str, tuple[int, ...]], Mapping[str, str]]] = [
 ]
 
 
+@cache
+def nodes() -> list[ast.AST]:
+    """All that the engine's modules consist of, but for those of words."""
+    modules = [path for path in sorted(ENGINE.rglob("*.py")) if path.parent.name != "words"]
+    return [node for path in modules for node in ast.walk(ast.parse(path.read_text()))]
+
+
 def calls(names: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[ast.Call, str]]:
-    for tree in SOURCES:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
-                if name in names and node.args:
-                    yield node, name
+    for node in nodes():
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
+            if name in names and node.args:
+                yield node, name
 
 
+@cache
 def texts() -> set[str]:
     """Every text of the engine's modules that are no words."""
-    return {
-        node.value
-        for tree in SOURCES
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    return {node.value for node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def fields_of(template: str) -> set[str]:
