@@ -32,7 +32,7 @@ _Weights = Annotated[str | None, String(), Words("an .npz file of weights, its c
 class CommandOptions(Record):
     """Options of a command: none."""
 
-    TITLE: ClassVar[str] = "the command"
+    TITLE: ClassVar[str] = "a command without options"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,7 +109,7 @@ class Fact:
         return self.words()
 
     def __eq__(self, other: object) -> bool:
-        return str(self) == str(other)
+        return str(self) == str(other) if isinstance(other, Fact | str) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(str(self))

@@ -69,7 +69,6 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     topics = ("admission", "cluster")
     asked, answered = AdmissionState.ESTIMATING, AdmissionState.PREVIEW
     failed, cancelled = AdmissionState.FAILED, AdmissionState.WITHDRAWN
-    columns = ("result", "curves", "snapshot", "snapshot_parts")
     related = ("cluster", "query", "version", "job", "requested_by", "decided_by")
     bulk = ("snapshot_parts", "curves")
 

@@ -56,7 +56,6 @@ class EstimateKind(AnswerKind[EstimateRun]):
     """
 
     model, job, name, path = EstimateRun, JobKind.ESTIMATE, "estimate", "estimates"
-    columns = ("result", "duration_s")
 
     def title(self, run: EstimateRun) -> str:
         return f"Estimate {run.cluster.slug}"

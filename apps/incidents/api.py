@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NOTE
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
-from apps.core.rest.serializers import read_body
+from apps.core.rest.serializers import NoticeDeliverySerializer, read_body
 from apps.estimates.serializers import CauseSerializer
 from apps.fleet.selectors import cluster_by_slug
 from apps.incidents.choices import IncidentSeverity
@@ -80,15 +80,11 @@ class IncidentEventSerializer(serializers.ModelSerializer):
         fields = ["at", "kind", "query", "by", "text"]
 
 
-class IncidentDeliverySerializer(serializers.ModelSerializer):
+class IncidentDeliverySerializer(NoticeDeliverySerializer):
     """Delivery of a notice to one recipient. Of a webhook only the host is shown."""
 
-    event = serializers.CharField(source="notice.event")
-    target = serializers.CharField(source="shown_target")
-
-    class Meta:
+    class Meta(NoticeDeliverySerializer.Meta):
         model = IncidentDelivery
-        fields = ["event", "channel", "target", "state", "attempts", "next_try_at", "last_error", "sent_at"]
 
 
 class IncidentDetailSerializer(IncidentSerializer):

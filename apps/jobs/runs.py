@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from django.db import transaction
 from django.db.models import Model, Q, QuerySet
-from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
@@ -148,8 +148,8 @@ class RunKind(Generic[R]):
         return self.model._default_manager.select_related(*self.related).get(pk=job.params[self.name])
 
     def run_of(self, job: Job) -> R | None:
-        """The job's run; None if it is deleted."""
-        return self.model._default_manager.filter(pk=job.params[self.name]).first()
+        """The job's run, locked: its end overwrites no decision of the same moment. None if it is deleted."""
+        return self.model._default_manager.select_for_update().filter(pk=job.params[self.name]).first()
 
     def work(self, report: JobReporter) -> JobOutcome:
         """The work of the run's job."""
@@ -165,7 +165,7 @@ class RunKind(Generic[R]):
     def store(self, run: R) -> None:
         """Store the columns of an answer. Of a job, it is called in the transaction that ends the job."""
         run.state = self.answered
-        setattr(run, self.stamp, timezone.now())
+        setattr(run, self.stamp, shared_now())
         self._save(run, "state", self.stamp, *self.columns)
         self.announce(run)
 
@@ -174,7 +174,7 @@ class RunKind(Generic[R]):
         run = self.run_of(job)
         if run is None or not self.ends_with(job, run):
             return
-        run.state, run.finished_at, run.message = self.state_after(job), timezone.now(), self.message_after(job)
+        run.state, run.finished_at, run.message = self.state_after(job), shared_now(), self.message_after(job)
         for name in self.emptied:
             setattr(run, name, self.model._meta.get_field(name).get_default())
         self._save(run, "state", "finished_at", "message", *self.emptied)
@@ -207,7 +207,7 @@ class RunKind(Generic[R]):
         """Delete runs older than `retention`; returns the number."""
         if self.retention is None:
             return 0
-        rows = self.model._default_manager.filter(self.old, created_at__lt=timezone.now() - self.retention)
+        rows = self.model._default_manager.filter(self.old, created_at__lt=shared_now() - self.retention)
         return int(rows.delete()[1].get(self.model._meta.label, 0))
 
 
@@ -239,7 +239,7 @@ class AnswerKind(RunKind[R]):
 
     def write(self, run: R) -> None:
         """Write a run with its answer: it is as old as that."""
-        run.created_at = timezone.now()
+        run.created_at = shared_now()
         run.save()
 
     def answered_by(self, job: Job) -> R:

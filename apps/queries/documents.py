@@ -383,8 +383,8 @@ class ImportKind(RunKind[ImportRun]):
         row = ImportRun.objects.select_for_update().get(pk=run.pk)
         if row.result is None:
             done = document_import(cluster=run.cluster, document=row.document, user=run.requested_by, **run.options)
-            row.result = done.to_dict()
-            row.save(update_fields=["result"])
+            row.result, row.state = done.to_dict(), self.answered  # what is stored stays so, however its job ends
+            row.save(update_fields=["result", "state"])
         run.result = row.result
 
     def facts(self, run: ImportRun) -> Mapping[str, object]:

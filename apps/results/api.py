@@ -24,7 +24,7 @@ from apps.core.errors import Missing
 from apps.core.limits import MAX_NOTE, MAX_WINDOWS_LISTED
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
 from apps.core.rest.lists import parse_whole_number
-from apps.core.rest.serializers import field_type
+from apps.core.rest.serializers import NoticeDeliverySerializer, field_type
 from apps.queries.models import Query
 from apps.results import services
 from apps.results.models import Alert, AlertDelivery, AlertRule, ResultWindow
@@ -128,15 +128,11 @@ class RuleSecretSerializer(serializers.Serializer):
     secret = serializers.CharField()
 
 
-class _NoticeSerializer(serializers.ModelSerializer):
+class _NoticeSerializer(NoticeDeliverySerializer):
     """Delivery of a notice to one recipient. Of a webhook only the host is shown."""
 
-    event = serializers.CharField(source="notice.event")
-    target = serializers.CharField(source="shown_target")
-
-    class Meta:
+    class Meta(NoticeDeliverySerializer.Meta):
         model = AlertDelivery
-        fields = ["event", "channel", "target", "state", "attempts", "next_try_at", "last_error", "sent_at"]
 
 
 class AlertSerializer(serializers.ModelSerializer):

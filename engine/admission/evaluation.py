@@ -21,7 +21,7 @@ from engine.document.policies import PolicyGap
 from engine.document.topology import servers_above
 from engine.estimation.answer import Alarm, Bottleneck, CoreLoad, combine_cores
 from engine.estimation.base import EstimateBase
-from engine.estimation.estimate import Estimate, estimate
+from engine.estimation.estimate import Estimate
 from engine.estimation.mace import Mace
 from engine.estimation.noise.dispersion import MEASURED_FINELY
 from engine.estimation.overload import lasting_overloads, still_growing
@@ -184,11 +184,12 @@ class Evaluator:
         """Estimate of what runs now, from which changes are estimated."""
         running, every = self.question.running, self.question.mace_every
         key = running.digest, every
-        if key not in _bases:
-            found = EstimateBase(estimate(running, mace_every=every, intervals=False, keep_times=True), every)
+        found = _bases.get(key)
+        if found is None:
+            found = EstimateBase.of(running, every)
             _bases.clear()
             _bases[key] = found
-        return _bases[key]
+        return found
 
     @cached_property
     def before(self) -> Evaluation:
@@ -222,10 +223,9 @@ class Evaluator:
         return self._changed(scenario.deployment, scenario.start_p, goes_on)
 
     def under_stress(self, running: Deployment) -> Evaluator:
-        """Runs the same question's models where what runs is under a stress; nothing of it is kept for others."""
+        """Evaluator of the same question where what runs is under a stress; its base is kept by nobody else."""
         stressed = Evaluator(replace(self.question, running=running))
-        every = self.question.mace_every
-        stressed.base = EstimateBase(estimate(running, mace_every=every, intervals=False, keep_times=True), every)
+        stressed.base = EstimateBase.of(running, self.question.mace_every)
         stressed.before = stressed._evaluation(running, stressed.base.estimate)
         return stressed
 

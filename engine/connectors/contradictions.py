@@ -90,7 +90,7 @@ def _compare_offsets(
     if span_s < _MIN_SPAN_S:
         return None
     if _exceeds(least, read) and (sample.backpressured_share or 0.0) < _HELD:
-        kind, busy = "source_behind" if sample.busy_share is None else "source_behind_though_idle", sample.busy_share
+        kind, busy = "source_behind" if sample.busy_share is None else "source_behind_busy_told", sample.busy_share
         rates = {"came": least / span_s, "read": read / span_s}
         return True, Finding.of("warning", "source_behind", subject, kind, vertex=vertex.label, busy=busy, **rates)
     if _exceeds(read, most):

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.estimation.estimate import Estimate, alarm_of
+from engine.estimation.estimate import Estimate, alarm_of, estimate, own_mace
 from engine.estimation.loads import UnkeptLoads, has_few_sources
 from engine.estimation.mace import Mace, drain_times, mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
@@ -25,6 +25,11 @@ class EstimateBase:
 
     estimate: Estimate
     mace_every: int = 1
+
+    @classmethod
+    def of(cls, deployment: Deployment, mace_every: int = 1) -> EstimateBase:
+        """Base of a placed deployment."""
+        return cls(estimate(deployment, mace_every=mace_every, intervals=False, keep_times=True), mace_every)
 
     @cached_property
     def _flow(self) -> FlowBase:
@@ -136,8 +141,7 @@ class EstimateBase:
     def _worst_s(self) -> dict[str, float]:
         """Largest Mace of every server on the deployment's own subintervals, without probes."""
         deployment = self.estimate.deployment
-        found = self.estimate.mace if self.estimate.mace.deployment is deployment else mace(deployment)
-        worst_s = _drain_s(found.ce, deployment).max(axis=1, initial=0.0)
+        worst_s = _drain_s(own_mace(deployment, self.estimate.mace).ce, deployment).max(axis=1, initial=0.0)
         return {server.name: float(worst_s[i]) for i, server in enumerate(deployment.servers)}
 
     def _largest_mace_s(self, after: Deployment, flowed: ChangedFlow) -> float:

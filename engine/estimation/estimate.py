@@ -23,7 +23,7 @@ from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.estimation.waits.estimate import query_waits
 
-__all__ = ["Estimate", "alarm_of", "command", "estimate", "largest_mace_s"]
+__all__ = ["Estimate", "alarm_of", "command", "estimate", "own_mace"]
 
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
 Progress = Callable[[float, str], None]
@@ -247,7 +247,7 @@ def estimate(
     tell(0.1, "Flow")
     probed = probe_deployment(deployment)
     flowed = flow(probed.deployment, slices=flow_slices, trace=True, by_input=True, keep_times=keep_times)
-    alarm = alarm_of(deployment, float(flowed.latency_s.max()), largest_mace_s(deployment, coarse_mace))
+    alarm = alarm_of(deployment, float(flowed.latency_s.max()), float(own_mace(deployment, coarse_mace).total_s.max()))
     tell(0.4, "Reports")
     judged = coarse_mace if probed.deployment is deployment else mace(probed.deployment.coarsened(mace_every))
     unburdened = None
@@ -275,10 +275,9 @@ def estimate(
     return estimated
 
 
-def largest_mace_s(deployment: Deployment, coarse_mace: Mace) -> float:
-    """Largest Mace on the deployment's own subintervals: a finer grid alone raises Flow over a coarser Mace."""
-    same = coarse_mace if coarse_mace.deployment is deployment else mace(deployment)
-    return float(same.total_s.max())
+def own_mace(deployment: Deployment, found: Mace) -> Mace:
+    """Mace on the deployment's own subintervals, where `found` may be wider: a finer grid alone raises Flow over it."""
+    return found if found.deployment is deployment else mace(deployment)
 
 
 def alarm_of(deployment: Deployment, flow_s: float, mace_s: float) -> Alarm:

@@ -19,7 +19,7 @@ _SENTENCES = {
     "source_behind": "{came:,.0f} events/s came to {vertex} by the broker's offsets, {read:,.0f} events/s are read, "
     "though no reader holds it back: it does no more than that, so its cost is taken from the rate that it did, and "
     "what was not read waits.",
-    "source_behind_though_idle": "{came:,.0f} events/s came to {vertex} by the broker's offsets, {read:,.0f} events/s "
+    "source_behind_busy_told": "{came:,.0f} events/s came to {vertex} by the broker's offsets, {read:,.0f} events/s "
     "are read, though no reader holds it back and it says that it is busy for {busy:percent}: it does no more than "
     "that, so its cost is taken from the rate that it did, and what was not read waits.",
     "offsets_below_read": "{came:,.0f} events/s came to {vertex} by the broker's offsets, but {read:,.0f} events/s "

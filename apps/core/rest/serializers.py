@@ -10,7 +10,14 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
-__all__ = ["StrictModelSerializer", "StrictSerializer", "field_type", "read_body", "unknown_message"]
+__all__ = [
+    "NoticeDeliverySerializer",
+    "StrictModelSerializer",
+    "StrictSerializer",
+    "field_type",
+    "read_body",
+    "unknown_message",
+]
 
 _MAX_CHOICES_SHOWN = 24  # named in a refusal
 
@@ -85,3 +92,13 @@ def read_body(kind: type[serializers.Serializer], request: Request) -> dict[str,
     serializer = kind(data=request.data or {})
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)
+
+
+class NoticeDeliverySerializer(serializers.ModelSerializer):
+    """Delivery of a notice to one recipient. Of a webhook only the host is shown."""
+
+    event = serializers.CharField(source="notice.event")
+    target = serializers.CharField(source="shown_target")
+
+    class Meta:
+        fields = ["event", "channel", "target", "state", "attempts", "next_try_at", "last_error", "sent_at"]

@@ -11,6 +11,7 @@ from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
+from engine.estimation import base as estimate_base
 from tests.engine.admission.stories import again, alternatives, candidate, codes, effect, operator, running
 
 
@@ -133,7 +134,7 @@ class TestStates:
 class TestReuseOfEstimates:
     def test_estimate_of_the_running_fleet_is_reused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         evaluated: list[Deployment] = []
-        real = evaluation.estimate
+        real = estimate_base.estimate
 
         def counting(deployment: Deployment, **options: Any) -> Any:
             evaluated.append(deployment)
@@ -141,7 +142,7 @@ class TestReuseOfEstimates:
 
         monkeypatch.setattr(evaluation, "_before", {})
         monkeypatch.setattr(evaluation, "_bases", {})
-        monkeypatch.setattr(evaluation, "estimate", counting)
+        monkeypatch.setattr(estimate_base, "estimate", counting)
         policy = AdmissionPolicy(robustness=False)
         first = decide(running(), candidate(node="n2"), policy=policy)
         again_too = decide(Deployment.parse(running().to_document()), candidate(node="n2"), policy=policy)
