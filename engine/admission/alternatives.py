@@ -20,7 +20,7 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Node
 
-__all__ = ["OfferedScenario", "find_alternatives", "find_objective", "verdict_of"]
+__all__ = ["OfferedScenario", "find_alternatives", "find_objective", "offer_scenario", "verdict_of"]
 
 
 def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
@@ -90,15 +90,20 @@ def find_alternatives(
     seen: dict[str, int] = {}
     offered: list[tuple[Change, ...]] = []
     for number, (kind, find) in enumerate(kinds):
-        share = 0.4 + 0.6 * number / len(kinds)
+        share = number / len(kinds)
         reporting = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
         answer = find(reporting)
         for settled in [answer] if isinstance(answer, Settled) else answer or ():
             if settled.scenario.changes not in offered:
                 offered.append(settled.scenario.changes)
                 seen[kind] = seen.get(kind, 0) + 1
-                new = tuple(change for change in settled.scenario.changes if change not in search.changes)
-                yield OfferedScenario(search.question, f"{kind}-{seen[kind]}", kind, settled, new)
+                yield offer_scenario(search, kind, seen[kind], settled)
+
+
+def offer_scenario(search: AdmissionSearch, kind: str, number: int, settled: Settled) -> OfferedScenario:
+    """An alternative with its id: the kind, and its number among those of the kind."""
+    new = tuple(change for change in settled.scenario.changes if change not in search.changes)
+    return OfferedScenario(search.question, f"{kind}-{number}", kind, settled, new)
 
 
 def _with_neighbours(search: AdmissionSearch) -> Settled | None:

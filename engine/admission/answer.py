@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, computed_field
 
@@ -23,6 +23,7 @@ from engine.records import Flag, Record, Words, WrittenAs
 from engine.words.admission import AdmissionFinding, finding_words, robustness_sentences
 
 __all__ = [
+    "PARTS",
     "AdmissionDecision",
     "AdmissionPolicy",
     "Alternative",
@@ -30,10 +31,12 @@ __all__ = [
     "LostNode",
     "NodeEffect",
     "OutcomeCurves",
+    "PartName",
     "QueryEffect",
     "Reason",
     "ReasonSubject",
     "Robustness",
+    "Thinness",
     "WeakestAssumption",
     "Widening",
     "own_effect",
@@ -269,6 +272,16 @@ class Robustness(Record):
         return tuple(robustness_sentences(self))
 
 
+PartName = Literal["alternatives", "robustness"]
+
+#: Parts that follow a verdict, in the order in which they are computed.
+PARTS: tuple[PartName, ...] = ("alternatives", "robustness")
+
+#: Whether a verdict that passes stands too little: true or false once it is known, ``pending`` while that is computed,
+#: ``unknown`` where it was not.
+Thinness = bool | Literal["pending", "unknown"]
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdmissionDecision(Record):
     """Decision about a request for admission.
@@ -276,7 +289,8 @@ class AdmissionDecision(Record):
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
     `apart` says why operators of the candidate are on other nodes than those they exchange events with, `measure` which
     of them to measure before a person has to decide.
-    `robustness` tells what a verdict that passes would stand, and `thin` that this is less than the policy wants.
+    `robustness` tells what a verdict that passes would stand, `thin` whether this is less than the policy wants. Both
+    follow the verdict, as alternatives do, and until then `thin` is neither true nor false.
     `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted; `prediction` is then
     that of the placement the decision is about, and no part of the document. `curves` may be kept elsewhere.
     """
@@ -302,7 +316,7 @@ class AdmissionDecision(Record):
     policy: AdmissionPolicy
     never_ran: bool
     robustness: Robustness | None = None
-    thin: bool = False
+    thin: Thinness = False
     prediction: Annotated[Any, Field(exclude=True)] = None
 
     @computed_field  # type: ignore[prop-decorator]

@@ -1,33 +1,31 @@
-"""Decision about a candidate: verdict, reasons, effects on every query, and alternatives that would pass."""
+"""Decision about a candidate: verdict, reasons and effects on every query first, then the parts that follow them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from engine.admission.alternatives import OfferedScenario, find_alternatives, verdict_of
+from engine.admission.alternatives import OfferedScenario, find_alternatives, offer_scenario, verdict_of
 from engine.admission.answer import (
+    PARTS,
     AdmissionDecision,
     AdmissionPolicy,
     Alternative,
-    Curves,
     DecisionCurves,
+    NodeEffect,
+    PartName,
+    QueryEffect,
     Reason,
     ReasonSubject,
+    Robustness,
+    Thinness,
 )
 from engine.admission.changes import Change, moves_in, read_changes
-from engine.admission.evaluation import (
-    CURVE_POINTS,
-    Evaluation,
-    Evaluator,
-    list_effects,
-    list_effects_without,
-    node_effects,
-)
-from engine.admission.grounds import NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
+from engine.admission.curves import decision_curves
+from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
+from engine.admission.grounds import Ground, NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
 from engine.admission.prediction import judge_scenario, question_in
 from engine.admission.reasons import evidence_of, in_order, named_reason, to_measure
@@ -35,7 +33,6 @@ from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
-from engine.arrays import FloatArray, step_maxima
 from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
@@ -45,111 +42,34 @@ from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
 from engine.words.admission import alternative_words
 
-__all__ = ["command", "decide", "decision_curves"]
-
-
-_MAX_NEIGHBOURS = _MAX_CURVES = 8
-_CHANGED_S, _CHANGED_SHARE = 0.005, 0.005  # smaller changes of a latency, also as a share of its bound, are none
-_CHANGED_LOAD = 0.005
-_DIGITS = 4
-
-
-def decision_curves(
-    before: Evaluation,
-    after: Evaluation | None,
-    alternatives: Mapping[str, Evaluation],
-    unknown: Collection[str] = (),
-) -> DecisionCurves:
-    """Curves of what runs, of the decision, and of its alternatives.
-
-    Parameters
-    ----------
-    before, after : Evaluation
-        `after` is None where the candidate fits nowhere.
-    alternatives : mapping
-        By their ids.
-    unknown : collection of str
-        Queries whose latency is no estimate of this model: they get no curve.
-    """
-    grid = before.mace.deployment
-    loads_before = _node_loads(before)
-    changed = {
-        name: _changed_curves(before, loads_before, outcome, unknown)
-        for name, outcome in ({"": after} | dict(alternatives)).items()
-        if outcome is not None
-    }
-    names = {kind: {name for outcome in changed.values() for name in outcome[kind]} for kind in ("queries", "nodes")}
-    return DecisionCurves(
-        grid.subinterval_s * -(-grid.subintervals // CURVE_POINTS),
-        {
-            "queries": {name: _seconds(before.paths[name]) for name in before.outcomes if name in names["queries"]},
-            "nodes": {name: _shares(load) for name, load in loads_before.items() if name in names["nodes"]},
-        },
-        changed.pop("", {}),
-        changed,
-    )
-
-
-def _node_loads(evaluation: Evaluation) -> dict[str, FloatArray]:
-    """Load of the busiest core of every node over the horizon."""
-    deployment = evaluation.mace.deployment
-    shares = step_maxima(evaluation.mace.load_share, CURVE_POINTS)
-    loads: dict[str, FloatArray] = {}
-    for i, server in enumerate(deployment.servers):
-        if server.node is not None:
-            name = deployment.nodes[server.node].id
-            loads[name] = np.maximum(loads[name], shares[i]) if name in loads else shares[i]
-    return loads
-
-
-def _changed_curves(
-    before: Evaluation, loads_before: Mapping[str, FloatArray], after: Evaluation, unknown: Collection[str]
-) -> dict[str, Curves]:
-    """Curves of the queries and nodes that an outcome changes most, each in the order of what would run."""
-    moves: dict[str, float] = {}
-    for name, outcome in after.outcomes.items():
-        if name in unknown:
-            continue
-        known = before.outcomes.get(name)
-        if known is None:
-            moves[name] = np.inf
-            continue
-        by_s = max(abs(outcome.estimate_s - known.estimate_s), _distance(after.paths[name], before.paths[name]))
-        if by_s >= max(_CHANGED_S, _CHANGED_SHARE * (outcome.bound_s or 0.0)) or outcome.state != known.state:
-            # Who loses or wins its objective comes before who only moves.
-            moves[name] = by_s / (outcome.bound_s or by_s or 1.0) + 1e6 * (outcome.state != known.state)
-    loads = _node_loads(after)
-    rises = {
-        name: _distance(load, loads_before[name]) if name in loads_before else np.inf for name, load in loads.items()
-    }
-    busier = {name: by for name, by in rises.items() if by >= _CHANGED_LOAD}
-    return {
-        "queries": {name: _seconds(after.paths[name]) for name in _largest(moves, _MAX_NEIGHBOURS + 1)},
-        "nodes": {name: _shares(loads[name]) for name in _largest(busier, _MAX_CURVES)},
-    }
-
-
-def _largest(values: Mapping[str, float], most: int) -> list[str]:
-    kept = set(sorted(values, key=lambda name: -values[name])[:most])
-    return [name for name in values if name in kept]
-
-
-def _distance(a: FloatArray, b: FloatArray) -> float:
-    return float(np.abs(a - b).max(initial=0.0))
-
-
-def _seconds(path: FloatArray) -> list[float]:
-    return [float(f"{value:.{_DIGITS}g}") for value in path.tolist()]
-
-
-def _shares(load: FloatArray) -> list[float]:
-    return np.round(load, 3).tolist()
-
+__all__ = ["OpenDecision", "command", "decide", "open_decision"]
 
 Progress = Callable[[float, str], None]
 
 
 def decide(
+    running: Deployment, candidate: Mapping[str, Any] | Candidate, *, progress: Progress | None = None, **asked: Any
+) -> AdmissionDecision:
+    """Decide on a candidate with every part of the decision at once; arguments as of `open_decision`."""
+    tell = progress or _tell_nobody
+    opened = open_decision(running, candidate, progress=_between(tell, 0.0, 0.4), **asked)
+    for part, begin, end in zip(PARTS, (0.4, 0.8), (0.8, 1.0), strict=True):
+        if not opened.why_without(part):
+            opened.compute(part, _between(tell, begin, end))
+    tell(1.0, "Done")
+    return opened.decision
+
+
+def _tell_nobody(share: float, step: str) -> None:
+    pass
+
+
+def _between(tell: Progress, begin: float, end: float) -> Progress:
+    """Progress of a step that is a part of a whole."""
+    return lambda share, step: tell(begin + (end - begin) * share, step)
+
+
+def open_decision(
     running: Deployment,
     candidate: Mapping[str, Any] | Candidate,
     *,
@@ -162,8 +82,8 @@ def decide(
     calibrations: Mapping[str, QueryCalibration] | None = None,
     currency: str = "",
     progress: Progress | None = None,
-) -> AdmissionDecision:
-    """Decide on a candidate, with the effect on every running query and the changes that would admit it.
+) -> OpenDecision:
+    """Decide on a candidate as far as its verdict needs: reasons, effects on every running query, placement.
 
     Parameters
     ----------
@@ -193,8 +113,8 @@ def decide(
 
     Returns
     -------
-    AdmissionDecision
-        The same input always gives the same answer.
+    OpenDecision
+        With what was computed, so that its parts can follow. The same input always gives the same answer.
 
     Raises
     ------
@@ -217,21 +137,22 @@ def decide(
         calibrations or {},
         currency,
     )
-    tell = progress or (lambda share, step: None)
+    tell = progress or _tell_nobody
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)
     evaluator.before  # noqa: B018 - computed here, so that progress tells of it
-    tell(0.2, f"Estimating it with {read.query}")
+    tell(0.5, f"Estimating it with {read.query}")
     try:
-        pick = pick_placement(question, applied, evaluator, lambda step: tell(0.3, step))
+        pick = pick_placement(question, applied, evaluator, lambda step: tell(0.7, step))
         base = scenario_of(pick.question, applied)
     except InfeasibleError as error:
-        return _decide_unplaced(question, applied, evaluator, error, tell)
+        return _open_unplaced(AdmissionSearch(question, applied, evaluator, None, None, None, lambda step: None), error)
     question = question_in(pick.question, base)
     after, reasons = judge_scenario(question, base, evaluator, evaluator.full(base))
     reasons = in_order((*reasons, *_passed_over(question, pick)))
-    search = _search(question, applied, evaluator, base, after, tell)
-    return _decide_placed(search, reasons, tell)
+    screen = Screen(question, evaluator, base, after)
+    search = AdmissionSearch(question, applied, evaluator, base, after, screen, lambda step: tell(0.9, step))
+    return _open_placed(search, reasons)
 
 
 def _passed_over(question: CandidateQuestion, pick: PlacementPick) -> list[Reason]:
@@ -249,74 +170,160 @@ def _passed_over(question: CandidateQuestion, pick: PlacementPick) -> list[Reaso
 _UNPROVEN = "prediction_unproven"
 
 
-def _search(
-    question: CandidateQuestion,
-    applied: tuple[Change, ...],
-    evaluator: Evaluator,
-    base: AdmissionScenario | None,
-    after: Evaluation | None,
-    tell: Progress,
-) -> AdmissionSearch:
-    screen = Screen(question, evaluator, base, after) if base and after else None
-    return AdmissionSearch(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
+@dataclass(eq=False)
+class OpenDecision:
+    """A decision whose verdict is certain, with the parts that were computed so far.
+
+    A part adds what it finds to `decision`; the verdict, the effects and the placement stay as they are. Parts are
+    computed in the order of `PARTS`: what one search learns, the next one knows.
+    """
+
+    search: AdmissionSearch
+    verdict: str
+    reasons: tuple[Reason, ...]
+    start: Settled | None = None
+    start_p: int = 1
+    unpinned: Settled | None = None  #: the candidate on the nodes it would get had it asked for none
+    offers: list[OfferedScenario] = field(default_factory=list)
+    robustness: Robustness | None = None
+
+    def why_without(self, part: PartName) -> str:
+        """Code of why a part does not apply (`engine.words.admission.part_words`); empty where it does."""
+        question = self.search.question
+        if not (question.policy.choices if part == "alternatives" else question.policy.robustness):
+            return "not_asked"
+        does_pass = passes(self.reasons)
+        if part == "alternatives":
+            return "passes" if does_pass and not any(reason.review for reason in self.reasons) else ""
+        if question.prediction is not None:
+            return "predicted"
+        return "" if does_pass else "fails"
+
+    def compute(self, part: PartName, tell: Progress = _tell_nobody) -> None:
+        """Compute a part that applies. An exception that `tell` raises ends it; what it had found by then is kept."""
+        if part == "alternatives":
+            self._find_alternatives(tell)
+        else:
+            self.robustness = robustness_of(self.search, tell)
+
+    def _find_alternatives(self, tell: Progress) -> None:
+        search = self.search
+        # The verdict of who would not wait rests on no later start.
+        if search.base is not None and _is_free(search, self.reasons) and search.question.candidate.may_wait_s <= 0:
+            self.start = find_start(replace(search, tell=lambda step: tell(0.0, step)))
+            if self.verdict == "reject" and self.start:
+                self.reasons += (_cannot_wait(search.question, _start_s(search, self.start)),)
+        if self.unpinned is not None and search.screen is not None:
+            search.screen.learn(self.unpinned.scenario, self.unpinned.evaluation)
+        self.offers.clear()
+        for offered in find_alternatives(search, self.reasons, tell, start=self.start, unpinned=self.unpinned):
+            self.offers.append(offered)
+
+    @property
+    def decision(self) -> AdmissionDecision:
+        """The decision as far as it is known. Of what was not computed it says nothing, or that it is pending."""
+        search, question, base, after = self.search, self.search.question, self.search.base, self.search.after
+        offers, start_p = self._offers, self.start_p
+        return AdmissionDecision(
+            verdict=self.verdict,
+            finding=self._finding,
+            query=question.candidate.query,
+            snapshot=question.running.digest,
+            reasons=self.reasons,
+            effects=self._effects,
+            placement=_placement(question, base) if base else {},
+            apart=base.apart if base else (),
+            measure=to_measure(question, after) if after else (),
+            alternatives=tuple(_alternative(search, offered) for offered in offers),
+            changes=search.changes,
+            start_p=start_p if start_p > 1 else None,
+            start_s=(start_p - 1) * question.running.subinterval_s if start_p > 1 else None,
+            evidence=evidence_of(question.candidate.operators),
+            nodes=self._nodes,
+            curves=_curves(self._before, after, offers),
+            policy=question.policy,
+            never_ran=question.never_ran,
+            robustness=self.robustness,
+            thin=self._thin,
+            prediction=question.prediction,
+        )
+
+    @property
+    def _offers(self) -> Sequence[OfferedScenario]:
+        """What was found; of who waits in the queue the start, too, which is certain with the verdict."""
+        known = any(offered.kind == "start_at" for offered in self.offers)
+        if self.verdict != "queue" or self.start is None or known or not self.search.question.policy.choices:
+            return self.offers
+        return [*self.offers, offer_scenario(self.search, "start_at", 1, self.start)]
+
+    @property
+    def _thin(self) -> Thinness:
+        policy = self.search.question.policy
+        if self.verdict not in _GREEN or self.why_without("robustness") or not policy.thin_below:
+            return False
+        return "pending" if self.robustness is None else self.robustness.margin < policy.thin_below
+
+    @property
+    def _finding(self) -> Ground:
+        search = self.search
+        if search.after is None:
+            return self.reasons[0].ground
+        return replace(
+            _first_ground(search.question, self.verdict, self.reasons, search.after, self.start),
+            passes_unpinned=self.unpinned is not None and passes(self.unpinned.reasons),
+            thin=self.robustness if self._thin is True else None,
+        )
+
+    @cached_property
+    def _before(self) -> Evaluation:
+        base = self.search.base
+        return self.search.evaluator.before_from(base.start_p if base else 1)
+
+    @cached_property
+    def _effects(self) -> tuple[QueryEffect, ...]:
+        question, base, after = self.search.question, self.search.base, self.search.after
+        if base is None or after is None:
+            return list_effects_without(question, self._before)
+        return list_effects(question, base, self._before, after)
+
+    @cached_property
+    def _nodes(self) -> tuple[NodeEffect, ...]:
+        return node_effects(self._before, self.search.after or self._before)
 
 
-def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progress) -> AdmissionDecision:
-    question, base, after = search.question, search.base, search.after
+def _open_placed(search: AdmissionSearch, reasons: tuple[Reason, ...]) -> OpenDecision:
+    question, base = search.question, search.base
     assert base is not None
-    assert after is not None
-    before = search.evaluator.before_from(base.start_p)
-    verdict = verdict_of(reasons, base)
-    is_free = not passes(reasons) and (question.prediction is None or question.predictor is not None)
-    is_asked = question.policy.choices or question.candidate.may_wait_s > 0
-    start = find_start(search) if is_free and is_asked else None
-    unpinned = judge_unpinned(search) if is_free and question.prediction is None else None
+    verdict, start_p = verdict_of(reasons, base), base.start_p
+    is_free = _is_free(search, reasons)
+    start = find_start(search) if is_free and question.candidate.may_wait_s > 0 else None
+    # What it teaches the screen is learned with the alternatives, after the search for a start.
+    unpinned = judge_unpinned(replace(search, screen=None)) if is_free and question.prediction is None else None
     if unpinned is not None:
         reasons = in_order((*reasons, _pinned(question, verdict, unpinned)))
-    start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
     if verdict == "reject" and start:
-        later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
+        later_s = _start_s(search, start)
         if later_s <= question.candidate.may_wait_s and not any(reason.review for reason in start.reasons):
-            verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
+            verdict, start_p = "queue", start.scenario.start_p
         else:
             reasons += (_cannot_wait(question, later_s),)
-    offers: list[OfferedScenario] = []
-    if question.policy.choices:
-        offers = list(find_alternatives(search, reasons, tell, start=start, unpinned=unpinned))
-    robustness = None
-    if question.policy.robustness and question.prediction is None and passes(reasons):
-        tell(0.8, "How much more it would stand")
-        robustness = robustness_of(search)
-    thin = robustness is not None and verdict in _GREEN and robustness.margin < question.policy.thin_below
-    finding = replace(
-        _first_ground(question, verdict, reasons, after, start),
-        passes_unpinned=unpinned is not None and passes(unpinned.reasons),
-        thin=robustness if thin else None,
-    )
-    tell(1.0, "Done")
-    return AdmissionDecision(
-        verdict=verdict,
-        finding=finding,
-        query=question.candidate.query,
-        snapshot=question.running.digest,
-        reasons=reasons,
-        effects=list_effects(question, base, before, after),
-        placement=_placement(question, base),
-        apart=base.apart,
-        measure=to_measure(question, after),
-        alternatives=tuple(_alternative(search, offered) for offered in offers),
-        changes=search.changes,
-        start_p=start_p if start_p > 1 else None,
-        start_s=start_s if start_p > 1 else None,
-        evidence=evidence_of(question.candidate.operators),
-        nodes=node_effects(before, after),
-        curves=_curves(before, after, offers),
-        policy=question.policy,
-        never_ran=question.never_ran,
-        robustness=robustness,
-        thin=thin,
-        prediction=question.prediction,
-    )
+    return OpenDecision(search, verdict, reasons, start, start_p, unpinned)
+
+
+def _open_unplaced(search: AdmissionSearch, error: InfeasibleError) -> OpenDecision:
+    """Decision where an operator of the candidate fits no node: reject, with a new node as an alternative."""
+    first = error.faults[0].message if error.faults else error.message
+    subject = ReasonSubject("query", search.question.candidate.query)
+    return OpenDecision(search, "reject", (named_reason("no_place", "bad", subject, (first,), unit=""),))
+
+
+def _is_free(search: AdmissionSearch, reasons: Sequence[Reason]) -> bool:
+    """Whether the candidate does not pass as asked, and what is known of it holds at other times and places."""
+    return not passes(reasons) and (search.question.prediction is None or search.question.predictor is not None)
+
+
+def _start_s(search: AdmissionSearch, start: Settled) -> float:
+    return (start.scenario.start_p - 1) * search.question.running.subinterval_s
 
 
 def _alternative(search: AdmissionSearch, offered: OfferedScenario) -> Alternative:
@@ -348,44 +355,6 @@ _REVIEW_RANK = {
     "prediction_unproven": 4,
 }
 _GREEN = ("admit", "admit_with_changes")
-
-
-def _decide_unplaced(
-    question: CandidateQuestion,
-    applied: tuple[Change, ...],
-    evaluator: Evaluator,
-    error: InfeasibleError,
-    tell: Progress,
-) -> AdmissionDecision:
-    """Decision where an operator of the candidate fits no node: reject, with a new node as the alternative."""
-    name = question.candidate.query
-    first = error.faults[0].message if error.faults else error.message
-    reason = named_reason("no_place", "bad", ReasonSubject("query", name), (first,), unit="")
-    search = _search(question, applied, evaluator, None, None, tell)
-    before = evaluator.before
-    offers = list(find_alternatives(search, (reason,), tell)) if question.policy.choices else []
-    tell(1.0, "Done")
-    return AdmissionDecision(
-        verdict="reject",
-        finding=reason.finding,
-        query=name,
-        snapshot=question.running.digest,
-        reasons=(reason,),
-        effects=list_effects_without(question, before),
-        placement={},
-        apart=(),
-        measure=(),
-        alternatives=tuple(_alternative(search, offered) for offered in offers),
-        changes=applied,
-        start_p=None,
-        start_s=None,
-        evidence=evidence_of(question.candidate.operators),
-        nodes=node_effects(before, before),
-        curves=_curves(before, None, offers),
-        policy=question.policy,
-        never_ran=question.never_ran,
-        prediction=question.prediction,
-    )
 
 
 def _placement(question: CandidateQuestion, base: AdmissionScenario) -> dict[str, tuple[Replica, ...]]:

@@ -31,16 +31,21 @@ _RISES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.
 _FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # by which the cost of one operator is raised
 _DOUBT = {"assumed": 1.0, "predicted": 0.5, "measured": 0.1}  # share by which a cost of that origin may well be off
 _OPERATORS = 4  # operators of the candidate that are looked at, those with the most work first
+# Steps after the losses of nodes, by what is raised: the share done by then, and words.
+_STEPS = {"load": (0.5, "How much more load it would stand"), "costs": (0.7, "How much higher costs it would stand")}
+_LAST_STEP = 0.9, "Which cost it rests on most"
 _CONFIRMED_LOSSES = 2  # losses that are estimated in full, those nearest to an objective
 
 
-def robustness_of(search: AdmissionSearch) -> Robustness:
+def robustness_of(search: AdmissionSearch, progress: Callable[[float, str], None]) -> Robustness:
     """Robustness of the scenario a search starts from, which must pass.
 
     Parameters
     ----------
     search : AdmissionSearch
         With a placed base, its full evaluation and a screen.
+    progress : callable
+        Told the share done and the step, before each estimate; an exception it raises ends the search.
 
     Notes
     -----
@@ -50,7 +55,7 @@ def robustness_of(search: AdmissionSearch) -> Robustness:
     """
     assert search.base is not None
     assert search.screen is not None
-    return _Stress(search, search.base, search.screen).robustness()
+    return _Stress(search, search.base, search.screen, progress).robustness()
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,7 @@ class _Stress:
     search: AdmissionSearch
     base: AdmissionScenario
     screen: Screen
+    tell: Callable[[float, str], None]
 
     def robustness(self) -> Robustness:
         deployment = self.base.deployment
@@ -82,6 +88,7 @@ class _Stress:
         return frozenset(operator.id for operator in self.search.question.candidate.operators)
 
     def _stressed(self, what: str, by: float, deployment: Deployment) -> AdmissionScenario:
+        self.tell(*_STEPS.get(what, _LAST_STEP))
         return replace(self.base, deployment=deployment, stress=(what, by))
 
     def _largest_rise(
@@ -135,6 +142,7 @@ class _Stress:
             mace_every=question.mace_every,
             closed=question.policy.closed_nodes,
             flows=_CONFIRMED_LOSSES,
+            progress=lambda share, step: self.tell(0.5 * share, step),
         )
         lost = tuple(
             LostNode(node, survival.breaks(node))
