@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
-from engine.admission.decision import decide
+from engine.admission.decision import decide, open_decision
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from engine.document.candidate import read_candidate
@@ -46,6 +46,16 @@ def test_candidate_whose_whole_interval_holds_is_admitted_where_it_was_predicted
     assert own.is_predicted and own.after_state == "holds" and own.high_s < 1.0
     said = next(reason.message for reason in decision.reasons if reason.code == "never_ran")
     assert "predicted, not measured" in said and "Trained on 5 simulated traces" in said
+
+
+def test_room_of_a_predicted_candidate_is_no_part_of_its_decision() -> None:
+    base, asked = running(), candidate()
+    prediction = find_first_placement(
+        PlacementQuestion(base, read_candidate(asked, base).operators), anchor_ensemble(half=0.1)
+    )
+    opened = open_decision(base, asked, prediction=prediction, record=BORNE_OUT)
+    assert (opened.decision.verdict, opened.why_without("robustness")) == ("admit", "predicted")
+    assert opened.decision.thin is False
 
 
 def test_interval_across_the_objective_is_for_a_person() -> None:
