@@ -250,7 +250,7 @@ class OpenDecision:
 
     @property
     def _offers(self) -> Sequence[OfferedScenario]:
-        """What was found; of who waits in the queue the start, too, which is certain with the verdict."""
+        """Alternatives found; of who waits in the queue the start, too, which is certain with the verdict."""
         known = any(offered.kind == "start_at" for offered in self.offers)
         if self.verdict != "queue" or self.start is None or known or not self.search.question.policy.choices:
             return self.offers

@@ -35,7 +35,7 @@ def opened(story: str) -> OpenDecision:
 
 
 def certain(decision: AdmissionDecision) -> dict[str, Any]:
-    """What no part may change."""
+    """The keys of a decision that no part may change."""
     kept = ("verdict", "query", "snapshot", "effects", "placement", "apart", "measure", "start_s", "nodes", "evidence")
     document = decision.to_dict()
     return {name: document[name] for name in kept}
