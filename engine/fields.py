@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from engine.arrays import frozen_array
 from engine.errors import Fault, join_path, key_name, suggestion, value_words
-from engine.records import BAD, Record, kind_schema
+from engine.records import BAD, kind_schema
 from engine.words import counted
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "MapOf",
     "Number",
     "NumberSeries",
-    "RecordOf",
     "String",
 ]
 
@@ -56,20 +55,6 @@ class FieldKind:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> JsonSchemaValue:
         return self.schema()
-
-
-class RecordOf(FieldKind):
-    """A record within a document that a field table describes."""
-
-    def __init__(self, record: type[Record]) -> None:
-        self.record = record
-
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        kept = self.record.read(value, parent, key, faults)
-        return BAD if kept is None else kept
-
-    def schema(self) -> JsonSchemaValue:
-        return self.record.json_schema()
 
 
 def _float_of(value: Any) -> float:

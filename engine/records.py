@@ -41,6 +41,7 @@ __all__ = [
     "Omitted",
     "Record",
     "RecordField",
+    "RecordOf",
     "Unbounded",
     "Unwritten",
     "Words",
@@ -191,6 +192,58 @@ def kind_schema(read: Callable[[Any, str, str | int, list[Fault]], Any]) -> Core
     return core_schema.with_info_plain_validator_function(check)
 
 
+@dataclass(frozen=True)
+class RecordOf:
+    """Note on a field whose record is judged by itself, faults across its fields included, whatever stands beside it.
+
+    Of several records it is the one that the field `tag` of the document names; a record may have that field or not.
+    """
+
+    records: type[Record] | Mapping[str, type[Record]]
+    tag: str = ""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        """The record as far as it can be read; its faults are added."""
+        if isinstance(self.records, type):
+            return self.records.read_parts(value, parent, key, faults)
+        path = join_path(parent, key)
+        if not isinstance(value, Mapping):
+            message = f"{key_name(key)} is {value_words(value)}; allowed: an object with {self.tag}"
+            faults.append(Fault(path, message))
+            return BAD
+        name, names = value.get(self.tag), list(self.records)
+        if not isinstance(name, str) or name not in self.records:
+            state = value_words(name) if self.tag in value else "missing"
+            near = suggestion(name, names) if isinstance(name, str) else ""
+            message = f"{self.tag} is {state}; allowed: {', '.join(names)}{near}"
+            faults.append(Fault(join_path(path, self.tag), message))
+            return BAD
+        record = self.records[name]
+        if self.tag not in record_fields(record):
+            value = {name: item for name, item in value.items() if name != self.tag}
+        return record.read_parts(value, parent, key, faults)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def check(value: Any, info: core_schema.ValidationInfo) -> Any:
+            faults: list[Fault] = []
+            kept = self.read(value, "", _KEY, faults)
+            if faults and info.context is not _IN_PARTS:
+                _refuse(faults, value)
+            return kept
+
+        return core_schema.with_info_plain_validator_function(check)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        if isinstance(self.records, type):
+            return self.records.json_schema()
+        forms = []
+        for name, record in self.records.items():
+            form = record.json_schema()
+            form["properties"] = {self.tag: {"const": name}} | form["properties"]
+            forms.append(form | {"required": [self.tag, *form.get("required", [])]})
+        return {"oneOf": forms}
+
+
 def _part(read: Callable[[], Any]) -> Any:
     """A part of a document as `read` makes it, `BAD` where that is refused."""
     try:
@@ -263,6 +316,14 @@ class Record:
         faults += across
         return None if across else record
 
+    @classmethod
+    def read_parts(cls, document: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        """Read a record within another document, as far as it can be read: `BAD` stands for the parts with faults."""
+        record = cls.read(document, parent, key, faults)
+        if record is not None:
+            return record
+        return _adapter(cls).validate_python(document, context=_IN_PARTS) if cls.JUDGES_PARTS else BAD
+
     def to_dict(self) -> dict[str, Any]:
         """Document that `parse` reads."""
         return _adapter(type(self)).dump_python(self, mode="json", by_alias=True)  # type: ignore[no-any-return]
@@ -302,16 +363,19 @@ class Record:
             return _part(lambda: _adapter(cls).validate_python(document))
         if not isinstance(document, Mapping):
             return BAD
-        given = {name: adapter for name, adapter in _field_adapters(cls).items() if name in document}
-        kept = {name: BAD for name, field in record_fields(cls).items() if field.is_required}
-        for name, adapter in given.items():
-            kept[name] = _part(partial(adapter.validate_python, document[name], context=_IN_PARTS))
+        kept = {}
+        for name, field in record_fields(cls).items():
+            if field.key in document:
+                read = _field_adapters(cls)[name].validate_python
+                kept[name] = _part(partial(read, document[field.key], context=_IN_PARTS))
+            elif field.is_required:
+                kept[name] = BAD
         return cls(**kept)
 
     @classmethod
     def _named(cls, error: ValidationError, document: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
         """The problems of a reading, in the order of the document; of this record's own fields in its words."""
-        names = [field.name for field in fields(cls)]
+        names = [field.key for field in record_fields(cls).values()]
         places = {name: place for place, name in enumerate(document)}
         problems = error.errors(include_url=False)
         for problem in sorted(problems, key=lambda problem: places.get(problem["loc"][0], len(places))):
@@ -386,7 +450,9 @@ def _checked(cls: type[Record]) -> tuple[str, ...]:
     if cls not in _CHECKED:
         _CHECKED[cls] = ()  # while those within are looked at
         hints = get_type_hints(cls, include_extras=True)
-        _CHECKED[cls] = tuple(item.name for item in fields(cls) if any(map(_is_checked, _types(hints[item.name]))))
+        _CHECKED[cls] = tuple(
+            item.name for item in fields(cls) if any(map(_is_checked, _types(hints[item.name], alone=False)))
+        )
     return _CHECKED[cls]
 
 
@@ -435,10 +501,12 @@ def _field_adapters(cls: type[Record]) -> dict[str, TypeAdapter[Any]]:
 class RecordField:
     """A field of a record as forms, options and tables show it.
 
-    `kind` is what bounds its value, None where nothing; `record` the record it holds, or with `is_list` a list of.
+    `key` is its name in documents; `kind` what bounds its value, None where nothing; `record` the record it holds, or
+    with `is_list` a list of.
     """
 
     name: str
+    key: str
     words: Words
     kind: Any
     default: Any
@@ -468,6 +536,7 @@ def _listed(cls: type[Record]) -> dict[str, RecordField]:
         types, notes = list(_types(hints[field.name])), list(_notes(hints[field.name]))
         made[field.name] = RecordField(
             name=field.name,
+            key=next((note.alias for note in notes if getattr(note, "alias", None)), field.name),
             words=next((note for note in notes if isinstance(note, Words)), Words()),
             kind=next((note for note in notes if hasattr(note, "read")), None),
             default=field.default_factory() if field.default_factory is not MISSING else field.default,
@@ -477,12 +546,15 @@ def _listed(cls: type[Record]) -> dict[str, RecordField]:
     return made
 
 
-def _types(hint: Any) -> Iterator[Any]:
-    """A type and those within it, without what is noted on them."""
-    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
+def _types(hint: Any, *, alone: bool = True) -> Iterator[Any]:
+    """A type and those within it, without what is noted on them; with or without records that judge themselves."""
+    if get_origin(hint) is Annotated:
+        if not alone and any(isinstance(note, RecordOf) for note in hint.__metadata__):
+            return
+        hint = hint.__origin__
     yield hint
     for inner in get_args(hint):
-        yield from _types(inner)
+        yield from _types(inner, alone=alone)
 
 
 def _notes(hint: Any) -> Iterator[Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -12,48 +13,67 @@ from engine.command_options import CandidatesOptions, PredictOptions
 from engine.costream.answer import CostFigures
 from engine.costream.candidates import find_candidates
 from engine.costream.choice import choose
-from engine.costream.documents import Nested, placement_of, problem_of
+from engine.costream.documents import CostProblem
 from engine.costream.first_placement import COST_FIELDS
 from engine.costream.prediction import Ensemble, PlacementPredictions, shipped_ensemble
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
-from engine.fields import BAD, Field, FieldTable, ListOf, Number
-from engine.records import Record
+from engine.fields import Number
+from engine.records import BAD, ItemCount, Record, Words
 
 __all__ = ["candidates_command", "predict_command"]
 
 _MAX_PLACEMENTS = 20_000
 
-_QUERY = Field("query", Nested(), required=True, help="operators and streams of the query")
-_HOSTS = Field("hosts", Nested(), required=True, help="what each host leaves for the query")
 
-_PREDICT_PROBLEM = FieldTable(
-    "a prediction problem",
-    _QUERY,
-    _HOSTS,
-    Field(
-        "placements",
-        ListOf(Nested(), least=1, most=_MAX_PLACEMENTS),
-        required=True,
-        help="per placement the index of each operator's host",
-    ),
-)
+@dataclass(frozen=True, kw_only=True)
+class PredictionProblem(CostProblem):
+    """Placements whose costs are to be predicted."""
 
-_CANDIDATE_PROBLEM = FieldTable(
-    "a candidate problem",
-    _QUERY,
-    _HOSTS,
-    Field(
-        "pins",
-        ListOf(
-            FieldTable(
-                "a pin",
-                Field("operator", Number(least=0, whole=True), required=True, help="index of the operator"),
-                Field("host", Number(least=0, whole=True), required=True, help="index of the host it stays on"),
-            )
-        ),
-        help="operators that may be on one host only",
-    ),
-)
+    TITLE: ClassVar[str] = "a prediction problem"
+
+    placements: Annotated[
+        tuple[Any, ...], ItemCount(1, _MAX_PLACEMENTS), Words("per placement the index of each operator's host")
+    ]
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Placements of other operators or on other hosts."""
+        for i, placement in enumerate(() if self.placements is BAD else self.placements):
+            yield from self.placement_faults(placement, join_path("placements", i))
+
+
+@dataclass(frozen=True)
+class _Pin(Record):
+    TITLE: ClassVar[str] = "a pin"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    operator: Annotated[int, Number(least=0, whole=True), Words("index of the operator")]
+    host: Annotated[int, Number(least=0, whole=True), Words("index of the host it stays on")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateProblem(CostProblem):
+    """A query to be placed."""
+
+    TITLE: ClassVar[str] = "a candidate problem"
+
+    pins: Annotated[tuple[_Pin, ...], Words("operators that may be on one host only")] = ()
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Pins of operators and hosts that do not exist, and two pins of one. A number not known bounds nothing."""
+        pinned: set[int] = set()
+        for i, pin in enumerate(() if self.pins is BAD else self.pins):
+            if pin is BAD:
+                continue
+            path = join_path("pins", i)
+            bounds = (("operator", pin.operator, self.operator_count), ("host", pin.host, self.host_count))
+            for name, index, count in bounds:
+                if index is not BAD and count and index >= count:
+                    message = f"{name} is {index}; allowed: an index below {count}"
+                    yield Fault(join_path(path, name), message)
+            if pin.operator in pinned:
+                yield Fault(path, f"operator {pin.operator} is pinned twice; allowed: one pin per operator")
+            if pin.operator is not BAD:
+                pinned.add(pin.operator)
 
 
 @dataclass(frozen=True)
@@ -78,17 +98,12 @@ class _Prediction(Record):
 def predict_command(document: Any, options: PredictOptions) -> dict[str, object]:
     """Costs, votes and what is outside the domain, per placement; the card of the model in one line."""
     faults: list[Fault] = []
-    fields = _PREDICT_PROBLEM.read(document, "", "", faults)
-    if fields is BAD:
+    problem = PredictionProblem.read_parts(document, "", "", faults)
+    ensemble = None if problem is BAD else _ensemble(options.weights, faults)
+    if faults or ensemble is None:
         raise DocumentError(faults, "prediction problem")
-    problem = problem_of(fields, "", faults)
-    given = [] if fields["placements"] is BAD else fields["placements"]
-    counts = problem.operator_count, problem.host_count
-    rows = [placement_of(row, *counts, join_path("placements", i), faults) for i, row in enumerate(given)]
-    ensemble = _ensemble(options.weights, faults)
-    if faults or problem.graph is None or problem.hosts is None or ensemble is None:
-        raise DocumentError(faults, "prediction problem")
-    predictions = ensemble.predict(problem.graph, problem.hosts, np.array(rows))
+    rows = np.array(problem.placements, dtype=np.int64)
+    predictions = ensemble.predict(problem.query.graph(), problem.host_nodes, rows)
     answers = [_answer(predictions, i) for i in range(len(rows))]
     return {"model": ensemble.card.version, "card": ensemble.card.line, "predictions": answers}
 
@@ -100,15 +115,13 @@ def candidates_command(document: Any, options: CandidatesOptions) -> dict[str, o
         message = f"weights is {value_words(options.weights)}; allowed: beside a target, by which to choose"
         raise OptionError("Weights serve a choice alone", [Fault("options.weights", message)])
     faults: list[Fault] = []
-    fields = _CANDIDATE_PROBLEM.read(document, "", "", faults)
-    if fields is BAD:
+    problem = CandidateProblem.read_parts(document, "", "", faults)
+    ensemble = None if target is None or problem is BAD else _ensemble(options.weights, faults)
+    if faults:
         raise DocumentError(faults, "candidate problem")
-    problem = problem_of(fields, "", faults)
-    pins = _pins(fields.get("pins", []), problem.operator_count, problem.host_count, faults)
-    ensemble = None if target is None else _ensemble(options.weights, faults)
-    if faults or problem.graph is None or problem.hosts is None:
-        raise DocumentError(faults, "candidate problem")
-    found = find_candidates(problem.graph, problem.hosts, options.count, pins, options.seed)
+    graph, hosts = problem.query.graph(), problem.host_nodes
+    pins = {pin.operator: pin.host for pin in problem.pins}
+    found = find_candidates(graph, hosts, options.count, pins, options.seed)
     answer = {
         "placements": found.placements.tolist(),
         "exhaustive": found.exhaustive,
@@ -116,30 +129,11 @@ def candidates_command(document: Any, options: CandidatesOptions) -> dict[str, o
     }
     if ensemble is None or target is None:
         return answer
-    predictions = ensemble.predict(problem.graph, problem.hosts, found.placements)
+    predictions = ensemble.predict(graph, hosts, found.placements)
     choice = choose(predictions, target, found.heuristics)
     chosen = None if choice.index is None else _answer(predictions, choice.index)
     model = {"model": ensemble.card.version, "card": ensemble.card.line}
     return answer | model | {"choice": asdict(choice), "chosen": chosen}
-
-
-def _pins(documents: Any, operators: int | None, hosts: int | None, faults: list[Fault]) -> dict[int, int]:
-    """Host of each pinned operator, as far as it is without fault. A number that is not known bounds nothing."""
-    pins: dict[int, int] = {}
-    for i, pin in enumerate([] if documents is BAD else documents):
-        if pin is BAD:
-            continue
-        path = join_path("pins", i)
-        for name, count in (("operator", operators), ("host", hosts)):
-            if pin[name] is not BAD and count and pin[name] >= count:
-                message = f"{name} is {pin[name]}; allowed: an index below {count}"
-                faults.append(Fault(join_path(path, name), message))
-        if pin["operator"] is BAD:
-            continue
-        if pin["operator"] in pins:
-            faults.append(Fault(path, f"operator {pin['operator']} is pinned twice; allowed: one pin per operator"))
-        pins[pin["operator"]] = pin["host"]
-    return pins
 
 
 def _ensemble(weights: str | None, faults: list[Fault]) -> Ensemble | None:

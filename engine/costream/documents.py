@@ -6,13 +6,13 @@ are ms in documents and seconds in the engine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 from engine.costream.candidates import MAX_OPERATORS
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, Number
+from engine.fields import Anything, Enumeration, Number
 from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
@@ -30,18 +30,16 @@ from engine.query_graph.graph import (
     strength_of,
     topological_levels,
 )
+from engine.records import BAD, ItemCount, Record, RecordOf, Words
 from engine.words import counted
 
 __all__ = [
+    "OPERATORS",
     "CostProblem",
-    "Nested",
-    "graph_of",
+    "HostDocument",
+    "QueryDocument",
     "host_document",
-    "hosts_of",
     "operator_document",
-    "operator_of",
-    "placement_of",
-    "problem_of",
     "read_trace",
     "trace_document",
 ]
@@ -51,78 +49,359 @@ _MAX_VALUE = 1e15  # rates and sizes beyond it are a mistake
 _MS = 1e-3
 
 
-class Nested(Anything):
-    """Any JSON value, kept as it is: a reader of its own tells its faults."""
+_Amount = Annotated[float, Number(above=0, most=_MAX_VALUE)]
+_Count = Annotated[int, Number(least=0, most=10_000, whole=True)]
+_Index = Annotated[int, Number(least=0, whole=True)]
+_NotNegative = Annotated[float, Number(least=0)]
+_Kind = Annotated[str, Enumeration(OPERATOR_KINDS)]
+_ValuesIn = Annotated[float, Number(above=0, most=10_000), Words("values in a tuple that comes in")]
+_ValuesOut = Annotated[float, Number(above=0, most=10_000), Words("values in a tuple that goes out")]
+_Selectivity = Annotated[float, Number(least=0, most=1), Words("selectivity, from 0 (nothing passes) to 1")]
+_Policy = Annotated[str, Enumeration(WINDOW_POLICIES), Words("window counts tuples or time")]
+_WindowType = Annotated[str, Enumeration(WINDOW_TYPES), Words("sliding or tumbling")]
+_Size = Annotated[_Amount, Words("size in tuples or seconds")]
+_Slide = Annotated[_Amount | None, Words("slide in tuples or seconds (tumbling: the size)")]
 
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        return value
+
+@dataclass(frozen=True, kw_only=True)
+class SourceDocument(Record):
+    """A source of a query."""
+
+    TITLE: ClassVar[str] = "a source"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    type: _Kind
+    rate: Annotated[_Amount, Words("tuples per second")]
+    n_int: Annotated[_Count, Words("whole numbers per tuple")]
+    n_str: Annotated[_Count, Words("strings per tuple")]
+    n_dbl: Annotated[_Count, Words("doubles per tuple")]
+    win: _ValuesIn
+    wout: _ValuesOut
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Tuples without a value."""
+        if not any((self.n_int, self.n_str, self.n_dbl)):
+            yield Fault("n_int", "a source's tuples have no value; allowed: at least one")
+
+    def node(self) -> OperatorNode:
+        """The operator."""
+        counts = {"n_int": self.n_int, "n_str": self.n_str, "n_dbl": self.n_dbl}
+        return OperatorNode(self.type, self.win, self.wout, rate_eps=self.rate, **counts)
 
 
-_POSITIVE = Number(above=0, most=_MAX_VALUE)
-_VALUES = Number(above=0, most=10_000)
-_COUNT = Number(least=0, most=10_000, whole=True)
-_SELECTIVITY = Number(least=0, most=1)
+@dataclass(frozen=True, kw_only=True)
+class FilterDocument(Record):
+    """A filter of a query."""
 
-_WIDTHS = (
-    Field("win", _VALUES, required=True, help="values in a tuple that comes in"),
-    Field("wout", _VALUES, required=True, help="values in a tuple that goes out"),
-)
-_WINDOW = (
-    Field("wpolicy", Enumeration(WINDOW_POLICIES), required=True, help="window counts tuples or time"),
-    Field("wtype", Enumeration(WINDOW_TYPES), required=True, help="sliding or tumbling"),
-    Field("wsize", _POSITIVE, required=True, help="size in tuples or seconds"),
-    Field("wslide", _POSITIVE, help="slide in tuples or seconds (tumbling: the size)"),
-)
-_SHARE = Field("sel", _SELECTIVITY, required=True, help="selectivity, from 0 (nothing passes) to 1")
-_TYPE = Field("type", Enumeration(OPERATOR_KINDS), required=True)
+    TITLE: ClassVar[str] = "a filter"
 
-_OPERATORS = {
-    "source": FieldTable(
-        "a source",
-        _TYPE,
-        Field("rate", _POSITIVE, required=True, help="tuples per second"),
-        Field("n_int", _COUNT, required=True, help="whole numbers per tuple"),
-        Field("n_str", _COUNT, required=True, help="strings per tuple"),
-        Field("n_dbl", _COUNT, required=True, help="doubles per tuple"),
-        *_WIDTHS,
-    ),
-    "filter": FieldTable(
-        "a filter",
-        _TYPE,
-        Field("fn", Enumeration(FILTER_FUNCTIONS), required=True, help="comparison"),
-        Field("dtype", Enumeration(LITERAL_TYPES), required=True, help="type of the literal"),
-        _SHARE,
-        *_WIDTHS,
-    ),
-    "join": FieldTable(
-        "a join",
-        _TYPE,
-        Field("keytype", Enumeration(LITERAL_TYPES), required=True, help="type of the key"),
-        *_WINDOW,
-        _SHARE,
-        *_WIDTHS,
-    ),
-    "agg": FieldTable(
-        "an aggregation",
-        _TYPE,
-        Field("fn", Enumeration(AGGREGATE_FUNCTIONS), required=True, help="function"),
-        Field("atype", Enumeration(AGGREGATE_TYPES), required=True, help="type of what is aggregated"),
-        Field("gtype", Enumeration(GROUP_TYPES), required=True, help="type of what is grouped by, or none"),
-        *_WINDOW,
-        _SHARE,
-        *_WIDTHS,
-    ),
-    "sink": FieldTable("a sink", _TYPE, *_WIDTHS),
+    type: _Kind
+    fn: Annotated[str, Enumeration(FILTER_FUNCTIONS), Words("comparison")]
+    dtype: Annotated[str, Enumeration(LITERAL_TYPES), Words("type of the literal")]
+    sel: _Selectivity
+    win: _ValuesIn
+    wout: _ValuesOut
+
+    def node(self) -> OperatorNode:
+        """The operator."""
+        features = {"function": self.fn, "value_type": self.dtype}
+        return OperatorNode(self.type, self.win, self.wout, selectivity=self.sel, **features)
+
+
+class _Windowed:
+    """Rules of a window, and its fields in an operator."""
+
+    wpolicy: str
+    wtype: str
+    wsize: float
+    wslide: float | None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Parts of tuples, and a slide that the window does not have."""
+        size, slide = self.wsize, self.wslide
+        for name, value in (("wsize", size), ("wslide", slide)):
+            if self.wpolicy == "count" and isinstance(value, float) and not value.is_integer():
+                message = f"{name} is {value:g}; allowed: a whole number of tuples where windows count tuples"
+                yield Fault(name, message)
+        if slide is None and self.wtype == "sliding":
+            yield Fault("wslide", "wslide is missing; sliding windows need it")
+        if not isinstance(size, float) or not isinstance(slide, float):
+            return
+        if slide > size:
+            yield Fault("wslide", f"wslide is {slide:g}; allowed: at most wsize ({size:g})")
+        elif self.wtype == "tumbling" and slide != size:
+            yield Fault("wslide", f"wslide is {slide:g}; allowed for tumbling windows: wsize ({size:g})")
+
+    def _windowed(self, node: OperatorNode) -> OperatorNode:
+        size = self.wsize
+        slide = size if self.wslide is None else self.wslide
+        return replace(node, window_policy=self.wpolicy, window_type=self.wtype, window_size=size, window_slide=slide)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinDocument(_Windowed, Record):
+    """A join of a query."""
+
+    TITLE: ClassVar[str] = "a join"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    type: _Kind
+    keytype: Annotated[str, Enumeration(LITERAL_TYPES), Words("type of the key")]
+    wpolicy: _Policy
+    wtype: _WindowType
+    wsize: _Size
+    wslide: _Slide = None
+    sel: _Selectivity
+    win: _ValuesIn
+    wout: _ValuesOut
+
+    def node(self) -> OperatorNode:
+        """The operator."""
+        node = OperatorNode(self.type, self.win, self.wout, value_type=self.keytype, selectivity=self.sel)
+        return self._windowed(node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregationDocument(_Windowed, Record):
+    """An aggregation of a query."""
+
+    TITLE: ClassVar[str] = "an aggregation"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    type: _Kind
+    fn: Annotated[str, Enumeration(AGGREGATE_FUNCTIONS), Words("function")]
+    atype: Annotated[str, Enumeration(AGGREGATE_TYPES), Words("type of what is aggregated")]
+    gtype: Annotated[str, Enumeration(GROUP_TYPES), Words("type of what is grouped by, or none")]
+    wpolicy: _Policy
+    wtype: _WindowType
+    wsize: _Size
+    wslide: _Slide = None
+    sel: _Selectivity
+    win: _ValuesIn
+    wout: _ValuesOut
+
+    def node(self) -> OperatorNode:
+        """The operator."""
+        features = {"function": self.fn, "value_type": self.atype, "group_type": self.gtype}
+        return self._windowed(OperatorNode(self.type, self.win, self.wout, selectivity=self.sel, **features))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkDocument(Record):
+    """A sink of a query."""
+
+    TITLE: ClassVar[str] = "a sink"
+
+    type: _Kind
+    win: _ValuesIn
+    wout: _ValuesOut
+
+    def node(self) -> OperatorNode:
+        """The operator."""
+        return OperatorNode(self.type, self.win, self.wout)
+
+
+OperatorDocument = SourceDocument | FilterDocument | JoinDocument | AggregationDocument | SinkDocument
+#: Records of operators by their type.
+OPERATORS: dict[str, type[OperatorDocument]] = {
+    "source": SourceDocument,
+    "filter": FilterDocument,
+    "join": JoinDocument,
+    "agg": AggregationDocument,
+    "sink": SinkDocument,
 }
 
-_HOST = FieldTable(
-    "a host",
-    Field("cpu", _POSITIVE, required=True, help="percent of a core"),
-    Field("ram", _POSITIVE, required=True, help="memory, MB"),
-    Field("bandwidth", _POSITIVE, required=True, help="of the way out, Mbit/s"),
-    Field("latency", _POSITIVE, required=True, help="of the way out, ms"),
-    Field("bin", Enumeration((0, 1, 2)), help="0 weak, 1 medium, 2 strong (by the other four)"),
-)
+
+@dataclass(frozen=True, kw_only=True)
+class QueryDocument(Record):
+    """Operators of a query and the streams between them, by their indices.
+
+    `succ[i]` is the index of the operator that reads operator i, -1 for none; `edges` allows several readers.
+    """
+
+    TITLE: ClassVar[str] = "a query"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    ops: Annotated[
+        tuple[Annotated[OperatorDocument, RecordOf(OPERATORS, "type")], ...],
+        ItemCount(2, MAX_OPERATORS),
+        Words("operators"),
+    ]
+    succ: Annotated[
+        tuple[Annotated[int, Number(least=-1, whole=True)], ...] | None,
+        Words("index of each operator's reader, -1 for none"),
+    ] = None
+    edges: Annotated[tuple[Annotated[tuple[_Index, ...], ItemCount(2, 2)], ...] | None, Words("streams [from, to]")] = (
+        None
+    )
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Streams from and to operators that do not exist, cycles, and operators with too many or too few of them."""
+        if self.ops is BAD:
+            return
+        faults: list[Fault] = []
+        edges = self._edges(faults)
+        if edges is not None:
+            faults += _stream_faults(self.ops, edges)
+        yield from faults
+
+    def graph(self) -> QueryGraph:
+        """The query."""
+        return QueryGraph(tuple(op.node() for op in self.ops), self._edges([]) or ())
+
+    def _edges(self, faults: list[Fault]) -> tuple[tuple[int, int], ...] | None:
+        n = len(self.ops)
+        if (self.succ is None) == (self.edges is None):
+            given = "neither succ nor edges is given" if self.succ is None else "both succ and edges are given"
+            faults.append(Fault("succ", f"{given}; allowed: one of them"))
+            return None
+        if self.succ is not None:
+            if self.succ is BAD or BAD in self.succ:
+                return None
+            if len(self.succ) != n:
+                faults.append(Fault("succ", f"succ has {len(self.succ)} items; allowed: {n}, one per operator"))
+            faults += _index_faults(self.succ, n, "succ")
+            edges = tuple((a, b) for a, b in enumerate(self.succ) if b >= 0)
+        else:
+            if self.edges is None or self.edges is BAD or any(edge is BAD or BAD in edge for edge in self.edges):
+                return None
+            for i, edge in enumerate(self.edges):
+                faults += _index_faults(edge, n, f"edges[{i}]")
+            edges = tuple((a, b) for a, b in self.edges)
+            if len(set(edges)) < len(edges):
+                faults.append(Fault("edges", "edges lists a stream twice; allowed: each once"))
+        if not faults and topological_levels(n, edges) is None:
+            faults.append(Fault("", "the streams form a cycle; allowed: a graph without cycles"))
+        return None if faults else edges
+
+
+def _index_faults(indices: Sequence[int], n: int, path: str) -> Iterator[Fault]:
+    for i, index in enumerate(indices):
+        if index >= n:
+            message = f"item {i} is {index}; allowed: the index of an operator, below {n}"
+            yield Fault(join_path(path, i), message)
+
+
+def _stream_faults(operators: Sequence[OperatorDocument], edges: Sequence[tuple[int, int]]) -> Iterator[Fault]:
+    """Faults of operators that read or feed the wrong number of others; one of no kind has none."""
+    reads, feeds = [0] * len(operators), [0] * len(operators)
+    for a, b in edges:
+        feeds[a] += 1
+        reads[b] += 1
+    for i, operator in enumerate(operators):
+        if operator is BAD:
+            continue
+        path, kind = join_path("ops", i), operator.type
+        if kind == "source" and reads[i]:
+            yield Fault(path, f"this source reads {counted(reads[i], 'stream')}; allowed: none")
+        elif kind == "join" and reads[i] != 2:
+            yield Fault(path, f"this join reads {counted(reads[i], 'stream')}; allowed: 2")
+        elif kind not in ("source", "join") and not reads[i]:
+            yield Fault(path, f"this {operator.TITLE.split()[1]} reads no stream; allowed: 1 or more")
+        if kind == "sink" and feeds[i]:
+            yield Fault(path, "this sink is read by an operator; allowed: nobody reads a sink")
+        elif kind != "sink" and not feeds[i]:
+            yield Fault(path, "this operator leads nowhere; allowed: a way to a sink")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostDocument(Record):
+    """A host, and what it leaves for a query."""
+
+    TITLE: ClassVar[str] = "a host"
+
+    cpu: Annotated[_Amount, Words("percent of a core")]
+    ram: Annotated[_Amount, Words("memory, MB")]
+    bandwidth: Annotated[_Amount, Words("of the way out, Mbit/s")]
+    latency: Annotated[_Amount, Words("of the way out, ms")]
+    bin: Annotated[int | None, Enumeration((0, 1, 2)), Words("0 weak, 1 medium, 2 strong (by the other four)")] = None
+
+    def node(self) -> HostNode:
+        """The host, with a latency in seconds."""
+        values = self.cpu, self.ram, self.bandwidth, self.latency * _MS
+        return HostNode(*values, strength_of(*values) if self.bin is None else self.bin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostProblem(Record):
+    """Query and hosts of a document, and their numbers, by which placements are checked; None: they have faults."""
+
+    TITLE: ClassVar[str] = "a problem"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    query: Annotated[QueryDocument, RecordOf(QueryDocument), Words("operators and streams of the query")]
+    hosts: Annotated[tuple[HostDocument, ...], ItemCount(1, _MAX_HOSTS), Words("what each host leaves for the query")]
+
+    @property
+    def operator_count(self) -> int | None:
+        return None if self.query is BAD or self.query.ops is BAD else len(self.query.ops)
+
+    @property
+    def host_count(self) -> int | None:
+        return None if self.hosts is BAD else len(self.hosts)
+
+    @property
+    def host_nodes(self) -> tuple[HostNode, ...]:
+        """The hosts of a problem without faults."""
+        return tuple(host.node() for host in self.hosts)
+
+    def placement_faults(self, placement: Any, path: str) -> Iterator[Fault]:
+        """Faults of the index of each operator's host. A number that is not known bounds nothing."""
+        operators, hosts = self.operator_count, self.host_count
+        if not isinstance(placement, (list, tuple)):
+            yield Fault(path, f"{path} is {value_words(placement)}; allowed: a list")
+        elif operators and len(placement) != operators:
+            message = f"{path} has {counted(len(placement), 'item')}; allowed: exactly {operators:,}"
+            yield Fault(path, message)
+        else:
+            faults: list[Fault] = []
+            item = Number(least=0, most=hosts - 1 if hosts else None, whole=True)
+            for i, index in enumerate(placement):
+                item.read(index, path, i, faults)
+            yield from faults
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelDocument(Record):
+    """What an execution has cost."""
+
+    TITLE: ClassVar[str] = "a label"
+
+    T: Annotated[_NotNegative, Words("tuples per second at the sink")]
+    Lp: Annotated[_NotNegative, Words("ms")]
+    Le: Annotated[_NotNegative, Words("ms")]
+    R: Annotated[_NotNegative, Words("backlog, tuples per second")]
+    RO: Annotated[int, Enumeration((0, 1)), Words("1: back-pressure")]
+    S: Annotated[int, Enumeration((0, 1)), Words("1: success")]
+    crashed: Annotated[object, Anything()] = None
+
+    def label(self) -> TraceLabel:
+        """The costs; without success there are none."""
+        success = bool(self.S)
+        return TraceLabel(
+            throughput_eps=self.T if success else None,
+            processing_latency_s=self.Lp * _MS if success else None,
+            end_to_end_latency_s=self.Le * _MS if success else None,
+            backlog_eps=self.R,
+            backpressure=bool(self.RO),
+            success=success,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceDocument(CostProblem):
+    """A line of a corpus."""
+
+    TITLE: ClassVar[str] = "a trace"
+
+    placement: Annotated[Any, Words("index of each operator's host")]
+    seed: Annotated[object, Anything()] = None
+    label: LabelDocument | None = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """A placement of other operators or on other hosts."""
+        if self.placement is not BAD:
+            yield from self.placement_faults(self.placement, "placement")
 
 
 def read_trace(document: Any, where: str = "") -> CostTrace:
@@ -132,271 +411,22 @@ def read_trace(document: Any, where: str = "") -> CostTrace:
     ------
     DocumentError
         With every fault.
-    """
-    faults: list[Fault] = []
-    trace = _trace(document, where, faults)
-    if trace is None:
-        raise DocumentError(faults, "trace")
-    return trace
-
-
-_QUERY = FieldTable(
-    "a query",
-    Field("ops", ListOf(Nested(), least=2, most=MAX_OPERATORS), required=True, help="operators"),
-    Field("succ", ListOf(Number(least=-1, whole=True)), help="index of each operator's reader, -1 for none"),
-    Field("edges", ListOf(ListOf(Number(least=0, whole=True), least=2, most=2)), help="streams [from, to]"),
-)
-
-
-def graph_of(document: Any, where: str, faults: list[Fault]) -> QueryGraph | None:
-    """Read ``{"ops": [...], "succ": [...]}`` or ``{"ops": [...], "edges": [[from, to], ...]}``; None with faults added.
-
-    `succ[i]` is the index of the operator that reads operator i, -1 for none; `edges` allows several readers.
 
     Examples
     --------
     >>> source = {"type": "source", "rate": 256, "n_int": 2, "n_str": 3, "n_dbl": 1, "win": 6, "wout": 6}
-    >>> graph = graph_of({"ops": [source, {"type": "sink", "win": 6, "wout": 6}], "succ": [1, -1]}, "", [])
+    >>> query = {"ops": [source, {"type": "sink", "win": 6, "wout": 6}], "succ": [1, -1]}
+    >>> hosts = [{"cpu": 100, "ram": 1000, "bandwidth": 25, "latency": 160}]
+    >>> graph = read_trace({"query": query, "hosts": hosts, "placement": [0, 0]}).graph
     >>> graph.edges, graph.levels, graph.sinks
     (((0, 1),), (0, 1), (1,))
     """
-    before = len(faults)
-    fields = _QUERY.read(document, "", where, faults)
-    if fields is BAD or fields["ops"] is BAD:
-        return None
-    path = join_path(where, "ops")
-    operators = [operator_of(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
-    edges = _edges(fields, where, faults)
-    if edges is not None:
-        _check_streams([_kind(op) for op in fields["ops"]], edges, path, faults)
-    if edges is None or len(faults) > before:
-        return None
-    return QueryGraph(tuple(op for op in operators if op is not None), edges)
-
-
-def _kind(document: Any) -> str:
-    """Kind of an operator; empty where it is none."""
-    kind = document.get("type") if isinstance(document, Mapping) else None
-    return kind if isinstance(kind, str) and kind in _OPERATORS else ""
-
-
-def operator_of(document: Any, path: str, faults: list[Fault]) -> OperatorNode | None:
-    """Read an item of a query's ``ops``; None with faults added."""
-    if not isinstance(document, Mapping):
-        faults.append(Fault(path, f"an operator is {value_words(document)}; allowed: an object"))
-        return None
-    kind = _kind(document)
-    if not kind:
-        Enumeration(OPERATOR_KINDS).read(document.get("type"), path, "type", faults)
-        return None
-    before = len(faults)
-    fields = _OPERATORS[kind].read(document, "", path, faults)
-    _check_operator({name: value for name, value in fields.items() if value is not BAD}, fields, path, faults)
-    return _node(fields) if len(faults) == before else None
-
-
-def _check_operator(fields: Mapping[str, Any], given: Collection[str], path: str, faults: list[Fault]) -> None:
-    """Faults that no single field shows: of `fields` that are right by themselves, among those `given`."""
-    values = [fields[name] for name in ("n_int", "n_str", "n_dbl") if name in fields]
-    if len(values) == 3 and not sum(values):
-        faults.append(Fault(join_path(path, "n_int"), "a source's tuples have no value; allowed: at least one"))
-    for name in ("wsize", "wslide"):
-        if fields.get("wpolicy") == "count" and not float(fields.get(name, 1)).is_integer():
-            message = f"{name} is {fields[name]:g}; allowed: a whole number of tuples where windows count tuples"
-            faults.append(Fault(join_path(path, name), message))
-    where, kind = join_path(path, "wslide"), fields.get("wtype")
-    if "wslide" not in given and kind == "sliding":
-        faults.append(Fault(where, "wslide is missing; sliding windows need it"))
-    if "wsize" not in fields or "wslide" not in fields:
-        return
-    size, slide = fields["wsize"], fields["wslide"]
-    if slide > size:
-        faults.append(Fault(where, f"wslide is {slide:g}; allowed: at most wsize ({size:g})"))
-    elif kind == "tumbling" and slide != size:
-        faults.append(Fault(where, f"wslide is {slide:g}; allowed for tumbling windows: wsize ({size:g})"))
-
-
-def _node(fields: Mapping[str, Any]) -> OperatorNode:
-    return OperatorNode(
-        kind=fields["type"],
-        values_in=fields["win"],
-        values_out=fields["wout"],
-        rate_eps=fields.get("rate", 0.0),
-        n_int=fields.get("n_int", 0),
-        n_str=fields.get("n_str", 0),
-        n_dbl=fields.get("n_dbl", 0),
-        function=fields.get("fn", ""),
-        value_type=fields.get("dtype") or fields.get("keytype") or fields.get("atype", ""),
-        group_type=fields.get("gtype", "none"),
-        selectivity=fields.get("sel", 1.0),
-        window_policy=fields.get("wpolicy", ""),
-        window_type=fields.get("wtype", ""),
-        window_size=fields.get("wsize", 0.0),
-        window_slide=fields.get("wslide", fields.get("wsize", 0.0)),
-    )
-
-
-def _edges(fields: Mapping[str, Any], where: str, faults: list[Fault]) -> tuple[tuple[int, int], ...] | None:
-    n = len(fields["ops"])
-    if ("succ" in fields) == ("edges" in fields):
-        given = "both succ and edges are given" if "succ" in fields else "neither succ nor edges is given"
-        faults.append(Fault(join_path(where, "succ"), f"{given}; allowed: one of them"))
-        return None
-    before = len(faults)
-    if "succ" in fields:
-        succ = fields["succ"]
-        if succ is BAD or BAD in succ:
-            return None
-        if len(succ) != n:
-            faults.append(
-                Fault(join_path(where, "succ"), f"succ has {len(succ)} items; allowed: {n}, one per operator")
-            )
-        _check_indices(succ, n, join_path(where, "succ"), faults)
-        edges = tuple((a, b) for a, b in enumerate(succ) if b >= 0)
-    else:
-        if fields["edges"] is BAD or any(edge is BAD or BAD in edge for edge in fields["edges"]):
-            return None
-        for i, edge in enumerate(fields["edges"]):
-            _check_indices(edge, n, join_path(join_path(where, "edges"), i), faults)
-        edges = tuple((a, b) for a, b in fields["edges"])
-        if len(set(edges)) < len(edges):
-            faults.append(Fault(join_path(where, "edges"), "edges lists a stream twice; allowed: each once"))
-    if len(faults) == before and topological_levels(n, edges) is None:
-        faults.append(Fault(where, "the streams form a cycle; allowed: a graph without cycles"))
-    return edges if len(faults) == before else None
-
-
-def _check_indices(indices: Sequence[int], n: int, path: str, faults: list[Fault]) -> None:
-    for i, index in enumerate(indices):
-        if index >= n:
-            message = f"item {i} is {index}; allowed: the index of an operator, below {n}"
-            faults.append(Fault(join_path(path, i), message))
-
-
-def _check_streams(kinds: Sequence[str], edges: Sequence[tuple[int, int]], where: str, faults: list[Fault]) -> None:
-    """Faults of operators that read or feed the wrong number of others; one of no kind has none."""
-    reads, feeds = [0] * len(kinds), [0] * len(kinds)
-    for a, b in edges:
-        feeds[a] += 1
-        reads[b] += 1
-    for i, kind in enumerate(kinds):
-        if not kind:
-            continue
-        path = join_path(where, i)
-        if kind == "source" and reads[i]:
-            faults.append(Fault(path, f"this source reads {counted(reads[i], 'stream')}; allowed: none"))
-        elif kind == "join" and reads[i] != 2:
-            faults.append(Fault(path, f"this join reads {counted(reads[i], 'stream')}; allowed: 2"))
-        elif kind not in ("source", "join") and not reads[i]:
-            faults.append(Fault(path, f"this {_OPERATORS[kind].name.split()[1]} reads no stream; allowed: 1 or more"))
-        if kind == "sink" and feeds[i]:
-            faults.append(Fault(path, "this sink is read by an operator; allowed: nobody reads a sink"))
-        elif kind != "sink" and not feeds[i]:
-            faults.append(Fault(path, "this operator leads nowhere; allowed: a way to a sink"))
-
-
-def hosts_of(document: Any, where: str, faults: list[Fault]) -> tuple[HostNode, ...] | None:
-    """Read ``[{"cpu": %, "ram": MB, "bandwidth": Mbit/s, "latency": ms, "bin": 0..2}, ...]``; None adds faults."""
-    before = len(faults)
-    fields = ListOf(_HOST, least=1, most=_MAX_HOSTS).read(document, "", where, faults)
-    return None if len(faults) > before else tuple(_host(host) for host in fields)
-
-
-def _host(fields: Mapping[str, Any]) -> HostNode:
-    values = (fields["cpu"], fields["ram"], fields["bandwidth"], fields["latency"] * _MS)
-    return HostNode(*values, fields["bin"] if "bin" in fields else strength_of(*values))
-
-
-def placement_of(
-    document: Any, operators: int | None, hosts: int | None, where: str, faults: list[Fault]
-) -> tuple[int, ...] | None:
-    """Read the index of each operator's host; None with faults added.
-
-    A number of operators or hosts that is not known bounds nothing.
-    """
-    before = len(faults)
-    item = Number(least=0, most=hosts - 1 if hosts else None, whole=True)
-    placement = ListOf(item, least=operators or 0, most=operators).read(document, "", where, faults)
-    return None if len(faults) > before else tuple(placement)
-
-
-_TRACE = FieldTable(
-    "a trace",
-    Field("query", Nested(), required=True),
-    Field("hosts", Nested(), required=True),
-    Field("placement", Nested(), required=True),
-    Field("seed", Anything()),
-    Field("label", Nested(), nullable=True),
-)
-
-_LABEL = FieldTable(
-    "a label",
-    Field("T", Number(least=0), required=True, help="tuples per second at the sink"),
-    Field("Lp", Number(least=0), required=True, help="ms"),
-    Field("Le", Number(least=0), required=True, help="ms"),
-    Field("R", Number(least=0), required=True, help="backlog, tuples per second"),
-    Field("RO", Enumeration((0, 1)), required=True, help="1: back-pressure"),
-    Field("S", Enumeration((0, 1)), required=True, help="1: success"),
-    Field("crashed", Anything()),
-)
-
-
-def _trace(document: Any, where: str, faults: list[Fault]) -> CostTrace | None:
-    before = len(faults)
-    fields = _TRACE.read(document, "", where, faults)
-    if fields is BAD:
-        return None
-    question = problem_of(fields, where, faults)
-    placement = None
-    if fields["placement"] is not BAD:
-        path = join_path(where, "placement")
-        placement = placement_of(fields["placement"], question.operator_count, question.host_count, path, faults)
-    label = _LABEL.read(fields["label"], where, "label", faults) if "label" in fields else None
-    if question.graph is None or question.hosts is None or placement is None or len(faults) > before:
-        return None
-    return CostTrace(question.graph, question.hosts, placement, _label(label))
-
-
-@dataclass(frozen=True)
-class CostProblem:
-    """Query and hosts of a document, each None where it has faults; and their numbers, by which the rest is checked.
-
-    A number is None where the document lists no allowed one.
-    """
-
-    graph: QueryGraph | None
-    hosts: tuple[HostNode, ...] | None
-    operator_count: int | None
-    host_count: int | None
-
-
-def problem_of(fields: Mapping[str, Any], where: str, faults: list[Fault]) -> CostProblem:
-    """``query`` and ``hosts`` of the fields of a document; their faults are added."""
-    query, hosts = fields["query"], fields["hosts"]
-    return CostProblem(
-        graph=None if query is BAD else graph_of(query, join_path(where, "query"), faults),
-        hosts=None if hosts is BAD else hosts_of(hosts, join_path(where, "hosts"), faults),
-        operator_count=_length(query.get("ops"), 2, MAX_OPERATORS) if isinstance(query, Mapping) else None,
-        host_count=_length(hosts, 1, _MAX_HOSTS),
-    )
-
-
-def _length(value: Any, least: int, most: int) -> int | None:
-    return len(value) if isinstance(value, (list, tuple)) and least <= len(value) <= most else None
-
-
-def _label(fields: Mapping[str, Any] | None) -> TraceLabel | None:
-    if fields is None:
-        return None
-    success = bool(fields["S"])
-    return TraceLabel(
-        throughput_eps=fields["T"] if success else None,
-        processing_latency_s=fields["Lp"] * _MS if success else None,
-        end_to_end_latency_s=fields["Le"] * _MS if success else None,
-        backlog_eps=fields["R"],
-        backpressure=bool(fields["RO"]),
-        success=success,
-    )
+    faults: list[Fault] = []
+    trace = TraceDocument.read(document, "", where, faults)
+    if trace is None:
+        raise DocumentError(faults, "trace")
+    label = None if trace.label is None else trace.label.label()
+    return CostTrace(trace.query.graph(), trace.host_nodes, tuple(map(int, trace.placement)), label)
 
 
 def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int]) -> dict[str, object]:
@@ -419,9 +449,9 @@ def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequ
     }
 
 
-def operator_document(operator: OperatorNode) -> dict[str, Any]:
-    """An operator as `operator_of` takes it."""
-    fields: dict[str, Any] = {"type": operator.kind}
+def operator_document(operator: OperatorNode) -> dict[str, object]:
+    """An operator as a query's document has it."""
+    fields: dict[str, object] = {"type": operator.kind}
     if operator.kind == "source":
         fields |= {"rate": operator.rate_eps, "n_int": operator.n_int, "n_str": operator.n_str, "n_dbl": operator.n_dbl}
     elif operator.kind == "filter":
@@ -442,7 +472,7 @@ def operator_document(operator: OperatorNode) -> dict[str, Any]:
 
 
 def host_document(host: HostNode) -> dict[str, object]:
-    """A host as `hosts_of` takes it."""
+    """A host as a document has it."""
     return {
         "cpu": host.cpu_percent,
         "ram": host.ram_mb,

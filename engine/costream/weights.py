@@ -12,10 +12,10 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,10 @@ import numpy.typing as npt
 from engine.costream.batch import FORMS, Float32Array
 from engine.costream.features import FEATURES, TrainingDomain
 from engine.costream.network import parameter_shapes
-from engine.errors import DocumentError, EngineError, Fault
-from engine.fields import Anything, Enumeration, Field, FieldTable, ListOf, MapOf, Number, String
+from engine.errors import EngineError, Fault, suggestion
+from engine.fields import Anything, Enumeration, Number, String
 from engine.files import replace_file
+from engine.records import BAD, ItemCount, Record
 from engine.words import counted
 
 __all__ = [
@@ -48,6 +49,7 @@ Member = Mapping[str, npt.NDArray[Any]]
 _MAX_BYTES = 64 * 2**20
 _MAX_MEMBERS = 9
 _MAX_HIDDEN = 1024
+_SCALED = ("T", "Lp", "Le")
 
 
 class WeightsError(EngineError):
@@ -56,8 +58,11 @@ class WeightsError(EngineError):
     code = "weights"
 
 
-@dataclass(frozen=True)
-class ModelCard:
+_Count = Annotated[int, Number(least=0, whole=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard(Record):
     """Origin of an ensemble, and how far it may be trusted.
 
     Attributes
@@ -75,28 +80,52 @@ class ModelCard:
     interval_scale
         Per metric T, Lp and Le the factor of split-conformal scaling: both halves of the 80 % interval, in ln, are
         multiplied by it.
-    domain
-        Ranges of the features in training.
+    ranges
+        Of the features in training, by their names.
     errors
         Errors on traces that were not trained on, by data set; any JSON.
     sha256
         Of the archive.
     """
 
-    version: str
-    form: str
-    hidden: int
-    members: int
-    simulated: int
-    real: int
-    simulator: str
-    seed: int | None
-    parameters: str
-    interval_scale: Mapping[str, float]
-    domain: TrainingDomain
-    observed: int = 0
-    errors: Mapping[str, object] = field(default_factory=dict)
-    sha256: str = ""
+    TITLE: ClassVar[str] = "a model card"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    format: Annotated[int, Number(least=0, whole=True)] = CARD_FORMAT
+    version: Annotated[str, String()]
+    form: Annotated[str, Enumeration(FORMS)]
+    hidden: Annotated[int, Number(least=1, most=_MAX_HIDDEN, whole=True)]
+    members: Annotated[int, Number(least=1, most=_MAX_MEMBERS, whole=True)]
+    simulated: _Count
+    real: _Count
+    observed: _Count = 0
+    simulator: Annotated[str, String()]
+    seed: _Count | None = None
+    parameters: Annotated[str, String()]
+    interval_scale: Mapping[str, Annotated[float, Number(above=0)]]
+    ranges: Mapping[str, Annotated[tuple[Annotated[float, Number(least=0)], ...], ItemCount(2, 2)]]
+    errors: Mapping[str, Annotated[object, Anything()]] = field(default_factory=dict)
+    sha256: Annotated[str, String(pattern="[0-9a-f]{64}", example="64 hexadecimal digits")] = ""
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Metrics without a scale, and what is neither a metric nor a feature."""
+        scales, ranges = ({} if names is BAD else names for names in (self.interval_scale, self.ranges))
+        for name in _SCALED:
+            if name not in scales:
+                yield Fault(f"interval_scale.{name}", f"{name} is missing; scales needs it")
+        for place, what, names, known in (
+            ("interval_scale", "scales", scales, _SCALED),
+            ("ranges", "ranges", ranges, FEATURES),
+        ):
+            for name in names:
+                if name not in known:
+                    near = suggestion(name, list(known)) or f"; allowed: {', '.join(known)}"
+                    yield Fault(f"{place}.{name}", f"{name} is not a field of {what}{near}")
+
+    @property
+    def domain(self) -> TrainingDomain:
+        """What the ensemble was trained on."""
+        return TrainingDomain({name: (low, high) for name, (low, high) in self.ranges.items()})
 
     @property
     def line(self) -> str:
@@ -107,39 +136,6 @@ class ModelCard:
             f"{self.parameters[:12]}) and {counted(self.real, 'real execution')}"
         )
         return f"{trained}; fine-tuned on {counted(self.observed, 'observed execution')} of this cluster."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Document that `read_card` reads."""
-        fields = {name: value for name, value in asdict(self).items() if name != "domain"}
-        ranges = {name: list(bounds) for name, bounds in sorted(self.domain.ranges.items())}
-        return {"format": CARD_FORMAT} | fields | {"ranges": ranges}
-
-
-_COUNT = Number(least=0, whole=True)
-_RANGE = ListOf(Number(least=0), least=2, most=2)
-
-_CARD = FieldTable(
-    "a model card",
-    Field("format", _COUNT, required=True),
-    Field("version", String(), required=True),
-    Field("form", Enumeration(FORMS), required=True),
-    Field("hidden", Number(least=1, most=_MAX_HIDDEN, whole=True), required=True),
-    Field("members", Number(least=1, most=_MAX_MEMBERS, whole=True), required=True),
-    Field("simulated", _COUNT, required=True),
-    Field("real", _COUNT, required=True),
-    Field("observed", _COUNT, required=True),
-    Field("simulator", String(), required=True),
-    Field("seed", _COUNT, nullable=True),
-    Field("parameters", String(), required=True),
-    Field(
-        "interval_scale",
-        FieldTable("scales", *(Field(metric, Number(above=0), required=True) for metric in ("T", "Lp", "Le"))),
-        required=True,
-    ),
-    Field("ranges", FieldTable("ranges", *(Field(name, _RANGE) for name in FEATURES)), required=True),
-    Field("errors", MapOf(Anything()), required=True),
-    Field("sha256", String(pattern="[0-9a-f]{64}", example="64 hexadecimal digits"), required=True),
-)
 
 
 def read_card(document: Any) -> ModelCard:
@@ -155,13 +151,7 @@ def read_card(document: Any) -> ModelCard:
     number = document.get("format") if isinstance(document, Mapping) else None
     if isinstance(number, int) and number != CARD_FORMAT:
         raise WeightsError(f"The model card has format {number}; this version of Sluice reads format {CARD_FORMAT}")
-    faults: list[Fault] = []
-    fields = _CARD.read(document, "", "", faults)
-    if faults:
-        raise DocumentError(faults, "model card")
-    ranges = {name: (low, high) for name, (low, high) in fields.pop("ranges").items()}
-    del fields["format"]
-    return ModelCard(domain=TrainingDomain(ranges), **({"seed": None} | fields))
+    return ModelCard.parse(document)
 
 
 def pack_weights(members: Sequence[Member], card: ModelCard) -> tuple[bytes, ModelCard]:

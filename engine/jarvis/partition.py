@@ -10,45 +10,73 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import inf
-from typing import Any, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, FieldTable, ListOf, Number
-from engine.jarvis.wire_bytes import AGGREGATE, OVERHEAD, Overhead, PartialRows, WireBytes, wire_faults
+from engine.fields import Number
+from engine.jarvis.wire_bytes import AggregateGroups, Overhead, PartialRows, WireBytes
+from engine.records import ItemCount, Record, Words
 
-__all__ = ["PROBLEM", "Frontier", "Partition", "command", "length_faults", "outcome", "shares"]
+__all__ = ["Frontier", "Partition", "PartitionProblem", "command", "list_faults", "outcome", "shares", "size_faults"]
 
 TIE = 1e-12  # relative; nearer than that, two plans are equally good
-_NON_NEGATIVE = Number(least=0)
+_NonNegative = Annotated[float, Number(least=0)]
+_Positive = Annotated[float, Number(above=0)]
 
-PROBLEM = FieldTable(
-    "a partition problem",
-    Field(
-        "relay", ListOf(_NON_NEGATIVE, least=1), required=True, help="records out per record in, of each operator (r)"
-    ),
-    Field("cost", ListOf(_NON_NEGATIVE), required=True, help="CPU seconds per record into each operator (c)"),
-    Field("budget", _NON_NEGATIVE, required=True, help="CPU seconds of an epoch, in the unit of cost (C)"),
-    Field("n_records", Number(above=0), required=True, help="records that enter in an epoch (N)"),
-    Field(
-        "sizes",
-        ListOf(_NON_NEGATIVE, first=Number(above=0)),
-        nullable=True,
-        help="bytes of a record before the first operator and after each; null counts drained records",
-    ),
-    Field("aggregate", AGGREGATE, help="groups of the last operator, in place of its relay and of the last of sizes"),
-    Field("overhead", OVERHEAD, help="bytes beside records and rows, what is left out as of our agent"),
-)
-#: What is computed with inside may be less than what is asked: a source without an operator that may run at it.
-_FIELDS = (
-    *(
-        replace(field, kind=ListOf(_NON_NEGATIVE)) if field.name in ("relay", "sizes") else field
-        for field in PROBLEM.fields
-    ),
-    Field("load_factors", ListOf(Number(least=0, most=1))),
-)
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionProblem(Record):
+    """A pipeline, and the CPU seconds that it may take of an epoch near the data."""
+
+    TITLE: ClassVar[str] = "a partition problem"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    relay: Annotated[
+        tuple[_NonNegative, ...], ItemCount(least=1), Words("records out per record in, of each operator (r)")
+    ]
+    cost: Annotated[tuple[_NonNegative, ...], Words("CPU seconds per record into each operator (c)")]
+    budget: Annotated[_NonNegative, Words("CPU seconds of an epoch, in the unit of cost (C)")]
+    n_records: Annotated[_Positive, Words("records that enter in an epoch (N)")]
+    sizes: Annotated[
+        tuple[_NonNegative, ...] | None,
+        Words("bytes of a record before the first operator and after each; null counts drained records"),
+    ] = None
+    aggregate: Annotated[
+        AggregateGroups | None, Words("groups of the last operator, in place of its relay and of the last of sizes")
+    ] = None
+    overhead: Annotated[Overhead | None, Words("bytes beside records and rows, what is left out as of our agent")] = (
+        None
+    )
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Lists of other lengths than the operators ask for, and bytes of rows without those of records."""
+        yield from size_faults(self.sizes)
+        yield from list_faults(self.relay, self.cost, self.sizes)
+        for name, given in (("aggregate", self.aggregate), ("overhead", self.overhead)):
+            if given is not None and self.sizes is None:
+                yield Fault(name, f"{name} is given without sizes; allowed: with sizes, as it counts bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Figures(Record):
+    """What is computed with: it may be less than what is asked, a source without an operator that may run at it."""
+
+    TITLE: ClassVar[str] = "a partition problem"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    relay: tuple[_NonNegative, ...] | None = None
+    cost: tuple[_NonNegative, ...] | None = None
+    budget: _NonNegative = 0.0
+    n_records: _Positive = 1.0
+    sizes: tuple[_NonNegative, ...] | None = None
+    load_factors: tuple[Annotated[float, Number(least=0, most=1)], ...] | None = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Lists of other lengths than the operators ask for."""
+        yield from list_faults(self.relay, self.cost, self.sizes, self.load_factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +180,7 @@ class Frontier:
             `budget_s` (``budget``) is not a finite number of at least 0 or `n_records` not one above 0.
         """
         if not (type(budget_s) is float and type(n_records) is float and 0 <= budget_s < inf and 0 < n_records < inf):
-            _raise(faults_of({"budget": budget_s, "n_records": n_records}))
+            _Figures.parse({"budget": budget_s, "n_records": n_records})
         budget = budget_s / n_records
         i = bisect_right(self.corners_cpu_s, budget) - 1
         lo = self.corners[i]
@@ -250,7 +278,7 @@ def outcome(
         Wrong values, or lists of different lengths, each under its name.
     """
     given = {"relay": relay, "cost": cost, "sizes": sizes, "n_records": n_records, "load_factors": load_factors}
-    _raise(faults_of(given))
+    _Figures.parse(given)
     records, objective, cpu_s = float(n_records), 0.0, 0.0
     for i, (ratio, seconds, factor) in enumerate(zip(relay, cost, load_factors, strict=True)):
         objective += records * (1 - factor) * (sizes[i] if sizes is not None else 1.0)
@@ -261,51 +289,38 @@ def outcome(
     return PartitionOutcome(objective, cpu_s)
 
 
-def faults_of(given: Mapping[str, object]) -> list[Fault]:
-    """Faults of a problem's fields (and ``load_factors``), by themselves and across fields."""
-    faults: list[Fault] = []
-    for field in _FIELDS:
-        if field.name in given and not (field.nullable and given[field.name] is None):
-            field.kind.read(given[field.name], "", field.name, faults)
-    return faults + length_faults(given)
+def size_faults(sizes: Any) -> Iterator[Fault]:
+    """Records of no bytes at the source."""
+    if isinstance(sizes, tuple) and sizes and sizes[0] == 0.0:
+        yield Fault("sizes[0]", "item 0 is 0; allowed: a finite number above 0")
 
 
-def length_faults(given: Mapping[str, object]) -> list[Fault]:
-    """Lists of a problem that are not as long as ``relay`` asks for; what is no list is not judged here."""
-    lengths = {name: len(value) for name, value in given.items() if isinstance(value, (list, tuple))}
-    if (operators := lengths.get("relay")) is None:
-        return []
-    needed = {"cost": operators, "sizes": operators + 1, "load_factors": operators}
-    return [
-        Fault(name, f"{name} has {lengths[name]} items; allowed: {length}, as relay has {operators}")
-        for name, length in needed.items()
-        if lengths.get(name, length) != length
-    ]
+def list_faults(relay: Any, cost: Any, sizes: Any, load_factors: Any = None) -> Iterator[Fault]:
+    """Lists that are not as long as `relay` asks for; what is no list is not judged here."""
+    operators = len(relay) if isinstance(relay, tuple) else None
+    for name, values, more in (("cost", cost, 0), ("sizes", sizes, 1), ("load_factors", load_factors, 0)):
+        if operators is not None and isinstance(values, tuple) and len(values) != operators + more:
+            message = f"{name} has {len(values)} items; allowed: {operators + more}, as relay has {operators}"
+            yield Fault(name, message)
 
 
-def _raise(faults: Sequence[Fault]) -> None:
-    if faults:
-        raise DocumentError(faults, "partition problem")
+def _raise(faults: Sequence[Fault]) -> NoReturn:
+    raise DocumentError(faults, "partition problem")
 
 
 def _refuse(given: Mapping[str, object]) -> NoReturn:
     """Raise for a pipeline that could not be computed."""
-    beyond = Fault("relay", "relay multiplies records, bytes or seconds beyond what a number holds; allowed: less")
-    raise DocumentError(faults_of(given) or [beyond], "partition problem")
+    _Figures.parse(given)
+    _raise([Fault("relay", "relay multiplies records, bytes or seconds beyond what a number holds; allowed: less")])
 
 
 def command(document: Any) -> dict[str, object]:
-    """The plan of a problem (`PROBLEM`): `e`, `p`, objective and CPU of an epoch, `plans` mixed and `theta`."""
-    faults: list[Fault] = []
-    read = PROBLEM.read(document, "", "", faults)
-    if read is not BAD:
-        faults += length_faults(document) + wire_faults(document)
-    if faults:
-        raise DocumentError(faults, "partition problem")
-    frontier = Frontier.of(read["relay"], read["cost"], read.get("sizes"))
-    if "aggregate" in read or "overhead" in read:
-        return _wire_plan(read)
-    plan = frontier.at(read["budget"], read["n_records"])
+    """The plan of a problem: `e`, `p`, objective and CPU of an epoch, `plans` mixed and `theta`."""
+    problem = PartitionProblem.parse(document)
+    frontier = Frontier.of(problem.relay, problem.cost, problem.sizes)
+    if problem.aggregate is not None or problem.overhead is not None:
+        return _wire_plan(problem)
+    plan = frontier.at(problem.budget, problem.n_records)
     return {
         "e": list(plan.effective),
         "p": list(plan.load_factors),
@@ -318,21 +333,16 @@ def command(document: Any) -> dict[str, object]:
     }
 
 
-def _wire_plan(read: Mapping[str, Any]) -> dict[str, object]:
+def _wire_plan(problem: PartitionProblem) -> dict[str, object]:
     """The plan of a problem with `aggregate` or `overhead`; `sent` has its bytes by what they are."""
-    pipeline = WireBytes(
-        read["relay"],
-        read["cost"],
-        read["sizes"],
-        read["n_records"],
-        PartialRows.of(read["aggregate"]) if "aggregate" in read else None,
-        Overhead(**read["overhead"]) if "overhead" in read else None,
-    )
-    plan = pipeline.best(read["budget"])
+    assert problem.sizes is not None
+    partials = None if problem.aggregate is None else PartialRows.of(problem.aggregate)
+    pipeline = WireBytes(problem.relay, problem.cost, problem.sizes, problem.n_records, partials, problem.overhead)
+    plan = pipeline.best(problem.budget)
     if not plan.sent.total + pipeline.cpu_s[-1] < inf:
-        beyond = f"n_records is {read['n_records']:g}, of which nothing can be summed; allowed: less"
+        beyond = f"n_records is {problem.n_records:g}, of which nothing can be summed; allowed: less"
         _raise([Fault("n_records", beyond)])
-    load_factors, effective = shares(plan.lo, plan.hi, plan.theta, len(read["relay"]))
+    load_factors, effective = shares(plan.lo, plan.hi, plan.theta, len(problem.relay))
     return {
         "e": list(effective),
         "p": list(load_factors),

@@ -12,13 +12,14 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Field, FieldTable, Number
+from engine.fields import Number
 from engine.jarvis.group_law import distinct, keys
+from engine.records import Record, Words
 
-__all__ = ["AGGREGATE", "OVERHEAD", "Overhead", "PartialRows", "WireBytes", "checkpoint_bytes", "wire_faults"]
+__all__ = ["AggregateGroups", "Overhead", "PartialRows", "WireBytes", "checkpoint_bytes"]
 
 EPOCH_BYTES, OPERATOR_BYTES = 3130.0, 388.0  # a mark and counters: of an epoch, and of each operator more
 FRAME_BYTES = 1350.0  # lead, header and the schema of some eight columns
@@ -32,28 +33,56 @@ _COPIES = 20  # of a window that are gone through; the rest are as the last one
 
 _MAX_VALUE, _MAX_EPOCHS = 1e15, 1e6  # bytes, records and epochs beyond them are a mistake
 _NON_NEGATIVE, _POSITIVE = Number(least=0, most=_MAX_VALUE), Number(above=0, most=_MAX_VALUE)
-AGGREGATE = FieldTable(
-    "an aggregate",
-    Field("groups", _POSITIVE, required=True, help="keys that there are (K); see seen_records"),
-    Field("bytes", _NON_NEGATIVE, required=True, help="of a partial row, without its parts"),
-    Field("seen_records", _POSITIVE, help="groups are those seen among so many records of an epoch (or a window)"),
-    Field("window_epochs", Number(least=1, most=_MAX_EPOCHS), help="epochs of a window; without it partial rows leave "
-          "in every epoch"),
-    Field("records_per_key", Number(least=1, most=_MAX_VALUE), help="most records of a key in an epoch (or a window), "
-          "where they come evenly, as probes do; without it keys come at random"),
-    Field("parts", _POSITIVE, help="of all rows, such as the buckets of their quantiles; counted as groups are"),
-    Field("part_bytes", _NON_NEGATIVE, help="of a part"),
-)  # fmt: skip
-OVERHEAD = FieldTable(
-    "overhead",
-    Field("epoch_bytes", _NON_NEGATIVE, help="of an epoch whatever is sent: mark and counters "
-          f"({EPOCH_BYTES:g} + {OPERATOR_BYTES:g} for each operator)"),
-    Field("frame_bytes", _NON_NEGATIVE, help=f"of a frame beside its rows ({FRAME_BYTES:g})"),
-    Field("frame_records", Number(least=1, most=_MAX_VALUE), help=f"rows that one frame takes ({FRAME_RECORDS:g})"),
-    Field("window_bytes", _NON_NEGATIVE, help=f"of a window that ends, whatever is sent ({WINDOW_BYTES:g})"),
-    Field("checkpoint_share", Number(least=0, most=1), help="bytes of copies of open windows over those of records "
-          f"and rows, at most ({CHECKPOINT_SHARE:g})"),
-)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateGroups(Record):
+    """Groups of the last operator, an aggregate."""
+
+    TITLE: ClassVar[str] = "an aggregate"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    groups: Annotated[float, _POSITIVE, Words("keys that there are (K); see seen_records")]
+    bytes: Annotated[float, _NON_NEGATIVE, Words("of a partial row, without its parts")]
+    seen_records: Annotated[
+        float | None, _POSITIVE, Words("groups are those seen among so many records of an epoch (or a window)")
+    ] = None
+    window_epochs: Annotated[
+        float | None,
+        Number(least=1, most=_MAX_EPOCHS),
+        Words("epochs of a window; without it partial rows leave in every epoch"),
+    ] = None
+    records_per_key: Annotated[
+        float | None,
+        Number(least=1, most=_MAX_VALUE),
+        Words(
+            "most records of a key in an epoch (or a window), where they come evenly, as probes do; without it keys "
+            "come at random"
+        ),
+    ] = None
+    parts: Annotated[
+        float | None,
+        _POSITIVE,
+        Words("of all rows, such as the buckets of their quantiles; counted as groups are"),
+    ] = None
+    part_bytes: Annotated[float | None, _NON_NEGATIVE, Words("of a part")] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """More groups than records they were seen among, and parts without bytes."""
+        seen = self.seen_records if _POSITIVE.fits(self.seen_records) else None
+        for name, number in (("groups", self.groups), ("parts", self.parts)):
+            if seen is not None and _POSITIVE.fits(number) and number > seen:
+                yield Fault(name, f"{name} is {number:g}; allowed: at most {seen:g}, as seen_records is")
+        if (self.parts is None) != (self.part_bytes is None):
+            yield Fault("part_bytes", "parts and part_bytes stand together, or neither does")
+        if seen is None or not _POSITIVE.fits(self.groups) or not _POSITIVE.fits(self.records_per_key):
+            return
+        if self.records_per_key < seen / self.groups:
+            message = (
+                f"records_per_key is {self.records_per_key:g}; allowed: at least {seen / self.groups:g}, as "
+                "seen_records is that many times groups"
+            )
+            yield Fault("records_per_key", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +104,20 @@ class PartialRows:
     part_bytes: float = 0.0
 
     @classmethod
-    def of(cls, read: Mapping[str, Any]) -> PartialRows:
-        """From the fields of `AGGREGATE`."""
-        seen, most = read.get("seen_records"), float(read.get("records_per_key", math.inf))
+    def of(cls, aggregate: AggregateGroups) -> PartialRows:
+        """Those of the groups of a problem."""
+        seen, most = aggregate.seen_records, aggregate.records_per_key or math.inf
 
         def there(number: float) -> float:
-            return number if seen is None else keys(float(seen), number, most)
+            return number if seen is None else keys(seen, number, most)
 
-        parts = float(read.get("parts", 0.0))
         return cls(
-            keys=there(float(read["groups"])),
-            bytes=float(read["bytes"]),
-            window_epochs=read.get("window_epochs"),
+            keys=there(aggregate.groups),
+            bytes=aggregate.bytes,
+            window_epochs=aggregate.window_epochs,
             most=most,
-            parts=there(parts),
-            part_bytes=float(read.get("part_bytes", 0.0)),
+            parts=there(aggregate.parts or 0.0),
+            part_bytes=aggregate.part_bytes or 0.0,
         )
 
     def rows(self, records: float) -> float:
@@ -108,15 +136,31 @@ class PartialRows:
         return rows + (distinct(records, self.parts, self.most) * self.part_bytes if self.part_bytes else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
+@dataclass(frozen=True)
+class Overhead(Record):
     """Bytes of an epoch beside rows; the defaults are those of our agent with one query."""
 
-    epoch_bytes: float | None = None  #: None: by the number of operators
-    frame_bytes: float = FRAME_BYTES
-    frame_records: float = FRAME_RECORDS
-    window_bytes: float = WINDOW_BYTES
-    checkpoint_share: float = CHECKPOINT_SHARE
+    TITLE: ClassVar[str] = "overhead"
+
+    epoch_bytes: Annotated[
+        float | None,
+        _NON_NEGATIVE,
+        Words(
+            f"of an epoch whatever is sent: mark and counters ({EPOCH_BYTES:g} + {OPERATOR_BYTES:g} for each operator)"
+        ),
+    ] = None
+    frame_bytes: Annotated[float, _NON_NEGATIVE, Words(f"of a frame beside its rows ({FRAME_BYTES:g})")] = FRAME_BYTES
+    frame_records: Annotated[
+        float, Number(least=1, most=_MAX_VALUE), Words(f"rows that one frame takes ({FRAME_RECORDS:g})")
+    ] = FRAME_RECORDS
+    window_bytes: Annotated[
+        float, _NON_NEGATIVE, Words(f"of a window that ends, whatever is sent ({WINDOW_BYTES:g})")
+    ] = WINDOW_BYTES
+    checkpoint_share: Annotated[
+        float,
+        Number(least=0, most=1),
+        Words(f"bytes of copies of open windows over those of records and rows, at most ({CHECKPOINT_SHARE:g})"),
+    ] = CHECKPOINT_SHARE
 
     def frames(self, rows: float) -> float:
         """Frames of so many rows, where they are about as many every time: of several, the last is half full."""
@@ -258,40 +302,6 @@ class WireBytes:
                 if cpu_s[hi] > budget_s:
                     theta = (budget_s - spent) / (cpu_s[hi] - spent)
                     yield self.sent({lo: 1 - theta, hi: theta}), budget_s, lo, hi, theta
-
-
-def wire_faults(given: Mapping[str, Any]) -> list[Fault]:
-    """Faults of `aggregate` and `overhead` beside the other fields of a problem."""
-    faults = []
-    asked = [name for name in ("aggregate", "overhead") if name in given]
-    if given.get("sizes") is None:
-        faults += [
-            Fault(name, f"{name} is given without sizes; allowed: with sizes, as it counts bytes") for name in asked
-        ]
-    aggregate = given.get("aggregate")
-    if not isinstance(aggregate, Mapping):
-        return faults
-    return faults + _aggregate_faults(aggregate)
-
-
-def _aggregate_faults(aggregate: Mapping[str, Any]) -> list[Fault]:
-    """Faults across the fields of `AGGREGATE`."""
-    faults = []
-    given = {name: value for name, value in aggregate.items() if value is not None and _POSITIVE.fits(value)}
-    seen = given.get("seen_records")
-    for name in ("groups", "parts"):
-        if seen is not None and given.get(name, 0) > seen:
-            message = f"{name} is {given[name]:g}; allowed: at most {seen:g}, as seen_records is"
-            faults.append(Fault(f"aggregate.{name}", message))
-    if ("parts" in aggregate) != ("part_bytes" in aggregate):
-        faults.append(Fault("aggregate.part_bytes", "parts and part_bytes stand together, or neither does"))
-    if seen is not None and "groups" in given and given.get("records_per_key", math.inf) < seen / given["groups"]:
-        message = (
-            f"records_per_key is {given['records_per_key']:g}; allowed: at least {seen / given['groups']:g}, as "
-            "seen_records is that many times groups"
-        )
-        faults.append(Fault("aggregate.records_per_key", message))
-    return faults
 
 
 def checkpoint_bytes(

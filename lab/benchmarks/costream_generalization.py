@@ -134,7 +134,18 @@ def _tuned(members: Sequence[Any], form: str, observed: TraceSet, replay: TraceS
     hidden = len(members[0]["update.flow.1.bias"])
     domain = TrainingDomain.of_traces(replay.traces)
     scale = {"T": 1.0, "Lp": 1.0, "Le": 1.0}
-    card = ModelCard("benchmark", form, hidden, len(members), len(replay), 0, "", None, "", scale, domain)
+    card = ModelCard(
+        version="benchmark",
+        form=form,
+        hidden=hidden,
+        members=len(members),
+        simulated=len(replay),
+        real=0,
+        simulator="",
+        parameters="",
+        interval_scale=scale,
+        ranges=domain.ranges,
+    )
     seen, mixed = ([observation_of(trace) for trace in traces.traces] for traces in (observed, replay))
     return members_contender("tuned", fine_tune(Ensemble(members, card), seen, mixed), form)
 

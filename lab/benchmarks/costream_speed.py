@@ -94,7 +94,7 @@ def _first(graph: QueryGraph, hosts: Sequence[HostNode]) -> tuple[float, Ensembl
         seed=0,
         parameters="none",
         interval_scale={"T": 1.0, "Lp": 1.0, "Le": 1.0},
-        domain=TrainingDomain.of_traces([CostTrace(graph, tuple(hosts), placement, None)]),
+        ranges=TrainingDomain.of_traces([CostTrace(graph, tuple(hosts), placement, None)]).ranges,
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.npz"

@@ -8,48 +8,88 @@ further up. Finite nodes and links serve all streams at once, which is why strea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement, pairwise
 from math import inf
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Field, FieldTable, ListOf, Number, String
-from engine.jarvis.partition import Frontier, length_faults
+from engine.errors import Fault
+from engine.fields import Number, String
+from engine.jarvis.partition import Frontier, list_faults, size_faults
+from engine.records import ItemCount, Record, Words
 
-__all__ = ["TREE", "NodeLoad", "StreamCut", "Tree", "TreeNode", "TreeStream"]
+__all__ = ["NodeLoad", "StreamCut", "Tree", "TreeDocument", "TreeNode", "TreeStream"]
 
 TIE = 1e-12  # relative, of times that are compared
-_NON_NEGATIVE = Number(least=0)
 _COUNT = Number(least=0, whole=True)
+_NonNegative = Annotated[float, Number(least=0)]
 
-NODE = FieldTable(
-    "a node of the tree",
-    Field("id", String(), required=True),
-    Field("parent", String(), nullable=True, help="where it sends to; null for the root"),
-    Field("cores", _NON_NEGATIVE, required=True, help="CPU seconds per second for these streams; of the root above 0"),
-    Field("ingress_bytes_s", Number(above=0), nullable=True, help="what its links take in all; null: no limit"),
-)
-STREAM = FieldTable(
-    "a stream",
-    Field("node", String(), required=True, help="the source, a node without children"),
-    Field(
-        "relay", ListOf(_NON_NEGATIVE, least=1), required=True, help="as for partition, of all operators of the query"
-    ),
-    Field("cost", ListOf(_NON_NEGATIVE), required=True),
-    Field("sizes", ListOf(_NON_NEGATIVE, first=Number(above=0)), required=True),
-    Field("n_records", Number(above=0), required=True, help="records that enter in an epoch"),
-    Field("at_source", _COUNT, help="leading operators that may run at a source, by rules 1 to 4; without it all"),
-    Field("between", _COUNT, help="those that may run between source and root, by rules 1 to 3; without it at_source"),
-)
-TREE = FieldTable(
-    "a tree of nodes",
-    Field("nodes", ListOf(NODE, least=1), required=True),
-    Field("streams", ListOf(STREAM), required=True),
-    Field("epoch_s", Number(above=0), help="1"),
-)
+
+@dataclass(frozen=True, kw_only=True)
+class NodeDocument(Record):
+    """A node of a tree document."""
+
+    TITLE: ClassVar[str] = "a node of the tree"
+
+    id: Annotated[str, String()]
+    parent: Annotated[Annotated[str, String()] | None, Words("where it sends to; null for the root")] = None
+    cores: Annotated[_NonNegative, Words("CPU seconds per second for these streams; of the root above 0")]
+    ingress_bytes_s: Annotated[
+        Annotated[float, Number(above=0)] | None, Words("what its links take in all; null: no limit")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamDocument(Record):
+    """A stream of a tree document."""
+
+    TITLE: ClassVar[str] = "a stream"
+
+    node: Annotated[str, String(), Words("the source, a node without children")]
+    relay: Annotated[
+        tuple[_NonNegative, ...], ItemCount(least=1), Words("as for partition, of all operators of the query")
+    ]
+    cost: tuple[_NonNegative, ...]
+    sizes: tuple[_NonNegative, ...]
+    n_records: Annotated[float, Number(above=0), Words("records that enter in an epoch")]
+    at_source: Annotated[
+        int | None, _COUNT, Words("leading operators that may run at a source, by rules 1 to 4; without it all")
+    ] = None
+    between: Annotated[
+        int | None, _COUNT, Words("those that may run between source and root, by rules 1 to 3; without it at_source")
+    ] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Lists of other lengths than the operators ask for, and more operators than there are."""
+        yield from size_faults(self.sizes)
+        yield from list_faults(self.relay, self.cost, self.sizes)
+        for name, number in (("at_source", self.at_source), ("between", self.between)):
+            if number is not None and number > len(self.relay):
+                message = f"{name} is {number}; allowed: at most {len(self.relay)}, as relay has"
+                yield Fault(name, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeDocument(Record):
+    """A tree of nodes and its streams."""
+
+    TITLE: ClassVar[str] = "a tree of nodes"
+
+    nodes: Annotated[tuple[NodeDocument, ...], ItemCount(least=1)]
+    streams: tuple[StreamDocument, ...]
+    epoch_s: Annotated[float, Number(above=0), Words("1")] = 1.0
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Nodes whose parents make no tree, and streams that enter elsewhere than at a source."""
+        faults: list[Fault] = []
+        _parents(self.nodes, faults)
+        yield from faults
+        sources = {node.id for node in self.nodes} - {node.parent for node in self.nodes}
+        for i, stream in enumerate(self.streams):
+            if stream.node not in sources:
+                yield Fault(f"streams[{i}].node", f"node is {stream.node!r}; allowed: a node without children")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,30 +205,22 @@ class Tree:
 
     @classmethod
     def parse(cls, document: Any) -> Tree:
-        """Read a tree document (`TREE`).
+        """Read a `TreeDocument`.
 
         Raises
         ------
         DocumentError
             With every fault: fields, names given twice or unknown, no root or several, circles, lengths.
         """
-        faults: list[Fault] = []
-        read = TREE.read(document, "", "", faults)
-        if read is BAD or faults:
-            raise DocumentError(faults, "tree of nodes")
-        parents = _parents(read["nodes"], faults)
-        sources = {node["id"] for node in read["nodes"]} - {node.get("parent") for node in read["nodes"]}
-        for i, stream in enumerate(read["streams"]):
-            _check_stream(stream, i, sources, faults)
-        if faults:
-            raise DocumentError(faults, "tree of nodes")
+        read = TreeDocument.parse(document)
+        parents = _parents(read.nodes, [])
         nodes = tuple(
-            TreeNode(node["id"], parent, node["cores"], node.get("ingress_bytes_s", inf))
-            for node, parent in zip(read["nodes"], parents, strict=True)
+            TreeNode(node.id, parent, node.cores, node.ingress_bytes_s or inf)
+            for node, parent in zip(read.nodes, parents, strict=True)
         )
         index = {node.id: i for i, node in enumerate(nodes)}
-        streams = tuple(_stream(row, _path(parents, index[row["node"]])) for row in read["streams"])
-        return cls(nodes, streams, read.get("epoch_s", 1.0))
+        streams = tuple(_stream(row, _path(parents, index[row.node])) for row in read.streams)
+        return cls(nodes, streams, read.epoch_s)
 
 
 def _path(parents: Sequence[int | None], node: int) -> tuple[int, ...]:
@@ -198,30 +230,28 @@ def _path(parents: Sequence[int | None], node: int) -> tuple[int, ...]:
     return tuple(path)
 
 
-def _parents(nodes: Sequence[Mapping[str, Any]], faults: list[Fault]) -> list[int | None]:
+def _parents(nodes: Sequence[NodeDocument], faults: list[Fault]) -> list[int | None]:
     index: dict[str, int] = {}
     for i, node in enumerate(nodes):
-        if index.setdefault(node["id"], i) != i:
-            faults.append(
-                Fault(f"nodes[{i}].id", f"id is {node['id']!r} as of nodes[{index[node['id']]}]; allowed: another")
-            )
+        if index.setdefault(node.id, i) != i:
+            faults.append(Fault(f"nodes[{i}].id", f"id is {node.id!r} as of nodes[{index[node.id]}]; allowed: another"))
     parents: list[int | None] = []
     for i, node in enumerate(nodes):
-        parent = node.get("parent")
+        parent = node.parent
         parents.append(index.get(parent) if parent is not None else None)
         if parent is not None and parent not in index:
             faults.append(Fault(f"nodes[{i}].parent", f"parent is {parent!r}; allowed: the id of a node"))
-    roots = [node["id"] for node in nodes if node.get("parent") is None]
+    roots = [node.id for node in nodes if node.parent is None]
     if len(roots) != 1:
         faults.append(Fault("nodes", f"roots are {', '.join(roots) or 'none'}; allowed: one node without a parent"))
-    elif not nodes[index[roots[0]]]["cores"]:
+    elif not nodes[index[roots[0]]].cores:
         faults.append(Fault(f"nodes[{index[roots[0]]}].cores", "cores is 0; allowed: above 0 for the root"))
     if not faults:
         faults += _circles(nodes, parents)
     return parents
 
 
-def _circles(nodes: Sequence[Mapping[str, Any]], parents: Sequence[int | None]) -> Iterator[Fault]:
+def _circles(nodes: Sequence[NodeDocument], parents: Sequence[int | None]) -> Iterator[Fault]:
     """Faults of nodes from which no way leads to the root."""
     rooted = {i for i, parent in enumerate(parents) if parent is None}
     for i in range(len(parents)):
@@ -233,21 +263,10 @@ def _circles(nodes: Sequence[Mapping[str, Any]], parents: Sequence[int | None]) 
         if at in rooted:
             rooted.update(way)
         else:
-            yield Fault(f"nodes[{i}].parent", f"{nodes[i]['id']} never comes to the root; allowed: no circles")
+            yield Fault(f"nodes[{i}].parent", f"{nodes[i].id} never comes to the root; allowed: no circles")
 
 
-def _check_stream(stream: Mapping[str, Any], i: int, sources: set[str], faults: list[Fault]) -> None:
-    path = f"streams[{i}]"
-    faults += [Fault(f"{path}.{fault.path}", fault.message) for fault in length_faults(stream)]
-    if stream["node"] not in sources:
-        faults.append(Fault(f"{path}.node", f"node is {stream['node']!r}; allowed: a node without children"))
-    for name in ("at_source", "between"):
-        if stream.get(name, 0) > len(stream["relay"]):
-            message = f"{name} is {stream[name]}; allowed: at most {len(stream['relay'])}, as relay has"
-            faults.append(Fault(f"{path}.{name}", message))
-
-
-def _stream(read: Mapping[str, Any], path: tuple[int, ...]) -> TreeStream:
-    frontier = Frontier.of(read["relay"], read["cost"], read["sizes"])
-    at_source = read.get("at_source", frontier.operators)
-    return TreeStream(path, frontier, read["n_records"], at_source, read.get("between", at_source))
+def _stream(read: StreamDocument, path: tuple[int, ...]) -> TreeStream:
+    frontier = Frontier.of(read.relay, read.cost, read.sizes)
+    at_source = frontier.operators if read.at_source is None else read.at_source
+    return TreeStream(path, frontier, read.n_records, at_source, at_source if read.between is None else read.between)

@@ -248,7 +248,7 @@ class _Options(CommandOptions):
 
 
 def command(document: Any, options: _Options | None = None) -> dict[str, Any]:
-    """Cut the streams of a tree document (`lab.jarvis.tree.TREE`); above so many combinations a good plan is sought."""
+    """Cut the streams of a `TreeDocument`; above so many combinations a good plan is sought."""
     tree = Tree.parse(document)
     plan = cut_streams(tree, exact_most=(options or _Options()).exact_most)
     load = plan.load(tree)

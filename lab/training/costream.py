@@ -145,7 +145,7 @@ def train_ensemble(
         seed=origin.seed,
         parameters=origin.parameters,
         interval_scale=scale,
-        domain=TrainingDomain.of_traces(training.traces),
+        ranges=TrainingDomain.of_traces(training.traces).ranges,
         errors={"validation": cost_errors(outputs, validation, scale)},
     )
     return TrainedEnsemble(members, card)

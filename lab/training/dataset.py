@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,9 @@ from engine.arrays import FloatArray, IntArray
 from engine.costream.batch import EncodedTrace, GraphBatch, collate, encode
 from engine.costream.documents import read_trace
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import Anything, Enumeration, Field, FieldTable, Number, String
+from engine.fields import Anything, Number, String
 from engine.query_graph.graph import CostTrace
+from engine.records import Record, record_fields
 
 __all__ = ["CorpusOrigin", "TraceSet", "read_corpus"]
 
@@ -219,14 +220,15 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_CARD = FieldTable(
-    "a corpus card",
-    Field("kind", Enumeration(("simulated", "real")), required=True),
-    Field("simulator_version", Anything()),
-    Field("seed", Number(least=0, whole=True)),
-    Field("parameters_sha256", String()),
-    Field("sha256", String(), required=True),
-)
+@dataclass(frozen=True, kw_only=True)
+class _Card(Record):
+    TITLE: ClassVar[str] = "a corpus card"
+
+    kind: Literal["simulated", "real"]
+    simulator_version: Annotated[object, Anything()] = "not stated"
+    seed: Annotated[int | None, Number(least=0, whole=True)] = None
+    parameters_sha256: Annotated[str | None, String()] = None
+    sha256: Annotated[str, String()]
 
 
 def _origin(path: Path, sha256: str, faults: list[Fault]) -> CorpusOrigin:
@@ -238,18 +240,13 @@ def _origin(path: Path, sha256: str, faults: list[Fault]) -> CorpusOrigin:
     except (OSError, ValueError) as error:
         faults.append(Fault("card", f"{card.name} cannot be read: {error}"))
         document = {}
-    known = {field.name for field in _CARD.fields}
-    fields = _CARD.read({k: v for k, v in document.items() if k in known}, "", "card", faults) if document else {}
-    if faults:
+    known = {name: document[name] for name in record_fields(_Card) if name in document}
+    read = _Card.read(known, "", "card", faults) if document else None
+    if faults or read is None:
         return CorpusOrigin(path.name, sha256, "simulated", "", None, sha256)
-    if fields["sha256"] != sha256:
-        message = f"sha256 is {value_words(fields['sha256'])}, the file has {sha256}: the card is of another corpus"
+    if read.sha256 != sha256:
+        message = f"sha256 is {value_words(read.sha256)}, the file has {sha256}: the card is of another corpus"
         faults.append(Fault("card.sha256", message))
     return CorpusOrigin(
-        path.name,
-        sha256,
-        fields["kind"],
-        str(fields.get("simulator_version", "not stated")),
-        fields.get("seed"),
-        fields.get("parameters_sha256", sha256),
+        path.name, sha256, read.kind, str(read.simulator_version), read.seed, read.parameters_sha256 or sha256
     )

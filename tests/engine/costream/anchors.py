@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.costream.features import FEATURES, TrainingDomain
+from engine.costream.features import FEATURES
 from engine.costream.network import parameter_shapes
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import Member, ModelCard, pack_weights
@@ -48,7 +48,7 @@ def anchor_card(*, outside: bool | float = False, **fields: object) -> ModelCard
         "seed": 7,
         "parameters": "ab" * 32,
         "interval_scale": {"T": 1.0, "Lp": 1.0, "Le": 1.0},
-        "domain": TrainingDomain(ranges),
+        "ranges": ranges,
     }
     return ModelCard(**{**values, **fields})  # type: ignore[arg-type]
 

@@ -54,7 +54,7 @@ def make_card(form: str = "recommended", hidden: int = 8) -> ModelCard:
         seed=7,
         parameters="0123456789abcdef",
         interval_scale={"T": 1.0, "Lp": 1.5, "Le": 2.0},
-        domain=TrainingDomain.of_traces([make_trace(), replace(make_trace(), placement=(3,) * 6)]),
+        ranges=TrainingDomain.of_traces([make_trace(), replace(make_trace(), placement=(3,) * 6)]).ranges,
     )
 
 

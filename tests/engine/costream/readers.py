@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from engine.costream.documents import OPERATORS, HostDocument, QueryDocument
 from engine.errors import DocumentError, Fault
+from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
+from engine.records import RecordOf
 
 
-def read(reader: Callable[[Any, str, list[Fault]], Any], document: Any) -> Any:
-    """Part of a document as a reader takes it; DocumentError with every fault."""
+def graph_of(document: Any) -> QueryGraph:
+    return QueryDocument.parse(document).graph()
+
+
+def hosts_of(documents: Any) -> tuple[HostNode, ...]:
+    return tuple(HostDocument.parse(document).node() for document in documents)
+
+
+def operator_of(document: Any) -> OperatorNode:
     faults: list[Fault] = []
-    part = reader(document, "", faults)
+    operator = RecordOf(OPERATORS, "type").read(document, "", "operator", faults)
     if faults:
-        raise DocumentError(faults, "document")
-    return part
+        raise DocumentError(faults, "operator")
+    return operator.node()  # type: ignore[no-any-return]

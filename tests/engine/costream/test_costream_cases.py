@@ -18,14 +18,13 @@ from engine.costream.candidates import (
     find_candidates,
 )
 from engine.costream.choice import choose
-from engine.costream.documents import graph_of, hosts_of, operator_of
 from engine.costream.features import host_features, operator_features
 from engine.costream.network import METRICS, CostNetwork
 from engine.costream.prediction import COSTS, CostInterval, PlacementPredictions
 from engine.errors import DocumentError
 from engine.query_graph.flow import flow_features, nominal_flow
 from engine.query_graph.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryGraph
-from tests.engine.costream.readers import read
+from tests.engine.costream.readers import graph_of, hosts_of, operator_of
 from tests.engine.costream.rules import is_acyclic, is_ascending, never_returns
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,21 +40,21 @@ def _load(name: str) -> Any:
 def test_rows_of_table_one_have_the_expected_numbers() -> None:
     cases = _load("encoding")
     for case in cases["ops"]:
-        np.testing.assert_allclose(operator_features(read(operator_of, case["op"])), case["x"], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(operator_features(operator_of(case["op"])), case["x"], rtol=1e-9, atol=1e-9)
     for case in cases["hosts"]:
-        np.testing.assert_allclose(host_features(read(hosts_of, [case["host"]]))[0], case["x"], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(host_features(hosts_of([case["host"]]))[0], case["x"], rtol=1e-9, atol=1e-9)
 
 
 def test_operators_and_hosts_out_of_range_are_refused() -> None:
     for case in _load("encoding")["invalid"]:
         with pytest.raises(DocumentError) as refused:
-            read(operator_of, case["op"]) if "op" in case else read(hosts_of, [case["host"]])
+            operator_of(case["op"]) if "op" in case else hosts_of([case["host"]])
         assert len(refused.value.faults) == 1
 
 
 def test_flow_and_its_features_have_the_expected_numbers() -> None:
     for case in _load("flow")["cases"]:
-        graph, hosts = read(graph_of, case["query"]), read(hosts_of, case["hosts"])
+        graph, hosts = graph_of(case["query"]), hosts_of(case["hosts"])
         flow = nominal_flow(graph)
         fields = {"inr": "in_eps", "out": "out_eps", "scan": "scan_eps", "state": "state_tuples", "fill": "fill_s"}
         for name, field in fields.items():

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.costream.documents import graph_of, hosts_of, placement_of, read_trace
+from engine.costream.documents import read_trace
 from engine.errors import DocumentError
 from tests.engine.costream.ensembles import make_trace, trace_document
-from tests.engine.costream.readers import read
+from tests.engine.costream.readers import graph_of, hosts_of
 
 
 def test_latencies_of_a_trace_become_seconds() -> None:
@@ -34,18 +34,18 @@ def test_run_without_success_has_no_costs() -> None:
 def test_edges_and_successors_say_the_same() -> None:
     query = trace_document()["query"]
     edges = {"ops": query["ops"], "edges": [[i, j] for i, j in enumerate(query["succ"]) if j >= 0]}
-    assert read(graph_of, edges) == read(graph_of, query)
+    assert graph_of(edges) == graph_of(query)
 
 
 def test_strength_follows_from_the_rest_where_it_is_not_given() -> None:
     hosts = [{name: value for name, value in host.items() if name != "bin"} for host in trace_document()["hosts"]]
-    assert [read(hosts_of, hosts)[j].strength for j in (0, 3)] == [0, 2]
+    assert [hosts_of(hosts)[j].strength for j in (0, 3)] == [0, 2]
 
 
 def test_tumbling_window_slides_by_its_size() -> None:
     query = trace_document()["query"]
     del query["ops"][4]["wslide"]
-    assert read(graph_of, query).operators[4].window_slide == 40
+    assert graph_of(query).operators[4].window_slide == 40
 
 
 def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -94,14 +94,14 @@ def test_faulty_query_is_refused_with_its_field(change: Callable[[Any], None], p
     query = copy.deepcopy(trace_document()["query"])
     change(query)
     with pytest.raises(DocumentError) as refused:
-        read(graph_of, query)
+        graph_of(query)
     assert any(fault.path == path and words in fault.message for fault in refused.value.faults), refused.value.faults
 
 
 def test_query_of_too_many_operators_is_refused_with_what_is_allowed() -> None:
     source = trace_document()["query"]["ops"][0]
     with pytest.raises(DocumentError) as refused:
-        read(graph_of, {"ops": [source] * 65, "succ": [-1] * 65})
+        graph_of({"ops": [source] * 65, "succ": [-1] * 65})
     (fault,) = refused.value.faults
     assert fault.path == "ops" and fault.message == "ops has 65 items; allowed: 2 to 64"
 
@@ -130,7 +130,7 @@ def test_every_fault_of_an_operator_and_of_its_streams_is_told_at_once() -> None
     query["ops"][4] |= {"fn": "median", "wsize": 40.5}
     query["succ"] = [2, 2, 3, 4, 5, -1]
     with pytest.raises(DocumentError) as refused:
-        read(graph_of, query)
+        graph_of(query)
     assert [fault.path for fault in refused.value.faults] == [
         "ops[3].sel",
         "ops[3].wslide",
@@ -156,5 +156,10 @@ def test_number_that_is_not_finite_is_refused_once(path: str) -> None:
 
 @pytest.mark.parametrize("placement", [[0, 1, 2], [0, 4], [0, -1], [0, 0.5], "01", [0, True]])
 def test_placement_that_does_not_fit_is_refused(placement: Any) -> None:
-    with pytest.raises(DocumentError):
-        read(lambda value, where, faults: placement_of(value, 2, 4, where, faults), placement)
+    document = trace_document()
+    source, *_, sink = document["query"]["ops"]
+    document |= {"query": {"ops": [source, sink], "succ": [1, -1]}, "placement": placement}
+    document["hosts"] = document["hosts"][:4]
+    with pytest.raises(DocumentError) as refused:
+        read_trace(document)
+    assert all(fault.path.startswith("placement") for fault in refused.value.faults)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.fields import FieldTable, ListOf
-from engine.jarvis.partition import PROBLEM
+from engine.jarvis.partition import PartitionProblem
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 from engine.records import Record, record_fields
@@ -26,22 +25,12 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def fields(table: FieldTable | type[Record], within: str = "") -> list[str]:
+def fields(table: type[Record], within: str = "") -> list[str]:
     """Paths of a document's fields; settings have a table of their own."""
-    if isinstance(table, FieldTable):
-        kinds = {field.name: (field.kind, False) for field in table.fields}
-        kinds = {
-            name: (kind.item, True) if isinstance(kind, ListOf) else (kind, False) for name, (kind, _) in kinds.items()
-        }
-        inner = {name: kind if isinstance(kind, FieldTable) else None for name, (kind, _) in kinds.items()}
-        listed = {name: is_list for name, (_, is_list) in kinds.items()}
-    else:
-        found = {name: field.record for name, field in record_fields(table).items()}
-        inner = {name: None if record is AdaptationSettings else record for name, record in found.items()}
-        listed = {name: field.is_list for name, field in record_fields(table).items()}
     paths = []
-    for name, record in inner.items():
-        path = f"{within}{name}{'[]' * (listed[name] and record is not None)}"
+    for name, field in record_fields(table).items():
+        record = None if field.record is AdaptationSettings else field.record
+        path = f"{within}{name}{'[]' * (field.is_list and record is not None)}"
         paths += [path] if record is None else fields(record, f"{path}.")
     return paths
 
@@ -49,7 +38,7 @@ def fields(table: FieldTable | type[Record], within: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("section", "table"),
     [
-        ("The closed form", PROBLEM),
+        ("The closed form", PartitionProblem),
         ("Settings", AdaptationSettings),
         ("Refined configurations", RefinedAdaptation),
     ],

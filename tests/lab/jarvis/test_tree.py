@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.errors import DocumentError
-from lab.jarvis.tree import TREE, Tree
+from lab.jarvis.tree import Tree, TreeDocument
 from lab.jarvis.tree_search import combinations, command, cut_exactly, cut_greedily, cut_streams, main
 from tests.engine.jarvis.test_guide import fields, names, rows
 
@@ -186,7 +186,7 @@ def test_cycle_below_a_root_is_refused():
 
 
 def test_guide_describes_every_field_and_no_other() -> None:
-    assert sorted(name for first, *_ in rows("A tree of nodes") for name in names(first)) == sorted(fields(TREE))
+    assert sorted(name for first, *_ in rows("A tree of nodes") for name in names(first)) == sorted(fields(TreeDocument))
 
 
 def test_command_reads_files_like_one_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
