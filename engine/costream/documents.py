@@ -85,8 +85,7 @@ class SourceDocument(Record):
 
     def node(self) -> OperatorNode:
         """The operator."""
-        counts = {"n_int": self.n_int, "n_str": self.n_str, "n_dbl": self.n_dbl}
-        return OperatorNode(self.type, self.win, self.wout, rate_eps=self.rate, **counts)
+        return OperatorNode(self.type, self.win, self.wout, self.rate, self.n_int, self.n_str, self.n_dbl)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +103,9 @@ class FilterDocument(Record):
 
     def node(self) -> OperatorNode:
         """The operator."""
-        features = {"function": self.fn, "value_type": self.dtype}
-        return OperatorNode(self.type, self.win, self.wout, selectivity=self.sel, **features)
+        return OperatorNode(
+            self.type, self.win, self.wout, function=self.fn, value_type=self.dtype, selectivity=self.sel
+        )
 
 
 class _Windowed:
@@ -182,8 +182,8 @@ class AggregationDocument(_Windowed, Record):
 
     def node(self) -> OperatorNode:
         """The operator."""
-        features = {"function": self.fn, "value_type": self.atype, "group_type": self.gtype}
-        return self._windowed(OperatorNode(self.type, self.win, self.wout, selectivity=self.sel, **features))
+        node = OperatorNode(self.type, self.win, self.wout, function=self.fn, selectivity=self.sel)
+        return self._windowed(replace(node, value_type=self.atype, group_type=self.gtype))
 
 
 @dataclass(frozen=True, kw_only=True)

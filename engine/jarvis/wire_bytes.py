@@ -71,18 +71,16 @@ class AggregateGroups(Record):
         """More groups than records they were seen among, and parts without bytes."""
         seen = self.seen_records if _POSITIVE.fits(self.seen_records) else None
         for name, number in (("groups", self.groups), ("parts", self.parts)):
-            if seen is not None and _POSITIVE.fits(number) and number > seen:
+            if seen is not None and number is not None and _POSITIVE.fits(number) and number > seen:
                 yield Fault(name, f"{name} is {number:g}; allowed: at most {seen:g}, as seen_records is")
         if (self.parts is None) != (self.part_bytes is None):
             yield Fault("part_bytes", "parts and part_bytes stand together, or neither does")
-        if seen is None or not _POSITIVE.fits(self.groups) or not _POSITIVE.fits(self.records_per_key):
+        most = self.records_per_key
+        if seen is None or most is None or not (_POSITIVE.fits(self.groups) and _POSITIVE.fits(most)):
             return
-        if self.records_per_key < seen / self.groups:
-            message = (
-                f"records_per_key is {self.records_per_key:g}; allowed: at least {seen / self.groups:g}, as "
-                "seen_records is that many times groups"
-            )
-            yield Fault("records_per_key", message)
+        if most < seen / self.groups:
+            words = f"at least {seen / self.groups:g}, as seen_records is that many times groups"
+            yield Fault("records_per_key", f"records_per_key is {most:g}; allowed: {words}")
 
 
 @dataclass(frozen=True, slots=True)
