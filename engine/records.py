@@ -183,9 +183,7 @@ def kind_schema(read: Callable[[Any, str, str | int, list[Fault]], Any]) -> Core
     def check(value: Any, info: core_schema.ValidationInfo) -> Any:
         faults: list[Fault] = []
         kept = read(value, "", _KEY, faults)
-        if faults and info.context is _IN_PARTS:
-            return BAD
-        if faults:
+        if faults and info.context is not _IN_PARTS:
             _refuse(faults, value)
         return kept
 
@@ -197,10 +195,12 @@ class RecordOf:
     """Note on a field whose record is judged by itself, faults across its fields included, whatever stands beside it.
 
     Of several records it is the one that the field `tag` of the document names; a record may have that field or not.
+    `title` stands for all of them in faults.
     """
 
     records: type[Record] | Mapping[str, type[Record]]
     tag: str = ""
+    title: str = ""
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
         """The record as far as it can be read; its faults are added."""
@@ -208,12 +208,12 @@ class RecordOf:
             return self.records.read_parts(value, parent, key, faults)
         path = join_path(parent, key)
         if not isinstance(value, Mapping):
-            message = f"{key_name(key)} is {value_words(value)}; allowed: an object with {self.tag}"
-            faults.append(Fault(path, message))
+            allowed = "an object" if self.title else f"an object with {self.tag}"
+            faults.append(Fault(path, f"{self.title or key_name(key)} is {value_words(value)}; allowed: {allowed}"))
             return BAD
         name, names = value.get(self.tag), list(self.records)
         if not isinstance(name, str) or name not in self.records:
-            state = value_words(name) if self.tag in value else "missing"
+            state = value_words(name) if self.title or self.tag in value else "missing"
             near = suggestion(name, names) if isinstance(name, str) else ""
             message = f"{self.tag} is {state}; allowed: {', '.join(names)}{near}"
             faults.append(Fault(join_path(path, self.tag), message))
@@ -224,14 +224,7 @@ class RecordOf:
         return record.read_parts(value, parent, key, faults)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def check(value: Any, info: core_schema.ValidationInfo) -> Any:
-            faults: list[Fault] = []
-            kept = self.read(value, "", _KEY, faults)
-            if faults and info.context is not _IN_PARTS:
-                _refuse(faults, value)
-            return kept
-
-        return core_schema.with_info_plain_validator_function(check)
+        return kind_schema(self.read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         if isinstance(self.records, type):

@@ -60,7 +60,9 @@ _Selectivity = Annotated[float, Number(least=0, most=1), Words("selectivity, fro
 _Policy = Annotated[str, Enumeration(WINDOW_POLICIES), Words("window counts tuples or time")]
 _WindowType = Annotated[str, Enumeration(WINDOW_TYPES), Words("sliding or tumbling")]
 _Size = Annotated[_Amount, Words("size in tuples or seconds")]
-_Slide = Annotated[_Amount | None, Words("slide in tuples or seconds (tumbling: the size)")]
+_Slide = Annotated[
+    float | None, Number(above=0, most=_MAX_VALUE), Words("slide in tuples or seconds (tumbling: the size)")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +225,7 @@ class QueryDocument(Record):
     JUDGES_PARTS: ClassVar[bool] = True
 
     ops: Annotated[
-        tuple[Annotated[OperatorDocument, RecordOf(OPERATORS, "type")], ...],
+        tuple[Annotated[OperatorDocument, RecordOf(OPERATORS, "type", "an operator")], ...],
         ItemCount(2, MAX_OPERATORS),
         Words("operators"),
     ]

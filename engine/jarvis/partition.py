@@ -16,15 +16,17 @@ from math import inf
 from typing import Annotated, Any, ClassVar, NoReturn
 
 from engine.errors import DocumentError, Fault
-from engine.fields import Number
+from engine.fields import ListOf, Number
 from engine.jarvis.wire_bytes import AggregateGroups, Overhead, PartialRows, WireBytes
-from engine.records import ItemCount, Record, Words
+from engine.records import BAD, Record, Words
 
-__all__ = ["Frontier", "Partition", "PartitionProblem", "command", "list_faults", "outcome", "shares", "size_faults"]
+__all__ = ["Frontier", "Partition", "PartitionProblem", "Sizes", "command", "list_faults", "outcome", "shares"]
 
 TIE = 1e-12  # relative; nearer than that, two plans are equally good
 _NonNegative = Annotated[float, Number(least=0)]
 _Positive = Annotated[float, Number(above=0)]
+#: Bytes of a record before the first operator of a pipeline and after each.
+Sizes = Annotated[Sequence[float], ListOf(Number(least=0), first=Number(above=0))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +36,12 @@ class PartitionProblem(Record):
     TITLE: ClassVar[str] = "a partition problem"
     JUDGES_PARTS: ClassVar[bool] = True
 
-    relay: Annotated[
-        tuple[_NonNegative, ...], ItemCount(least=1), Words("records out per record in, of each operator (r)")
-    ]
+    relay: Annotated[tuple[_NonNegative, ...], Words("records out per record in, of each operator (r)")]
     cost: Annotated[tuple[_NonNegative, ...], Words("CPU seconds per record into each operator (c)")]
     budget: Annotated[_NonNegative, Words("CPU seconds of an epoch, in the unit of cost (C)")]
     n_records: Annotated[_Positive, Words("records that enter in an epoch (N)")]
     sizes: Annotated[
-        tuple[_NonNegative, ...] | None,
-        Words("bytes of a record before the first operator and after each; null counts drained records"),
+        Sizes | None, Words("bytes of a record before the first operator and after each; null counts drained records")
     ] = None
     aggregate: Annotated[
         AggregateGroups | None, Words("groups of the last operator, in place of its relay and of the last of sizes")
@@ -53,7 +52,8 @@ class PartitionProblem(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         """Lists of other lengths than the operators ask for, and bytes of rows without those of records."""
-        yield from size_faults(self.sizes)
+        if self.relay == ():
+            yield Fault("relay", "relay has 0 items; allowed: at least 1")
         yield from list_faults(self.relay, self.cost, self.sizes)
         for name, given in (("aggregate", self.aggregate), ("overhead", self.overhead)):
             if given is not None and self.sizes is None:
@@ -289,17 +289,11 @@ def outcome(
     return PartitionOutcome(objective, cpu_s)
 
 
-def size_faults(sizes: Any) -> Iterator[Fault]:
-    """Records of no bytes at the source."""
-    if isinstance(sizes, tuple) and sizes and sizes[0] == 0.0:
-        yield Fault("sizes[0]", "item 0 is 0; allowed: a finite number above 0")
-
-
 def list_faults(relay: Any, cost: Any, sizes: Any, load_factors: Any = None) -> Iterator[Fault]:
     """Lists that are not as long as `relay` asks for; what is no list is not judged here."""
-    operators = len(relay) if isinstance(relay, tuple) else None
+    operators = None if relay is None or relay is BAD else len(relay)
     for name, values, more in (("cost", cost, 0), ("sizes", sizes, 1), ("load_factors", load_factors, 0)):
-        if operators is not None and isinstance(values, tuple) and len(values) != operators + more:
+        if operators is not None and values is not None and values is not BAD and len(values) != operators + more:
             message = f"{name} has {len(values)} items; allowed: {operators + more}, as relay has {operators}"
             yield Fault(name, message)
 

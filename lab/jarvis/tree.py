@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar
 
 from engine.errors import Fault
 from engine.fields import Number, String
-from engine.jarvis.partition import Frontier, list_faults, size_faults
+from engine.jarvis.partition import Frontier, Sizes, list_faults
 from engine.records import ItemCount, Record, Words
 
 __all__ = ["NodeLoad", "StreamCut", "Tree", "TreeDocument", "TreeNode", "TreeStream"]
@@ -52,7 +52,7 @@ class StreamDocument(Record):
         tuple[_NonNegative, ...], ItemCount(least=1), Words("as for partition, of all operators of the query")
     ]
     cost: tuple[_NonNegative, ...]
-    sizes: tuple[_NonNegative, ...]
+    sizes: Sizes
     n_records: Annotated[float, Number(above=0), Words("records that enter in an epoch")]
     at_source: Annotated[
         int | None, _COUNT, Words("leading operators that may run at a source, by rules 1 to 4; without it all")
@@ -63,7 +63,6 @@ class StreamDocument(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         """Lists of other lengths than the operators ask for, and more operators than there are."""
-        yield from size_faults(self.sizes)
         yield from list_faults(self.relay, self.cost, self.sizes)
         for name, number in (("at_source", self.at_source), ("between", self.between)):
             if number is not None and number > len(self.relay):
