@@ -66,7 +66,7 @@ _Slide = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceDocument(Record):
+class StreamSourceDocument(Record):
     """A source of a query."""
 
     TITLE: ClassVar[str] = "a source"
@@ -203,10 +203,10 @@ class SinkDocument(Record):
         return OperatorNode(self.type, self.win, self.wout)
 
 
-OperatorDocument = SourceDocument | FilterDocument | JoinDocument | AggregationDocument | SinkDocument
+OperatorDocument = StreamSourceDocument | FilterDocument | JoinDocument | AggregationDocument | SinkDocument
 #: Records of operators by their type.
 OPERATORS: dict[str, type[OperatorDocument]] = {
-    "source": SourceDocument,
+    "source": StreamSourceDocument,
     "filter": FilterDocument,
     "join": JoinDocument,
     "agg": AggregationDocument,

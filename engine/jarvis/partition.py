@@ -62,7 +62,7 @@ class PartitionProblem(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class _Figures(Record):
-    """What is computed with: it may be less than what is asked, a source without an operator that may run at it."""
+    """Figures that are computed with: perhaps less than what is asked, as of a source where no operator may run."""
 
     TITLE: ClassVar[str] = "a partition problem"
     JUDGES_PARTS: ClassVar[bool] = True

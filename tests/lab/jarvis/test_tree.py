@@ -186,7 +186,9 @@ def test_cycle_below_a_root_is_refused():
 
 
 def test_guide_describes_every_field_and_no_other() -> None:
-    assert sorted(name for first, *_ in rows("A tree of nodes") for name in names(first)) == sorted(fields(TreeDocument))
+    assert sorted(name for first, *_ in rows("A tree of nodes") for name in names(first)) == sorted(
+        fields(TreeDocument)
+    )
 
 
 def test_command_reads_files_like_one_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
