@@ -124,7 +124,7 @@ class ModelCard(Record):
 
     @property
     def domain(self) -> TrainingDomain:
-        """What the ensemble was trained on."""
+        """Ranges of features that the ensemble was trained on."""
         return TrainingDomain({name: (low, high) for name, (low, high) in self.ranges.items()})
 
     @property
