@@ -365,7 +365,7 @@ class CostProblem(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelDocument(Record):
-    """What an execution has cost."""
+    """Costs of an execution."""
 
     TITLE: ClassVar[str] = "a label"
 
