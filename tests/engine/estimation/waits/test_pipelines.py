@@ -18,6 +18,8 @@ from engine.estimation.estimate import estimate
 from engine.estimation.reports import QueryReport
 from tests.engine.estimation.waits.systems import case_of, simulated
 
+pytestmark = pytest.mark.slow  # whichever comes first simulates for all
+
 RUNS = 12
 HELD = 10  # of the runs: an interval that holds 90 % holds fewer once in nine draws
 PHASES_S = [(run + 0.37) / RUNS * 10.0 for run in range(RUNS)]
