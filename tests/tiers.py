@@ -212,7 +212,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 class _SetUp:
-    """What the set-up of the running test computed, without fixtures that it shares with others."""
+    """CPU time of the running test's set-up: its own, and that of fixtures that it shares with others."""
 
     own_s = 0.0
     shared_s = 0.0
