@@ -44,6 +44,7 @@ BENCHMARKS = {
     "planner-plans": ("lab.benchmarks.planner_plans",),
     "plans": ("lab.benchmarks.plans",),
     "questions": ("lab.benchmarks.questions",),
+    "scale": ("lab.benchmarks.scale.command",),
     "spark-job": ("lab.benchmarks.spark_job",),
     "stream": ("lab.benchmarks.stream",),
     "telemetry": ("lab.benchmarks.telemetry",),

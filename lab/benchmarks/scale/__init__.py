@@ -1,0 +1,1 @@
+"""Growth with the number of queries: clusters of thousands, decided on and served."""
