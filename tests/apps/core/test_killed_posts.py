@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +16,41 @@ from rest_framework.test import APIClient
 from apps.accounts.services import user_create
 from tests.apps.concurrency import run_concurrently
 from tests.databases import copy_sqlite_template
+from tests.e2e.installation import DjangoShell
 
 pytestmark = pytest.mark.process
-_ROOT = Path(__file__).resolve().parents[3]
 _POST = """
 import json, os, signal, sys
-import django
-django.setup()
+from django.conf import settings
 from rest_framework.test import APIClient
 from apps.accounts.models import User
 from apps.core.rest import idempotency
 from apps.jobs import services
-from django.conf import settings
-settings.ALLOWED_HOSTS = ["testserver"]
 
-die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-when, path, body = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-if when == "before the answer is stored":
-    idempotency._remember = die
-if when == "before the job is sent":
-    services._send = die
-user = User.objects.filter(username="ada").first() or User.objects.create_user("ada", role="admin")
-client = APIClient()
-client.force_authenticate(user)
-answer = client.post(path, body, format="json", headers={"Idempotency-Key": f"k {path}"})
-print(json.dumps([answer.status_code, answer.headers.get("Idempotency-Replayed"), answer.json()]))
+def post(when, path, body):
+    die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    if when == "before the answer is stored":
+        idempotency._remember = die
+    if when == "before the job is sent":
+        services._send = die
+    settings.ALLOWED_HOSTS = ["testserver"]
+    user = User.objects.filter(username="ada").first() or User.objects.create_user("ada", role="admin")
+    client = APIClient()
+    client.force_authenticate(user)
+    answer = client.post(path, json.loads(body), format="json", headers={"Idempotency-Key": f"k {path}"})
+    return [answer.status_code, answer.headers.get("Idempotency-Replayed"), answer.json()]
+
+reader, writer = os.pipe()
+if (child := os.fork()) == 0:
+    try:
+        os.write(writer, json.dumps(post(*sys.argv[1:])).encode())
+    finally:
+        os._exit(0)
+os.close(writer)
+with open(reader) as written:
+    answer = written.read()
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(json.dumps([code, answer]))
 """
 _DOCUMENT = {
     "subinterval_s": 0.25,
@@ -59,26 +69,29 @@ _CLUSTERS = ("/api/v1/clusters", {"slug": "eu-1", "name": "Europe"})
 
 
 class _Web:
-    """Processes that answer one POST each, on one database."""
+    """Processes that answer one POST each, on one database: copies of one that has the console loaded."""
 
     def __init__(self, database_url: str, redis_url: str, var_dir: Path) -> None:
         settled = {"SLUICE_VAR_DIR": str(var_dir), "DATABASE_URL": database_url, "REDIS_URL": redis_url}
-        self.env = os.environ | settled | {"DJANGO_SETTINGS_MODULE": "console.settings"}
+        self._shell = DjangoShell(os.environ | settled | {"DJANGO_SETTINGS_MODULE": "console.settings"})
 
     def post(self, when: str, path: str, body: Any) -> Any:
         """Status, header and body of the answer; None where the process was killed."""
-        command = [sys.executable, "-c", _POST, when, path, json.dumps(body)]
-        done = subprocess.run(command, cwd=_ROOT, env=self.env, capture_output=True, text=True, check=False)
-        if done.returncode == -signal.SIGKILL:
+        code, answer = json.loads(self._shell.run(_POST, when, path, json.dumps(body)))
+        if code == -signal.SIGKILL:
             return None
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        assert code == 0 and answer, "an error in the process of the POST"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._shell.close()
 
 
 @pytest.fixture
-def web(tmp_path: Path, redis_url: str) -> _Web:
+def web(tmp_path: Path, redis_url: str) -> Iterator[_Web]:
     copy_sqlite_template(tmp_path / "sluice.sqlite3")
-    return _Web("", redis_url, tmp_path)
+    with closing(_Web("", redis_url, tmp_path)) as processes:
+        yield processes
 
 
 def check_effect_is_undone_with_its_answer(web: _Web) -> None:
@@ -95,7 +108,8 @@ def test_an_effect_without_an_answer_is_undone(web: _Web) -> None:
 
 @pytest.mark.postgres
 def test_an_effect_without_an_answer_is_undone_on_postgresql(postgres_db: str, redis_url: str, tmp_path: Path) -> None:
-    check_effect_is_undone_with_its_answer(_Web(postgres_db, redis_url, tmp_path))
+    with closing(_Web(postgres_db, redis_url, tmp_path)) as processes:
+        check_effect_is_undone_with_its_answer(processes)
 
 
 @pytest.mark.postgres
