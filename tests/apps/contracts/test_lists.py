@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -23,7 +25,14 @@ LISTS = [
     and not row.other_sign_in
 ]
 ODD_VALUES = ("%", "%s", "100%", "%(name)s", "{}", "{name}", "1e999", "²", "9" * 400)
+_STRICT = (BooleanFilter, ChoiceFilter, NumberFilter, TimeFilter)
 every_list = pytest.mark.parametrize("name", LISTS)
+
+
+def batched(filters: Iterable[tuple[str, FieldFilter]]) -> Iterator[list[tuple[str, FieldFilter]]]:
+    rest = iter(filters)
+    while batch := list(islice(rest, 10)):
+        yield batch
 
 
 def filterset_of(path: str) -> type[ListFilter]:
@@ -87,15 +96,18 @@ def test_list_is_sorted_by_each_of_its_names_both_ways(name: str, world: dict[st
 
 @every_list
 def test_list_takes_each_filter_with_each_operator(name: str, world: dict[str, Any]) -> None:
+    """Ten at a time: each may join tables of its own, of which SQLite joins 64."""
     client, path = client_of("admin"), address(name, world)
-    for parameter, row in filterset_of(path).base_filters.items():
-        answer = client.get(path, {parameter: sample(row), "page_size": "1"})
-        assert answer.status_code == 200, (parameter, answer.content)
-        if isinstance(row, BooleanFilter | ChoiceFilter | NumberFilter | TimeFilter):
-            refused = client.get(path, {parameter: "nonsense"}).json()
+    for filters in batched(filterset_of(path).base_filters.items()):
+        answer = client.get(path, {parameter: sample(row) for parameter, row in filters} | {"page_size": "1"})
+        assert answer.status_code == 200, (filters, answer.content)
+        strict = [(parameter, row) for parameter, row in filters if isinstance(row, _STRICT)]
+        if strict:
+            refused = client.get(path, dict.fromkeys((parameter for parameter, _ in strict), "nonsense")).json()
             assert refused["code"] == "malformed"
-            (fault,) = refused["faults"]
-            assert fault == {"path": parameter, "message": f"it is 'nonsense'; allowed: {row.allowed}"}
+            assert refused["faults"] == [
+                {"path": parameter, "message": f"it is 'nonsense'; allowed: {row.allowed}"} for parameter, row in strict
+            ]
 
 
 @every_list
