@@ -112,7 +112,7 @@ def candidate_document(number: int, queries: int, *, kind: str | None = None) ->
     With the `kind` of its cluster it asks for two cores of it, drawn by its number; without, for none.
     """
     name, cycles = f"new-{number}", 3.0 + 0.01 * number
-    operators = [
+    operators: list[Document] = [
         {"id": _name(name, 0), "inputs": [_input(f"s{number * 7 % queries}", 1.0, cycles)]},
         {"id": _name(name, 1), "inputs": [_input(_name(name, 0), 0.5, cycles)]},
     ]

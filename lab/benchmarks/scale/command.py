@@ -8,6 +8,7 @@ measured beside them, which other work on the machine does not lengthen. What do
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,14 @@ import psutil
 
 from lab.benchmarks.machine import machine
 from lab.benchmarks.scale.clusters import KINDS
+from lab.benchmarks.scale.console import (
+    CONSOLE_STEPS,
+    CONSOLE_TARGETS,
+    DATABASES,
+    console_environment,
+    console_memory_bytes,
+    run_console_steps,
+)
 from lab.benchmarks.scale.figures import ScaleFigure, figures_json, print_figures
 from lab.benchmarks.scale.steps import ScaleStep, run_steps
 from lab.benchmarks.scale.verdicts import ENGINE_STEPS, ENGINE_TARGETS, engine_memory_bytes, run_engine_steps
@@ -31,16 +40,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 1000, 10_000], help="queries (100 1000 10000)")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="of clusters (all)")
     parser.add_argument("--load", type=float, default=1.0, help="of the cores; from 1.6 on queries are late (1)")
-    parser.add_argument("--candidates", type=int, default=20, help="of the warm verdicts (20)")
+    parser.add_argument(
+        "--candidates", type=int, default=20, help="of warm verdicts and previews, and views of each page (20)"
+    )
     parser.add_argument("--budget", type=float, default=600.0, metavar="S", help="seconds for each step (600)")
+    parser.add_argument("--console", action="store_true", help="the product in the place of the engine alone")
+    parser.add_argument(
+        "--databases", nargs="+", choices=DATABASES, default=list(DATABASES), help="with --console (both)"
+    )
     parser.add_argument("--json", action="store_true", help="figures, growth and targets as JSON")
     asked = parser.parse_args(arguments)
     if min(asked.sizes) < 16 or asked.candidates < 1 or not asked.load > 0.0 or not asked.budget > 0.0:
         parser.error("sizes are at least 16, candidates at least 1, load and budget above 0")
     screen = sys.stderr if asked.json else sys.stdout
     print(f"{machine()}; load average {os.getloadavg()[0]:.1f}", file=screen, flush=True)
-    figures, targets = [], ENGINE_TARGETS
-    for figure in _engine_figures(asked):
+    figures: list[ScaleFigure] = []
+    targets, measured = ENGINE_TARGETS, _engine_figures(asked)
+    if asked.console:
+        targets, measured = CONSOLE_TARGETS, _console_figures(asked)
+    for figure in measured:
         figures.append(figure)
         print(_line(figure), file=sys.stderr, flush=True)
     if asked.json:
@@ -60,6 +78,18 @@ def _engine_figures(asked: argparse.Namespace) -> Iterator[ScaleFigure]:
                 continue
             settings = {"kind": kind, "queries": queries, "load": asked.load, "candidates": asked.candidates}
             yield from run_steps(partial(run_engine_steps, settings), ENGINE_STEPS, like, asked.budget)
+
+
+def _console_figures(asked: argparse.Namespace) -> Iterator[ScaleFigure]:
+    for kind, queries, database in itertools.product(asked.kinds, sorted(asked.sizes), asked.databases):
+        like = ScaleFigure("", kind, queries, None, database=database)
+        lacking = _lacking_memory(console_memory_bytes(queries))
+        with console_environment(database) as env:
+            if lacking or env is None:
+                yield from _not_run(CONSOLE_STEPS, like, lacking or "not run: no PostgreSQL is installed")
+                continue
+            work = partial(run_console_steps, env, like, asked.load, asked.candidates)
+            yield from run_steps(work, CONSOLE_STEPS, like, asked.budget)
 
 
 def _lacking_memory(needed_bytes: int) -> str:

@@ -116,7 +116,8 @@ def print_figures(figures: Sequence[ScaleFigure], targets: Sequence[Target], scr
         print(f"{name:44}{''.join(f'{cell:>34}' for cell in cells)}  {growth:6}  {words}".rstrip(), file=screen)
     for figure in figures:
         if figure.note and figure.value is not None:
-            print(f"  {figure.kind} {figure.queries:,}, {figure.name}: {figure.note}", file=screen)
+            where = " ".join(filter(None, (figure.kind, f"{figure.queries:,}", figure.database)))
+            print(f"  {where}, {figure.name}: {figure.note}", file=screen)
     return is_met
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import time
+from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
 from lab.benchmarks.scale.clusters import KINDS, candidate_document, cluster_document
 from lab.benchmarks.scale.command import main
+from lab.benchmarks.scale.console import CONSOLE_STEPS, console_environment, run_console_steps
 from lab.benchmarks.scale.figures import ScaleFigure, Target, figures_json, growth_exponent, print_figures
 from lab.benchmarks.scale.steps import ScaleStep, run_steps
 from lab.benchmarks.scale.verdicts import verdict_work
@@ -128,3 +131,18 @@ def test_options_outside_their_range_are_refused(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit):
         main(["--sizes", "3"])
     assert "sizes are at least 16" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_console_imports_estimates_and_counts_the_statements_of_its_pages() -> None:
+    like = ScaleFigure("", "uniform", 16, None, database="SQLite")
+    steps = [step for step in CONSOLE_STEPS if step.name in ("import", "estimate", "pages")]
+    with console_environment("SQLite") as env:
+        assert env is not None
+        work = partial(run_console_steps, env, like, 1.0, 1)
+        found = {figure.name: figure for figure in run_steps(work, steps, like, budget_s=300.0)}
+    assert all(figure.value is not None for figure in found.values()), found
+    assert found.keys() == {name for step in steps for name in step.figures}
+    assert all(not figure.note for name, figure in found.items() if name.endswith("p95"))
+    assert (found["fleet, SQL statements"].value or 0) > 5
+    assert not Path(env["SLUICE_VAR_DIR"]).exists()
