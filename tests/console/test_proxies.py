@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,9 @@ print(token_create(user=user, name="office", scopes=["read"], networks=["203.0.1
 class Web:
     """The process as `up` starts it, and a token that is bound to the network of an office."""
 
-    def __init__(self, var_dir: Path, redis: RedisServer, proxies: str) -> None:
-        copy_sqlite_template(var_dir / "sluice.sqlite3")
-        settled = {"SLUICE_VAR_DIR": str(var_dir), "REDIS_URL": redis.url, "DATABASE_URL": ""}
-        env = os.environ | settled | {"SLUICE_TRUSTED_PROXIES": proxies, "DJANGO_SETTINGS_MODULE": "console.settings"}
-        shell = DjangoShell(env)
-        self.token, self.port = shell.run(_TOKEN).strip(), free_port()
-        shell.close()
+    def __init__(self, env: Mapping[str, str], token: str, proxies: str) -> None:
+        self.token, self.port = token, free_port()
+        env = {**env, "SLUICE_TRUSTED_PROXIES": proxies}
         command = services.web(self.port, env).command
         quiet = subprocess.DEVNULL
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=quiet, stderr=quiet)
@@ -56,12 +53,27 @@ class Web:
             connection.close()
 
 
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], str]]:
+    """Environment of an installation, and the secret of its token."""
+    var_dir = tmp_path_factory.mktemp("office")
+    redis = RedisServer(var_dir / "redis")
+    redis.start()
+    copy_sqlite_template(var_dir / "sluice.sqlite3")
+    settled = {"SLUICE_VAR_DIR": str(var_dir), "REDIS_URL": redis.url, "DATABASE_URL": ""}
+    env = os.environ | settled | {"DJANGO_SETTINGS_MODULE": "console.settings"}
+    with closing(DjangoShell(env)) as shell:
+        token = shell.run(_TOKEN).strip()
+    yield env, token
+    redis.stop()
+
+
 @pytest.fixture
-def web(tmp_path: Path, redis_server: RedisServer) -> Iterator[Callable[[str], Web]]:
+def web(office: tuple[dict[str, str], str]) -> Iterator[Callable[[str], Web]]:
     started: list[Web] = []
 
     def start(proxies: str) -> Web:
-        started.append(Web(tmp_path, redis_server, proxies))
+        started.append(Web(*office, proxies))
         return started[-1]
 
     yield start
