@@ -14,10 +14,10 @@ from agent.collect.options import OPTIONS, CollectorOptions
 from engine.dataflow import Pipeline
 from engine.dataflow.operators import StreamJoinSpec
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import BAD, Anything, Enumeration, FieldKind, Number, String
 from engine.jarvis.settings import AdaptationSettings
+from engine.kinds import Anything, Enumeration, FieldKind, Number, String
 from engine.klink.settings import ScheduleSettings
-from engine.records import Flag, Record, RecordOf, Words
+from engine.records import BAD, Flag, Record, RecordOf, Words
 
 __all__ = [
     "AgentConfig",

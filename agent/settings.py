@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import DocumentError, Fault
-from engine.fields import String
+from engine.kinds import String
 from engine.records import Record, Words
 
 __all__ = ["AgentSettings", "OutsideFolders", "ReadableFolders", "SettingsFile"]

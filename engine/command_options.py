@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from engine.fields import Anything, Enumeration, Number, String
+from engine.kinds import Anything, Enumeration, Number, String
 from engine.records import Flag, Record, Words
 
 __all__ = [

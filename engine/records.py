@@ -486,8 +486,14 @@ def _field_adapters(cls: type[Record]) -> dict[str, TypeAdapter[Any]]:
     """Readers of the fields of a record, each by itself."""
     if cls not in _FIELD_ADAPTERS:
         hints = get_type_hints(cls, include_extras=True)
-        _FIELD_ADAPTERS[cls] = {field.name: TypeAdapter(hints[field.name]) for field in fields(cls)}
+        _FIELD_ADAPTERS[cls] = {field.name: TypeAdapter(_without_alias(hints[field.name])) for field in fields(cls)}
     return _FIELD_ADAPTERS[cls]
+
+
+def _without_alias(hint: Any) -> Any:
+    notes = [note for note in getattr(hint, "__metadata__", ()) if not getattr(note, "alias", None)]
+    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
+    return Annotated[(hint, *notes)] if notes else hint
 
 
 @dataclass(frozen=True)

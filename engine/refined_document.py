@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from engine.errors import DocumentError, Fault, value_words
-from engine.fields import Enumeration, Number, String
+from engine.kinds import Enumeration, Number, String
 from engine.records import Record, Words
 
 __all__ = [

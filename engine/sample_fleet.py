@@ -7,11 +7,12 @@ operators. Nothing in it was measured, and it says so: its statistics are assume
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from engine.arrays import frozen_array
 from engine.document.deployment import Deployment, Replica
+from engine.document.elements import Batch, Evidence, Input, Node, Operator, Source
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
 from engine.placement.greedy import place
@@ -46,7 +47,7 @@ class FleetPlan:
     seed: int = 1
 
 
-def make_fleet(plan: FleetPlan) -> dict[str, Any]:
+def make_fleet(plan: FleetPlan) -> dict[str, object]:
     """A deployment document at a quarter of a subinterval, everything placed, every query with an objective.
 
     Raises
@@ -65,50 +66,52 @@ def make_fleet(plan: FleetPlan) -> dict[str, Any]:
     rng = np.random.default_rng(plan.seed)
     queries = -(-plan.operators // _OPERATORS)
     sources = _sources(plan, -(-queries // _QUERIES_PER_SOURCE))
-    operators: list[dict[str, Any]] = []
+    operators: list[Operator] = []
     for q in range(queries):
         count = min(_OPERATORS, plan.operators - q * _OPERATORS)
-        operators += _query(rng, f"q{q:03}", [source["id"] for source in sources], count)
-    document = {
-        "subinterval_s": 1.0 / _SLICES,
-        "sources": sources,
-        "nodes": _nodes(plan.nodes),
-        "operators": operators,
-    }
-    fitted = _fit_load(_cap_operators(_fit_load(Deployment.parse(document, placed=False), plan.load)), plan.load)
+        operators += _query(rng, f"q{q:03}", [source.id for source in sources], count)
+    made = Deployment(
+        subinterval_s=1.0 / _SLICES,
+        subintervals=len(sources[0].arrivals),
+        sources=tuple(sources),
+        nodes=_nodes(plan.nodes),
+        operators=tuple(operators),
+    )
+    fitted = _fit_load(_cap_operators(_fit_load(made, plan.load)), plan.load)
     placed = _place_operators(fitted, rng)
     return _with_objectives(placed, rng).to_document()
 
 
-def _nodes(count: int) -> list[dict[str, Any]]:
+def _nodes(count: int) -> tuple[Node, ...]:
     ends = np.cumsum([share for _, share, *_ in _POOLS]) * count
     nodes = []
     for i in range(count):
         name, _, capacity_cps, cores, price = _POOLS[min(int(np.searchsorted(ends, i, side="right")), len(_POOLS) - 1)]
-        facts = {"capacity_cps": capacity_cps, "cores": cores, "pool": name, "price_per_hour": price}
-        nodes.append({"id": f"{name}-{i + 1:03}"} | facts)
-    return nodes
+        nodes.append(Node(f"{name}-{i + 1:03}", capacity_cps, cores=cores, pool=name, price_per_hour=price))
+    return tuple(nodes)
 
 
-def _sources(plan: FleetPlan, count: int) -> list[dict[str, Any]]:
+def _sources(plan: FleetPlan, count: int) -> list[Source]:
     rng = np.random.default_rng([plan.seed, 1])
     return [
-        {
-            "id": f"stream-{i + 1:02}",
-            "arrivals": on_off(
-                mean_rate_eps=float(rng.uniform(400.0, 4000.0)),
-                horizon_s=float(plan.subintervals),
-                slice_s=1.0 / _SLICES,
-                ratio=float(rng.uniform(2.0, 6.0)),
-                high_period_s=float(rng.uniform(3.0, 15.0)),
-                seed=int(rng.integers(2**31)),
+        Source(
+            f"stream-{i + 1:02}",
+            frozen_array(
+                on_off(
+                    mean_rate_eps=float(rng.uniform(400.0, 4000.0)),
+                    horizon_s=float(plan.subintervals),
+                    slice_s=1.0 / _SLICES,
+                    ratio=float(rng.uniform(2.0, 6.0)),
+                    high_period_s=float(rng.uniform(3.0, 15.0)),
+                    seed=int(rng.integers(2**31)),
+                )
             ),
-        }
+        )
         for i in range(count)
     ]
 
 
-def _query(rng: np.random.Generator, name: str, sources: list[str], count: int) -> list[dict[str, Any]]:
+def _query(rng: np.random.Generator, name: str, sources: list[str], count: int) -> list[Operator]:
     """Read, clean, filter, fork, join again, aggregate, publish; shorter where fewer operators are asked for."""
     read = [str(source) for source in rng.choice(sources, size=1)]
     wiring = [read, ["o0"], ["o1"], ["o2"], ["o2"], ["o3"], ["o4", "o5"], ["o6"], ["o7"], ["o8"]]
@@ -116,38 +119,37 @@ def _query(rng: np.random.Generator, name: str, sources: list[str], count: int) 
     return [_operator(rng, name, i, kinds[i], wiring[i]) for i in range(count)]
 
 
-def _operator(rng: np.random.Generator, query: str, i: int, kind: str, reads: list[str]) -> dict[str, Any]:
+def _operator(rng: np.random.Generator, query: str, i: int, kind: str, reads: list[str]) -> Operator:
     sigma = {"filter": rng.uniform(0.2, 0.9), "join": rng.uniform(0.3, 0.6), "aggregate": rng.uniform(0.01, 0.1)}
     selectivity = float(sigma.get(kind, 1.0))
-    inputs = [
+    inputs = tuple(
         _input(rng, name if i == 0 else f"{query}/{name}", selectivity, float(rng.lognormal(0.0, 0.6)))
         for name in reads
-    ]
-    operator = {
-        "id": f"{query}/o{i}",
-        "query": query,
-        "kind": kind,
-        "stateless": kind in ("source", "map", "filter"),
-        "bytes_per_event": float(rng.integers(60, 400)),
-        "evidence": {"kind": "assumed", "events": sum(entry["batches"][0]["events"] for entry in inputs) * _BATCHES},
-        "inputs": inputs,
-    }
-    if kind in ("join", "window", "aggregate"):
-        operator["state_bytes"] = float(rng.integers(1, 400)) * 1e6
-    return operator
+    )
+    return Operator(
+        f"{query}/o{i}",
+        (),
+        inputs,
+        query=query,
+        kind=kind,
+        stateless=kind in ("source", "map", "filter"),
+        bytes_per_event=float(rng.integers(60, 400)),
+        evidence=Evidence("assumed", sum(entry.batches[0].events for entry in inputs) * _BATCHES),
+        state_bytes=float(rng.integers(1, 400)) * 1e6 if kind in ("join", "window", "aggregate") else None,
+    )
 
 
-def _input(rng: np.random.Generator, source: str, selectivity: float, cycles: float) -> dict[str, Any]:
+def _input(rng: np.random.Generator, source: str, selectivity: float, cycles: float) -> Input:
     events = 5000.0
-    batches = [
-        {
-            "events": events,
-            "outputs": round(events * selectivity * float(rng.normal(1.0, 0.01)), 1),
-            "cycles": round(events * cycles * float(rng.normal(1.0, 0.02)), 1),
-        }
+    batches = tuple(
+        Batch(
+            events,
+            outputs=round(events * selectivity * float(rng.normal(1.0, 0.01)), 1),
+            cycles=round(events * cycles * float(rng.normal(1.0, 0.02)), 1),
+        )
         for _ in range(_BATCHES)
-    ]
-    return {"from": source, "selectivity": selectivity, "cycles_per_event": cycles, "batches": batches}
+    )
+    return Input(source, selectivity, cycles, batches=batches)
 
 
 def _on_one_node(deployment: Deployment) -> Deployment:
@@ -174,7 +176,7 @@ def _fit_load(deployment: Deployment, load: float) -> Deployment:
     return replace(deployment, operators=tuple(_scale_costs(operator, factor) for operator in deployment.operators))
 
 
-def _scale_costs(operator: Any, factor: float) -> Any:
+def _scale_costs(operator: Operator, factor: float) -> Operator:
     inputs = tuple(
         replace(
             entry,

@@ -24,10 +24,9 @@ from client.cli import client_parser
 from console.env import Env, variable_of
 from engine.__main__ import COMMANDS as ENGINE_COMMANDS
 from engine.__main__ import main as engine
-from engine.document import tables
+from engine.document import candidate, elements, reader
 from engine.document.deployment import Deployment
-from engine.fields import FieldTable
-from engine.records import record_fields
+from engine.records import Record, record_fields
 from engine.workload import GENERATORS
 from lab.__main__ import COMMANDS as LAB_COMMANDS
 from launcher.cli import COMMANDS
@@ -38,30 +37,30 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 # What the document's sections describe; a name with brackets stands for the table it belongs to.
-SECTIONS: dict[str, tuple[tuple[str, FieldTable], ...]] = {
-    "The document": (("", tables.DEPLOYMENT),),
-    "Source": (("", tables.SOURCE),),
-    "Node": (("", tables.NODE),),
-    "Operator": (("", tables.OPERATOR),),
-    "Input": (("", tables.INPUT),),
-    "Backlog": (("", tables.BACKLOG),),
+SECTIONS: dict[str, tuple[tuple[str, type[Record]], ...]] = {
+    "The document": (("", reader.DeploymentRecord),),
+    "Source": (("", elements.Source),),
+    "Node": (("", elements.Node),),
+    "Operator": (("", reader.OperatorRecord),),
+    "Input": (("", reader.InputRecord),),
+    "Backlog": (("", elements.Backlog),),
     "Filter, join, aggregate": (
-        ("filter.", tables.FILTER),
-        ("join.", tables.JOIN),
-        ("aggregate.", tables.AGGREGATE),
+        ("filter.", elements.FilterFeatures),
+        ("join.", elements.JoinFeatures),
+        ("aggregate.", elements.AggregateFeatures),
     ),
     "Split, window, evidence": (
-        ("split[].", tables.PART),
-        ("window.", tables.WINDOW),
-        ("evidence.", tables.EVIDENCE),
+        ("split[].", reader.PartRecord),
+        ("window.", elements.Window),
+        ("evidence.", elements.Evidence),
     ),
-    "Link": (("", tables.LINK),),
+    "Link": (("", elements.Link),),
     "Combine, objectives, constraints": (
-        ("combine.", tables.COMBINE),
-        ("objectives[].", tables.OBJECTIVE),
-        ("constraints.", tables.CONSTRAINTS),
+        ("combine.", elements.Combine),
+        ("objectives[].", elements.Objective),
+        ("constraints.", elements.Constraints),
     ),
-    "Admit": (("", tables.CANDIDATE),),
+    "Admit": (("", candidate.CandidateRecord),),
 }
 
 
@@ -205,19 +204,24 @@ def test_the_index_names_every_page() -> None:
 @pytest.mark.parametrize("title", SECTIONS)
 def test_every_field_of_the_document_is_described(title: str) -> None:
     described = _first_cells(_section(DOCS / "document.md", title))
-    expected = [prefix + field.name for prefix, table in SECTIONS[title] for field in table.fields]
+    expected = [prefix + field.key for prefix, record in SECTIONS[title] for field in record_fields(record).values()]
     assert sorted(described) == sorted(expected)
 
 
 def test_the_sections_cover_the_whole_schema() -> None:
     """Tables that need no section of their own are described in the line of the field that holds them."""
-    covered = {table for section in SECTIONS.values() for _, table in section}
-    others = {table for table in vars(tables).values() if isinstance(table, FieldTable)} - covered
-    assert others == {tables.MODEL, tables.BATCH, tables.EVENT_FIELDS, tables.TRIGGER}
+    covered = {record for section in SECTIONS.values() for _, record in section}
+    within, listed = [reader.DeploymentRecord], set()
+    while within:
+        record = within.pop()
+        listed.add(record)
+        within += [field.record for field in record_fields(record).values() if field.record not in (None, *listed)]
+    others = listed - covered
+    assert others == {elements.InputModel, elements.Batch, elements.EventFields, elements.MicroBatchTrigger}
     line = re.findall(
         r"^\| `(?:model|batches|event_fields|trigger)` .*$", (DOCS / "document.md").read_text(), re.MULTILINE
     )
-    assert all(f"`{field.name}`" in "".join(line) for table in others for field in table.fields)
+    assert all(f"`{name}`" in "".join(line) for record in others for name in record_fields(record))
 
 
 def test_documents_parse() -> None:

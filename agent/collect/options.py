@@ -10,8 +10,8 @@ from string import Formatter
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import Fault, join_path, value_words
-from engine.fields import BAD, Enumeration, FieldKind, Number, String
-from engine.records import Flag, ItemCount, Record, Words
+from engine.kinds import Enumeration, FieldKind, Number, String
+from engine.records import BAD, Flag, ItemCount, Record, Words
 
 __all__ = [
     "HOST_COLUMNS",

@@ -37,11 +37,13 @@ from engine.admission.changes import read_changes
 from engine.costream.accuracy import PredictionRecord
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
-from engine.document.tables import ID, PRIORITY, SOURCE, STATISTIC
+from engine.document.elements import Source
+from engine.document.kinds import ID, PRIORITY, STATISTIC
+from engine.document.reader import faulty_items
 from engine.errors import EngineError
-from engine.fields import BAD, Field, FieldTable, ListOf, Number, String
+from engine.kinds import Number, String
 from engine.measurement.trust import QueryCalibration
-from engine.records import ItemCount, Record, Words
+from engine.records import BAD, ItemCount, Record, Words
 
 __all__ = [
     "AdmissionQuestion",
@@ -113,15 +115,24 @@ class AdmissionQuestion(Record):
         return fingerprint({**asked, "cluster": cluster})
 
 
-_HEAD = FieldTable(
-    "a query's document",
-    Field("query", ID, required=True),
-    Field("sources", ListOf(SOURCE)),
-    Field("priority", PRIORITY),
-    Field("team", String()),
-    Field("description", String()),
-    Field("note", String()),
-)
+@dataclass(frozen=True, kw_only=True)
+class _Head(Record):
+    TITLE: ClassVar[str] = "a query's document"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    query: Annotated[str, ID]
+    sources: tuple[Source, ...] = ()
+    priority: Annotated[int | None, PRIORITY] = None
+    team: Annotated[str | None, String()] = None
+    description: Annotated[str | None, String()] = None
+    note: Annotated[str | None, String()] = None
+
+    def stated(self, *names: str) -> dict[str, object]:
+        """The fields that are given, without fault."""
+        given = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in given.items() if value is not None and value is not BAD}
+
+
 _ELSEWHERE = frozenset({"operators", "objective"})  # read by the services that store them
 
 
@@ -157,16 +168,15 @@ def draft_from_document(
         With every fault, its path beginning with `document`.
     """
     faults: list[Fault] = []
-    record = _HEAD.read(
-        {key: value for key, value in document.items() if key not in _ELSEWHERE}, "", "document", faults
-    )
-    head = {} if record is BAD else {name: value for name, value in record.items() if value is not BAD}
-    for i, source in enumerate(head.get("sources", [])):
-        if source is not BAD and not any(value is BAD for value in source.values()):
+    rest = {key: value for key, value in document.items() if key not in _ELSEWHERE}
+    head = _Head.read_parts(rest, "", "document", faults)
+    faulty = faulty_items(faults, "document.sources")
+    for i, source in enumerate(() if head.sources is BAD else head.sources):
+        if i not in faulty:
             store = partial(_store_source, cluster, source)
             _collect_faults(faults, f"document.sources[{i}]", store)
     is_sourceless = bool(faults)
-    query = cluster.queries.filter(name=head["query"]).first() if "query" in head else None
+    query = None if head.query is BAD else cluster.queries.filter(name=head.query).first()
     store = partial(_store_query, cluster, query, head, document, user)
     written: list[Fault] = []
     version = _collect_faults(written, "document", store)
@@ -177,22 +187,24 @@ def draft_from_document(
 
 
 def _store_query(
-    cluster: Cluster, query: Query | None, head: Mapping[str, Any], document: Mapping[str, Any], user: User | None
+    cluster: Cluster, query: Query | None, head: _Head, document: Mapping[str, Any], user: User | None
 ) -> QueryVersion:
     body = {"operators": document.get("operators")}
     if query is not None:
-        version = query_version_create(query=query, body=body, note=head.get("note", ""), user=user)
+        version = query_version_create(query=query, body=body, user=user, **head.stated("note"))
     else:
-        fields = {name: head[name] for name in ("team", "description", "priority", "note") if name in head}
         objective = document.get("objective")
-        name = head.get("query", "unnamed")  # refused by the caller: the document's own fault is known already
+        # a name with a fault is refused by the caller: the document's own fault is known already
+        name = "unnamed" if head.query is BAD else head.query
+        fields: Any = head.stated("team", "description", "priority", "note")
         created = query_create(cluster=cluster, name=name, body=body, objective=objective, user=user, **fields)
         version = created.versions.get()
     return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)
 
 
-def _store_source(cluster: Cluster, source: Mapping[str, Any]) -> None:
-    source_id, arrivals, event_fields = source["id"], source["arrivals"], source.get("event_fields")
+def _store_source(cluster: Cluster, source: Source) -> None:
+    source_id, arrivals = source.id, source.arrivals
+    event_fields = None if source.event_fields is None else source.event_fields.to_dict()
     stored = cluster.arrivals.filter(source_id=source_id).first()
     is_coarse = len(arrivals) * 4 == cluster.slices
     if stored is not None:
@@ -209,9 +221,9 @@ def _store_source(cluster: Cluster, source: Mapping[str, Any]) -> None:
         source_id=source_id,
         counts=arrivals,
         step_s=cluster.subinterval_s if is_coarse else cluster.slice_s,
-        known_step_s=source.get("arrivals_step_s"),
-        dispersion=source.get("dispersion"),
-        dispersion_step_s=source.get("dispersion_step_s"),
+        known_step_s=source.arrivals_step_s,
+        dispersion=source.dispersion,
+        dispersion_step_s=source.dispersion_step_s,
     )
     if event_fields:
         arrivals_fields_update(arrivals=created, event_fields=event_fields)

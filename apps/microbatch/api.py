@@ -39,7 +39,7 @@ from apps.microbatch.selectors import (
     spark_query_state,
 )
 from engine.errors import DocumentError
-from engine.fields import Number
+from engine.kinds import Number
 from engine.microbatch.progress_text import ProgressText
 from engine.microbatch.settings import SparkChoice
 

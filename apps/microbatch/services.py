@@ -30,7 +30,7 @@ from apps.microbatch.models import (
 from apps.microbatch.progress import documents_of, progress_ingest
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
-from engine.fields import Number
+from engine.kinds import Number
 from engine.microbatch.model import quantile_level
 
 __all__ = [

@@ -14,9 +14,8 @@ from apps.queries.models import Operator, Placement
 from apps.queries.snapshots.elements import operator_id
 from engine.document import elements
 from engine.document.checks import DeploymentParts, check_parts
-from engine.document.tables import CONSTRAINTS
 
-__all__ = ["MAX_BUDGET_S", "MAX_SEED", "check_parameters", "engine_constraints", "objective_default"]
+__all__ = ["MAX_BUDGET_S", "MAX_SEED", "check_parameters", "objective_default"]
 
 MAX_BUDGET_S = 300.0
 MAX_SEED = 2**53  # browsers read whole numbers exactly up to here
@@ -58,18 +57,6 @@ def objective_default(cluster: Cluster) -> str:
     return PlacementObjective.OBJECTIVES if bound.exists() else PlacementObjective.WORST
 
 
-def engine_constraints(document: Mapping[str, Any]) -> elements.Constraints:
-    """Stored constraints as the engine takes them."""
-    may_split = document.get("may_split")
-    return elements.Constraints(
-        pin=dict(document.get("pin", {})),
-        forbid={name: tuple(nodes) for name, nodes in document.get("forbid", {}).items()},
-        apart=tuple(tuple(group) for group in document.get("apart", ())),
-        max_moves=document.get("max_moves"),
-        may_split=None if may_split is None else tuple(may_split),
-    )
-
-
 def _check_choice(name: str, value: str, allowed: Iterable[str], faults: list[Fault]) -> None:
     if value not in allowed:
         faults.append(Fault(name, f"{name} is {value!r}; allowed: {', '.join(allowed)}"))
@@ -77,19 +64,20 @@ def _check_choice(name: str, value: str, allowed: Iterable[str], faults: list[Fa
 
 def _read_constraints(cluster: Cluster, document: Mapping[str, object], faults: list[Fault]) -> dict[str, Any]:
     """Constraints of a document without empty ones, checked by the rules of deployment documents."""
-    own_faults: list[Fault] = []
-    read = CONSTRAINTS.read(document, "", "constraints", own_faults)
-    faults += own_faults
-    if own_faults:
+    read = elements.Constraints.read(document, "", "constraints", faults)
+    if read is None:
         return {}
-    kept = {name: value for name, value in read.items() if value or name == "may_split" or value == 0}
-    kept = {name: value for name, value in kept.items() if value is not None}
+    kept = {
+        name: value
+        for name, value in read.to_dict().items()
+        if name in document and value is not None and (value or name in ("may_split", "max_moves"))
+    }
     operators, nodes = _running_operators(cluster), _nodes(cluster)
     parts = DeploymentParts(
         subintervals=1,
         nodes=[elements.Node(node.name, node.capacity_cps) for node in nodes],
         operators=[elements.Operator(name, (), ()) for name in operators],
-        constraints=engine_constraints(kept),
+        constraints=read,
         faults=faults,
     )
     if kept:

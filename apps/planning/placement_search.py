@@ -22,10 +22,11 @@ from apps.jobs.runner import JobReporter
 from apps.jobs.runs import RunKind, register
 from apps.planning.choices import ENDED_STATES, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementMove, PlacementRun
-from apps.planning.placement_parameters import check_parameters, engine_constraints, objective_default
+from apps.planning.placement_parameters import check_parameters, objective_default
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment
+from engine.document.elements import Constraints
 from engine.placement.answer import BestSoFar, MoveAnswer, PlacementAnswer, QueryChange
 from engine.records import Record
 
@@ -178,7 +179,7 @@ class PlacementKind(RunKind[PlacementRun]):
         report(0.0, "Taking a snapshot")
         snapshot = cluster_snapshot(run.cluster)
         placement_started(run=run, snapshot=snapshot)
-        deployment = replace(snapshot.deployment, constraints=engine_constraints(run.constraints))
+        deployment = replace(snapshot.deployment, constraints=Constraints.parse(run.constraints))
         follow = SearchFollower(run, report)
         proposal = place(
             deployment,

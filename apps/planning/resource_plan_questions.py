@@ -12,7 +12,7 @@ from apps.fleet.choices import InputOrigin
 from apps.planning.choices import PlanEngine
 from apps.planning.models import ResourcePlan
 from engine.errors import DocumentError, Fault
-from engine.fields import Number
+from engine.kinds import Number
 from engine.microbatch.settings import MicroBatchProfile
 from engine.microbatch.sizing import MicroBatchQuestion
 from engine.planner.profile import NodeHardware, StageProfile, StageQuestion

@@ -14,8 +14,8 @@ from apps.planning.choices import Find
 from engine.document.cycles import NOMINAL
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
-from engine.document.tables import CAPACITY, CYCLE_UNIT, MEMORY, PRICE
-from engine.fields import ListOf, MapOf, Number, String
+from engine.document.kinds import CAPACITY, CYCLE_UNIT, MEMORY, PRICE
+from engine.kinds import ListOf, Number, String
 from engine.records import Flag, ItemCount, Record, Words
 
 __all__ = [
@@ -90,7 +90,7 @@ class SweepOptions(WhatIfOptions):
     """Options of a sweep: loads, objectives, and numbers of nodes of the whole cluster."""
 
     factor: Annotated[_Factor, Words("Every source times this.")] = 1.0
-    sources: Annotated[dict[str, float], MapOf(FACTOR), Words("Single sources times this, besides factor.")] = field(
+    sources: Annotated[dict[str, _Factor], Words("Single sources times this, besides factor.")] = field(
         default_factory=dict
     )
     pool: Annotated[_Pool, Words("The pool whose nodes are added or taken; empty: that of most nodes.")] = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar
@@ -11,17 +11,16 @@ from typing import Annotated, Any, ClassVar
 from django.db import transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from pydantic import Field as PydanticField
+from pydantic import Field
 
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.queries.models import Query
-from engine.document.checks import check_backlog
-from engine.document.elements import MEASURED, STATED, Backlog
+from engine.document.elements import MEASURED, STATED, Backlog, BehindS, Events, backlog_faults
 from engine.document.elements import Operator as EngineOperator
-from engine.document.tables import BACKLOG, ID
+from engine.document.kinds import ID
 from engine.errors import Fault as EngineFault
-from engine.fields import BAD, Field, FieldTable, String
-from engine.records import Record
+from engine.kinds import String
+from engine.records import BAD, Record, Words
 
 __all__ = [
     "AgedBacklog",
@@ -35,16 +34,29 @@ __all__ = [
 ]
 
 _AMOUNTS = ("events", "behind_s")
-_ENTRY = FieldTable(
-    "a backlog",
-    Field("operator", ID, nullable=True, help="operator at whose input events wait; any that reads it unless given"),
-    Field("from", ID, required=True, help="source or operator that the input reads"),
-    *(field for field in BACKLOG.fields if field.name in _AMOUNTS),
-    Field("read_at", String(), nullable=True, help="ISO 8601; now unless given"),
-)
 _STEP = 1.5  # backlogs that differ by less give a preview the same basis
 _NEGLIGIBLE_S = 5.0  # a backlog that comes in less is on its way, and no part of a preview's basis
 _FUTURE = timedelta(seconds=60)  # by which clocks may be apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacklogStatement(Record):
+    """Events that wait at an input, as somebody states them."""
+
+    TITLE: ClassVar[str] = "a backlog"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    operator: Annotated[
+        Annotated[str, ID] | None, Words("operator at whose input events wait; any that reads it unless given")
+    ] = None
+    source: Annotated[str, ID, Field(alias="from"), Words("source or operator that the input reads")]
+    events: Events | None = None
+    behind_s: BehindS | None = None
+    read_at: Annotated[Annotated[str, String()] | None, Words("ISO 8601; now unless given")] = None
+
+    def find_faults(self) -> Iterator[EngineFault]:
+        """Neither how many events wait nor for how long."""
+        yield from backlog_faults(self.events, self.behind_s)
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ class StoredBacklog(Record):
     TITLE: ClassVar[str] = "a stored backlog"
 
     operator: str
-    source: Annotated[str, PydanticField(alias="from")]
+    source: Annotated[str, Field(alias="from")]
     events: float | None
     behind_s: float | None
     origin: str
@@ -240,12 +252,11 @@ def _read(
 ) -> StoredBacklog | None:
     """One entry as it is kept; None where it has faults."""
     path, before = f"backlogs[{i}]", len(faults)
-    record = _ENTRY.read(body, "backlogs", i, faults)
+    record = BacklogStatement.read_parts(body, "backlogs", i, faults)
     if record is BAD:
         return None
-    check_backlog(record, path, faults)
-    read_at = _moment(record.get("read_at"), path, now, faults)
-    operator, stream = record.get("operator") or "", record.get("from")
+    read_at = _moment(record.read_at, path, now, faults)
+    operator, stream = record.operator or "", record.source
     known = {name for name, _ in inputs}
     if operator is not BAD and operator and operator not in known:
         faults.append(EngineFault(f"{path}.operator", f"operator is {operator!r}; allowed: {', '.join(sorted(known))}"))
@@ -254,7 +265,7 @@ def _read(
         faults.append(EngineFault(f"{path}.from", f"from is {stream!r}; allowed: {', '.join(streams)}"))
     if len(faults) > before:
         return None
-    return StoredBacklog(operator, stream, record.get("events"), record.get("behind_s"), STATED, read_at.isoformat())
+    return StoredBacklog(operator, stream, record.events, record.behind_s, STATED, read_at.isoformat())
 
 
 def _moment(text: Any, path: str, now: datetime, faults: list[EngineFault]) -> datetime:

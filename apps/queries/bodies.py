@@ -18,7 +18,7 @@ from engine.document.cycles import operator_unit
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator as EngineOperator
 from engine.document.export import operator_document
-from engine.document.tables import COST_NOISE
+from engine.document.kinds import COST_NOISE as COST_NOISE_NAMES
 from engine.errors import DocumentError
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _KEPT = ("filter", "join", "aggregate", "window", "state_bytes", "state_on_disk", "tuple_values_in", "tuple_values_out")
 _KEPT += ("trigger", "buffer_timeout_s", "reads", "writes", "expression", "unread")
-COST_NOISE_NAMES = tuple(field.name for field in COST_NOISE)
 
 
 def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:

@@ -18,7 +18,7 @@ from apps.queries.choices import ArrivalOrigin, ObjectiveState, QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
 from engine.errors import Fault
-from engine.fields import NumberSeries
+from engine.kinds import NumberSeries
 from engine.words import listed
 
 __all__ = [

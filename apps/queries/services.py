@@ -24,9 +24,10 @@ from apps.queries.snapshots.elements import operator_id
 from engine.document.checks import is_mergeable
 from engine.document.cycles import cycle_unit_words, is_of_clock
 from engine.document.elements import Operator as EngineOperator
-from engine.document.tables import POSITIVE, STATISTIC
+from engine.document.kinds import POSITIVE, STATISTIC
 from engine.errors import Fault as EngineFault
-from engine.fields import BAD, FieldKind
+from engine.kinds import FieldKind
+from engine.records import BAD
 
 __all__ = [
     "placement_move",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from django.db import transaction
 from django.utils import timezone
@@ -16,12 +16,14 @@ from apps.fleet.choices import Evidence
 from apps.queries.bodies import COST_NOISE_NAMES
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.services import query_announce
-from engine.document.checks import check_cost_noise
+from engine.arrays import FloatArray
 from engine.document.cycles import CYCLE_UNITS, cycle_unit_words, is_of_clock
-from engine.document.tables import BATCH, COST_CV2, COST_NOISE, ID, NOT_NEGATIVE
+from engine.document.elements import Batch, cost_noise_faults
+from engine.document.kinds import COST_CV2, ID, NOT_NEGATIVE, CostCv2, CostDispersion, CostDispersionEvents
 from engine.errors import Fault as EngineFault
-from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, NumberSeries, String
+from engine.kinds import Enumeration, Number, NumberSeries, String
 from engine.measurement.variation import measure_events
+from engine.records import Record, Words
 
 __all__ = ["statistics_of", "statistics_update"]
 
@@ -35,21 +37,36 @@ _OF_SAMPLE = (
 )  # what single events' costs tell by themselves
 
 _FIRST_MEASURED = datetime(1970, 1, 1, tzinfo=UTC)
-_ENTRY = FieldTable(
-    "a statistic",
-    Field("operator", ID, required=True),
-    Field("input", String(), help="what the input reads; needed where the operator has several inputs"),
-    Field("position", Number(least=0, whole=True), help="which input, where the operator reads the same thing twice"),
-    Field("selectivity", NOT_NEGATIVE),
-    Field("cycles_per_event", NOT_NEGATIVE),
-    Field("events", Number(least=0, whole=True)),
-    Field("batches", ListOf(BATCH)),
-    Field("event_cycles", NumberSeries(), help="cycles of single events in their order"),
-    *COST_NOISE,
-    Field("evidence", Enumeration(tuple(Evidence.values))),
-    Field("cycle_unit", Enumeration(CYCLE_UNITS), help="what its cycles count; as before unless given"),
-    Field("measured_at", String()),
-)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputStatistics(Record):
+    """Statistics of one input of a version."""
+
+    TITLE: ClassVar[str] = "a statistic"
+
+    operator: Annotated[str, ID]
+    input: Annotated[
+        str | None, String(), Words("what the input reads; needed where the operator has several inputs")
+    ] = None
+    position: Annotated[
+        int | None,
+        Number(least=0, whole=True),
+        Words("which input, where the operator reads the same thing twice"),
+    ] = None
+    selectivity: Annotated[float | None, NOT_NEGATIVE] = None
+    cycles_per_event: Annotated[float | None, NOT_NEGATIVE] = None
+    events: Annotated[int | None, Number(least=0, whole=True)] = None
+    batches: tuple[Batch, ...] | None = None
+    event_cycles: Annotated[FloatArray | None, NumberSeries(), Words("cycles of single events in their order")] = None
+    cost_cv2: CostCv2 = None
+    cost_dispersion: CostDispersion = None
+    cost_dispersion_events: CostDispersionEvents = None
+    evidence: Annotated[str | None, Enumeration(tuple(Evidence.values))] = None
+    cycle_unit: Annotated[
+        str | None, Enumeration(CYCLE_UNITS), Words("what its cycles count; as before unless given")
+    ] = None
+    measured_at: Annotated[str | None, String()] = None
 
 
 def statistics_of(version: QueryVersion) -> list[dict[str, Any]]:
@@ -103,19 +120,16 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
     changed: dict[int, OperatorInput] = {}
     for i, body in enumerate(statistics):
         path = f"statistics[{i}]"
-        before = len(faults)
-        record = _ENTRY.read(body, "statistics", i, faults)
-        if record is BAD or len(faults) > before:
+        record = InputStatistics.read(body, "statistics", i, faults)
+        if record is None:
             continue
         entry = _named(entries, record, path, faults)
         if entry is None:
             continue
         if entry.pk in changed:
-            faults.append(
-                EngineFault(path, f"the input {record.get('input', '')!r} of {record['operator']!r} stands twice")
-            )
-        unknown = {name: None for name in COST_NOISE_NAMES if name in body and body[name] is None}
-        _assign(entry, unknown | _with_sample(record, entry, path, faults), path, faults, now)
+            faults.append(EngineFault(path, f"the input {record.input or ''!r} of {record.operator!r} stands twice"))
+        unknown = [name for name in COST_NOISE_NAMES if name in body and body[name] is None]
+        _assign(entry, _with_sample(record, entry, path, faults), unknown, path, faults, now)
         changed[entry.pk] = entry
     if faults:
         listed = [Fault(fault.path, fault.message) for fault in faults]
@@ -135,104 +149,108 @@ def _inputs(version: QueryVersion) -> Any:
 
 
 def _named(
-    entries: Sequence[OperatorInput], record: Mapping[str, Any], path: str, faults: list[EngineFault]
+    entries: Sequence[OperatorInput], record: InputStatistics, path: str, faults: list[EngineFault]
 ) -> OperatorInput | None:
     """The input that a record speaks of; a fault if there is none or more than one."""
-    of_operator = [entry for entry in entries if entry.operator.name == record["operator"]]
+    of_operator = [entry for entry in entries if entry.operator.name == record.operator]
     if not of_operator:
         names = ", ".join(dict.fromkeys(entry.operator.name for entry in entries))
-        faults.append(EngineFault(f"{path}.operator", f"operator is {record['operator']!r}; allowed: {names}"))
+        faults.append(EngineFault(f"{path}.operator", f"operator is {record.operator!r}; allowed: {names}"))
         return None
     matches = [
         entry
         for entry in of_operator
-        if record.get("input") in (None, entry.upstream.name if entry.upstream else entry.source_id)
-        and record.get("position") in (None, entry.position)
+        if record.input in (None, entry.upstream.name if entry.upstream else entry.source_id)
+        and record.position in (None, entry.position)
     ]
     if len(matches) != 1:
         reads = [entry.upstream.name if entry.upstream else entry.source_id for entry in of_operator]
         allowed = ", ".join(
             f"{name} (position {entry.position})" for name, entry in zip(reads, of_operator, strict=True)
         )
-        faults.append(EngineFault(f"{path}.input", f"input is {record.get('input')!r}; allowed: one of {allowed}"))
+        faults.append(EngineFault(f"{path}.input", f"input is {record.input!r}; allowed: one of {allowed}"))
         return None
     return matches[0]
 
 
 def _with_sample(
-    record: Mapping[str, Any], entry: OperatorInput, path: str, faults: list[EngineFault]
-) -> dict[str, Any]:
+    record: InputStatistics, entry: OperatorInput, path: str, faults: list[EngineFault]
+) -> InputStatistics:
     """The record with what its single events' costs tell, in the words of a sample in batches."""
-    check_cost_noise(record, path, faults)
-    cycles = record.get("event_cycles")
+    half = cost_noise_faults(record.cost_dispersion, record.cost_dispersion_events)
+    faults += [EngineFault(f"{path}.{fault.path}", fault.message) for fault in half]
+    cycles = record.event_cycles
     if cycles is None:
-        return dict(record)
-    others = [name for name in _OF_SAMPLE if name in record]
+        return record
+    others = [name for name in _OF_SAMPLE if getattr(record, name) is not None]
     faults += [
         EngineFault(f"{path}.{name}", f"{name} follows from event_cycles; allowed: one of them") for name in others
     ]
     if len(cycles) > _MAX_EVENT_CYCLES:
         message = f"event_cycles has {len(cycles)} items; allowed: at most {_MAX_EVENT_CYCLES}"
         faults.append(EngineFault(f"{path}.event_cycles", message))
-        return dict(record)
+        return record
     try:
-        sample = measure_events(cycles, record.get("selectivity", entry.selectivity))
+        sample = measure_events(cycles, entry.selectivity if record.selectivity is None else record.selectivity)
     except ValueError as error:
         faults.append(EngineFault(f"{path}.event_cycles", f"event_cycles has {error}"))
-        return dict(record)
+        return record
     if not COST_CV2.fits(sample.cv2):
         message = f"the costs have a variance of {sample.cv2:g} times their squared mean; allowed: {COST_CV2.allowed()}"
         faults.append(EngineFault(f"{path}.event_cycles", message))
     dispersion = sample.dispersion
-    return {
-        **record,
-        "batches": [asdict(batch) for batch in sample.batches],
-        "cost_cv2": sample.cv2,
-        "cost_dispersion": dispersion.value if dispersion else None,
-        "cost_dispersion_events": dispersion.scale if dispersion else None,
-    }
+    return replace(
+        record,
+        batches=tuple(sample.batches),
+        cost_cv2=sample.cv2,
+        cost_dispersion=dispersion.value if dispersion else None,
+        cost_dispersion_events=dispersion.scale if dispersion else None,
+    )
 
 
 def _assign(
-    entry: OperatorInput, record: Mapping[str, Any], path: str, faults: list[EngineFault], now: datetime
+    entry: OperatorInput,
+    record: InputStatistics,
+    unknown: Collection[str],
+    path: str,
+    faults: list[EngineFault],
+    now: datetime,
 ) -> None:
+    """Take over what a record says; `unknown` are the names of variations that are known no longer."""
     _change_unit(entry, record, path, faults)
-    batches = record.get("batches")
-    if batches is not None:
-        entry.batches = list(batches)
-        events, outputs, cycles = (sum(batch[name] for batch in batches) for name in ("events", "outputs", "cycles"))
+    if record.batches is not None:
+        entry.batches = [batch.to_dict() for batch in record.batches]
+        events = sum(batch.events for batch in record.batches)
         entry.events = round(events)
         if events > 0:
-            entry.selectivity, entry.cycles_per_event = outputs / events, cycles / events
+            entry.selectivity = sum(batch.outputs for batch in record.batches) / events
+            entry.cycles_per_event = sum(batch.cycles for batch in record.batches) / events
         entry.cost_dispersion = entry.cost_dispersion_events = None
-    elif changed := [name for name in _RATIOS if name in record and record[name] != getattr(entry, name)]:
+    elif changed := [name for name in _RATIOS if getattr(record, name) not in (None, getattr(entry, name))]:
         entry.batches = []
         entry.cost_dispersion = entry.cost_dispersion_events = None
         if "cycles_per_event" in changed:
             entry.cost_cv2 = None
-    for name in COST_NOISE_NAMES:
-        if name in record:
-            setattr(entry, name, record[name])
-    for name in ("selectivity", "cycles_per_event", "events"):
-        if name in record:
-            setattr(entry, name, record[name])
+    for name in (*COST_NOISE_NAMES, "selectivity", "cycles_per_event", "events"):
+        if getattr(record, name) is not None or name in unknown:
+            setattr(entry, name, getattr(record, name))
     if entry.events > MAX_SAMPLE_EVENTS:
         faults.append(
             EngineFault(f"{path}.events", f"events is {entry.events:g}; allowed: at most {MAX_SAMPLE_EVENTS:g}")
         )
-    entry.evidence = record.get("evidence", Evidence.MEASURED)
+    entry.evidence = record.evidence or Evidence.MEASURED
     if entry.cycles_per_event is None and entry.evidence == Evidence.MEASURED:
-        if "evidence" in record:
+        if record.evidence is not None:
             message = "evidence is 'measured', but the input has no cycles_per_event; allowed: with cycles_per_event"
             faults.append(EngineFault(f"{path}.evidence", message))
         entry.evidence = Evidence.PREDICTED
-    entry.measured_at = _moment(record.get("measured_at"), path, faults, now)
+    entry.measured_at = _moment(record.measured_at, path, faults, now)
 
 
-def _change_unit(entry: OperatorInput, record: Mapping[str, Any], path: str, faults: list[EngineFault]) -> None:
+def _change_unit(entry: OperatorInput, record: InputStatistics, path: str, faults: list[EngineFault]) -> None:
     """Take over the unit of a record; costs of another unit than the nodes they run on count are refused."""
-    unit = record.get("cycle_unit", entry.cycle_unit)
-    brings_cost = "cycles_per_event" in record or bool(record.get("batches"))
+    unit = record.cycle_unit or entry.cycle_unit
+    brings_cost = record.cycles_per_event is not None or bool(record.batches)
     is_other = is_of_clock(unit) != is_of_clock(entry.cycle_unit)
     if is_other and not brings_cost and entry.cycles_per_event is not None:
         message = f"cycle_unit is {unit!r} beside a cost in {entry.cycle_unit!r}; allowed: with cycles_per_event"

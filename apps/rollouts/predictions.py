@@ -20,11 +20,11 @@ from apps.rollouts.versions import (
 from apps.telemetry.epochs import recorded_epochs
 from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.selectors import assignments_adapting
-from engine.fields import Enumeration
 from engine.jarvis.baselines import SourcePipeline
 from engine.jarvis.refined_config import LearnedFigures, OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.wire_bytes import PartialRows
+from engine.kinds import Enumeration
 from engine.records import Record, Words
 from engine.rollouts.measures import EPOCH_S, EPOCH_US, EpochRow
 from engine.words import percent_words

@@ -20,17 +20,12 @@ from apps.fleet.validation import check_row
 from apps.telemetry.configs import configs_renew, lives_executed
 from apps.telemetry.live_services import live_refresh
 from apps.telemetry.models import COLUMN_TYPES, PRODUCER, Agent, LiveQuery, StaticTable, TelemetrySource
-from engine.dataflow.documents import NAME_PATTERN, PIPELINE, read_tables
-from engine.dataflow.types import PipelineDocument
+from engine.dataflow.documents import NAME_PATTERN, TableRecord, read_table
 from engine.errors import DocumentError
 
 __all__ = ["options_faults", "source_delete", "source_upsert", "table_delete", "table_upsert"]
 
 _NAME = re.compile(NAME_PATTERN + r"\Z")
-_LEAST: PipelineDocument = {  # a pipeline to hold a table that is looked at
-    "source": {"id": "s", "time": "t", "columns": {"t": "timestamp"}},
-    "operators": [{"id": "o", "expression": {"op": "filter", "where": "true"}}],
-}
 
 
 @transaction.atomic
@@ -188,7 +183,7 @@ def _table_faults(table: StaticTable) -> list[Fault]:
         return [Fault("rows", f"there are {len(table.rows):,} rows; allowed: {MAX_TABLE_ROWS:,}")]
     document = {"columns": table.columns, "order": table.order, "rows": table.rows}
     faults: list[Fault] = []
-    kept = PIPELINE.read({**_LEAST, "tables": {"t": document}}, "", "", faults)
-    if not faults:
-        read_tables(kept["tables"], "tables", faults)
-    return [Fault(fault.path.removeprefix("tables.t").lstrip("."), fault.message) for fault in faults[:50]]
+    record = TableRecord.read(document, "", "", faults)
+    if record is not None:
+        read_table("t", record, "", faults)
+    return [Fault(fault.path, fault.message) for fault in faults[:50]]

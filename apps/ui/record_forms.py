@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 
 from apps.ui.forms import range_field
-from engine.fields import Number
+from engine.kinds import Number
 from engine.records import Record, RecordField, record_fields
 
 __all__ = ["SettingsForm", "field_at", "setting_words", "shown_kind"]

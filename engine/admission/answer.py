@@ -16,7 +16,7 @@ from engine.admission.changes import Change
 from engine.admission.grounds import Ground
 from engine.document.elements import Replica
 from engine.document.policies import SchedulingGap
-from engine.fields import Number, String
+from engine.kinds import Number, String
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding
 from engine.placement.separation import ApartOperator
 from engine.records import Flag, Record, Words, WrittenAs

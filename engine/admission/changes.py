@@ -13,10 +13,10 @@ from pydantic import Discriminator
 
 from engine.document.candidate import Candidate
 from engine.document.deployment import Deployment, Replica
-from engine.document.tables import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
+from engine.document.kinds import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
-from engine.fields import BAD, Enumeration, Number
-from engine.records import Record, Words
+from engine.kinds import Enumeration, Number
+from engine.records import BAD, Record, Words
 
 __all__ = [
     "Change",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from engine.admission.answer import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.fields import Enumeration, Number
+from engine.kinds import Enumeration, Number
 from engine.records import Record, Words
 
 __all__ = ["RECORDED", "ReplayPolicy", "read_policy"]

@@ -22,7 +22,7 @@ from engine.connectors.picture import (
     VertexCounters,
 )
 from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeWindow, read_range
-from engine.fields import Enumeration, Number, String
+from engine.kinds import Enumeration, Number, String
 from engine.records import Record, Words
 from engine.words import listed
 

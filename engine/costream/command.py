@@ -17,7 +17,7 @@ from engine.costream.documents import CostProblem
 from engine.costream.first_placement import COST_FIELDS
 from engine.costream.prediction import Ensemble, PlacementPredictions, shipped_ensemble
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
-from engine.fields import Number
+from engine.kinds import Number
 from engine.records import BAD, ItemCount, Record, Words
 
 __all__ = ["candidates_command", "predict_command"]

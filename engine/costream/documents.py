@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from engine.costream.candidates import MAX_OPERATORS
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import Anything, Enumeration, Number
+from engine.kinds import Anything, Enumeration, Number
 from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,

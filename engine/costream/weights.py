@@ -24,8 +24,8 @@ from engine.costream.batch import FORMS, Float32Array
 from engine.costream.features import FEATURES, TrainingDomain
 from engine.costream.network import parameter_shapes
 from engine.errors import EngineError, Fault, suggestion
-from engine.fields import Anything, Enumeration, Number, String
 from engine.files import replace_file
+from engine.kinds import Anything, Enumeration, Number, String
 from engine.records import BAD, ItemCount, Record
 from engine.words import counted
 
@@ -204,7 +204,7 @@ def read_weights(data: bytes, card: ModelCard) -> tuple[dict[str, Float32Array],
     )
 
 
-def _missing(arrays: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Fault]:
+def _missing(arrays: Member, expected: Mapping[str, tuple[int, ...]]) -> list[Fault]:
     missing = [Fault(name, f"{name} is missing") for name in expected if name not in arrays]
     return missing + [Fault(name, f"{name} is not a parameter of this form") for name in arrays if name not in expected]
 

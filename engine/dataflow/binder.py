@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.dataflow.documents import (
+    AggregateOperation,
+    BucketsOperation,
+    FilterOperation,
+    JoinOperation,
+    MapOperation,
+    ParseOperation,
+    ProjectOperation,
+    WindowOperation,
+)
 from engine.dataflow.expressions.functions import AGGREGATES
 from engine.dataflow.expressions.nodes import Node
 from engine.dataflow.expressions.patterns import PatternError, portable_pattern
@@ -32,9 +42,8 @@ from engine.dataflow.operators import (
     type_of,
 )
 from engine.dataflow.sketch import SKETCH_TYPE
-from engine.dataflow.types import ARROW, NUMERIC, WINDOW_START, Columns, ExpressionDocument, Type
+from engine.dataflow.types import ARROW, NUMERIC, WINDOW_START, Columns, Type
 from engine.errors import Fault, join_path, suggestion, value_words
-from engine.fields import BAD
 
 __all__ = ["bind", "bind_aggregate", "parse_patterns"]
 
@@ -53,40 +62,41 @@ _DEFAULT_MATCHES: Final = 100
 _MICRO: Final = 1_000_000
 
 
-def parse_patterns(kept: ExpressionDocument, path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
+def parse_patterns(kept: ParseOperation, path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
     """Pattern and group of every column of `into`, in alphabetical order."""
-    form = kept["as"]
-    given = {"pattern", "separator", "assign"} & set(kept)
+    form = kept.form
+    given = {"assign": kept.assign, "pattern": kept.pattern, "separator": kept.separator}
     faults.extend(
-        Fault(join_path(path, name), f"{name} is {value_words(kept.get(name))}; allowed: not with as {form!r}")
-        for name in sorted(given - _FIELDS[form])
+        Fault(join_path(path, name), f"{name} is {value_words(value)}; allowed: not with as {form!r}")
+        for name, value in given.items()
+        if value is not None and name not in _FIELDS[form]
     )
-    names = sorted(kept["into"])
+    names = sorted(kept.into)
     if form == "kv":
         return tuple((_pair(name, kept), 1) for name in names)
     return _groups(names, kept, path, faults) if form == "regex" else ()
 
 
-def _pair(name: str, kept: ExpressionDocument) -> str:
+def _pair(name: str, kept: ParseOperation) -> str:
     """A key at the beginning or behind a separator, and its value up to the next separator."""
-    separator, assign = kept.get("separator", " "), kept.get("assign", "=")
+    separator, assign = kept.separator or " ", kept.assign or "="
     sign = {"\t": r"\t", "|": r"\|"}.get(separator, separator)
     return portable_pattern(f"(?:^|{sign}){name}{assign}([^{sign}]*)").text
 
 
-def _groups(names: list[str], kept: ExpressionDocument, path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
+def _groups(names: list[str], kept: ParseOperation, path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
     at = join_path(path, "pattern")
-    if "pattern" not in kept:
+    if kept.pattern is None:
         faults.append(Fault(at, "pattern is missing; a parse as 'regex' needs it"))
         return ()
     try:
-        pattern, groups = portable_pattern(kept["pattern"])
+        pattern, groups = portable_pattern(kept.pattern)
     except PatternError as error:
-        faults.append(Fault(at, f"pattern is {value_words(kept['pattern'])}: {error}"))
+        faults.append(Fault(at, f"pattern is {value_words(kept.pattern)}: {error}"))
         return ()
     if missing := [name for name in names if name not in groups]:
         named = ", ".join(name for name in groups if name) or "none"
-        pattern_words, also = value_words(kept["pattern"]), ", ".join(missing)
+        pattern_words, also = value_words(kept.pattern), ", ".join(missing)
         faults.append(Fault(at, f"pattern is {pattern_words} with the named groups {named}; allowed: also {also}"))
         return ()
     return tuple((pattern, groups.index(name) + 1) for name in names)
@@ -156,12 +166,12 @@ _Pairs = tuple[tuple[str, str], ...]
 Bound = tuple[Spec, dict[str, Type]] | None
 
 
-def bind(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def bind(kept: Any, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     """The spec and the columns after the operation, or None after noting why there are none."""
-    if any(value is BAD for value in kept.values()):
+    if not kept.is_whole:
         return None
     before = len(faults)
-    bound = _BINDERS[kept["op"]](kept, scope, path, faults)
+    bound = _BINDERS[kept.OP](kept, scope, path, faults)
     if bound is not None:
         _check_names(bound[1], path, faults)
     return bound if len(faults) == before else None
@@ -175,12 +185,12 @@ def _check_names(columns: Columns, path: str, faults: list[Fault]) -> None:
             faults.append(Fault(path, f"columns {other!r} and {name!r} differ in case alone; allowed: other names"))
 
 
-def _window(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
-    size_us = round(kept["size_s"] * _MICRO)
-    slide_us = round((kept.get("slide_s") or kept["size_s"]) * _MICRO)
+def _window(kept: WindowOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+    size_us = round(kept.size_s * _MICRO)
+    slide_us = round((kept.slide_s or kept.size_s) * _MICRO)
     if size_us % slide_us or size_us // slide_us > 1_000:
-        allowed = f"size_s ({kept['size_s']:g}) divided by a whole number from 1 to 1000"
-        faults.append(Fault(join_path(path, "slide_s"), f"slide_s is {kept['slide_s']:g}; allowed: {allowed}"))
+        allowed = f"size_s ({kept.size_s:g}) divided by a whole number from 1 to 1000"
+        faults.append(Fault(join_path(path, "slide_s"), f"slide_s is {kept.slide_s:g}; allowed: {allowed}"))
     if WINDOW_START in scope.columns:
         faults.append(Fault(path, "op is 'window', but records have window_start already; allowed: one window"))
     if scope.time not in scope.columns:
@@ -190,12 +200,12 @@ def _window(kept: ExpressionDocument, scope: OperationScope, path: str, faults: 
     return WindowSpec(scope.time, size_us, slide_us), {**scope.columns, WINDOW_START: Type.TIMESTAMP}
 
 
-def _filter(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
-    where = read_expression(kept["where"], scope.columns, join_path(path, "where"), "where", faults)
+def _filter(kept: FilterOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+    where = read_expression(kept.where, scope.columns, join_path(path, "where"), "where", faults)
     if where is None:
         return None
     if where.type != Type.BOOL:
-        text = f"where is {value_words(kept['where'])}, a {where.type}; allowed: a condition"
+        text = f"where is {value_words(kept.where)}, a {where.type}; allowed: a condition"
         faults.append(Fault(join_path(path, "where"), text))
     return FilterSpec(where), dict(scope.columns)
 
@@ -212,19 +222,19 @@ def _expressions(
     return made if len(made) == len(read) else None
 
 
-def _map(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _map(kept: MapOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     at = join_path(path, "set")
-    for name in kept["set"]:
+    for name in kept.set:
         check_free(name, scope, at, faults)
-    made = _expressions(kept["set"], scope, at, faults)
+    made = _expressions(kept.set, scope, at, faults)
     if made is None:
         return None
     return MapSpec(made), {**scope.columns, **{name: node.type for name, node in made}}
 
 
-def _project(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _project(kept: ProjectOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     at = join_path(path, "columns")
-    given = {name: text for name, text in kept["columns"].items() if not (name in scope.kept and text == name)}
+    given = {name: text for name, text in kept.columns.items() if not (name in scope.kept and text == name)}
     for name in given:
         check_free(name, scope, at, faults)
     made = _expressions(given, scope, at, faults)
@@ -234,31 +244,31 @@ def _project(kept: ExpressionDocument, scope: OperationScope, path: str, faults:
     return ProjectSpec(scope.kept, made), columns | {name: node.type for name, node in made}
 
 
-def _join(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
-    if ("table" in kept) == ("stream" in kept):
+def _join(kept: JoinOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+    if (kept.table is None) == (kept.stream is None):
         faults.append(Fault(path, "a join has a table or a stream; allowed: exactly one of both"))
         return None
-    if "stream" in kept:
+    if kept.stream is not None:
         return _stream_join(kept, scope, path, faults)
     faults.extend(
         Fault(join_path(path, name), f"{name} is given; allowed: for a join with a stream")
         for name in _OF_STREAMS
-        if name in kept
+        if getattr(kept, name) is not None
     )
-    table = _table(kept["table"], scope, path, faults)
+    table = _table(kept.table, scope, path, faults)
     if table is None:
         return None
     on, take, taken = _join_pairs(kept, table.columns, scope, path, faults)
     _unique(table, [theirs for _, theirs in on if theirs in table.columns], path, faults)
-    return JoinSpec(table, None, on, take, kept.get("how", "inner") == "inner"), {**scope.columns, **taken}
+    return JoinSpec(table, None, on, take, kept.how == "inner"), {**scope.columns, **taken}
 
 
 def _join_pairs(
-    kept: ExpressionDocument, columns: Columns, scope: OperationScope, path: str, faults: list[Fault]
+    kept: JoinOperation, columns: Columns, scope: OperationScope, path: str, faults: list[Fault]
 ) -> tuple[_Pairs, _Pairs, dict[str, Type]]:
     """_Pairs of `on` and of `take`, and the columns that the latter makes."""
-    on = tuple(sorted(kept["on"].items()))
-    take = tuple(sorted(kept["take"].items()))
+    on = tuple(sorted(kept.on.items()))
+    take = tuple(sorted(kept.take.items()))
     for mine, theirs in on:
         pair = (type_of(mine, scope.columns, path, "on", faults), type_of(theirs, columns, path, "on", faults))
         if None not in pair and (pair[0] != pair[1] or pair[0] == Type.FLOAT64):
@@ -272,7 +282,7 @@ def _join_pairs(
 
 
 def _stream_join(
-    kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]
+    kept: JoinOperation, scope: OperationScope, path: str, faults: list[Fault]
 ) -> tuple[StreamJoinSpec, dict[str, Type]] | None:
     """The spec of a join with another stream, and the columns after it."""
     _check_place(scope, path, faults)
@@ -280,17 +290,17 @@ def _stream_join(
     if columns is None or scope.window is None:
         return None
     on, take, taken = _join_pairs(kept, columns, scope, path, faults)
-    needed = sorted({kept["time"], *(theirs for _, theirs in (*on, *take))} & columns.keys())
+    needed = sorted({kept.time, *(theirs for _, theirs in (*on, *take))} & columns.keys())
     spec = StreamJoinSpec(
         table=None,
-        stream=kept["stream"],
+        stream=kept.stream,
         on=on,
         take=take,
-        inner=kept.get("how", "inner") == "inner",
+        inner=kept.how == "inner",
         columns=tuple((name, columns[name]) for name in needed),
-        window=WindowSpec(kept["time"], scope.window.size_us, scope.window.slide_us),
-        most=int(kept.get("most", _DEFAULT_MATCHES)),
-        within_agent=kept.get("within", "query") == "agent",
+        window=WindowSpec(kept.time, scope.window.size_us, scope.window.slide_us),
+        most=kept.most or _DEFAULT_MATCHES,
+        within_agent=kept.within == "agent",
     )
     return spec, {**scope.columns, **taken}
 
@@ -308,32 +318,33 @@ def _check_place(scope: OperationScope, path: str, faults: list[Fault]) -> None:
         faults.append(Fault(path, text))
 
 
-def _stream_columns(kept: ExpressionDocument, path: str, faults: list[Fault]) -> Columns | None:
+def _stream_columns(kept: JoinOperation, path: str, faults: list[Fault]) -> Columns | None:
     """Columns of the other stream, with its time among them."""
-    missing = [name for name in ("time", "columns") if name not in kept]
+    missing = [name for name in ("time", "columns") if getattr(kept, name) is None]
     faults.extend(Fault(join_path(path, name), f"{name} is missing; a join with a stream needs it") for name in missing)
-    if missing or BAD in kept["columns"].values():
+    if kept.time is None or kept.columns is None:
         return None
-    columns = {name: Type(kind) for name, kind in kept["columns"].items()}
+    columns = {name: Type(kind) for name, kind in kept.columns.items()}
     if WINDOW_START in columns:
         faults.append(
             Fault(join_path(join_path(path, "columns"), WINDOW_START), "window_start is a window's; allowed: another")
         )
-    kind = columns.get(kept["time"])
+    kind = columns.get(kept.time)
     if kind != Type.TIMESTAMP:
         listed = ", ".join(name for name, type_ in columns.items() if type_ == Type.TIMESTAMP)
         is_what = "no column" if kind is None else f"a {kind}"
-        text = f"time is {kept['time']!r}, {is_what}; allowed: {listed or 'a column of type timestamp'}"
+        text = f"time is {kept.time!r}, {is_what}; allowed: {listed or 'a column of type timestamp'}"
         faults.append(Fault(join_path(path, "time"), text))
     return columns
 
 
-def _table(name: str, scope: OperationScope, path: str, faults: list[Fault]) -> StaticTable | None:
-    if name not in scope.tables:
+def _table(name: str | None, scope: OperationScope, path: str, faults: list[Fault]) -> StaticTable | None:
+    if name is None or name not in scope.tables:
         known = ", ".join(scope.tables) or "none: tables is empty"
-        text = f"table is {name!r}; allowed: {known}{suggestion(name, list(scope.tables))}"
+        text = f"table is {name!r}; allowed: {known}{suggestion(name or '', list(scope.tables))}"
         faults.append(Fault(join_path(path, "table"), text))
-    return scope.tables.get(name)
+        return None
+    return scope.tables[name]
 
 
 def _unique(table: StaticTable, keys: list[str], path: str, faults: list[Fault]) -> None:
@@ -350,53 +361,55 @@ def _unique(table: StaticTable, keys: list[str], path: str, faults: list[Fault])
         faults.append(Fault(join_path(path, "table"), text))
 
 
-def _parse(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
-    kind = type_of(kept["column"], scope.columns, path, "column", faults)
+def _parse(kept: ParseOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+    kind = type_of(kept.column, scope.columns, path, "column", faults)
     if kind not in (None, Type.STRING):
-        text = f"column is {kept['column']!r}, a {kind}; allowed: a string"
+        text = f"column is {kept.column!r}, a {kind}; allowed: a string"
         faults.append(Fault(join_path(path, "column"), text))
-    into = tuple((name, Type(kept["into"][name])) for name in sorted(kept["into"]))
+    into = tuple((name, Type(kept.into[name])) for name in sorted(kept.into))
     for name, _ in into:
         check_free(name, scope, join_path(path, "into"), faults)
     patterns = parse_patterns(kept, path, faults)
-    columns = {name: type_ for name, type_ in scope.columns.items() if name != kept["column"]}
-    spec = ParseSpec(kept["column"], kept["as"], patterns, into, kept.get("on_error", "drop") == "drop")
+    columns = {name: type_ for name, type_ in scope.columns.items() if name != kept.column}
+    spec = ParseSpec(kept.column, kept.form, patterns, into, kept.on_error == "drop")
     return spec, columns | dict(into)
 
 
-def _buckets(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
-    kind = type_of(kept["column"], scope.columns, path, "column", faults)
+def _buckets(kept: BucketsOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+    kind = type_of(kept.column, scope.columns, path, "column", faults)
     if kind is not None and kind not in NUMERIC:
-        text = f"column is {kept['column']!r}, a {kind}; allowed: int64 or float64"
+        text = f"column is {kept.column!r}, a {kind}; allowed: int64 or float64"
         faults.append(Fault(join_path(path, "column"), text))
-    check_free(kept["into"], scope, path, faults)
+    check_free(kept.into, scope, path, faults)
     bounds = _bounds(kept, path, faults)
-    return BucketsSpec(kept["column"], bounds, kept["into"]), {**scope.columns, kept["into"]: Type.INT64}
+    return BucketsSpec(kept.column, bounds, kept.into), {**scope.columns, kept.into: Type.INT64}
 
 
-def _bounds(kept: ExpressionDocument, path: str, faults: list[Fault]) -> tuple[float, ...]:
-    even = [name for name in ("from", "to", "width") if name in kept]
-    if ("bounds" in kept) == bool(even) or len(even) not in (0, 3):
+def _bounds(kept: BucketsOperation, path: str, faults: list[Fault]) -> tuple[float, ...]:
+    start, to, width = kept.start, kept.to, kept.width
+    even = [value for value in (start, to, width) if value is not None]
+    if (kept.bounds is not None) == bool(even) or len(even) not in (0, 3):
         faults.append(Fault(path, "buckets have bounds, or from, to and width; allowed: one of both"))
         return ()
-    if not even:
-        bounds = tuple(kept["bounds"])
+    if kept.bounds is not None:
+        bounds = tuple(kept.bounds)
         if any(not low < high for low, high in pairwise(bounds)):
             faults.append(
                 Fault(join_path(path, "bounds"), "bounds do not increase; allowed: each above the one before")
             )
         return bounds
-    count = (kept["to"] - kept["from"]) / kept["width"]
+    assert start is not None and to is not None and width is not None
+    count = (to - start) / width
     if not 1 <= round(count) < 1_000 or abs(count - round(count)) > 1e-9:
-        text = f"width is {kept['width']:g}; allowed: from ({kept['from']:g}) to to ({kept['to']:g}) in 1 to 999 steps"
+        text = f"width is {width:g}; allowed: from ({start:g}) to to ({to:g}) in 1 to 999 steps"
         faults.append(Fault(join_path(path, "width"), text))
         return ()
-    return tuple(kept["from"] + i * kept["width"] for i in range(round(count) + 1))
+    return tuple(start + i * width for i in range(round(count) + 1))
 
 
-def _aggregate(kept: ExpressionDocument, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
+def _aggregate(kept: AggregateOperation, scope: OperationScope, path: str, faults: list[Fault]) -> Bound:
     keys = [WINDOW_START] * (WINDOW_START in scope.columns)
-    for name in kept.get("by", []):
+    for name in kept.by:
         kind = type_of(name, scope.columns, path, "by", faults)
         if kind == Type.FLOAT64:
             text = (
@@ -412,10 +425,10 @@ def _aggregate(kept: ExpressionDocument, scope: OperationScope, path: str, fault
             Fault(join_path(path, "by"), "by is empty; allowed: at least one column where there is no window")
         )
     known = {name: scope.columns[name] for name in keys if name in scope.columns}
-    return bind_aggregate(kept["compute"], known, scope.columns, path, faults)
+    return bind_aggregate(kept.compute, known, scope.columns, path, faults)
 
 
-_BINDERS: Final[Mapping[str, Callable[[ExpressionDocument, OperationScope, str, list[Fault]], Bound]]] = {
+_BINDERS: Final[Mapping[str, Callable[[Any, OperationScope, str, list[Fault]], Bound]]] = {
     "window": _window,
     "filter": _filter,
     "map": _map,

@@ -1,21 +1,41 @@
-"""The field tables of a pipeline document, and its static tables read into Arrow."""
+"""Records of a pipeline document, and its static tables read into Arrow."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Final
 
 import pyarrow as pa
+from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from engine.dataflow.operators import StaticTable
 from engine.dataflow.types import ARROW, Type, arrow_schema, timestamp_us
 from engine.errors import Fault, join_path, key_name, value_words
-from engine.fields import BAD, Anything, Enumeration, Field, FieldKind, FieldTable, ListOf, MapOf, Number, String
+from engine.kinds import Anything, Enumeration, FieldKind, ListOf, Number, String
+from engine.records import BAD, ItemCount, Record, RecordOf, Words
 
-__all__ = ["KINDS", "NAME_PATTERN", "OPERATIONS", "PIPELINE", "read_tables"]
+__all__ = [
+    "KINDS",
+    "NAME_PATTERN",
+    "OPERATIONS",
+    "AggregateOperation",
+    "BucketsOperation",
+    "FilterOperation",
+    "JoinOperation",
+    "MapOperation",
+    "ParseOperation",
+    "PipelineOperatorRecord",
+    "PipelineRecord",
+    "ProjectOperation",
+    "SourceRecord",
+    "TableRecord",
+    "WindowOperation",
+    "read_table",
+]
 
 NAME_PATTERN: Final = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 MAX_OPERATORS = 32
@@ -23,11 +43,8 @@ MAX_TABLE_ROWS = 100_000
 MAX_BOUNDS = 1_000
 MAX_MATCHES = 1_000
 
-_ID = String()
-_SQL = String()
 _NAME = String(NAME_PATTERN, "a letter, then letters, digits and _, at most 63 in all")
 _TYPE = Enumeration(tuple(kind.value for kind in Type))
-_SECONDS = Number(least=0.001, most=31_536_000)
 
 #: The kinds that an operator with an expression may have in a deployment document; the first says what it is best.
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,142 +60,230 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 _LISTED_FAULTS = 10
 
 
-class Named(MapOf):
+@dataclass(frozen=True)
+class Named(FieldKind):
     """An object whose keys are names of columns."""
 
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        if isinstance(value, Mapping):
-            for name in value:
-                _NAME.read(name, join_path(parent, key), str(name), faults)
-            if not value:
-                faults.append(Fault(join_path(parent, key), f"{key_name(key)} is empty; allowed: at least one column"))
-        return super().read(value, parent, key, faults)
-
-
-_TYPES = Named(_TYPE)
-_JOIN = (
-    Field("on", Named(_NAME), required=True, help="column of the records: column of the table that equals it"),
-    Field("take", Named(_NAME), required=True, help="new column: column of the table"),
-    Field("how", Enumeration(("inner", "left"))),
-)
-
-#: What an expression holds, by its `op`.
-OPERATIONS: Final[Mapping[str, FieldTable]] = {
-    "window": FieldTable(
-        "a window",
-        Field("size_s", _SECONDS, required=True),
-        Field("slide_s", _SECONDS, nullable=True, help="a whole part of size_s; without it windows do not overlap"),
-    ),
-    "filter": FieldTable("a filter", Field("where", _SQL, required=True)),
-    "map": FieldTable(
-        "a map", Field("set", Named(_SQL), required=True, help="column: expression over the columns before")
-    ),
-    "project": FieldTable("a project", Field("columns", Named(_SQL), required=True, help="all that is kept")),
-    "join": FieldTable(
-        "a join",
-        Field("table", _ID, help="a static table of the document"),
-        Field("stream", _ID, help="another stream, whose records match in the same window"),
-        Field("time", _NAME, help="of the other stream: the column with the time of the event"),
-        Field("columns", _TYPES, help="of the other stream"),
-        Field("within", Enumeration(("query", "agent")), help="whose records match: of all agents, or of the same one"),
-        Field("most", Number(least=1, most=MAX_MATCHES, whole=True), help="matches of a record; 100"),
-        *_JOIN,
-    ),
-    "aggregate": FieldTable(
-        "an aggregate",
-        Field("by", ListOf(_NAME), help="besides window_start"),
-        Field("compute", Named(_SQL), required=True),
-    ),
-    "parse": FieldTable(
-        "a parse",
-        Field("column", _NAME, required=True),
-        Field("as", Enumeration(("regex", "kv", "json")), required=True),
-        Field("pattern", String(), help="for regex: one named group for each column"),
-        Field("separator", String(r"[ ,;|&\t]", "one of space , ; | & and tab"), help="for kv: between two pairs"),
-        Field("assign", String(r"[=:]", "= or :"), help="for kv: between key and value"),
-        Field("into", _TYPES, required=True),
-        Field("on_error", Enumeration(("drop", "null"))),
-    ),
-    "buckets": FieldTable(
-        "buckets",
-        Field("column", _NAME, required=True),
-        Field("bounds", ListOf(Number(), least=1, most=MAX_BOUNDS)),
-        Field("from", Number()),
-        Field("to", Number()),
-        Field("width", Number(above=0)),
-        Field("into", _NAME, required=True),
-    ),
-}
-
-
-class Operation(FieldKind):
-    """An expression: an object whose field `op` says which other fields it has."""
+    item: FieldKind
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
         path = join_path(parent, key)
         if not isinstance(value, Mapping):
-            faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: an object with op"))
+            faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: an object"))
             return BAD
-        if "op" not in value:
-            faults.append(Fault(join_path(path, "op"), f"op is missing; allowed: {', '.join(OPERATIONS)}"))
-            return BAD
-        op = Enumeration(tuple(OPERATIONS)).read(value["op"], path, "op", faults)
-        if op is BAD:
-            return BAD
-        rest = {name: item for name, item in value.items() if name != "op"}
-        return {"op": op} | OPERATIONS[op].read(rest, parent, key, faults)
+        for name in value:
+            _NAME.read(name, path, str(name), faults)
+        if not value:
+            faults.append(Fault(path, f"{key_name(key)} is empty; allowed: at least one column"))
+        return {name: self.item.read(item, path, name, faults) for name, item in value.items()}
 
     def schema(self) -> JsonSchemaValue:
-        forms = []
-        for op, table in OPERATIONS.items():
-            form = table.schema()
-            form["properties"] = {"op": {"const": op}} | form["properties"]
-            forms.append(form | {"required": ["op", *form.get("required", [])]})
-        return {"oneOf": forms}
+        return {"type": "object", "additionalProperties": self.item.schema()}
 
 
-_SOURCE = FieldTable(
-    "a source",
-    Field("id", _ID, required=True),
-    Field("time", _NAME, required=True, help="the column with the time of the event"),
-    Field("columns", _TYPES, required=True),
-)
-_TABLE = FieldTable(
-    "a static table",
-    Field("columns", _TYPES, required=True),
-    Field("rows", ListOf(ListOf(Anything()), most=MAX_TABLE_ROWS), required=True),
-    Field("order", ListOf(_NAME), help="columns in the order of a row; without it, the order of the alphabet"),
-)
-_OPERATOR = FieldTable(
-    "an operator",
-    Field("id", _ID, required=True),
-    Field("kind", String(), nullable=True),
-    Field("expression", Operation(), required=True),
-    Field("copies", Number(least=1, most=10_000, whole=True), help="physical copies of the operator"),
-)
-PIPELINE = FieldTable(
-    "a pipeline",
-    Field("source", _SOURCE, required=True),
-    Field("tables", MapOf(_TABLE)),
-    Field("operators", ListOf(_OPERATOR, least=1, most=MAX_OPERATORS), required=True),
-)
+_Name = Annotated[str, _NAME]
+_Sql = Annotated[str, String()]
+_Names = Annotated[Mapping[str, str], Named(_NAME)]
+_Expressions = Annotated[Mapping[str, str], Named(String())]
+_Types = Annotated[Mapping[str, str], Named(_TYPE)]
+_Seconds = Annotated[float, Number(least=0.001, most=31_536_000)]
 
 
-def read_tables(given: Mapping[str, object], path: str, faults: list[Fault]) -> dict[str, StaticTable | None]:
-    """The tables by name; None for one that is faulty."""
-    return {name: _table(name, kept, join_path(path, name), faults) for name, kept in given.items()}
+@dataclass(frozen=True, kw_only=True)
+class _Operation(Record):
+    OP: ClassVar[str]
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every part of it could be read."""
+        return not any(map(_has_fault, vars(self).values()))
 
 
-def _table(name: str, kept: Any, path: str, faults: list[Fault]) -> StaticTable | None:
-    if kept is BAD or any(part is BAD for part in kept.values()):
-        return None
-    if BAD in [*kept["columns"].values(), *kept["rows"], *kept.get("order", [])]:
-        return None
-    order = _order(kept, path, faults)
+def _has_fault(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(item is BAD for item in value.values())
+    return value is BAD or (isinstance(value, tuple) and any(item is BAD for item in value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowOperation(_Operation):
+    """Windows of event time."""
+
+    OP: ClassVar[str] = "window"
+    TITLE: ClassVar[str] = "a window"
+
+    size_s: _Seconds
+    slide_s: Annotated[_Seconds | None, Words("a whole part of size_s; without it windows do not overlap")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOperation(_Operation):
+    """Records that meet a condition."""
+
+    OP: ClassVar[str] = "filter"
+    TITLE: ClassVar[str] = "a filter"
+
+    where: _Sql
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOperation(_Operation):
+    """New columns beside those of before."""
+
+    OP: ClassVar[str] = "map"
+    TITLE: ClassVar[str] = "a map"
+
+    set: Annotated[_Expressions, Words("column: expression over the columns before")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectOperation(_Operation):
+    """New columns in place of those of before."""
+
+    OP: ClassVar[str] = "project"
+    TITLE: ClassVar[str] = "a project"
+
+    columns: Annotated[_Expressions, Words("all that is kept")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOperation(_Operation):
+    """A join with a static table or with another stream."""
+
+    OP: ClassVar[str] = "join"
+    TITLE: ClassVar[str] = "a join"
+
+    table: Annotated[str | None, String(), Words("a static table of the document")] = None
+    stream: Annotated[str | None, String(), Words("another stream, whose records match in the same window")] = None
+    time: Annotated[str | None, _NAME, Words("of the other stream: the column with the time of the event")] = None
+    columns: Annotated[Mapping[str, str] | None, Named(_TYPE), Words("of the other stream")] = None
+    within: Annotated[
+        str | None, Enumeration(("query", "agent")), Words("whose records match: of all agents, or of the same one")
+    ] = None
+    most: Annotated[int | None, Number(least=1, most=MAX_MATCHES, whole=True), Words("matches of a record; 100")] = None
+    on: Annotated[_Names, Words("column of the records: column of the table that equals it")]
+    take: Annotated[_Names, Words("new column: column of the table")]
+    how: Annotated[str, Enumeration(("inner", "left"))] = "inner"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateOperation(_Operation):
+    """Results of groups."""
+
+    OP: ClassVar[str] = "aggregate"
+    TITLE: ClassVar[str] = "an aggregate"
+
+    by: Annotated[tuple[_Name, ...], Words("besides window_start")] = ()
+    compute: _Expressions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParseOperation(_Operation):
+    """Columns out of a text."""
+
+    OP: ClassVar[str] = "parse"
+    TITLE: ClassVar[str] = "a parse"
+
+    column: _Name
+    form: Annotated[str, Enumeration(("regex", "kv", "json")), Field(alias="as")]
+    pattern: Annotated[str | None, String(), Words("for regex: one named group for each column")] = None
+    separator: Annotated[
+        str | None, String(r"[ ,;|&\t]", "one of space , ; | & and tab"), Words("for kv: between two pairs")
+    ] = None
+    assign: Annotated[str | None, String(r"[=:]", "= or :"), Words("for kv: between key and value")] = None
+    into: _Types
+    on_error: Annotated[str, Enumeration(("drop", "null"))] = "drop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketsOperation(_Operation):
+    """The number of the bucket that a value is in."""
+
+    OP: ClassVar[str] = "buckets"
+    TITLE: ClassVar[str] = "buckets"
+
+    column: _Name
+    bounds: Annotated[tuple[float, ...] | None, ListOf(Number(), least=1, most=MAX_BOUNDS)] = None
+    start: Annotated[float | None, Number(), Field(alias="from")] = None
+    to: Annotated[float | None, Number()] = None
+    width: Annotated[float | None, Number(above=0)] = None
+    into: _Name
+
+
+#: What an expression holds, by its `op`.
+OPERATIONS: Final[Mapping[str, type[_Operation]]] = {
+    operation.OP: operation
+    for operation in (
+        WindowOperation,
+        FilterOperation,
+        MapOperation,
+        ProjectOperation,
+        JoinOperation,
+        AggregateOperation,
+        ParseOperation,
+        BucketsOperation,
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRecord(Record):
+    """The source of a pipeline."""
+
+    TITLE: ClassVar[str] = "a source"
+
+    id: Annotated[str, String()]
+    time: Annotated[_Name, Words("the column with the time of the event")]
+    columns: _Types
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRecord(Record):
+    """A static table of a pipeline."""
+
+    TITLE: ClassVar[str] = "a static table"
+
+    columns: _Types
+    rows: Annotated[tuple[tuple[Annotated[Any, Anything()], ...], ...], ItemCount(most=MAX_TABLE_ROWS)]
+    order: Annotated[
+        tuple[_Name, ...] | None,
+        Words("columns in the order of a row; without it, the order of the alphabet"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOperatorRecord(Record):
+    """An operator of a pipeline."""
+
+    TITLE: ClassVar[str] = "an operator"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    id: Annotated[str, String()]
+    kind: Annotated[str, String()] | None = None
+    expression: Annotated[Any, RecordOf(OPERATIONS, "op")]
+    copies: Annotated[int, Number(least=1, most=10_000, whole=True), Words("physical copies of the operator")] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRecord(Record):
+    """A pipeline."""
+
+    TITLE: ClassVar[str] = "a pipeline"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    source: SourceRecord
+    tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    operators: Annotated[tuple[PipelineOperatorRecord, ...], ItemCount(1, MAX_OPERATORS)]
+
+
+def read_table(name: str, record: TableRecord, path: str, faults: list[Fault]) -> StaticTable | None:
+    """A static table; None where it has faults."""
+    order = _order(record, path, faults)
     if order is None:
         return None
-    columns = {column: Type(kept["columns"][column]) for column in order}
-    rows = _rows(kept["rows"], columns, join_path(path, "rows"), faults)
+    columns = {column: Type(record.columns[column]) for column in order}
+    rows = _rows(record.rows, columns, join_path(path, "rows"), faults)
     if rows is None:
         return None
     arrays = [pa.array([row[i] for row in rows], ARROW[kind]) for i, kind in enumerate(columns.values())]
@@ -187,16 +292,16 @@ def _table(name: str, kept: Any, path: str, faults: list[Fault]) -> StaticTable 
     return StaticTable(name, columns, data, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _order(kept: dict[str, Any], path: str, faults: list[Fault]) -> list[str] | None:
+def _order(record: TableRecord, path: str, faults: list[Fault]) -> list[str] | None:
     """Columns in the order of a row. Databases reorder objects, so an order of the alphabet alone may go without."""
-    columns = list(kept["columns"])
-    order = kept.get("order", columns)
+    columns = list(record.columns)
+    order = columns if record.order is None else record.order
     if sorted(order) != sorted(columns):
         faults.append(
             Fault(join_path(path, "order"), f"order is {', '.join(order)}; allowed: each of {', '.join(columns)}")
         )
         return None
-    if "order" not in kept and columns != sorted(columns):
+    if record.order is None and columns != sorted(columns):
         text = f"order is missing; columns ({', '.join(columns)}) are not in the order of the alphabet"
         faults.append(Fault(join_path(path, "order"), text))
         return None
@@ -204,7 +309,7 @@ def _order(kept: dict[str, Any], path: str, faults: list[Fault]) -> list[str] | 
 
 
 def _rows(
-    given: list[list[Any]], columns: Mapping[str, Type], path: str, faults: list[Fault]
+    given: Sequence[Sequence[Any]], columns: Mapping[str, Type], path: str, faults: list[Fault]
 ) -> list[list[Any]] | None:
     wrong: list[Fault] = []
     rows: list[list[Any]] = []

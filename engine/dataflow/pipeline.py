@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from engine.dataflow.documents import KINDS, PIPELINE, read_tables
+from engine.dataflow.documents import KINDS, PipelineOperatorRecord, PipelineRecord, read_table
 from engine.dataflow.expressions.nodes import Node, canonical
 from engine.dataflow.operators import (
     AggregateSpec,
@@ -27,7 +27,7 @@ from engine.dataflow.operators import (
 )
 from engine.dataflow.types import Columns, PipelineDocument, Type, arrow_schema
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import BAD
+from engine.records import BAD
 
 __all__ = ["Pipeline", "PipelineOperator", "PipelineSource"]
 
@@ -157,12 +157,16 @@ class Pipeline:
             It describes none; every fault found is listed, each with its path.
         """
         faults: list[Fault] = []
-        kept = PIPELINE.read(document, "", "", faults)
-        if kept is BAD:
+        record = PipelineRecord.read_parts(document, "", "", faults)
+        if record is BAD:
             raise DocumentError(faults, "pipeline document")
-        source = _source(kept["source"], faults)
-        tables = read_tables(kept.get("tables", {}) if kept.get("tables") is not BAD else {}, "tables", faults)
-        operators = _operators(kept["operators"], source, tables, faults)
+        source = _source(record.source, faults)
+        given = {} if record.tables is BAD else record.tables
+        tables = {
+            name: None if table is BAD else read_table(name, table, f"tables.{name}", faults)
+            for name, table in given.items()
+        }
+        operators = _operators(record.operators, source, tables, faults)
         if faults or source is None:
             raise DocumentError(faults, "pipeline document")
         judged = [JudgedOperator(operator.id, operator.spec, operator.copies) for operator in operators]
@@ -187,22 +191,22 @@ def _plain(value: Any) -> Any:
 
 
 def _source(kept: Any, faults: list[Fault]) -> PipelineSource | None:
-    if kept is BAD or BAD in kept.values() or BAD in kept["columns"].values():
+    if kept is BAD:
         return None
-    columns = {name: Type(kept["columns"][name]) for name in sorted(kept["columns"])}
-    kind = columns.get(kept["time"])
+    columns = {name: Type(kept.columns[name]) for name in sorted(kept.columns)}
+    kind = columns.get(kept.time)
     if kind != Type.TIMESTAMP:
         is_what = "no column" if kind is None else f"a {kind}"
         allowed = (
             ", ".join(name for name, type_ in columns.items() if type_ == Type.TIMESTAMP)
             or "a column of type timestamp"
         )
-        faults.append(Fault("source.time", f"time is {value_words(kept['time'])}, {is_what}; allowed: {allowed}"))
+        faults.append(Fault("source.time", f"time is {value_words(kept.time)}, {is_what}; allowed: {allowed}"))
     if len({name.lower() for name in columns}) < len(columns):
         faults.append(Fault("source.columns", "columns differ in case alone; allowed: other names"))
     if "window_start" in columns:
         faults.append(Fault("source.columns.window_start", "window_start is a window's; allowed: another name"))
-    return PipelineSource(kept["id"], kept["time"], columns)
+    return PipelineSource(kept.id, kept.time, columns)
 
 
 def _operators(
@@ -218,14 +222,14 @@ def _operators(
     for index, kept in enumerate(given):
         path = join_path("operators", index)
         _check_kind(kept, path, faults)
-        if kept is BAD or kept["expression"] is BAD or columns is None or source is None:
+        if kept is BAD or kept.expression is BAD or columns is None or source is None:
             columns = None
             continue
         operator = _operator(kept, index, _scope(columns, source, tables, made), prefix, faults)
         if operator is not None:
             made.append(operator)
             columns, prefix = operator.columns_out, operator.fingerprint
-        elif kept["expression"]["op"] != "filter":  # a filter changes no column, so what follows can still be checked
+        elif kept.expression.OP != "filter":  # a filter changes no column, so what follows can still be checked
             columns = None
     return made
 
@@ -244,20 +248,19 @@ def _scope(
 
 
 def _operator(
-    kept: dict[str, Any], index: int, scope: OperationScope, prefix: str, faults: list[Fault]
+    kept: PipelineOperatorRecord, index: int, scope: OperationScope, prefix: str, faults: list[Fault]
 ) -> PipelineOperator | None:
     from engine.dataflow.binder import bind  # sqlglot is loaded when a pipeline is read, not with the package
 
     path = join_path(join_path("operators", index), "expression")
-    bound = bind(kept["expression"], scope, path, faults)
-    if bound is None or kept["id"] is BAD or kept.get("copies") is BAD:
+    bound = bind(kept.expression, scope, path, faults)
+    if bound is None or kept.id is BAD or kept.copies is BAD:
         return None
     spec, after = bound
-    copies = kept.get("copies", 1)
-    fingerprint = _digest([prefix, kept["expression"]["op"], _described(spec)])
+    fingerprint = _digest([prefix, kept.expression.OP, _described(spec)])
     schemas = arrow_schema(scope.columns), arrow_schema(after)
     return PipelineOperator(
-        kept["id"], kept["expression"]["op"], spec, index, scope.columns, after, copies, fingerprint, *schemas
+        kept.id, kept.expression.OP, spec, index, scope.columns, after, kept.copies, fingerprint, *schemas
     )
 
 
@@ -277,20 +280,20 @@ def _described(value: Any) -> Any:
 def _check_ids(given: list[Any], faults: list[Fault]) -> None:
     seen: dict[str, int] = {}
     for index, kept in enumerate(given):
-        if kept is BAD or kept["id"] is BAD:
+        if kept is BAD or kept.id is BAD:
             continue
-        first = seen.setdefault(kept["id"], index)
+        first = seen.setdefault(kept.id, index)
         if first != index:
-            text = f"id is {kept['id']!r}, as of operators[{first}]; allowed: an id of its own"
+            text = f"id is {kept.id!r}, as of operators[{first}]; allowed: an id of its own"
             faults.append(Fault(f"operators[{index}].id", text))
 
 
 def _check_kind(kept: Any, path: str, faults: list[Fault]) -> None:
-    if kept is BAD or kept["expression"] is BAD or kept.get("kind") in (None, BAD):
+    if kept is BAD or kept.expression is BAD or kept.kind in (None, BAD):
         return
-    op = kept["expression"]["op"]
-    if kept["kind"] not in KINDS[op]:
-        text = f"kind is {kept['kind']!r}, but op is {op!r}; allowed: {', '.join(KINDS[op])}"
+    op = kept.expression.OP
+    if kept.kind not in KINDS[op]:
+        text = f"kind is {kept.kind!r}, but op is {op!r}; allowed: {', '.join(KINDS[op])}"
         faults.append(Fault(join_path(path, "kind"), text))
 
 

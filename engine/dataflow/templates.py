@@ -8,7 +8,8 @@ from typing import Final
 
 from engine.dataflow.types import ExpressionDocument, PipelineDocument, PipelineOperatorDocument
 from engine.errors import Fault, OptionError, suggestion
-from engine.fields import BAD, Number
+from engine.kinds import Number
+from engine.records import BAD
 
 __all__ = [
     "ACCESSLOG",

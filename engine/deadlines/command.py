@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from engine.deadlines.subset import Task, largest_subset, weightiest_subset
-from engine.fields import Number
+from engine.kinds import Number
 from engine.records import Omitted, Record, Words
 
 __all__ = ["command"]

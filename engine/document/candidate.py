@@ -4,21 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from engine.document.checks import DeploymentParts, UnreadReference, check_parts, find_excessive_rates
-from engine.document.cycles import convert_operators
+from engine.document.cycles import CYCLE_UNITS, convert_operators
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, Operator, Source
-from engine.document.reader import build_operators, build_source, collect_references, is_whole, with_unit
-from engine.document.tables import CANDIDATE
+from engine.document.kinds import CYCLE_UNIT, ID, NOT_NEGATIVE, POSITIVE, PRIORITY, STATISTIC
+from engine.document.reader import OperatorRecord, collect_references, faulty_items, read_operators, with_unit
 from engine.document.translation import source_rates, stream_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault, join_path
-from engine.fields import BAD, NumberSeries
+from engine.kinds import NumberSeries
+from engine.records import BAD, ItemCount, Record, Words
 
-__all__ = ["Candidate", "parse_candidate", "read_candidate"]
+__all__ = ["Candidate", "CandidateRecord", "parse_candidate", "read_candidate"]
+
+
+@dataclass(frozen=True)
+class CandidateBound(Record):
+    """The latency objective of a candidate."""
+
+    TITLE: ClassVar[str] = "an objective"
+
+    statistic: Annotated[str, STATISTIC]
+    bound_s: Annotated[float, POSITIVE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateRecord(Record):
+    """A query that asks to be admitted."""
+
+    TITLE: ClassVar[str] = "a candidate"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    query: Annotated[str, ID]
+    operators: Annotated[tuple[OperatorRecord, ...], ItemCount(least=1)]
+    sources: tuple[Source, ...] = ()
+    objective: CandidateBound | None = None
+    priority: Annotated[int, PRIORITY] = 0
+    may_wait_s: Annotated[float, NOT_NEGATIVE] = 0.0
+    cycle_unit: Annotated[Annotated[str, CYCLE_UNIT] | None, Words("unit of costs that name none; nominal")] = None
 
 
 @dataclass(frozen=True)
@@ -53,26 +80,27 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
         With every fault.
     """
     faults: list[Fault] = []
-    record = CANDIDATE.read(document, "", path, faults)
+    unit = document.get("cycle_unit") if isinstance(document, Mapping) else None
+    if unit in CYCLE_UNITS:
+        document = {**document, "operators": with_unit(document.get("operators"), unit)}
+    record = CandidateRecord.read_parts(document, "", path, faults)
     if record is BAD:
         raise DocumentError(faults, "candidate")
-    listed = enumerate(_items(record, "sources"))
-    sources = [build_source(item, f"{path}.sources[{i}]", faults) for i, item in listed]
-    items = _items(record, "operators")
-    unit = record.get("cycle_unit")
-    with_unit((), items, unit if isinstance(unit, str) else None)
-    operators = build_operators(items, join_path(path, "operators"), faults, placed=False)
-    operators = convert_operators(operators, running.nodes, join_path(path, "operators"), faults)
-    query = record["query"]
-    owned = [_assign_query(op, query, f"{path}.operators[{i}]", faults) for i, op in enumerate(operators)]
-    ids = {item["id"] for item in items if is_whole(item["id"])}
-    references = collect_references(items, operators, join_path(path, "operators"))
+    items = () if record.operators is BAD else record.operators
+    listed = () if record.sources is BAD else record.sources
+    where, faulty = join_path(path, "operators"), faulty_items(faults, join_path(path, "sources"))
+    sources = [None if i in faulty else source for i, source in enumerate(listed)]
+    operators = read_operators(items, where, faults, placed=False)
+    operators = convert_operators(operators, running.nodes, where, faults)
+    query = record.query
+    owned = [_assign_query(op, query, f"{where}[{i}]", faults) for i, op in enumerate(operators)]
+    ids = {item.id for item in items if item is not BAD and item.id is not BAD}
+    references = collect_references(items, operators, where)
     faults += _join_faults(running, sources, owned, path, ids, references)
     if query is not BAD and query in running.queries:
         faults.append(Fault(f"{path}.query", f"query {query!r} is running already; allowed: a new name"))
     if faults:
         raise DocumentError(faults, "candidate")
-    objective = record.get("objective")
     brought = tuple(source for source in sources if source)
     joining = tuple(operator for operator in owned if operator)
     if any(operator.never_ran for operator in joining):
@@ -83,15 +111,10 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
         query=query,
         operators=joining,
         sources=brought,
-        objective=Objective(query, **objective) if objective else None,
-        priority=record.get("priority", 0),
-        may_wait_s=record.get("may_wait_s", 0.0),
+        objective=None if record.objective is None else Objective(query, **vars(record.objective)),
+        priority=record.priority,
+        may_wait_s=record.may_wait_s,
     )
-
-
-def _items(record: dict[str, Any], name: str) -> list[Any]:
-    value = record.get(name, [])
-    return [] if value is BAD else [item for item in value if item is not BAD]
 
 
 def _assign_query(operator: Operator | None, query: Any, path: str, faults: list[Fault]) -> Operator | None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.document.elements import (
-    ON_UPDATE,
-    WINDOW_END,
     Backlog,
     Constraints,
     Input,
@@ -27,11 +25,8 @@ __all__ = [
     "MAX_EVENTS",
     "DeploymentParts",
     "UnreadReference",
-    "check_backlog",
-    "check_cost_noise",
     "check_parts",
     "check_replicas",
-    "check_window",
     "find_excessive_rates",
     "is_mergeable",
 ]
@@ -181,36 +176,6 @@ def _steps(parts: DeploymentParts) -> None:
                 f"horizon ({horizon_s:g} s)"
             )
             parts.faults.append(Fault(f"sources[{i}].arrivals_step_s", message))
-
-
-def check_cost_noise(entry: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
-    """Fault of a dispersion of costs without the number of events that it is of, or the other way round."""
-    given = [name for name in ("cost_dispersion", "cost_dispersion_events") if entry.get(name) is not None]
-    if len(given) == 1:
-        missing = "cost_dispersion" if given == ["cost_dispersion_events"] else "cost_dispersion_events"
-        faults.append(Fault(f"{path}.{missing}", f"{missing} is missing; {given[0]} needs it"))
-
-
-def check_backlog(backlog: Any, path: str, faults: list[Fault]) -> None:
-    """Fault of a backlog that says neither how many events wait nor for how long."""
-    if isinstance(backlog, Mapping) and all(backlog.get(name) is None for name in ("events", "behind_s")):
-        faults.append(Fault(path, "backlog has neither events nor behind_s; allowed: one of them, or both"))
-
-
-def check_window(window: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
-    """Faults of fields that a window needs, or that go with another kind of window only."""
-    if window.get("type") == "sliding" and "slide" not in window:
-        faults.append(Fault(f"{path}.slide", "slide is missing; a sliding window needs it"))
-    if window.get("policy") == "count":
-        given = [name for name in ("watermark_delay_s", "allowed_lateness_s") if name in window]
-        faults += [
-            Fault(f"{path}.{name}", f"{name} is given for a window by count; allowed: by time") for name in given
-        ]
-    if "allowed_lateness_s" in window and window.get("policy") == "time" and "watermark_delay_s" not in window:
-        faults.append(Fault(f"{path}.watermark_delay_s", "watermark_delay_s is missing; allowed_lateness_s needs it"))
-    if window.get("emit") == ON_UPDATE and window.get("measured_from") == WINDOW_END:
-        message = f"measured_from is {WINDOW_END} for a window that emits {ON_UPDATE}; allowed: event"
-        faults.append(Fault(f"{path}.measured_from", message))
 
 
 def _operator(parts: DeploymentParts, path: str, operator: Operator, nodes: dict[str, Node], names: set[str]) -> None:

@@ -41,8 +41,7 @@ from engine.document.elements import (
 )
 from engine.document.export import canonical, to_document
 from engine.document.policies import other_policies
-from engine.document.reader import read_deployment
-from engine.document.tables import json_schema
+from engine.document.reader import json_schema, read_deployment
 from engine.document.topology import (
     DataflowGraph,
     PlacementLayout,
@@ -54,7 +53,7 @@ from engine.document.topology import (
     servers_of,
 )
 from engine.errors import DocumentError, Fault
-from engine.fields import NumberSeries
+from engine.kinds import NumberSeries
 
 __all__ = [
     "Batch",

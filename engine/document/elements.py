@@ -5,14 +5,44 @@ Symbols of the paper stand beside the plain names: selectivity (sigma), cycles p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from engine.arrays import FloatArray, frozen_array
 from engine.document.cycles import NOMINAL
+from engine.document.kinds import (
+    AGGREGATE_FUNCTIONS,
+    ALPHA,
+    BYTES,
+    CAPACITY,
+    CORES,
+    CYCLE_UNIT,
+    CYCLES_PER_NS,
+    DISPERSION,
+    FIELD_COUNT,
+    FILTER_FUNCTIONS,
+    ID,
+    INDEX,
+    INTERVAL,
+    MEMORY,
+    NOT_NEGATIVE,
+    OPERATOR_KINDS,
+    POSITIVE,
+    PRICE,
+    SCHEDULING,
+    SPAN,
+    STATISTIC,
+    VALUE_TYPES,
+    WAIT,
+    WIDTH,
+)
+from engine.errors import Fault
+from engine.kinds import Anything, Enumeration, Number, NumberSeries, String
+from engine.records import BAD, Flag, ItemCount, Record, Words
 
 __all__ = [
     "EVENT",
@@ -28,10 +58,12 @@ __all__ = [
     "AggregateFeatures",
     "Backlog",
     "Batch",
+    "BehindS",
     "Combine",
     "Constraints",
     "DeploymentContent",
     "EventFields",
+    "Events",
     "Evidence",
     "FilterFeatures",
     "Input",
@@ -42,12 +74,15 @@ __all__ = [
     "Node",
     "Objective",
     "Operator",
+    "OperatorFeatures",
     "Replica",
     "Server",
     "Source",
     "Window",
+    "backlog_faults",
     "coarsen_node",
     "coarsen_operator",
+    "cost_noise_faults",
     "sum_groups",
 ]
 
@@ -70,13 +105,42 @@ ON_CLOSE, ON_UPDATE = "on_close", "on_update"
 EVENT, WINDOW_END = "event", "window_end"
 
 
-@dataclass(frozen=True, slots=True)
-class EventFields:
+_Id = Annotated[str, ID]
+_NotNegative = Annotated[float, NOT_NEGATIVE]
+_Bytes = Annotated[float, BYTES]
+_Width = Annotated[float, WIDTH]
+_Wait = Annotated[float, WAIT]
+_FieldCount = Annotated[int, FIELD_COUNT]
+_ValueType = Annotated[str, Enumeration(VALUE_TYPES)]
+_Coefficients = Annotated[tuple[Annotated[float, Number()], ...], ItemCount(3, 3)]
+Events = Annotated[float, Number(least=0, most=1e15), Words("events that wait; at the known rate unless given")]
+BehindS = Annotated[_Wait, Words("age of the oldest of them; at the known rate unless given")]
+
+
+def backlog_faults(events: float | None, behind_s: float | None) -> Iterator[Fault]:
+    """Fault of a backlog that says neither how many events wait nor for how long."""
+    if events is None and behind_s is None:
+        yield Fault("", "backlog has neither events nor behind_s; allowed: one of them, or both")
+
+
+def cost_noise_faults(dispersion: float | None, dispersion_events: float | None) -> Iterator[Fault]:
+    """Fault of a dispersion of costs without the number of events that it is of, or the other way round."""
+    given = {"cost_dispersion": dispersion, "cost_dispersion_events": dispersion_events}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        (other,) = given.keys() - missing
+        yield Fault(missing[0], f"{missing[0]} is missing; {other} needs it")
+
+
+@dataclass(frozen=True)
+class EventFields(Record):
     """Number of fields of an event by the type of their values."""
 
-    ints: int = 0
-    strings: int = 0
-    doubles: int = 0
+    TITLE: ClassVar[str] = "the fields of an event"
+
+    ints: _FieldCount = 0
+    strings: _FieldCount = 0
+    doubles: _FieldCount = 0
 
     @property
     def count(self) -> int:
@@ -84,18 +148,27 @@ class EventFields:
         return self.ints + self.strings + self.doubles
 
 
-@dataclass(frozen=True, slots=True)
-class Backlog:
+@dataclass(frozen=True)
+class Backlog(Record):
     """Events that wait where the horizon begins: their number, how far behind their readers are, or both.
 
     `behind_s` is the age of the oldest of them. A reading that is `age_s` old tells of that moment; one that is older
     than `MAX_BACKLOG_AGE_S` tells nothing of now and is not used. `origin` is ``stated`` or ``measured``.
     """
 
-    events: float | None = None
-    behind_s: float | None = None
-    age_s: float | None = None
-    origin: str = STATED
+    TITLE: ClassVar[str] = "a backlog"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    events: Events | None = None
+    behind_s: BehindS | None = None
+    age_s: Annotated[
+        _NotNegative | None, Words(f"seconds since it was read; not used beyond {MAX_BACKLOG_AGE_S:g}")
+    ] = None
+    origin: Annotated[str, Enumeration((STATED, MEASURED)), Words(f"{STATED} unless given")] = STATED
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Neither how many events wait nor for how long."""
+        yield from backlog_faults(self.events, self.behind_s)
 
     @property
     def is_stale(self) -> bool:
@@ -108,8 +181,8 @@ class Backlog:
         return self.events == 0.0 or (self.events is None and not self.behind_s)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+@dataclass(frozen=True, eq=False)
+class Source(Record):
     """A source and its arrivals: events in every subinterval, shape (d,). What is not stated is None.
 
     Counts are known at a width of `arrivals_step_s`, that of a subinterval unless stated, however finely they are
@@ -117,47 +190,80 @@ class Source:
     waits for every reader whose input states none of its own.
     """
 
-    id: str
-    arrivals: FloatArray
-    event_fields: EventFields | None = None
-    arrivals_step_s: float | None = None
-    dispersion: float | None = None
-    dispersion_step_s: float | None = None
-    backlog: Backlog | None = None
+    TITLE: ClassVar[str] = "a source"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    id: _Id
+    arrivals: Annotated[FloatArray, NumberSeries(), Words("events in every subinterval")]
+    event_fields: Annotated[EventFields | None, Words("fields of an event by type")] = None
+    arrivals_step_s: Annotated[
+        _Width | None, Words("width at which counts are really known, a multiple of the subinterval")
+    ] = None
+    dispersion: Annotated[Annotated[float, DISPERSION] | None, Words("index of dispersion of the counts")] = None
+    dispersion_step_s: Annotated[_Width | None, Words("width of the counts that it was measured on")] = None
+    backlog: Annotated[
+        Backlog | None, Words("events that wait for its readers where the horizon begins; left out: none")
+    ] = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+@dataclass(frozen=True, eq=False)
+class Node(Record):
     """A machine. Capacities are cycles/s of ONE core; exactly one of the two forms is set."""
 
-    id: str
-    capacity_cps: float | None = None
-    capacity_series_cps: FloatArray | None = None
-    cores: int = 1
-    pool: str | None = None
-    price_per_hour: float | None = None
-    memory_bytes: float | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    scheduling: str | None = None  #: which of its operators' events go first; None: the deployment's
-    cycle_unit: str = NOMINAL  #: what its capacity counts
-    cycles_per_ns: float | None = None  #: cycles of a clock that a core does in a nanosecond of CPU, where known
+    TITLE: ClassVar[str] = "a node"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    id: _Id
+    capacity_cps: Annotated[float | None, CAPACITY, Words("cycles/s of one core")] = None
+    capacity_series_cps: Annotated[
+        FloatArray | None,
+        NumberSeries(),
+        Words("cycles/s of one core, per subinterval; the last also holds afterwards"),
+    ] = None
+    cores: Annotated[int, CORES] = 1
+    pool: _Id | None = None
+    price_per_hour: Annotated[float, PRICE] | None = None
+    memory_bytes: Annotated[Annotated[float, MEMORY] | None, Words("what the state of its operators may take")] = None
+    labels: Mapping[str, Annotated[str, String()]] = field(default_factory=dict)
+    scheduling: Annotated[Annotated[str, SCHEDULING] | None, Words("its policy; the deployment's unless given")] = (
+        None  #: which of its operators' events go first
+    )
+    cycle_unit: Annotated[str, CYCLE_UNIT, Words("what its capacity counts; the deployment's unless given")] = NOMINAL
+    cycles_per_ns: Annotated[
+        Annotated[float, CYCLES_PER_NS] | None,
+        Words("cycles of a clock that one core does in a nanosecond of CPU, where it was measured"),
+    ] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Both forms of its capacity or none of them, and a last capacity that would stop it for ever."""
+        series = self.capacity_series_cps
+        if (self.capacity_cps is None) == (series is None):
+            state = "are both missing" if series is None else "are both given"
+            yield Fault("capacity_cps", f"capacity_cps and capacity_series_cps {state}; allowed: exactly one")
+        if series is not None and series is not BAD and series[-1] <= 0:
+            message = "the last item of capacity_series_cps is 0 and would hold for ever; allowed: a number above 0"
+            yield Fault(f"capacity_series_cps[{len(series) - 1}]", message)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+@dataclass(frozen=True)
+class Batch(Record):
     """One batch of the sample behind an input: events seen, events put out, cycles spent."""
 
-    events: float
-    outputs: float
-    cycles: float
+    TITLE: ClassVar[str] = "a batch"
+
+    events: _NotNegative
+    outputs: _NotNegative
+    cycles: _NotNegative
 
 
-@dataclass(frozen=True, slots=True)
-class InputModel:
+@dataclass(frozen=True)
+class InputModel(Record):
     """Non-linear operator (paper, section VI-C): polynomials c0 + c1 x + c2 x^2 in the events x of a subinterval."""
 
-    output: tuple[float, float, float]
-    cycles: tuple[float, float, float]
+    TITLE: ClassVar[str] = "a model"
+
+    output: Annotated[_Coefficients, Words("c0, c1, c2: events put out")]
+    cycles: Annotated[_Coefficients, Words("c0, c1, c2: cycles")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +292,61 @@ class Input:
         return len(self.batches) >= 2
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+@dataclass(frozen=True)
+class Evidence(Record):
     """Origin of an operator's statistics."""
 
-    kind: str
-    events: float = 0.0
-    age_s: float | None = None
-    cycle_unit: str | None = None  #: of its costs; None: nominal
+    TITLE: ClassVar[str] = "evidence"
+
+    kind: Annotated[str, Enumeration(("assumed", "predicted", "measured"))]
+    events: _NotNegative = 0.0
+    age_s: _NotNegative | None = None
+    cycle_unit: Annotated[
+        Annotated[str, CYCLE_UNIT] | None, Words("what its costs count; the deployment's unless given")
+    ] = None  #: None: nominal
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+@dataclass(frozen=True)
+class Window(Record):
     """A window: by time (seconds) or by count (events), tumbling or sliding.
 
     With a `watermark_delay_s` it is of event time: it closes when an event that is so much later than its end has come,
     and `allowed_lateness_s` after that. Without, it is of processing time and closes by the clock.
     """
 
-    policy: str
-    type: str
-    size: float
-    slide: float | None = None
-    watermark_delay_s: float | None = None
-    allowed_lateness_s: float | None = None
-    emit: str | None = None
-    measured_from: str | None = None
+    TITLE: ClassVar[str] = "a window"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    policy: Annotated[str, Enumeration(("time", "count"))]
+    type: Annotated[str, Enumeration(("tumbling", "sliding"))]
+    size: Annotated[float, SPAN, Words("seconds or events")]
+    slide: Annotated[Annotated[float, SPAN] | None, Words("needed for a sliding window")] = None
+    watermark_delay_s: Annotated[
+        _Wait | None,
+        Words("event time: it closes when an event so much later than its end has come; left out: by the clock"),
+    ] = None
+    allowed_lateness_s: Annotated[_Wait | None, Words("results are held so long after the watermark; event time")] = (
+        None
+    )
+    emit: Annotated[Annotated[str, Enumeration((ON_CLOSE, ON_UPDATE))] | None, Words("on_close unless given")] = None
+    measured_from: Annotated[
+        Annotated[str, Enumeration((EVENT, WINDOW_END))] | None,
+        Words("what the latency of its results counts from: each event (unless given), or the window's end"),
+    ] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Fields that a window needs, or that go with another kind of window only."""
+        if self.type == "sliding" and self.slide is None:
+            yield Fault("slide", "slide is missing; a sliding window needs it")
+        event_time = {"watermark_delay_s": self.watermark_delay_s, "allowed_lateness_s": self.allowed_lateness_s}
+        for name, value in event_time.items():
+            if self.policy == "count" and value is not None:
+                yield Fault(name, f"{name} is given for a window by count; allowed: by time")
+        if self.policy == "time" and self.allowed_lateness_s is not None and self.watermark_delay_s is None:
+            yield Fault("watermark_delay_s", "watermark_delay_s is missing; allowed_lateness_s needs it")
+        if self.emit == ON_UPDATE and self.measured_from == WINDOW_END:
+            message = f"measured_from is {WINDOW_END} for a window that emits {ON_UPDATE}; allowed: event"
+            yield Fault("measured_from", message)
 
     @property
     def period(self) -> float:
@@ -219,39 +354,47 @@ class Window:
         return min(self.size, self.slide or self.size) if self.type == "sliding" else self.size
 
 
-@dataclass(frozen=True, slots=True)
-class MicroBatchTrigger:
+@dataclass(frozen=True)
+class MicroBatchTrigger(Record):
     """A micro-batch trigger: every `interval_s` a batch takes what has come; a late one is followed at once.
 
     A batch takes `overhead_s` beyond the work of its events (planning, commits); None: not stated.
     """
 
-    interval_s: float
-    overhead_s: float | None = None
+    TITLE: ClassVar[str] = "a trigger"
+
+    interval_s: Annotated[float, INTERVAL, Words("seconds from one batch to the next")]
+    overhead_s: Annotated[_Wait | None, Words("seconds of a batch beyond the work of its events")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class FilterFeatures:
+@dataclass(frozen=True)
+class FilterFeatures(Record):
     """The comparison of a filter, and the type of the literal it compares with."""
 
-    function: str
-    literal_type: str
+    TITLE: ClassVar[str] = "a filter"
+
+    function: Annotated[str, Enumeration(FILTER_FUNCTIONS)]
+    literal_type: _ValueType
 
 
-@dataclass(frozen=True, slots=True)
-class JoinFeatures:
+@dataclass(frozen=True)
+class JoinFeatures(Record):
     """The type of a join's key."""
 
-    key_type: str
+    TITLE: ClassVar[str] = "a join"
+
+    key_type: _ValueType
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateFeatures:
+@dataclass(frozen=True)
+class AggregateFeatures(Record):
     """The function of an aggregation, the type of its argument, and that of what it groups by (``none``: nothing)."""
 
-    function: str
-    argument_type: str
-    group_by_type: str = "none"
+    TITLE: ClassVar[str] = "an aggregation"
+
+    function: Annotated[str, Enumeration(AGGREGATE_FUNCTIONS)]
+    argument_type: _ValueType
+    group_by_type: Annotated[str, Enumeration(("none", *VALUE_TYPES)), Words("none unless given")] = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,37 +406,53 @@ class Replica:
     fraction: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """An operator of the dataflow. Without replicas it is not placed yet.
+@dataclass(frozen=True)
+class OperatorFeatures(Record):
+    """Features of an operator: its work and what is known of it, wherever it runs.
 
     `reads` and `writes` are names of fields of an event; None: not stated. What it puts out leaves in buffers, each
     when it is full or `buffer_timeout_s` old. `unread` is what of its plan nobody understood, with reasons: what that
     makes results wait for is in no estimate.
     """
 
+    TITLE: ClassVar[str] = "an operator"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    bytes_per_event: _Bytes = 0.0
+    stateless: Flag | None = None
+    query: _Id | None = None
+    kind: Annotated[str, Enumeration(OPERATOR_KINDS)] | None = None
+    filter: Annotated[FilterFeatures | None, Words("of a filter")] = None
+    join: Annotated[JoinFeatures | None, Words("of a join")] = None
+    aggregate: Annotated[AggregateFeatures | None, Words("of an aggregation")] = None
+    window: Window | None = None
+    trigger: Annotated[MicroBatchTrigger | None, Words("it runs in micro-batches")] = None
+    buffer_timeout_s: Annotated[_Wait | None, Words("what it puts out leaves in buffers, full or so old")] = None
+    state_bytes: Annotated[_Bytes | None, Words("of all replicas together")] = None
+    state_on_disk: Annotated[Flag | None, Words("the state lies on disk: no node's memory bounds it")] = (
+        None  #: None: not stated
+    )
+    tuple_values_in: _NotNegative | None = None
+    tuple_values_out: _NotNegative | None = None
+    evidence: Evidence | None = None
+    reads: Annotated[tuple[_Id, ...] | None, Words("fields of an event that it looks at; for a join, its keys")] = None
+    writes: Annotated[tuple[_Id, ...] | None, Words("fields that it adds or changes; all others pass unchanged")] = None
+    expression: Annotated[Any, Anything()] = None
+    unread: Annotated[
+        tuple[_Id, ...] | None, Words("what of its plan nobody understood, so that no estimate holds its wait")
+    ] = None
+
+
+@dataclass(frozen=True)
+class _OperatorPlace:
     id: str
     replicas: tuple[Replica, ...]
     inputs: tuple[Input, ...]
-    bytes_per_event: float = 0.0
-    stateless: bool | None = None
-    query: str | None = None
-    kind: str | None = None
-    filter: FilterFeatures | None = None
-    join: JoinFeatures | None = None
-    aggregate: AggregateFeatures | None = None
-    window: Window | None = None
-    trigger: MicroBatchTrigger | None = None
-    buffer_timeout_s: float | None = None
-    state_bytes: float | None = None
-    state_on_disk: bool | None = None  #: whether the state lies on disk, where no memory bounds it; None: not stated
-    tuple_values_in: float | None = None
-    tuple_values_out: float | None = None
-    evidence: Evidence | None = None
-    reads: tuple[str, ...] | None = None
-    writes: tuple[str, ...] | None = None
-    expression: Any = None
-    unread: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Operator(OperatorFeatures, _OperatorPlace):
+    """An operator of the dataflow. Without replicas it is not placed yet."""
 
     @property
     def never_ran(self) -> bool:
@@ -301,42 +460,63 @@ class Operator:
         return any(entry.never_ran for entry in self.inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+@dataclass(frozen=True)
+class Link(Record):
     """A directed link between two nodes. Without a bandwidth it has no limit and is no server."""
 
-    source: str
-    target: str
-    bandwidth_bytes_s: float | None = None
-    delay_s: float = 0.0
+    TITLE: ClassVar[str] = "a link"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    source: Annotated[_Id, Field(alias="from")]
+    target: Annotated[_Id, Field(alias="to")]
+    bandwidth_bytes_s: Annotated[Annotated[float, CAPACITY] | None, Words("null: no limit")] = None
+    delay_s: _Wait = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Combine:
+@dataclass(frozen=True)
+class Combine(Record):
     """Combination of the loads on one server: ``sum``, ``max`` or ``interference``."""
 
-    kind: str = "sum"
-    alpha: float = 0.0
+    TITLE: ClassVar[str] = "combine"
+
+    kind: Annotated[str, Enumeration(("sum", "max", "interference"))]
+    alpha: Annotated[float | None, ALPHA, Words("for interference only")] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """A factor of interference without it, and the other way round."""
+        is_interference = self.kind == "interference"
+        if is_interference and self.alpha is None:
+            yield Fault("alpha", "alpha is missing; interference needs a number of at least 0")
+        if not is_interference and self.alpha is not None:
+            yield Fault("alpha", f"alpha is given for {self.kind}; allowed: with interference only")
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
+@dataclass(frozen=True)
+class Objective(Record):
     """A query's latency objective: statistic ``worst``, ``mean`` or ``q0.99`` and the like, at most `bound_s`."""
 
-    query: str
-    statistic: str
-    bound_s: float
+    TITLE: ClassVar[str] = "an objective"
+
+    query: _Id
+    statistic: Annotated[str, STATISTIC]
+    bound_s: Annotated[float, POSITIVE]
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
+@dataclass(frozen=True)
+class Constraints(Record):
     """Limits on a placement search."""
 
-    pin: Mapping[str, str] = field(default_factory=dict)
-    forbid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    apart: tuple[tuple[str, ...], ...] = ()
-    max_moves: int | None = None
-    may_split: tuple[str, ...] | None = None
+    TITLE: ClassVar[str] = "constraints"
+
+    pin: Annotated[Mapping[str, _Id], Words("operator: the node it must stay on")] = field(default_factory=dict)
+    forbid: Annotated[Mapping[str, tuple[_Id, ...]], Words("operator: nodes it must not be on")] = field(
+        default_factory=dict
+    )
+    apart: Annotated[
+        tuple[Annotated[tuple[_Id, ...], ItemCount(least=2)], ...], Words("operators that must not share a node")
+    ] = ()
+    max_moves: Annotated[int, INDEX] | None = None
+    may_split: tuple[_Id, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +540,7 @@ class DeploymentContent:
     nodes: tuple[Node, ...] = ()
     operators: tuple[Operator, ...] = ()
     links: tuple[Link, ...] = ()
-    combine: Combine = field(default_factory=Combine)
+    combine: Combine = field(default_factory=lambda: Combine("sum"))
     objectives: tuple[Objective, ...] = ()
     priorities: Mapping[str, int] = field(default_factory=dict)
     constraints: Constraints = field(default_factory=Constraints)

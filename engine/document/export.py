@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from engine.arrays import FloatArray
@@ -21,11 +21,11 @@ from engine.document.elements import (
     Operator,
     Source,
 )
-from engine.document.tables import FORMAT, VERSION
+from engine.document.kinds import FORMAT, VERSION
+from engine.records import Record
 
 __all__ = ["backlog_document", "canonical", "operator_document", "to_document"]
 
-_WINDOW = ("policy", "type", "size", "slide", "watermark_delay_s", "allowed_lateness_s", "emit", "measured_from")
 SeriesWriter = Callable[[FloatArray], Any]
 
 
@@ -70,12 +70,12 @@ def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, 
         "nodes": [_node(node, series) for node in deployment.nodes],
         "operators": [operator_document(operator) for operator in deployment.operators],
         "links": [_link(link) for link in deployment.links],
-        "combine": _combine(deployment),
+        "combine": _stated(deployment.combine),
     }
     optional = {
         "scheduling": deployment.scheduling,
         "statistics_of": None if deployment.statistics_of == SAMPLE else deployment.statistics_of,
-        "objectives": [_fields(objective, ("query", "statistic", "bound_s")) for objective in deployment.objectives],
+        "objectives": [objective.to_dict() for objective in deployment.objectives],
         "priorities": dict(deployment.priorities),
         "constraints": _constraints(deployment.constraints),
         "plans": {
@@ -86,15 +86,15 @@ def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, 
     return document | {name: value for name, value in optional.items() if value}
 
 
-def _fields(element: Any, names: tuple[str, ...]) -> dict[str, Any]:
+def _fields(element: Any, names: tuple[str, ...]) -> dict[str, object]:
     """The named attributes that are set."""
     values = {name: getattr(element, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _combine(deployment: DeploymentContent) -> dict[str, object]:
-    combine = deployment.combine
-    return {"kind": combine.kind} | ({"alpha": combine.alpha} if combine.kind == "interference" else {})
+def _stated(record: Record) -> dict[str, object]:
+    """A record without the fields that state nothing."""
+    return {name: value for name, value in record.to_dict().items() if value is not None}
 
 
 def _node(node: Node, series: SeriesWriter) -> dict[str, object]:
@@ -108,10 +108,10 @@ def _node(node: Node, series: SeriesWriter) -> dict[str, object]:
 
 
 def _source(source: Source, series: SeriesWriter) -> dict[str, object]:
-    document = {"id": source.id, "arrivals": series(source.arrivals)}
+    document: dict[str, object] = {"id": source.id, "arrivals": series(source.arrivals)}
     document |= _fields(source, ("arrivals_step_s", "dispersion", "dispersion_step_s"))
     document |= _backlog(source.backlog)
-    return document | ({"event_fields": asdict(source.event_fields)} if source.event_fields else {})
+    return document | ({"event_fields": source.event_fields.to_dict()} if source.event_fields else {})
 
 
 def _link(link: Link) -> dict[str, object]:
@@ -135,18 +135,21 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     )
     document = _fields(operator, (*plain, "expression"))
     document["inputs"] = [_input(entry) for entry in operator.inputs]
-    document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes", "unread")).items()}
-    document |= {name: asdict(value) for name, value in _fields(operator, ("filter", "join", "aggregate")).items()}
-    if operator.window:
-        document["window"] = _fields(operator.window, _WINDOW)
-    if operator.trigger:
-        document["trigger"] = _fields(operator.trigger, ("interval_s", "overhead_s"))
-    if operator.evidence:
-        document["evidence"] = _fields(operator.evidence, ("kind", "events", "age_s", "cycle_unit"))
+    lists = {"reads": operator.reads, "writes": operator.writes, "unread": operator.unread}
+    document |= {name: list(value) for name, value in lists.items() if value is not None}
+    elements: dict[str, Record | None] = {
+        "filter": operator.filter,
+        "join": operator.join,
+        "aggregate": operator.aggregate,
+        "window": operator.window,
+        "trigger": operator.trigger,
+        "evidence": operator.evidence,
+    }
+    document |= {name: _stated(element) for name, element in elements.items() if element is not None}
     return document | _placement(operator)
 
 
-def _placement(operator: Operator) -> dict[str, Any]:
+def _placement(operator: Operator) -> dict[str, object]:
     replicas = operator.replicas
     if not replicas:
         return {}
@@ -155,14 +158,14 @@ def _placement(operator: Operator) -> dict[str, Any]:
     return {"split": [_fields(replica, ("node", "core", "fraction")) for replica in replicas]}
 
 
-def _input(entry: Input) -> dict[str, Any]:
-    document: dict[str, Any] = {"from": entry.source, "selectivity": entry.selectivity}
+def _input(entry: Input) -> dict[str, object]:
+    document: dict[str, object] = {"from": entry.source, "selectivity": entry.selectivity}
     if not entry.never_ran:
         document["cycles_per_event"] = entry.cycles_per_event
     if entry.model:
         document["model"] = {"output": list(entry.model.output), "cycles": list(entry.model.cycles)}
     if entry.batches:
-        document["batches"] = [_fields(batch, ("events", "outputs", "cycles")) for batch in entry.batches]
+        document["batches"] = [batch.to_dict() for batch in entry.batches]
     document |= _fields(entry, ("cost_cv2", "cost_dispersion", "cost_dispersion_events"))
     return document | _backlog(entry.backlog)
 
@@ -170,7 +173,7 @@ def _input(entry: Input) -> dict[str, Any]:
 def backlog_document(backlog: Backlog) -> dict[str, object]:
     """A backlog as it stands in a document."""
     origin = {} if backlog.origin == STATED else {"origin": backlog.origin}
-    return _fields(backlog, ("events", "behind_s", "age_s")) | origin
+    return {name: value for name, value in _stated(backlog).items() if name != "origin"} | origin
 
 
 def _backlog(backlog: Backlog | None) -> dict[str, object]:
@@ -178,14 +181,4 @@ def _backlog(backlog: Backlog | None) -> dict[str, object]:
 
 
 def _constraints(limits: Constraints) -> dict[str, object]:
-    lists: dict[str, object] = {
-        "pin": dict(limits.pin),
-        "forbid": {name: list(nodes) for name, nodes in limits.forbid.items()},
-        "apart": [list(group) for group in limits.apart],
-    }
-    document = {name: value for name, value in lists.items() if value}
-    if limits.max_moves is not None:
-        document["max_moves"] = limits.max_moves
-    if limits.may_split is not None:
-        document["may_split"] = list(limits.may_split)
-    return document
+    return {name: value for name, value in _stated(limits).items() if value or name in ("max_moves", "may_split")}

@@ -2,61 +2,236 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar
 
-from engine.document.checks import (
-    DeploymentParts,
-    UnreadReference,
-    check_backlog,
-    check_cost_noise,
-    check_parts,
-    check_window,
-    find_excessive_rates,
-)
-from engine.document.cycles import NOMINAL, convert_operators
+from pydantic import Field
+from pydantic.json_schema import JsonSchemaValue
+
+from engine.document.checks import DeploymentParts, UnreadReference, check_parts, find_excessive_rates
+from engine.document.cycles import CYCLE_UNITS, NOMINAL, convert_operators
 from engine.document.elements import (
     SAMPLE,
-    AggregateFeatures,
+    THESE,
     Backlog,
     Batch,
     Combine,
     Constraints,
-    EventFields,
-    Evidence,
-    FilterFeatures,
     Input,
     InputModel,
-    JoinFeatures,
     Link,
-    MicroBatchTrigger,
     Node,
     Objective,
     Operator,
+    OperatorFeatures,
     Replica,
     Source,
-    Window,
+    cost_noise_faults,
 )
-from engine.document.tables import DEPLOYMENT
+from engine.document.kinds import (
+    CYCLE_UNIT,
+    FORMAT,
+    ID,
+    INDEX,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PRIORITY,
+    SCHEDULING,
+    SUBINTERVALS,
+    VERSION,
+    WIDTH,
+    CostCv2,
+    CostDispersion,
+    CostDispersionEvents,
+)
 from engine.document.translation import source_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD
+from engine.kinds import Enumeration
+from engine.records import BAD, ItemCount, Record, Words
 
-__all__ = ["build_operators", "build_source", "collect_references", "is_whole", "read_deployment", "with_unit"]
+__all__ = [
+    "DeploymentRecord",
+    "InputRecord",
+    "OperatorRecord",
+    "PartRecord",
+    "collect_references",
+    "faulty_items",
+    "json_schema",
+    "read_deployment",
+    "read_operators",
+    "with_unit",
+]
+
+_Id = Annotated[str, ID]
 
 
-def is_whole(record: Any) -> bool:
-    """Whether a record was read without a fault, all the way down."""
-    if record is BAD:
-        return False
-    if isinstance(record, dict):
-        return all(is_whole(item) for item in record.values())
-    if isinstance(record, list):
-        return all(is_whole(item) for item in record)
-    return True
+@dataclass(frozen=True, kw_only=True)
+class InputRecord(Record):
+    """An input of an operator."""
+
+    TITLE: ClassVar[str] = "an input"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    source: Annotated[_Id, Field(alias="from"), Words("a source or another operator")]
+    selectivity: Annotated[
+        float | None, NOT_NEGATIVE, Words("events put out per event read; needed without a model")
+    ] = None
+    cycles_per_event: Annotated[
+        float | None, NOT_NEGATIVE, Words("left out: it never ran, and a nominal cost stands in")
+    ] = None
+    model: Annotated[InputModel | None, Words("polynomials in the events of a subinterval")] = None
+    batches: Annotated[tuple[Batch, ...], Words("the sample behind the statistics, batch by batch")] = ()
+    cost_cv2: CostCv2 = None
+    cost_dispersion: CostDispersion = None
+    cost_dispersion_events: CostDispersionEvents = None
+    backlog: Annotated[Backlog | None, Words("events that wait here, in place of the source's; left out: its own")] = (
+        None
+    )
+
+    def find_faults(self) -> Iterator[Fault]:
+        """No selectivity, and half a dispersion."""
+        if self.model is None and self.selectivity is None:
+            yield Fault("selectivity", "selectivity is missing; an input without a model needs it")
+        yield from cost_noise_faults(self.cost_dispersion, self.cost_dispersion_events)
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether it says what an event costs."""
+        return self.cycles_per_event is not None or self.model is not None
+
+    def entry(self) -> Input:
+        """The input."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return Input(**given, never_ran=not self.has_cost)
 
 
-def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class PartRecord(Record):
+    """A part of a split operator."""
+
+    TITLE: ClassVar[str] = "a part of a split"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    node: _Id
+    core: Annotated[int, INDEX] = 0
+    fraction: Annotated[float, POSITIVE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place(Record):
+    id: _Id
+    node: Annotated[str | None, ID] = None
+    core: Annotated[int | None, INDEX] = None
+    split: Annotated[
+        tuple[PartRecord, ...] | None, ItemCount(least=1), Words("instead of node: shares that add up to 1")
+    ] = None
+    inputs: tuple[InputRecord, ...]
+
+
+#: Features of an operator by their field: the kind that has them.
+_FEATURES = {"filter": "filter", "join": "join", "aggregate": "aggregate"}
+_FEATURE_NAMES = tuple(item.name for item in fields(OperatorFeatures))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRecord(OperatorFeatures, _Place):
+    """An operator: the element, its place in one or several parts, and its inputs."""
+
+    def find_faults(self) -> Iterator[Fault]:
+        """A place beside a split, features of another kind of operator, and evidence of a cost that is not there."""
+        if self.split is not None:
+            if self.stateless is False:
+                yield Fault("split", "split is given for an operator with state; allowed: with stateless true")
+            if self.node is not None or self.core is not None:
+                other = "core" if self.node is None else "node"
+                yield Fault(other, f"{other} is given beside split; allowed: one of the two")
+        for name, owner in _FEATURES.items():
+            if getattr(self, name) is not None and self.kind not in (None, BAD, owner):
+                message = f"{name} is given for an operator of kind {self.kind!r}; allowed: {owner}"
+                yield Fault(name, message)
+        if self.evidence in (None, BAD) or self.evidence.kind != "measured" or self.inputs is BAD:
+            return
+        for k, entry in enumerate(self.inputs):
+            if entry is not BAD and not entry.has_cost:
+                message = (
+                    "evidence.kind is 'measured', but an input has no cycles_per_event; allowed: assumed, predicted"
+                )
+                yield Fault(f"inputs[{k}].cycles_per_event", message)
+
+    def operator(self) -> Operator:
+        """The operator."""
+        replicas: tuple[Replica, ...] = ()
+        if self.split is not None:
+            replicas = tuple(Replica(**vars(part)) for part in self.split)
+        elif self.node is not None:
+            replicas = (Replica(self.node, self.core or 0),)
+        features = {name: getattr(self, name) for name in _FEATURE_NAMES}
+        return Operator(self.id, replicas, tuple(entry.entry() for entry in self.inputs), **features)
+
+    def references(self, path: str) -> Iterator[UnreadReference]:
+        """Names that an operator with faults refers to, as far as they could be read."""
+        owner = self.id if isinstance(self.id, str) else None
+        parts = () if self.split in (None, BAD) else enumerate(self.split)
+        places = [(f"{path}.node", self.node)]
+        places += [(f"{path}.split[{k}].node", part.node) for k, part in parts if part is not BAD]
+        for where, name in places:
+            if isinstance(name, str):
+                yield UnreadReference(where, name, "node")
+        if isinstance(self.query, str):
+            yield UnreadReference(f"{path}.query", self.query, "query")
+        for k, entry in enumerate(() if self.inputs is BAD else self.inputs):
+            if entry is not BAD and isinstance(entry.source, str):
+                yield UnreadReference(f"{path}.inputs[{k}].from", entry.source, "source or operator", owner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentRecord(Record):
+    """A deployment: sources, nodes, operators and links, and what is asked of them."""
+
+    TITLE: ClassVar[str] = "a deployment"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    format: Annotated[str, Enumeration((FORMAT,))] = FORMAT
+    version: Annotated[int, Enumeration((VERSION,))] = VERSION
+    subinterval_s: Annotated[float, WIDTH]
+    subintervals: Annotated[int | None, SUBINTERVALS, Words("needed only without sources")] = None
+    sources: tuple[Source, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    operators: tuple[OperatorRecord, ...] = ()
+    links: tuple[Link, ...] = ()
+    combine: Combine = field(default_factory=lambda: Combine("sum"))
+    scheduling: Annotated[
+        Annotated[str, SCHEDULING] | None, Words("policy of the nodes that name none; stimulus-time")
+    ] = None
+    cycle_unit: Annotated[
+        Annotated[str, CYCLE_UNIT] | None, Words("unit of nodes and costs that name none; nominal")
+    ] = None
+    statistics_of: Annotated[
+        Annotated[str, Enumeration((SAMPLE, THESE))] | None,
+        Words("these: counted on the very arrivals estimated; a sample unless given"),
+    ] = None
+    objectives: tuple[Objective, ...] = ()
+    priorities: Mapping[str, Annotated[int, PRIORITY]] = field(default_factory=dict)
+    constraints: Constraints = field(default_factory=Constraints)
+    plans: Mapping[str, tuple[tuple[OperatorRecord, ...], ...]] = field(default_factory=dict)
+
+
+def json_schema() -> JsonSchemaValue:
+    """The deployment document as JSON Schema (draft 2020-12).
+
+    Rules that reach across fields (unknown nodes, cycles, lengths) are beyond a schema; `Deployment.parse` has them.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **DeploymentRecord.json_schema(),
+        "title": "Sluice deployment",
+        "description": f"Format {FORMAT}, version {VERSION}",
+    }
+
+
+def read_deployment(document: Any, *, placed: bool) -> dict[str, object]:
     """The arguments of a `Deployment`, checked.
 
     Raises
@@ -65,70 +240,128 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         With every fault of the document.
     """
     faults: list[Fault] = []
-    record = DEPLOYMENT.read(document, "", "", faults)
+    unit = document.get("cycle_unit") if isinstance(document, Mapping) else None
+    record = DeploymentRecord.read_parts(_with_units(document, unit), "", "", faults)
     if record is BAD:
         raise DocumentError(faults)
-    sections = {name: _section(record, name) for name in ("sources", "nodes", "operators", "links", "objectives")}
-    parts = DeploymentParts(_good(record, "subintervals"), subinterval_s=_good(record, "subinterval_s"), faults=faults)
-    parts.broken = {item["id"] for items in sections.values() for item in items if _has_id(item)}
-    with_unit(sections["nodes"], sections["operators"], _good(record, "cycle_unit"))
-    parts.sources = [build_source(item, f"sources[{i}]", faults) for i, item in enumerate(sections["sources"])]
-    parts.nodes = [_node(item, f"nodes[{i}]", faults) for i, item in enumerate(sections["nodes"])]
-    parts.operators = build_operators(sections["operators"], "operators", faults, placed=placed)
+    sources, nodes, operators = _listed(record.sources), _listed(record.nodes), _listed(record.operators)
+    links, objectives = _listed(record.links), _listed(record.objectives)
+    parts = DeploymentParts(
+        None if record.subintervals is BAD else record.subintervals,
+        subinterval_s=None if record.subinterval_s is BAD else record.subinterval_s,
+        faults=faults,
+    )
+    parts.sources = _whole(sources, "sources", faults)
+    parts.nodes = _whole(nodes, "nodes", faults)
+    parts.operators = read_operators(operators, "operators", faults, placed=placed)
     parts.operators = convert_operators(parts.operators, parts.nodes, "operators", faults)
-    parts.links = [_link(item) for item in sections["links"]]
-    parts.objectives = [Objective(**item) if is_whole(item) else None for item in sections["objectives"]]
-    parts.priorities = _good(record, "priorities") or {}
-    parts.constraints = _constraints(_good(record, "constraints"))
-    plans = _plans(_good(record, "plans"), parts.nodes, _good(record, "cycle_unit"), faults)
+    parts.links = _whole(links, "links", faults)
+    parts.objectives = _whole(objectives, "objectives", faults)
+    parts.priorities = record.priorities if _is_whole("priorities", faults) else {}
+    parts.constraints = record.constraints if _is_whole("constraints", faults) else Constraints()
+    plans = _plans(record.plans, parts.nodes, faults) if _is_whole("plans", faults) else {}
     parts.plans = plans
-    parts.broken -= {
+    named = {item.id for item in (*sources, *nodes, *operators) if item is not BAD and item.id is not BAD}
+    parts.broken = named - {
         element.id for kind in (parts.sources, parts.nodes, parts.operators) for element in kind if element
     }
-    parts.references = collect_references(sections["operators"], parts.operators) + _link_ends(
-        sections["links"], parts.links
-    )
-    parts.queries_legible = all(isinstance(i, dict) and i.get("query") is not BAD for i in sections["operators"])
+    parts.references = [*collect_references(operators, parts.operators), *_link_ends(links, parts.links)]
+    parts.queries_legible = all(item is not BAD and item.query is not BAD for item in operators)
     check_parts(parts)
-    combine = _combine(_good(record, "combine"), faults)
     if faults:
         raise DocumentError(faults)
-    sources, operators = tuple(parts.sources), tuple(parts.operators)
-    for path, plan in [("operators", operators), *_alternatives(plans)]:
-        faults += find_excessive_rates(sources, parts.nodes, plan, record["subinterval_s"], path)  # type: ignore[arg-type]
+    elements, running = tuple(parts.sources), tuple(parts.operators)
+    for path, plan in [("operators", running), *_alternatives(plans)]:
+        faults += find_excessive_rates(elements, parts.nodes, plan, record.subinterval_s, path)  # type: ignore[arg-type]
     if faults:
         raise DocumentError(faults)
-    rates = source_rates(sources, record["subinterval_s"])  # type: ignore[arg-type]
-    nodes = tuple(node for node in parts.nodes if node is not None)
+    rates = source_rates(elements, record.subinterval_s)  # type: ignore[arg-type]
+    machines = tuple(node for node in parts.nodes if node is not None)
     return {
-        "subinterval_s": record["subinterval_s"],
+        "subinterval_s": record.subinterval_s,
         "subintervals": parts.subintervals or len(parts.sources[0].arrivals),  # type: ignore[union-attr]
-        "sources": sources,
-        "nodes": nodes,
-        "operators": with_nominal_costs(operators, rates, record["subinterval_s"], nodes),  # type: ignore[arg-type]
+        "sources": elements,
+        "nodes": machines,
+        "operators": with_nominal_costs(running, rates, record.subinterval_s, machines),  # type: ignore[arg-type]
         "links": tuple(parts.links),
-        "combine": combine,
-        "scheduling": record.get("scheduling"),
-        "statistics_of": record.get("statistics_of") or SAMPLE,
+        "combine": record.combine,
+        "scheduling": record.scheduling,
+        "statistics_of": record.statistics_of or SAMPLE,
         "objectives": tuple(parts.objectives),
-        "priorities": dict(record.get("priorities", {})),
+        "priorities": record.priorities,
         "constraints": parts.constraints,
         "plans": {
-            query: tuple(with_nominal_costs(plan, rates, record["subinterval_s"], nodes) for plan in alternatives)
+            query: tuple(with_nominal_costs(plan, rates, record.subinterval_s, machines) for plan in alternatives)
             for query, alternatives in plans.items()
         },
     }
 
 
-def with_unit(nodes: Sequence[Any], operators: Sequence[Any], unit: str | None) -> None:
-    """Give nodes and costs that name no unit of cycles the one of their document, in place."""
-    for node in nodes:
-        if isinstance(node, dict) and node.get("cycle_unit") is None:
-            node["cycle_unit"] = unit or NOMINAL
-    for operator in operators:
-        if unit is not None and isinstance(operator, dict) and is_whole(operator.get("evidence")):
-            evidence = operator.get("evidence") or {"kind": "assumed"}
-            operator["evidence"] = evidence if evidence.get("cycle_unit") else {**evidence, "cycle_unit": unit}
+def _with_units(document: Any, unit: Any) -> Any:
+    """The document with the unit of cycles that it names at nodes and costs that name none."""
+    if not isinstance(document, Mapping):
+        return document
+    kept = dict(document)
+    if isinstance(nodes := document.get("nodes"), (list, tuple)):
+        known = unit if unit in CYCLE_UNITS else NOMINAL
+        kept["nodes"] = [
+            {**node, "cycle_unit": known} if isinstance(node, Mapping) and node.get("cycle_unit") is None else node
+            for node in nodes
+        ]
+    if unit in CYCLE_UNITS:
+        kept["operators"] = with_unit(document.get("operators", []), unit)
+        if isinstance(plans := document.get("plans"), Mapping):
+            kept["plans"] = {
+                query: [with_unit(plan, unit) for plan in listed] if isinstance(listed, (list, tuple)) else listed
+                for query, listed in plans.items()
+            }
+    return kept
+
+
+def with_unit(operators: Any, unit: str) -> Any:
+    """Operators of a document with a unit of cycles at costs that name none."""
+    if not isinstance(operators, (list, tuple)):
+        return operators
+    return [_with_unit(item, unit) if isinstance(item, Mapping) else item for item in operators]
+
+
+def _with_unit(operator: Mapping[str, object], unit: str) -> Mapping[str, object]:
+    evidence = {"kind": "assumed"} if operator.get("evidence") is None else operator["evidence"]
+    if not isinstance(evidence, Mapping) or evidence.get("cycle_unit"):
+        return operator
+    return {**operator, "evidence": {**evidence, "cycle_unit": unit}}
+
+
+def faulty_items(faults: Iterable[Fault], path: str) -> set[int]:
+    """Places of the items of a list that have faults."""
+    item = re.compile(re.escape(path) + r"\[(\d+)\]")
+    return {int(place[1]) for fault in faults if (place := item.match(fault.path))}
+
+
+def _is_whole(name: str, faults: Iterable[Fault]) -> bool:
+    return not any(re.match(rf"{name}\b", fault.path) for fault in faults)
+
+
+def _listed(items: Any) -> Sequence[Any]:
+    return () if items is BAD else items
+
+
+def _whole(items: Sequence[Any], path: str, faults: Iterable[Fault]) -> list[Any]:
+    """Items of a list, None in the place of those with faults."""
+    faulty = faulty_items(faults, path)
+    return [None if i in faulty else item for i, item in enumerate(items)]
+
+
+def read_operators(documents: Sequence[Any], path: str, faults: list[Fault], *, placed: bool) -> list[Operator | None]:
+    """Operators of documents, None in the place of one with faults. With `placed`, each must name its node."""
+    for i, item in enumerate(documents):
+        if item is BAD or item.split is not None or item.node is not None:
+            continue
+        if placed:
+            faults.append(Fault(f"{path}[{i}].node", "node is missing; a placed operator needs node or split"))
+        elif item.core is not None:
+            faults.append(Fault(f"{path}[{i}].core", "core is given without a node; allowed: both or none"))
+    return [None if item is None else item.operator() for item in _whole(documents, path, faults)]
 
 
 def _alternatives(
@@ -143,220 +376,29 @@ def collect_references(
     items: Sequence[Any], operators: Sequence[Operator | None], path: str = "operators"
 ) -> list[UnreadReference]:
     """References of the faulty operators that could be read: nodes and inputs."""
-    references = []
+    references: list[UnreadReference] = []
     for i, (item, operator) in enumerate(zip(items, operators, strict=True)):
-        if operator is not None or not isinstance(item, dict):
-            continue
-        here, owner = f"{path}[{i}]", item["id"] if is_whole(item["id"]) else None
-        places = [(f"{here}.node", item.get("node"))] + [
-            (f"{here}.split[{k}].node", part["node"]) for k, part in _records(item.get("split"))
-        ]
-        references += [UnreadReference(where, name, "node") for where, name in places if isinstance(name, str)]
-        if isinstance(item.get("query"), str):
-            references.append(UnreadReference(f"{here}.query", item["query"], "query"))
-        references += [
-            UnreadReference(f"{here}.inputs[{k}].from", entry["from"], "source or operator", owner)
-            for k, entry in _records(item.get("inputs"))
-            if isinstance(entry["from"], str)
-        ]
+        if operator is None and item is not BAD:
+            references += item.references(f"{path}[{i}]")
     return references
 
 
-def _link_ends(items: Sequence[Any], links: Sequence[Link | None]) -> list[UnreadReference]:
-    return [
-        UnreadReference(f"links[{i}].{end}", item[end], "node")
-        for i, (item, link) in enumerate(zip(items, links, strict=True))
-        if link is None and isinstance(item, dict)
-        for end in ("from", "to")
-        if isinstance(item[end], str)
-    ]
-
-
-def _records(items: Any) -> list[tuple[int, dict[str, object]]]:
-    """The items of a list that are objects, with their places."""
-    return [(k, item) for k, item in enumerate(items) if isinstance(item, dict)] if isinstance(items, list) else []
-
-
-def _good(record: Mapping[str, object], name: str) -> Any:
-    value = record.get(name)
-    return value if is_whole(value) else None
-
-
-def _section(record: Mapping[str, Any], name: str) -> list[Any]:
-    value = record.get(name, [])
-    return [] if value is BAD else list(value)
-
-
-def _has_id(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("id"), str)
-
-
-def build_source(item: Any, path: str, faults: list[Fault]) -> Source | None:
-    """A source from its record, or None if the record is faulty."""
-    if item is BAD:
-        return None
-    check_backlog(item.get("backlog"), f"{path}.backlog", faults)
-    if not is_whole(item):
-        return None
-    fields = {name: value for name, value in item.items() if name not in ("id", "arrivals", "event_fields")}
-    if item.get("backlog"):
-        fields["backlog"] = Backlog(**item["backlog"])
-    if item.get("event_fields"):
-        fields["event_fields"] = EventFields(**item["event_fields"])
-    return Source(item["id"], item["arrivals"], **fields)
-
-
-def _node(item: Any, path: str, faults: list[Fault]) -> Node | None:
-    if item is BAD:
-        return None
-    given = [name for name in ("capacity_cps", "capacity_series_cps") if name in item]
-    if len(given) != 1:
-        state = "are both given" if given else "are both missing"
-        faults.append(
-            Fault(f"{path}.capacity_cps", f"capacity_cps and capacity_series_cps {state}; allowed: exactly one")
-        )
-    series = item.get("capacity_series_cps")
-    if series is not None and series is not BAD and series[-1] <= 0:
-        where = f"{path}.capacity_series_cps[{len(series) - 1}]"
-        message = "the last item of capacity_series_cps is 0 and would hold for ever; allowed: a number above 0"
-        faults.append(Fault(where, message))
-    return Node(**item) if is_whole(item) and len(given) == 1 else None
-
-
-def build_operators(items: Sequence[Any], path: str, faults: list[Fault], *, placed: bool) -> list[Operator | None]:
-    """Operators from their records, None in the place of a faulty one. With `placed`, each must name its node."""
-    return [_operator(item, f"{path}[{i}]", faults, placed) for i, item in enumerate(items)]
-
-
-def _operator(item: Any, path: str, faults: list[Fault], placed: bool) -> Operator | None:
-    if item is BAD:
-        return None
-    before = len(faults)
-    replicas = _replicas(item, path, faults, placed)
-    entries = item["inputs"] if item["inputs"] is not BAD else ()
-    inputs = tuple(_input(entry, f"{path}.inputs[{k}]", faults) for k, entry in enumerate(entries) if entry is not BAD)
-    window = item.get("window")
-    if window and window is not BAD:
-        check_window(window, f"{path}.window", faults)
-    _feature_faults(item, path, faults)
-    if len(faults) > before or not is_whole(item):
-        return None
-    fields = {name: value for name, value in item.items() if name not in ("node", "core", "split", "inputs")}
-    if window:
-        fields["window"] = Window(**window)
-    if item.get("trigger"):
-        fields["trigger"] = MicroBatchTrigger(**item["trigger"])
-    fields |= {name: kind(**item[name]) for name, (kind, _) in _FEATURES.items() if item.get(name)}
-    if item.get("evidence"):
-        fields["evidence"] = Evidence(**item["evidence"])
-    fields |= {name: tuple(item[name]) for name in ("reads", "writes", "unread") if name in item}
-    return Operator(replicas=replicas, inputs=inputs, **fields)
-
-
-#: Features by their field: the class that keeps them, and the kind of operator that has them.
-_FEATURES: dict[str, tuple[type[Any], str]] = {
-    "filter": (FilterFeatures, "filter"),
-    "join": (JoinFeatures, "join"),
-    "aggregate": (AggregateFeatures, "aggregate"),
-}
-
-
-def _feature_faults(item: dict[str, Any], path: str, faults: list[Fault]) -> None:
-    """Features of another kind of operator, and evidence of a cost that is not there."""
-    kind = item.get("kind")
-    for name, (_, owner) in _FEATURES.items():
-        if item.get(name) and kind not in (None, BAD, owner):
-            faults.append(
-                Fault(f"{path}.{name}", f"{name} is given for an operator of kind {kind!r}; allowed: {owner}")
-            )
-    evidence = item.get("evidence")
-    if not evidence or not is_whole(evidence) or evidence["kind"] != "measured":
-        return
-    for k, entry in _records(item["inputs"]):
-        if "cycles_per_event" not in entry and entry.get("model") is None:
-            message = "evidence.kind is 'measured', but an input has no cycles_per_event; allowed: assumed, predicted"
-            faults.append(Fault(f"{path}.inputs[{k}].cycles_per_event", message))
-
-
-def _replicas(item: dict[str, Any], path: str, faults: list[Fault], placed: bool) -> tuple[Replica, ...]:
-    if "split" in item:
-        if item.get("stateless") is False:
-            faults.append(
-                Fault(f"{path}.split", "split is given for an operator with state; allowed: with stateless true")
-            )
-        if "node" in item or "core" in item:
-            other = "node" if "node" in item else "core"
-            faults.append(Fault(f"{path}.{other}", f"{other} is given beside split; allowed: one of the two"))
-        return tuple(Replica(**part) for part in item["split"] if is_whole(part)) if item["split"] is not BAD else ()
-    if "node" not in item:
-        if placed:
-            faults.append(Fault(f"{path}.node", "node is missing; a placed operator needs node or split"))
-        elif "core" in item:
-            faults.append(Fault(f"{path}.core", "core is given without a node; allowed: both or none"))
-        return ()
-    return (Replica(item["node"], item.get("core", 0)),)
-
-
-def _input(entry: dict[str, Any], path: str, faults: list[Fault]) -> Input:
-    model = entry.get("model")
-    if model is None and "selectivity" not in entry:
-        faults.append(Fault(f"{path}.selectivity", "selectivity is missing; an input without a model needs it"))
-    kept = {name: value for name, value in entry.items() if name != "from"}
-    check_cost_noise(entry, path, faults)
-    check_backlog(entry.get("backlog"), f"{path}.backlog", faults)
-    if entry.get("backlog") and is_whole(entry["backlog"]):
-        kept["backlog"] = Backlog(**entry["backlog"])
-    kept["never_ran"] = model is None and "cycles_per_event" not in entry
-    if model is not None and is_whole(model):
-        kept["model"] = InputModel(tuple(model["output"]), tuple(model["cycles"]))
-    batches = entry.get("batches")
-    if batches and is_whole(batches):
-        kept["batches"] = tuple(Batch(**batch) for batch in batches)
-    elif batches is not None:
-        kept.pop("batches")
-    return Input(entry["from"], **kept)
-
-
-def _link(item: Any) -> Link | None:
-    if not is_whole(item):
-        return None
-    return Link(item["from"], item["to"], item.get("bandwidth_bytes_s"), item.get("delay_s", 0.0))
-
-
-def _combine(item: dict[str, Any] | None, faults: list[Fault]) -> Combine:
-    if item is None:
-        return Combine()
-    interference = item["kind"] == "interference"
-    if interference and "alpha" not in item:
-        faults.append(Fault("combine.alpha", "alpha is missing; interference needs a number of at least 0"))
-    if not interference and "alpha" in item:
-        faults.append(Fault("combine.alpha", f"alpha is given for {item['kind']}; allowed: with interference only"))
-    return Combine(**item)
-
-
-def _constraints(item: dict[str, Any] | None) -> Constraints:
-    if not item:
-        return Constraints()
-    may_split = item.get("may_split")
-    return Constraints(
-        pin=item.get("pin", {}),
-        forbid={name: tuple(nodes) for name, nodes in item.get("forbid", {}).items()},
-        apart=tuple(tuple(group) for group in item.get("apart", ())),
-        max_moves=item.get("max_moves"),
-        may_split=None if may_split is None else tuple(may_split),
-    )
+def _link_ends(items: Sequence[Any], links: Sequence[Link | None]) -> Iterator[UnreadReference]:
+    for i, (item, link) in enumerate(zip(items, links, strict=True)):
+        for end, name in () if link or item is BAD else (("from", item.source), ("to", item.target)):
+            if isinstance(name, str):
+                yield UnreadReference(f"links[{i}].{end}", name, "node")
 
 
 def _plans(
-    item: dict[str, Any] | None, nodes: Sequence[Node | None], unit: str | None, faults: list[Fault]
+    documents: Mapping[str, Sequence[Sequence[OperatorRecord]]], nodes: Sequence[Node | None], faults: list[Fault]
 ) -> dict[str, tuple[tuple[Operator, ...], ...]]:
     plans = {}
-    for query, alternatives in (item or {}).items():
+    for query, alternatives in documents.items():
         read = []
         for i, plan in enumerate(alternatives):
-            with_unit((), plan, unit)
             path = f"plans.{query}[{i}]"
-            built = convert_operators(build_operators(plan, path, faults, placed=False), nodes, path, faults)
+            built = convert_operators(read_operators(plan, path, faults, placed=False), nodes, path, faults)
             read.append(tuple(operator for operator in built if operator))
         plans[query] = tuple(read)
     return plans

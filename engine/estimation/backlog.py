@@ -113,7 +113,7 @@ def lead_work(deployment: Deployment, lead: Lead, *, graph: DataflowGraph | None
         layout.hop_bytes,
         len(deployment.servers),
         ("sum", "max", "interference").index(deployment.combine.kind),
-        deployment.combine.alpha,
+        deployment.combine.alpha or 0.0,
     )
     return LeadWork(total, load, output, factors, (made, spent))
 

@@ -327,7 +327,7 @@ class GeneralLoads(Loads):
             layout.hop_bytes,
             len(deployment.servers),
             kind,
-            deployment.combine.alpha,
+            deployment.combine.alpha or 0.0,
         )
         self._plain = kind == 0
         self.by_time[:] = total.T

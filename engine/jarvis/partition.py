@@ -16,8 +16,8 @@ from math import inf
 from typing import Annotated, Any, ClassVar, NoReturn
 
 from engine.errors import DocumentError, Fault
-from engine.fields import ListOf, Number
 from engine.jarvis.wire_bytes import AggregateGroups, Overhead, PartialRows, WireBytes
+from engine.kinds import ListOf, Number
 from engine.records import BAD, Record, Words
 
 __all__ = ["Frontier", "Partition", "PartitionProblem", "Sizes", "command", "list_faults", "outcome", "shares"]

@@ -10,10 +10,10 @@ from itertools import accumulate
 from typing import Annotated, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Enumeration, Number, String
 from engine.jarvis.group_law import distinct
 from engine.jarvis.partition import shares
 from engine.jarvis.settings import AdaptationSettings
+from engine.kinds import Enumeration, Number, String
 from engine.klink.settings import WatermarkPrior
 from engine.records import ItemCount, Omitted, Record, Words
 from engine.refined_document import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from engine.fields import Enumeration, Number
+from engine.kinds import Enumeration, Number
 from engine.records import Record, Words
 
 __all__ = ["METHODS", "METHOD_WORDS", "OBJECTIVES", "AdaptationSettings"]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Number
 from engine.jarvis.group_law import distinct, keys
+from engine.kinds import Number
 from engine.records import Record, Words
 
 __all__ = ["AggregateGroups", "Overhead", "PartialRows", "WireBytes", "checkpoint_bytes"]

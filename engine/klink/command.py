@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import DocumentError, Fault, join_path
-from engine.fields import Enumeration, Number, String
+from engine.kinds import Enumeration, Number, String
 from engine.klink.policies import best_gain, gain_as_printed, pick_by_gain
 from engine.klink.slack import SOURCE, forwarding_messages, loop_steps, looped_slack_ms, stream_slack_ms
 from engine.klink.watermarks import MEAN_VARIANCE, SweepForecast, moments, normal_forecast

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 
 from engine.errors import Fault, join_path
-from engine.fields import Enumeration, Number, String
+from engine.kinds import Enumeration, Number, String
 from engine.klink.settings import POLICIES, ScheduleSettings
 from engine.klink.simulation.loads import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 from engine.klink.watermarks import usual_epochs

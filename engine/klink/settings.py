@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Enumeration, Number, String
+from engine.kinds import Enumeration, Number, String
 from engine.records import ItemCount, Record, Words
 from engine.refined_document import RefinedDocument, refusal_reasons
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.document.elements import Batch
-from engine.document.tables import MAX_DISPERSION
+from engine.document.kinds import MAX_DISPERSION
 from engine.measurement.places import PlaceWindow
 
 __all__ = [

@@ -9,11 +9,11 @@ from statistics import NormalDist
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Anything, Enumeration, Number, String
+from engine.kinds import Anything, Enumeration, Number, String
 from engine.microbatch.model import coefficients, least_squares
 from engine.microbatch.settings import MicroBatchProfile
 from engine.microbatch.sizing import MicroBatchQuestion, size_microbatch
-from engine.records import Record, Words
+from engine.records import BAD, Record, Words
 
 __all__ = ["command"]
 

@@ -20,10 +20,10 @@ from pydantic import computed_field
 from pydantic.json_schema import JsonSchemaValue
 
 from engine.errors import DocumentError, Fault, join_path, key_name, value_words
-from engine.fields import BAD, FieldKind
+from engine.kinds import FieldKind
 from engine.microbatch.progress import BatchProgress
 from engine.order_statistics import normal_maximum
-from engine.records import Record
+from engine.records import BAD, Record
 
 __all__ = [
     "DRIFT_BATCHES",

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import BAD, Number, String
+from engine.kinds import Number, String
 from engine.microbatch.progress_text import shorten_faults
+from engine.records import BAD
 
 __all__ = ["BatchProgress", "ProgressReading", "offset_of", "read_progress", "usual_trigger_s"]
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from engine.fields import Number
+from engine.kinds import Number
 from engine.microbatch.model import BatchLatency, BatchModel, coefficients
 from engine.records import Flag, Record, Words
 

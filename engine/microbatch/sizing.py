@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
-from engine.fields import Number
+from engine.kinds import Number
 from engine.microbatch.model import BatchModel, Statistic, quantile_level, rising_root, wait_s
 from engine.microbatch.settings import (
     Count,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Enumeration, ListOf, Number, String
+from engine.kinds import Enumeration, ListOf, Number, String
 from engine.order_statistics import gumbel_maximum, normal_maximum
 from engine.planner.kernel import bridge_wait, queue_wait
 from engine.planner.latency import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.errors import Fault
-from engine.fields import Anything, Enumeration, Number
+from engine.kinds import Anything, Enumeration, Number
 from engine.microbatch.model import quantile_level
 from engine.order_statistics import gumbel_maximum, normal_maximum
 from engine.planner.kernel import ANSWER_SIZE, REASONS, UNSTABLE, Slot, StageModel, judge

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Enumeration, Number
+from engine.kinds import Enumeration, Number
 from engine.microbatch.model import Statistic
 from engine.microbatch.sizing import AIM, UTILISATION_CEILING, Aim, Headroom, UtilisationCeiling
 from engine.records import Flag, Record, Words

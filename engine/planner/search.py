@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.arrays import IntArray
 from engine.errors import Fault
-from engine.fields import Number
+from engine.kinds import Number
 from engine.order_statistics import normal_maximum
 from engine.planner.kernel import ANSWER_SIZE, UNSTABLE, SearchSpace, judge, largest_rate, least_latency
 from engine.planner.latency import ModelOptions, stage_model

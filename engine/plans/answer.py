@@ -13,9 +13,7 @@ from pydantic import JsonValue, computed_field
 from engine.arrays import FloatArray
 from engine.document.elements import Operator, Replica
 from engine.document.policies import SchedulingGap
-from engine.document.reader import build_operators
-from engine.document.tables import OPERATOR
-from engine.errors import Fault
+from engine.document.reader import OperatorRecord
 from engine.records import Fact, Record, Unwritten, WrittenAs
 from engine.words.plans import plan_words
 
@@ -141,9 +139,7 @@ class RankedPlan(Record):
     @cached_property
     def dataflow(self) -> tuple[Operator, ...]:
         """Its operators, read from their documents."""
-        faults: list[Fault] = []
-        items = [OPERATOR.read(item, "operators", i, faults) for i, item in enumerate(self.operators)]
-        return tuple(operator for operator in build_operators(items, "operators", faults, placed=False) if operator)
+        return tuple(OperatorRecord.parse(item).operator() for item in self.operators)
 
 
 @dataclass(frozen=True, eq=False)

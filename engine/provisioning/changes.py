@@ -12,9 +12,9 @@ from pydantic import PlainSerializer
 from engine.arrays import FloatArray, frozen_array
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
-from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
+from engine.document.kinds import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
-from engine.fields import Anything, Number, NumberSeries, String
+from engine.kinds import Anything, Number, NumberSeries, String
 from engine.provisioning import nodes
 from engine.records import Record, Words
 from engine.words import listed

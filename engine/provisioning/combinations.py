@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.document.cycles import NOMINAL
 from engine.document.deployment import Deployment, Node
-from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE
+from engine.document.kinds import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE
 from engine.errors import DocumentError, Fault
-from engine.fields import Number
+from engine.kinds import Number
 from engine.provisioning.answers.pools import Refutation
 from engine.provisioning.changes import MAX_NODES
 from engine.provisioning.pool.bounds import FusedBound, late_alone, of_operator, refute_memory, remaining_of

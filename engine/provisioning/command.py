@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 from engine.command_options import WhatIfCommandOptions
 from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
-from engine.document.tables import ID, INDEX, NOT_NEGATIVE, POSITIVE
+from engine.document.kinds import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.errors import DocumentError, Fault, OptionError, suggestion, value_words
-from engine.fields import Anything, Enumeration, ListOf, Number
+from engine.kinds import Anything, Enumeration, ListOf, Number
 from engine.provisioning.changes import MAX_NODES, apply_each
 from engine.provisioning.combinations import node_of
 from engine.provisioning.growth import headroom_by_query

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from engine.document.deployment import Deployment
-from engine.document.tables import ID, INDEX
+from engine.document.kinds import ID, INDEX
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
-from engine.fields import Anything, Enumeration
+from engine.kinds import Anything, Enumeration
 from engine.placement.greedy import place
 from engine.placement.proposal import place as propose
 from engine.provisioning.changes import AppliedChanges, apply_each, unplaced_operators

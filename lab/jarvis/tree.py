@@ -16,8 +16,8 @@ from math import inf
 from typing import Annotated, Any, ClassVar
 
 from engine.errors import Fault
-from engine.fields import Number, String
 from engine.jarvis.partition import Frontier, Sizes, list_faults
+from engine.kinds import Number, String
 from engine.records import ItemCount, Record, Words
 
 __all__ = ["NodeLoad", "StreamCut", "Tree", "TreeDocument", "TreeNode", "TreeStream"]

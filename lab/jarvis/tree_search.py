@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from engine.__main__ import EngineCommand
 from engine.__main__ import main as run_commands
 from engine.command_options import CommandOptions
-from engine.fields import Number
+from engine.kinds import Number
 from engine.records import Words
 from lab.jarvis.tree import TIE, NodeLoad, StreamCut, Tree, TreeStream
 

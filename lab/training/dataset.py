@@ -23,7 +23,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.costream.batch import EncodedTrace, GraphBatch, collate, encode
 from engine.costream.documents import read_trace
 from engine.errors import DocumentError, Fault, join_path, value_words
-from engine.fields import Anything, Number, String
+from engine.kinds import Anything, Number, String
 from engine.query_graph.graph import CostTrace
 from engine.records import Record, record_fields
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import Discriminator, Field, computed_field
 
 from engine.errors import DocumentError, Fault
-from engine.fields import Enumeration, Number, NumberSeries, String
 from engine.jarvis.settings import AdaptationSettings
+from engine.kinds import Enumeration, Number, NumberSeries, String
 from engine.klink.settings import ScheduleSettings
 from engine.records import BAD, Flag, ItemCount, Record, Unbounded, Unwritten, Words, record_fields
 

@@ -14,7 +14,7 @@ from apps.queries.arrivals.services import arrivals_fields_update
 from apps.queries.models import ArrivalSeries, Operator, QueryVersion
 from apps.ui.numbers import MISSING, seconds, significant
 from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, WINDOW_END
-from engine.document.tables import AGGREGATE_FUNCTIONS, FILTER_FUNCTIONS, VALUE_TYPES
+from engine.document.kinds import AGGREGATE_FUNCTIONS, FILTER_FUNCTIONS, VALUE_TYPES
 from engine.words import counted, listed
 
 __all__ = [

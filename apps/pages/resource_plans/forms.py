@@ -24,8 +24,8 @@ from apps.queries.selectors import query_by_name
 from apps.ui.forms import choice_field
 from apps.ui.numbers import as_float, significant
 from apps.ui.record_forms import field_at, shown_kind
-from engine.fields import BAD, Number
-from engine.records import RecordField, Words
+from engine.kinds import Number
+from engine.records import BAD, RecordField, Words
 from engine.words import statistic_words
 
 __all__ = [

@@ -17,7 +17,7 @@ from apps.fleet.models import Cluster
 from apps.queries.arrivals.grid import Trace
 from apps.queries.models import ArrivalSeries
 from engine.arrays import FloatArray, frozen_array
-from engine.document.tables import MAX_DISPERSION
+from engine.document.kinds import MAX_DISPERSION
 
 __all__ = [
     "FILLS",

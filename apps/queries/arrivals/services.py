@@ -36,7 +36,7 @@ from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
 from engine.arrays import FloatArray
-from engine.document.tables import EVENT_FIELDS
+from engine.document.elements import EventFields
 from engine.errors import Fault as EngineFault
 from engine.workload import GENERATORS, WorkloadError
 
@@ -302,10 +302,10 @@ def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> Arr
         With every fault.
     """
     faults: list[EngineFault] = []
-    record = {} if event_fields is None else EVENT_FIELDS.read(event_fields, "", "event_fields", faults)
+    fields = None if event_fields is None else EventFields.read(event_fields, "", "event_fields", faults)
     if faults:
         raise malformed([Fault(fault.path, fault.message) for fault in faults])
-    arrivals.event_fields = {"ints": 0, "strings": 0, "doubles": 0, **record} if record else {}
+    arrivals.event_fields = fields.to_dict() if fields and event_fields else {}
     arrivals.save(update_fields=["event_fields", "updated_at"])
     announce(f"cluster:{arrivals.cluster.slug}")
     return arrivals

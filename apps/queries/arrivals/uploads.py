@@ -24,7 +24,7 @@ from apps.queries.arrivals.series import check_length, fill_faults, malformed, r
 from apps.queries.arrivals.tables import TraceReading, read_trace
 from apps.queries.arrivals.times import iso_utc, parser_of, zone_of
 from engine.arrays import FloatArray
-from engine.document.tables import MAX_DISPERSION
+from engine.document.kinds import MAX_DISPERSION
 from engine.estimation.noise.dispersion import dispersion
 
 __all__ = [

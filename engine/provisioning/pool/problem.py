@@ -268,7 +268,7 @@ def _series(deployment: Deployment) -> tuple[FloatArray, FloatArray]:
     """Load and output of every operator. They do not depend on places, but a layout needs some: all on one node."""
     node = Node("anywhere", 1.0)
     operators = tuple(replace(operator, replicas=(Replica(node.id),)) for operator in deployment.operators)
-    together = replace(deployment, nodes=(node,), links=(), operators=operators, combine=Combine())
+    together = replace(deployment, nodes=(node,), links=(), operators=operators, combine=Combine("sum"))
     series = loads_of(together, graph=deployment.graph).operators()
     return series.load, series.output
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.dataflow import Pipeline
-from engine.dataflow.documents import OPERATIONS, PIPELINE
+from engine.dataflow.documents import OPERATIONS, PipelineOperatorRecord
 from engine.errors import DocumentError
 from tests.engine.dataflow.documents import document, pipeline
 
@@ -156,7 +156,7 @@ def test_rule_4_keeps_copying_operators_at_the_stream_processor() -> None:
 
 
 def test_document_schema_covers_every_operation() -> None:
-    forms = PIPELINE.schema()["properties"]["operators"]["items"]["properties"]["expression"]["oneOf"]
+    forms = PipelineOperatorRecord.json_schema()["properties"]["expression"]["oneOf"]
     assert [form["properties"]["op"]["const"] for form in forms] == list(OPERATIONS)
 
 

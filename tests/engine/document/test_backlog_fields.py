@@ -63,8 +63,7 @@ def test_digest_knows_the_backlog_but_not_its_age() -> None:
 
 
 def test_schema_has_backlogs_of_sources_and_inputs() -> None:
-    schema = json_schema()["properties"]
-    source = schema["sources"]["items"]["properties"]["backlog"]["anyOf"][0]
-    entry = schema["operators"]["items"]["properties"]["inputs"]["items"]["properties"]["backlog"]["anyOf"][0]
-    assert source == entry
-    assert set(source["properties"]) == {"events", "behind_s", "age_s", "origin"}
+    schema = json_schema()["$defs"]
+    (source, _), (entry, _) = (schema[name]["properties"]["backlog"]["anyOf"] for name in ("Source", "InputRecord"))
+    assert source == entry == {"$ref": "#/$defs/Backlog"}
+    assert set(schema["Backlog"]["properties"]) == {"events", "behind_s", "age_s", "origin"}

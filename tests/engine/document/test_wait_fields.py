@@ -105,11 +105,11 @@ def test_faults_of_waits_are_told_all_at_once() -> None:
 
 
 def test_schema_knows_the_fields() -> None:
-    operator = json_schema()["properties"]["operators"]["items"]["properties"]
-    window = operator["window"]["anyOf"][0]
-    assert {"watermark_delay_s", "allowed_lateness_s", "emit", "measured_from"} <= set(window["properties"])
-    assert operator["trigger"]["anyOf"][0]["required"] == ["interval_s"]
-    assert "buffer_timeout_s" in operator
+    schema = json_schema()["$defs"]
+    window = schema["Window"]["properties"]
+    assert {"watermark_delay_s", "allowed_lateness_s", "emit", "measured_from"} <= set(window)
+    assert schema["MicroBatchTrigger"]["required"] == ["interval_s"]
+    assert "buffer_timeout_s" in schema["OperatorRecord"]["properties"]
 
 
 @pytest.mark.parametrize(

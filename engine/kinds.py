@@ -1,4 +1,4 @@
-"""Field tables: one description of a document from which both the reader and the JSON Schema are made."""
+"""Kinds of values that fields of records are annotated with: what is read, what is refused in which words."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from engine.records import BAD, kind_schema
 from engine.words import counted
 
 __all__ = [
-    "BAD",
     "MIN_NUMBER",
     "Anything",
     "Enumeration",
-    "Field",
     "FieldKind",
-    "FieldTable",
-    "Flag",
     "ListOf",
-    "MapOf",
     "Number",
     "NumberSeries",
     "String",
@@ -167,19 +162,6 @@ class Enumeration(FieldKind):
         return {"enum": list(self.values)}
 
 
-class Flag(FieldKind):
-    """true or false."""
-
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        if isinstance(value, bool):
-            return value
-        faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: true or false"))
-        return BAD
-
-    def schema(self) -> JsonSchemaValue:
-        return {"type": "boolean"}
-
-
 class Anything(FieldKind):
     """Any JSON value, kept as it is; numbers must be finite."""
 
@@ -248,8 +230,8 @@ class NumberSeries(FieldKind):
 
 @dataclass(frozen=True)
 class ListOf(FieldKind):
-    """A list of one kind, its `first` item perhaps of another. Faulty items are kept as `BAD`, so that indices stay
-    those of the document.
+    """A list of one kind, its `first` item perhaps of another. Items with faults are kept as `BAD`, so that indices
+    stay those of the document.
     """
 
     item: FieldKind
@@ -285,73 +267,3 @@ class ListOf(FieldKind):
         if self.most is not None:
             schema["maxItems"] = self.most
         return schema
-
-
-@dataclass(frozen=True)
-class MapOf(FieldKind):
-    """An object whose keys are names given by the user."""
-
-    item: FieldKind
-
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        path = join_path(parent, key)
-        if not isinstance(value, Mapping):
-            faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: an object"))
-            return BAD
-        return {name: self.item.read(item, path, name, faults) for name, item in value.items()}
-
-    def schema(self) -> JsonSchemaValue:
-        return {"type": "object", "additionalProperties": self.item.schema()}
-
-
-@dataclass(frozen=True)
-class Field:
-    """A named field of a table."""
-
-    name: str
-    kind: FieldKind
-    required: bool = False
-    nullable: bool = False
-    help: str = ""
-
-
-class FieldTable(FieldKind):
-    """An object with the given fields; every other field is a fault. Read into a dict without the faulty fields."""
-
-    def __init__(self, name: str, *fields: Field) -> None:
-        self.name = name
-        self.fields = fields
-        self._by_name = {field.name: field for field in fields}
-        self._required = [field.name for field in fields if field.required]
-
-    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
-        path = join_path(parent, key)
-        if not isinstance(value, Mapping):
-            faults.append(Fault(path, f"{self.name} is {value_words(value)}; allowed: an object"))
-            return BAD
-        kept: dict[str, object] = {}
-        for name, item in value.items():
-            field = self._by_name.get(name)
-            if field is None:
-                self._unknown(name, path, faults)
-            elif item is not None or not field.nullable:
-                kept[name] = field.kind.read(item, path, name, faults)
-        for name in self._required:
-            if name not in kept:
-                faults.append(Fault(join_path(path, name), f"{name} is missing; {self.name} needs it"))
-                kept[name] = BAD
-        return kept
-
-    def _unknown(self, name: Any, path: str, faults: list[Fault]) -> None:
-        allowed = suggestion(str(name), list(self._by_name)) or f"; allowed: {', '.join(self._by_name)}"
-        faults.append(Fault(join_path(path, str(name)), f"{name} is not a field of {self.name}{allowed}"))
-
-    def schema(self) -> JsonSchemaValue:
-        properties = {}
-        for field in self.fields:
-            schema = field.kind.schema()
-            if field.nullable and schema:
-                schema = {"anyOf": [schema, {"type": "null"}]}
-            properties[field.name] = ({"description": field.help} if field.help else {}) | schema
-        schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        return schema | ({"required": self._required} if self._required else {})
