@@ -301,7 +301,7 @@ def _load(file: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object whose keys all differ. Bare NaN and Infinity pass here: the field tables name their field."""
+    """An object whose keys all differ. Bare NaN and Infinity pass here: records name their field."""
     record = dict(pairs)
     if len(record) < len(pairs):
         raise DocumentError(list(_repeated(pairs)))

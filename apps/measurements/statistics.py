@@ -84,7 +84,7 @@ def _known(query: int) -> QuerySet[OperatorStatistic]:
     return OperatorStatistic.objects.filter(query=query, events__gte=MIN_EVENTS, units__gte=MIN_SUBINTERVALS)
 
 
-def statistic_records(row: OperatorStatistic, inputs: Iterable[OperatorInput]) -> list[dict[str, Any]]:
+def statistic_records(row: OperatorStatistic, inputs: Iterable[OperatorInput]) -> list[dict[str, object]]:
     """A statistic as `statistics_update` takes it.
 
     An operator that joins two streams is measured over the records of both, so what is found holds for each input.

@@ -328,7 +328,7 @@ def _operator(
     return {**kept, "id": name, "inputs": inputs, **_place(placement.get(operator["id"], ()))}
 
 
-def _place(replicas: Sequence[Replica]) -> dict[str, Any]:
+def _place(replicas: Sequence[Replica]) -> dict[str, object]:
     if len(replicas) == 1 and replicas[0].fraction == 1.0:
         return {"node": replicas[0].node, "core": replicas[0].core}
     return {"split": [asdict(replica) for replica in replicas]} if replicas else {}

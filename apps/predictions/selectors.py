@@ -160,7 +160,7 @@ class QueryBasis:
         """Whether it had a prediction and every input is measured now."""
         return self.prediction is not None and self.inputs > 0 and self.measured == self.inputs
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """As REST shows it."""
         newest = None if self.prediction is None else str(self.prediction.pk)
         return {

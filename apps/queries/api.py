@@ -310,7 +310,7 @@ def _version(query: Query, number: Any) -> QueryVersion:
     return version_numbered(query, parse_whole_number(str(number), "version", 1, MAX_VERSION_NUMBER))
 
 
-def _statistics(version: QueryVersion) -> dict[str, Any]:
+def _statistics(version: QueryVersion) -> dict[str, object]:
     return {"version": version.number, "statistics": statistics_of(version)}
 
 

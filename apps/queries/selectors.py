@@ -118,7 +118,7 @@ def arrivals_listed() -> QuerySet[ArrivalSeries]:
     return ArrivalSeries.objects.select_related("cluster").defer("data")
 
 
-def arrivals_chart(arrivals: ArrivalSeries, points: int) -> dict[str, Any]:
+def arrivals_chart(arrivals: ArrivalSeries, points: int) -> dict[str, object]:
     """A source's rate over the horizon in at most `points` parts: when each begins, its mean and highest events/s."""
     first, mean, largest = series.downsampled(series.unpack(arrivals.data), points)
     return {

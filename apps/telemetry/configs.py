@@ -312,7 +312,7 @@ def _parts(agents: Iterable[Any]) -> list[Assignment]:
     )
 
 
-def _source(agent: Agent, source: TelemetrySource) -> dict[str, Any]:
+def _source(agent: Agent, source: TelemetrySource) -> dict[str, object]:
     return {
         "kind": source.kind,
         "options": {**source.options, **agent.source_options.get(source.source_id, {})},
@@ -336,7 +336,7 @@ def _query(part: Assignment) -> dict[str, object]:
     }
 
 
-def _deadline(live: LiveQuery) -> dict[str, Any]:
+def _deadline(live: LiveQuery) -> dict[str, object]:
     """The query's objective as a latency constraint; nothing where it has none. A trial is promised nothing."""
     query = live.query
     if not query.objective_bound_s or live.trial_until is not None:
@@ -391,7 +391,7 @@ def _lives() -> QuerySet[LiveQuery]:
     return rows.prefetch_related("assignments__agent__parent").order_by("query__cluster__slug", "query__name")
 
 
-def _planned(live: LiveQuery) -> dict[str, Any]:
+def _planned(live: LiveQuery) -> dict[str, object]:
     senders = {_sender(part.agent) for part in live.assignments.all() if part.enabled and part.agent.enabled}
     return {
         "query": live.key,

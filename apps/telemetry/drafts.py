@@ -50,9 +50,9 @@ def live_query_describe(
     name: str,
     source: str,
     parameters: Mapping[str, float] | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     rate_eps: float = 100.0,
-    objective: Mapping[str, Any] | None = None,
+    objective: Mapping[str, object] | None = None,
     team: str = "",
     user: User | None = None,
 ) -> Query:
@@ -90,7 +90,7 @@ def live_query_describe(
     )
 
 
-def _source(cluster: Cluster, template: Template, made: PipelineDraft, options: Mapping[str, Any]) -> None:
+def _source(cluster: Cluster, template: Template, made: PipelineDraft, options: Mapping[str, object]) -> None:
     declared = made.document["source"]
     existing = TelemetrySource.objects.filter(cluster=cluster, source_id=declared["id"]).first()
     if existing is None:

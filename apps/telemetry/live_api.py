@@ -191,7 +191,7 @@ class LiveViewSet(mixins.DestroyModelMixin, ReadViewSet):
         return LiveSerializer(self.get_queryset().get(pk=live.pk)).data
 
 
-def _checked(version: QueryVersion) -> dict[str, Any]:
+def _checked(version: QueryVersion) -> dict[str, object]:
     executable = executable_of(version)
     pipeline = executable.pipeline
     operators = []

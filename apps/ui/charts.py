@@ -71,7 +71,7 @@ class Series:
     x: Sequence[float] | None = None
     ink: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         if self.role not in _ROLES:
             raise ValueError(f"role {self.role!r}: allowed are {', '.join(sorted(_ROLES))}")
         parts = {"y": self.y, "low": self.low, "high": self.high, "x": self.x}
@@ -111,7 +111,7 @@ class Chart:
     steps: bool = False
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> dict[str, object]:
         """The description that the browser draws."""
         return {
             "unit": self.unit,

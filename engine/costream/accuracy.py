@@ -7,7 +7,6 @@ of 80 % held in 44 to 65 % of runs. So no verdict rests on a prediction alone be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +127,7 @@ class PredictionRecord:
         words = f"{done} of {of} of this cluster lay within their intervals"
         return words if self.is_borne_out else f"{words}; {asked} are asked for"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As JSON, with what is asked for."""
         return {
             "runs": self.runs,

@@ -1,1 +1,1 @@
-"""The deployment document: its field tables, reader, checks and export, and the `Deployment` that every model takes."""
+"""The deployment document: its elements, reader, checks and export, and the `Deployment` that every model takes."""

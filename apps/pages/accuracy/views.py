@@ -106,7 +106,7 @@ def kinds_table(facts: AccuracyFacts) -> list[dict[str, object]]:
     return [_kind_line(row) for row in facts.summary.kinds]
 
 
-def _kind_line(row: KindAccuracy) -> dict[str, Any]:
+def _kind_line(row: KindAccuracy) -> dict[str, object]:
     learned = row.learned
     known = learned.low is not None and learned.high is not None
     interval = f" ({learned.low:.2f} to {learned.high:.2f})" if known else ""

@@ -122,7 +122,7 @@ def merge_line_faults(error: SluiceError) -> SluiceError:
     return error
 
 
-def _file_facts(name: str, inspection: Inspection) -> dict[str, Any]:
+def _file_facts(name: str, inspection: Inspection) -> dict[str, object]:
     """The facts of the file on the page: its name, columns, first and last time."""
     sides = {side: getattr(inspection, side) for side in ("starts_at", "ends_at")}
     ends = {side: datetime.fromisoformat(text) for side, text in sides.items() if text}

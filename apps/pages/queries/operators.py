@@ -178,11 +178,11 @@ class MeasuredOperators:
         return f"{text}." if waiting is None else f"{text}; {waiting.operator}: {waiting.text}."
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[dict[str, object]]:
         return [_line(row) for row in self.rows]
 
 
-def _line(evidence: OperatorEvidence) -> dict[str, Any]:
+def _line(evidence: OperatorEvidence) -> dict[str, object]:
     row = evidence.statistic
     waiting = {
         "operator": evidence.operator,

@@ -248,7 +248,7 @@ class QueryBacklog(QueryTab):
         return self.show(detail, 422, backlog=backlog, **_statistics(detail))
 
 
-def _statistics(detail: QueryDetail) -> dict[str, Any]:
+def _statistics(detail: QueryDetail) -> dict[str, object]:
     lines = statistic_lines(detail.version, detail.answer.uncovered if detail.answer else ())
     return {"lines": lines, "statistics_sentence": statistics_sentence(lines)}
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Any
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -240,7 +239,7 @@ class Timeline:
         return [sweep for sweep in line.sweeps if sweep.emitted_us >= self.begin_us]
 
     @cached_property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> dict[str, object]:
         """Epochs for the page's pointer, by lane: [begin in s, records, slack in s, ran in ms]."""
         local = timezone.localtime(self.end)
         offset = local.utcoffset()

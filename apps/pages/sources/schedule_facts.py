@@ -240,7 +240,7 @@ class ReplayPanel:
         return _ADVICE[change].format(policy=_policy_name(best), mean=seconds(means[best]), share=share)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """A line for each policy."""
         return [self._row(policy, figures) for policy, figures in self.found.policies.items()]
 
