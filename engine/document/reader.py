@@ -124,9 +124,7 @@ class _Place(Record):
     id: _Id
     node: Annotated[str | None, ID] = None
     core: Annotated[int | None, INDEX] = None
-    split: Annotated[
-        tuple[PartRecord, ...] | None, ItemCount(least=1), Words("instead of node: shares that add up to 1")
-    ] = None
+    split: Annotated[tuple[PartRecord, ...], ItemCount(least=1), Words("instead of node: shares that add up to 1")] = ()
     inputs: tuple[InputRecord, ...]
 
 
@@ -141,7 +139,7 @@ class OperatorRecord(OperatorFeatures, _Place):
 
     def find_faults(self) -> Iterator[Fault]:
         """A place beside a split, features of another kind of operator, and evidence of a cost that is not there."""
-        if self.split is not None:
+        if self.split:
             if self.stateless is False:
                 yield Fault("split", "split is given for an operator with state; allowed: with stateless true")
             if self.node is not None or self.core is not None:
@@ -163,7 +161,7 @@ class OperatorRecord(OperatorFeatures, _Place):
     def operator(self) -> Operator:
         """The operator."""
         replicas: tuple[Replica, ...] = ()
-        if self.split is not None:
+        if self.split:
             replicas = tuple(Replica(**vars(part)) for part in self.split)
         elif self.node is not None:
             replicas = (Replica(self.node, self.core or 0),)
@@ -173,7 +171,7 @@ class OperatorRecord(OperatorFeatures, _Place):
     def references(self, path: str) -> Iterator[UnreadReference]:
         """Names that an operator with faults refers to, as far as they could be read."""
         owner = self.id if isinstance(self.id, str) else None
-        parts = () if self.split in (None, BAD) else enumerate(self.split)
+        parts = enumerate(() if self.split is BAD else self.split)
         places = [(f"{path}.node", self.node)]
         places += [(f"{path}.split[{k}].node", part.node) for k, part in parts if part is not BAD]
         for where, name in places:
@@ -355,7 +353,7 @@ def _whole(items: Sequence[Any], path: str, faults: Iterable[Fault]) -> list[Any
 def read_operators(documents: Sequence[Any], path: str, faults: list[Fault], *, placed: bool) -> list[Operator | None]:
     """Operators of documents, None in the place of one with faults. With `placed`, each must name its node."""
     for i, item in enumerate(documents):
-        if item is BAD or item.split is not None or item.node is not None:
+        if item is BAD or item.split or item.node is not None:
             continue
         if placed:
             faults.append(Fault(f"{path}[{i}].node", "node is missing; a placed operator needs node or split"))
