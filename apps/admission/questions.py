@@ -191,12 +191,13 @@ def _store_query(
 ) -> QueryVersion:
     body = {"operators": document.get("operators")}
     if query is not None:
-        version = query_version_create(query=query, body=body, user=user, **head.stated("note"))
+        fields: Any = head.stated("note")
+        version = query_version_create(query=query, body=body, user=user, **fields)
     else:
         objective = document.get("objective")
         # a name with a fault is refused by the caller: the document's own fault is known already
         name = "unnamed" if head.query is BAD else head.query
-        fields: Any = head.stated("team", "description", "priority", "note")
+        fields = head.stated("team", "description", "priority", "note")
         created = query_create(cluster=cluster, name=name, body=body, objective=objective, user=user, **fields)
         version = created.versions.get()
     return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)

@@ -287,7 +287,7 @@ def _stream_join(
     """The spec of a join with another stream, and the columns after it."""
     _check_place(scope, path, faults)
     columns = _stream_columns(kept, path, faults)
-    if columns is None or scope.window is None:
+    if columns is None or kept.stream is None or kept.time is None or scope.window is None:
         return None
     on, take, taken = _join_pairs(kept, columns, scope, path, faults)
     needed = sorted({kept.time, *(theirs for _, theirs in (*on, *take))} & columns.keys())

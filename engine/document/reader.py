@@ -149,7 +149,8 @@ class OperatorRecord(OperatorFeatures, _Place):
             if getattr(self, name) is not None and self.kind not in (None, BAD, owner):
                 message = f"{name} is given for an operator of kind {self.kind!r}; allowed: {owner}"
                 yield Fault(name, message)
-        if self.evidence in (None, BAD) or self.evidence.kind != "measured" or self.inputs is BAD:
+        evidence = None if self.evidence is BAD else self.evidence
+        if evidence is None or evidence.kind != "measured" or self.inputs is BAD:
             return
         for k, entry in enumerate(self.inputs):
             if entry is not BAD and not entry.has_cost:
