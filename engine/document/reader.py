@@ -230,7 +230,7 @@ def json_schema() -> JsonSchemaValue:
     }
 
 
-def read_deployment(document: Any, *, placed: bool) -> dict[str, object]:
+def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     """The arguments of a `Deployment`, checked.
 
     Raises
