@@ -20,7 +20,7 @@ from apps.fleet.validation import check_row
 from apps.telemetry.configs import configs_renew, lives_executed
 from apps.telemetry.live_services import live_refresh
 from apps.telemetry.models import COLUMN_TYPES, PRODUCER, Agent, LiveQuery, StaticTable, TelemetrySource
-from engine.dataflow.documents import NAME_PATTERN, TableRecord, read_table
+from engine.dataflow.documents import NAME_PATTERN, StaticTableRecord, read_table
 from engine.errors import DocumentError
 
 __all__ = ["options_faults", "source_delete", "source_upsert", "table_delete", "table_upsert"]
@@ -183,7 +183,7 @@ def _table_faults(table: StaticTable) -> list[Fault]:
         return [Fault("rows", f"there are {len(table.rows):,} rows; allowed: {MAX_TABLE_ROWS:,}")]
     document = {"columns": table.columns, "order": table.order, "rows": table.rows}
     faults: list[Fault] = []
-    record = TableRecord.read(document, "", "", faults)
+    record = StaticTableRecord.read(document, "", "", faults)
     if record is not None:
         read_table("t", record, "", faults)
     return [Fault(fault.path, fault.message) for fault in faults[:50]]

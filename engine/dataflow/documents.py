@@ -30,9 +30,9 @@ __all__ = [
     "ParseOperation",
     "PipelineOperatorRecord",
     "PipelineRecord",
+    "PipelineSourceRecord",
     "ProjectOperation",
-    "SourceRecord",
-    "TableRecord",
+    "StaticTableRecord",
     "WindowOperation",
     "read_table",
 ]
@@ -228,7 +228,7 @@ OPERATIONS: Final[Mapping[str, type[_Operation]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceRecord(Record):
+class PipelineSourceRecord(Record):
     """The source of a pipeline."""
 
     TITLE: ClassVar[str] = "a source"
@@ -239,7 +239,7 @@ class SourceRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRecord(Record):
+class StaticTableRecord(Record):
     """A static table of a pipeline."""
 
     TITLE: ClassVar[str] = "a static table"
@@ -272,12 +272,12 @@ class PipelineRecord(Record):
     TITLE: ClassVar[str] = "a pipeline"
     JUDGES_PARTS: ClassVar[bool] = True
 
-    source: SourceRecord
-    tables: Mapping[str, TableRecord] = field(default_factory=dict)
+    source: PipelineSourceRecord
+    tables: Mapping[str, StaticTableRecord] = field(default_factory=dict)
     operators: Annotated[tuple[PipelineOperatorRecord, ...], ItemCount(1, MAX_OPERATORS)]
 
 
-def read_table(name: str, record: TableRecord, path: str, faults: list[Fault]) -> StaticTable | None:
+def read_table(name: str, record: StaticTableRecord, path: str, faults: list[Fault]) -> StaticTable | None:
     """A static table; None where it has faults."""
     order = _order(record, path, faults)
     if order is None:
@@ -292,7 +292,7 @@ def read_table(name: str, record: TableRecord, path: str, faults: list[Fault]) -
     return StaticTable(name, columns, data, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _order(record: TableRecord, path: str, faults: list[Fault]) -> list[str] | None:
+def _order(record: StaticTableRecord, path: str, faults: list[Fault]) -> list[str] | None:
     """Columns in the order of a row. Databases reorder objects, so an order of the alphabet alone may go without."""
     columns = list(record.columns)
     order = columns if record.order is None else record.order
