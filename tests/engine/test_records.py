@@ -17,7 +17,7 @@ from engine.errors import DocumentError, Fault
 from engine.jarvis.settings import AdaptationSettings
 from engine.kinds import Enumeration, Number, NumberSeries, String
 from engine.klink.settings import ScheduleSettings
-from engine.records import BAD, Flag, ItemCount, Record, Unbounded, Unwritten, Words, record_fields
+from engine.records import BAD, Flag, ItemCount, Record, RecordOf, Unbounded, Unwritten, Words, record_fields
 
 
 @dataclass(frozen=True)
@@ -254,3 +254,33 @@ def test_record_of_a_union_is_read_by_its_tag_under_the_name_it_is_written_by() 
     way = Way((Walk("walk", 1.0), Ride("ride", "7")))
     assert [part["kind"] for part in way.to_dict()["steps"]] == ["walk", "ride"]
     assert Way.parse(way.to_dict()) == way
+
+
+@dataclass(frozen=True)
+class Trip(Record):
+    TITLE: ClassVar[str] = "a trip"
+    JUDGES_PARTS: ClassVar[bool] = True
+
+    start: Annotated[str, String(), Field(alias="from")]
+    parts: tuple[Annotated[Walk | Ride, RecordOf({"walk": Walk, "ride": Ride}, "kind")], ...]
+
+
+def test_parts_that_can_be_read_are_kept_beside_all_faults() -> None:
+    faults: list[Fault] = []
+    parts = [{"kind": "walk", "metres": 1.0}, {"kind": "ride"}, {"kind": "fly"}, 5, {}]
+    journey = Trip.read_parts({"from": "", "parts": parts, "fare": 1}, "trips", 0, faults)
+    assert journey.start is BAD and journey.parts == (Walk("walk", 1.0), BAD, BAD, BAD, BAD)
+    assert [str(fault) for fault in faults] == [
+        "trips[0].from: from is ''; allowed: a non-empty text",
+        "trips[0].parts[1].line: line is missing; a ride needs it",
+        "trips[0].parts[2].kind: kind is 'fly'; allowed: walk, ride",
+        "trips[0].parts[3]: item 3 is 5; allowed: an object with kind",
+        "trips[0].parts[4].kind: kind is missing; allowed: walk, ride",
+        "trips[0].fare: fare is not a field of a trip; allowed: from, parts",
+    ]
+
+
+def test_document_that_is_no_object_has_no_parts() -> None:
+    faults: list[Fault] = []
+    assert Trip.read_parts([], "", "", faults) is BAD
+    assert [str(fault) for fault in faults] == ["a trip is a list of 0; allowed: an object"]
