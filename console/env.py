@@ -146,6 +146,7 @@ class Env:
     https: bool
     upload_max_mb: float
     stream_max_mb: float
+    bases_max_mb: float
     worker_concurrency: int
     task_visibility_s: float
     plans_every_h: float
@@ -180,6 +181,7 @@ class Env:
             https=reader.flag("https"),
             upload_max_mb=reader.number("upload_max_mb", 20, 1, 1024),
             stream_max_mb=reader.number("stream_max_mb", 256, 64, 1_048_576),
+            bases_max_mb=reader.number("bases_max_mb", 2048, 0, 1_048_576),
             worker_concurrency=reader.whole("worker_concurrency", 2, 1, 64),
             task_visibility_s=reader.number("task_visibility_s", 900, 10, 86400),
             plans_every_h=reader.number("plans_every_h", 24, 0, 8760),

@@ -271,6 +271,7 @@ SPECTACULAR_SETTINGS = {
     },
 }
 UPLOAD_MAX_BYTES = int(ENV.upload_max_mb * 1e6)
+BASES_MAX_BYTES = ENV.bases_max_mb * 1_000_000
 DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_MAX_BYTES
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
 STREAM_MAX_BYTES = int(ENV.stream_max_mb * 2**20)  # of telemetry that waits in Redis for the stream processor

@@ -39,6 +39,7 @@ from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.clock import shared_now
 from apps.core.errors import Impossible, Malformed, SluiceError
 from apps.core.limits import MAX_REASON
+from apps.estimates.bases import cluster_base
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobReporter
@@ -182,9 +183,12 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         begun_s = time.perf_counter()
         question = question_of(run)
         prediction = _predict(run, question, begun_s) if question.never_ran else None
+        base = cluster_base(run.cluster, question.snapshot)
+        if question.running is not question.snapshot:
+            base = base.moved(question.running)
         later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
         decision = decide(
-            question.running,
+            base.estimate.deployment,
             question.candidate,
             policy=_policy(run.cluster, question),
             changes=[*run.changes, *later],
@@ -194,6 +198,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
             record=question.record,
             calibrations=question.calibrations,
             currency=run.cluster.currency,
+            kept=base,
             progress=report,
         )
         if prediction is not None and decision.prediction is not None:

@@ -253,9 +253,11 @@ class RequestQuestion:
 
     `parts` are the snapshot's parts, the candidate's own, and the queries whose estimates are not to be trusted. So a
     preview is stale as well when the candidate's statistics or the arrivals only it reads have changed, and when trust
-    was lost; factors that move do not count. `closed_nodes` take nothing new.
+    was lost; factors that move do not count. `closed_nodes` take nothing new. `running` is the `snapshot` without an
+    earlier version of the query.
     """
 
+    snapshot: Deployment
     running: Deployment
     candidate: Mapping[str, object]
     parts: dict[str, str]
@@ -278,6 +280,7 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
     parts = {**snapshot.parts, **_candidate_part(request, candidate), **_trust_part(request.cluster)}
     never_ran = version_never_ran(request.version)
     return RequestQuestion(
+        snapshot.deployment,
         running,
         candidate,
         parts,

@@ -16,6 +16,7 @@ from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
 from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimate
+from apps.estimates.bases import base_keep
 from apps.estimates.calibration import calibrated
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
@@ -86,11 +87,13 @@ class EstimateKind(AnswerKind[EstimateRun]):
 
     def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> Estimate:
         """Estimate a snapshot, and set the columns of the run."""
-        from engine.estimation.estimate import estimate  # numba with it, which only workers load
+        from engine.estimation.base import EstimateBase  # numba with it, which only workers load
+        from engine.estimation.estimate import estimate
 
         started = time.perf_counter()
-        found = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
+        found = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, keep_times=True, progress=report)
         run.duration_s = time.perf_counter() - started
+        base_keep(run.cluster, EstimateBase.from_estimate(found, SLICES_PER_SUBINTERVAL))
         run.snapshot, run.snapshot_parts = snapshot.digest, dict(snapshot.parts)
         run.subinterval_s, run.slice_s = run.cluster.subinterval_s, run.cluster.slice_s
         run.slices = snapshot.deployment.subintervals

@@ -39,6 +39,7 @@ from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
+from engine.estimation.base import EstimateBase
 from engine.measurement.trust import QueryCalibration
 from engine.words.admission import alternative_words
 
@@ -81,6 +82,7 @@ def open_decision(
     record: PredictionRecord | None = None,
     calibrations: Mapping[str, QueryCalibration] | None = None,
     currency: str = "",
+    kept: EstimateBase | None = None,
     progress: Progress | None = None,
 ) -> OpenDecision:
     """Decide on a candidate as far as its verdict needs: reasons, effects on every running query, placement.
@@ -108,6 +110,8 @@ def open_decision(
         for, never nearer, and where trust is lost a person decides.
     currency : str
         Of the nodes' prices, for sentences.
+    kept : EstimateBase, optional
+        Estimate of what runs, of `mace_every` as well, where somebody keeps it.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
 
@@ -139,7 +143,7 @@ def open_decision(
     )
     tell = progress or _tell_nobody
     tell(0.0, "Estimating what runs")
-    evaluator = Evaluator(question)
+    evaluator = Evaluator(question, kept)
     evaluator.before  # noqa: B018 - computed here, so that progress tells of it
     tell(0.5, f"Estimating it with {read.query}")
     try:

@@ -25,7 +25,7 @@ from engine.estimation.estimate import Estimate
 from engine.estimation.mace import Mace
 from engine.estimation.noise.dispersion import MEASURED_FINELY
 from engine.estimation.overload import lasting_overloads, still_growing
-from engine.estimation.reports import QueryReport
+from engine.estimation.reports import REALISED, QueryReport
 from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
@@ -176,12 +176,14 @@ _bases: dict[tuple[str, int], EstimateBase] = {}
 class Evaluator:
     """Runs the models for one question, and remembers what runs now."""
 
-    def __init__(self, question: CandidateQuestion) -> None:
-        self.question = question
+    def __init__(self, question: CandidateQuestion, base: EstimateBase | None = None) -> None:
+        self.question, self._kept = question, base
 
     @cached_property
     def base(self) -> EstimateBase:
         """Estimate of what runs now, from which changes are estimated."""
+        if self._kept is not None:
+            return self._kept
         running, every = self.question.running, self.question.mace_every
         key = running.digest, every
         found = _bases.get(key)
@@ -205,8 +207,8 @@ class Evaluator:
         key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())), start_p)
         evaluation = _before.pop(key, None)
         if evaluation is None:
-            found = self.base.estimate if start_p == 1 else self.base.estimate.counted(start_p - 1)
-            evaluation = self._evaluation(running, found)
+            known = self.base.estimate
+            evaluation = self._evaluation(running, known if start_p == 1 else known.counted(start_p - 1).realised())
         _before[key] = evaluation  # the newest last
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
@@ -224,8 +226,9 @@ class Evaluator:
 
     def under_stress(self, running: Deployment) -> Evaluator:
         """Evaluator of the same question where what runs is under a stress; its base is kept by nobody else."""
-        stressed = Evaluator(replace(self.question, running=running))
-        stressed.base = EstimateBase.of(running, self.question.mace_every)
+        stressed = Evaluator(
+            replace(self.question, running=running), EstimateBase.of(running, self.question.mace_every)
+        )
         stressed.before = stressed._evaluation(running, stressed.base.estimate)
         return stressed
 
@@ -236,31 +239,23 @@ class Evaluator:
         was = {objective.query: objective for objective in self.question.running.objectives}
         judged_anew = [found.query for found in deployment.objectives if was.get(found.query) != found]
         found = self.base.changed(deployment, counted_from=start_p - 1, concerned=judged_anew)
-        return self._evaluation(deployment, found, self.before_from(start_p), goes_on)
+        before = self.before_from(start_p)
+        if goes_on is not None:
+            evaluation = self._evaluation(deployment, found, before)
+            if not goes_on(evaluation):
+                return evaluation
+        return self._evaluation(deployment, found.realised(), before)
 
-    def _evaluation(
-        self,
-        deployment: Deployment,
-        estimated: Estimate,
-        before: Evaluation | None = None,
-        goes_on: Callable[[Evaluation], bool] | None = None,
-    ) -> Evaluation:
+    def _evaluation(self, deployment: Deployment, estimated: Estimate, before: Evaluation | None = None) -> Evaluation:
         """Evaluation of the queries that were estimated; of the others it is that of `before`."""
         every = self.question.mace_every
         known, paths = (before.outcomes, before.paths) if before else ({}, {})
         coarse = {source.id for source in deployment.sources if _is_coarse(source, deployment.subinterval_s * every)}
         outcomes = _outcomes(deployment, estimated, known, coarse)
+        if estimated.basis == REALISED:
+            outcomes |= {q: _widened(outcomes[q], *self._factors[q]) for q in estimated.queries if q in self._factors}
         paths = {**paths, **{q: step_maxima(r.series["flow"], CURVE_POINTS) for q, r in estimated.queries.items()}}
-        evaluation = Evaluation(outcomes, paths, estimated.judged, estimated.alarm, estimated.counted_from // every)
-        if goes_on is not None and not goes_on(evaluation):
-            return evaluation
-        realised = _outcomes(deployment, estimated.realised(), known, coarse)
-        widened = {
-            query: _widened(realised[query], *self._factors[query])
-            for query in estimated.queries
-            if query in self._factors
-        }
-        return replace(evaluation, outcomes={**realised, **widened})
+        return Evaluation(outcomes, paths, estimated.judged, estimated.alarm, estimated.counted_from // every)
 
 
 def _outcomes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,21 +15,41 @@ from engine.estimation.loads import UnkeptLoads, has_few_sources
 from engine.estimation.mace import Mace, drain_times, mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.propagation import ChangedFlow, FlowBase, ReplicaName, changed_flow, flow_base, replica_names
+from engine.estimation.reports import REALISED
 
 __all__ = ["EstimateBase"]
 
 
 @dataclass(frozen=True, eq=False)
 class EstimateBase:
-    """An estimate of what runs, with the times of all replicas; `mace_every` of its subintervals make one of Mace's."""
+    """An estimate of what runs, realised, with the times of all replicas.
+
+    Attributes
+    ----------
+    estimate : Estimate
+        Its `mace` is `judged`: that of the deployment in which every query puts something out.
+    mace_every : int
+        Subintervals that make one of Mace's.
+    worst_s : mapping of str to float
+        Largest Mace of every server on the deployment's own subintervals, without probes.
+    """
 
     estimate: Estimate
-    mace_every: int = 1
+    mace_every: int
+    worst_s: Mapping[str, float]
 
     @classmethod
     def of(cls, deployment: Deployment, mace_every: int = 1) -> EstimateBase:
         """Base of a placed deployment."""
-        return cls(estimate(deployment, mace_every=mace_every, intervals=False, keep_times=True), mace_every)
+        return cls.from_estimate(estimate(deployment, mace_every=mace_every, keep_times=True), mace_every)
+
+    @classmethod
+    def from_estimate(cls, found: Estimate, mace_every: int = 1) -> EstimateBase:
+        """Base of an estimate of the whole, made with `keep_times` and with intervals."""
+        deployment = found.deployment
+        judged = replace(found.judged, loads=UnkeptLoads())
+        kept = replace(found, coarse=judged.deployment, mace=judged, judged=judged)
+        return cls(kept, mace_every, _worst_s(own_mace(deployment, found.mace)))
 
     @cached_property
     def _flow(self) -> FlowBase:
@@ -65,6 +85,35 @@ class EstimateBase:
             Its queries are those concerned; all others have the report that they had. `judged` and `alarm` are of the
             whole deployment. Numbers are those of `estimate` of the whole, to the last bit.
         """
+        return self._change(after, counted_from, concerned)[0]
+
+    def moved(self, after: Deployment) -> EstimateBase:
+        """Base of a changed deployment, of the same subintervals: equal to one made from nothing, to the last bit."""
+        was = {objective.query: objective for objective in self.estimate.deployment.objectives}
+        judged_anew = [found.query for found in after.objectives if was.pop(found.query, None) != found]
+        found, flowed, unburdened = self._change(after, 0, {*judged_anew, *was} & {*after.queries})
+        probed = probe_deployment(after)
+        bare = probed.deployment.without_backlogs()
+        known = self.estimate.queries | found.realised().queries
+        moved = Estimate(
+            after,
+            probed,
+            found.judged.deployment,
+            found.judged,
+            self._flow.moved(probed.deployment, flowed).flow,
+            found.resolution_s,
+            found.alarm,
+            {query: known[query] for query in probed.deployment.queries},
+            found.judged,
+            self._unburdened.moved(bare, unburdened).flow if unburdened else None,
+            REALISED,
+        )
+        return EstimateBase(moved, self.mace_every, self._moved_worst_s(after, flowed))
+
+    def _change(
+        self, after: Deployment, counted_from: int, concerned: Collection[str]
+    ) -> tuple[Estimate, ChangedFlow, ChangedFlow | None]:
+        """Estimate of a change, as `changed` has it, and what was found of Flow, and with nothing waiting."""
         was = self.estimate
         probed = probe_deployment(after)
         coarse = probed.deployment.coarsened(self.mace_every)
@@ -81,13 +130,14 @@ class EstimateBase:
             mace_part,
             flowed.flow,
             was.resolution_s,
-            alarm_of(after, flow_s, self._largest_mace_s(after, flowed)),
+            alarm_of(after, flow_s, max(self._moved_worst_s(after, flowed).values(), default=0.0)),
             {},
             mace_part,
             unburdened.flow if unburdened else None,
             counted_from=counted_from,
         )
-        return replace(estimated, queries=estimated.reports(flowed.queries), judged=judged)
+        changed = replace(estimated, queries=estimated.reports(flowed.queries), judged=judged)
+        return changed, flowed, unburdened
 
     def _flows(
         self, probed: ProbedDeployment, concerned: Collection[str], anew: bool
@@ -137,26 +187,14 @@ class EstimateBase:
         names = (name for name, is_sink in zip(replica_names(after), sinks, strict=True) if is_sink)
         return max((latency_s[name] for name in names), default=0.0)
 
-    @cached_property
-    def _worst_s(self) -> dict[str, float]:
-        """Largest Mace of every server on the deployment's own subintervals, without probes."""
-        deployment = self.estimate.deployment
-        worst_s = _drain_s(own_mace(deployment, self.estimate.mace).ce, deployment).max(axis=1, initial=0.0)
-        return {server.name: float(worst_s[i]) for i, server in enumerate(deployment.servers)}
-
-    def _largest_mace_s(self, after: Deployment, flowed: ChangedFlow) -> float:
-        """Largest Mace of all servers on the deployment's own subintervals, without probes."""
+    def _moved_worst_s(self, after: Deployment, flowed: ChangedFlow) -> dict[str, float]:
+        """`worst_s` of a changed deployment."""
         kept = {operator.id for operator in flowed.deployment.operators}
-        part = mace(after.restricted(kept))
-        worst_s = _drain_s(part.ce, part.deployment).max(axis=1, initial=0.0)
-        computed = {server.name: float(worst_s[i]) for i, server in enumerate(part.deployment.servers)}
-        return max(
-            (
-                computed.get(server.name, 0.0) if server.name in flowed.servers else self._worst_s.get(server.name, 0.0)
-                for server in after.servers
-            ),
-            default=0.0,
-        )
+        computed = _worst_s(mace(after.restricted(kept)))
+        return {
+            server.name: (computed if server.name in flowed.servers else self.worst_s).get(server.name, 0.0)
+            for server in after.servers
+        }
 
 
 def _latencies_s(base: FlowBase) -> dict[ReplicaName, float]:
@@ -164,6 +202,12 @@ def _latencies_s(base: FlowBase) -> dict[ReplicaName, float]:
     times, names = base.flow.times, replica_names(base.deployment)
     assert times is not None
     return {names[r]: latency_s for r, latency_s in zip(times.replica.tolist(), times.latency.tolist(), strict=True)}
+
+
+def _worst_s(found: Mace) -> dict[str, float]:
+    """Largest Mace of every server."""
+    worst_s = _drain_s(found.ce, found.deployment).max(axis=1, initial=0.0)
+    return {server.name: float(worst_s[i]) for i, server in enumerate(found.deployment.servers)}
 
 
 def _drain_s(ce: FloatArray, deployment: Deployment) -> FloatArray:

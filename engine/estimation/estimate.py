@@ -17,6 +17,7 @@ from engine.document.policies import scheduling_bound
 from engine.estimation.answer import Alarm, EstimateAnswer, OperatorAnswer, ServerAnswer
 from engine.estimation.bounds import describe_bounds, visit_bounds
 from engine.estimation.flow import Flow, flow
+from engine.estimation.loads import UnkeptLoads, loads_of
 from engine.estimation.mace import Mace, mace
 from engine.estimation.noise.realisation import realise
 from engine.estimation.probes import ProbedDeployment, probe_deployment
@@ -63,9 +64,12 @@ class Estimate:
 
     def reports(self, queries: Collection[str]) -> dict[str, QueryReport]:
         """Reports of some queries, on the mean path."""
+        judged = self.judged
+        if isinstance(judged.loads, UnkeptLoads):
+            judged = replace(judged, loads=loads_of(judged.deployment))
         reporter = QueryReporter(
             self.probed,
-            self.judged,
+            judged,
             self.flow,
             self.resolution_s,
             waits=query_waits(self.probed.deployment, queries=queries),

@@ -22,7 +22,7 @@ from engine.estimation.flow_kernel import FlowLead, FlowMemory, FlowPlan, FlowTi
 from engine.estimation.free_capacity import CapacityRates
 from engine.estimation.loads import loads_of
 
-__all__ = ["Flow", "flow"]
+__all__ = ["Flow", "flow", "room_for_times"]
 
 _IN_MEMORY = 1 << 28  # bytes of times that are kept in memory
 
@@ -34,7 +34,7 @@ class Flow:
     Attributes
     ----------
     latency_s : array, shape (d,)
-        Largest latency of the slices of each subinterval; 0 where no sink emits.
+        Largest latency of the slices of each subinterval; 0 where no sink emits. Empty where a change was computed.
     by_query : mapping of arrays, shape (d * K,)
         Largest latency at the sinks of each query, slice by slice; 0 where none emits.
     slices : int
@@ -139,7 +139,7 @@ def flow(
     waiting = _lead(deployment, graph, lead, work)
     computed = np.flatnonzero(plan.given == 0) if keep_times else np.zeros(0, dtype=np.int64)
     count = len(computed), waiting.events.shape[1] + deployment.subintervals * slices
-    times = FlowTimes(computed, _room(count), _room(count), np.zeros(len(computed)))
+    times = FlowTimes(computed, room_for_times(count), room_for_times(count), np.zeros(len(computed)))
     run = run_flow(
         plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept, waiting, given, times
     )
@@ -155,7 +155,7 @@ def flow(
     return Flow(run.latency, rows, slices, hops, lead, lead_s, lead_rows, events, run_times)
 
 
-def _room(shape: tuple[int, int]) -> FloatArray:
+def room_for_times(shape: tuple[int, int]) -> FloatArray:
     """Unset memory; of much of it the system keeps in a file what nobody looks at."""
     size = shape[0] * shape[1] * np.dtype(np.float64).itemsize
     if size <= _IN_MEMORY:

@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator, Source
-from engine.estimation.flow import Flow, flow
+from engine.estimation.backlog import lead_of
+from engine.estimation.flow import Flow, flow, room_for_times
 from engine.estimation.flow_kernel import FlowTimes
 from engine.estimation.loads import has_few_sources
 
 __all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names"]
 
+_LARGE_SHARE = 0.3  # share of the servers beyond which a change is computed on all of them
 ReplicaName = tuple[str, int]  # operator, and the replica's place in its listing
 
 
@@ -46,6 +49,36 @@ class FlowBase:
         """Places of its operators."""
         return _Cluster(self.deployment)
 
+    def moved(self, after: Deployment, found: ChangedFlow) -> FlowBase:
+        """The base of the changed deployment, of what was found and of the rest as it was.
+
+        Its flow has no latency of the whole by subinterval: `Flow.latency_s` is empty.
+        """
+        was, now = self.flow.times, found.flow.times
+        assert was is not None
+        assert now is not None
+        names, part = replica_names(after), replica_names(found.deployment)
+        computed = {part[r]: i for i, r in enumerate(now.replica.tolist())}
+        shape = len(names), (now if computed else was).start.shape[1]
+        times = FlowTimes(np.arange(len(names)), room_for_times(shape), room_for_times(shape), np.zeros(len(names)))
+        for r, name in enumerate(names):
+            i = computed.get(name)
+            of, row = (now, i) if i is not None else (was, self.row[name])
+            times.start[r], times.finish[r], times.latency[r] = of.start[row], of.finish[row], of.latency[row]
+        return FlowBase(after, self._joined(after, found, times))
+
+    def _joined(self, after: Deployment, found: ChangedFlow, times: FlowTimes) -> Flow:
+        """Flow of all queries, each as it was found or as it was."""
+        was, now = self.flow, found.flow
+
+        def by_query(name: str) -> dict[str, Any]:
+            new, old = getattr(now, name), getattr(was, name)
+            of = {query: new if query in found.queries else old for query in after.queries}
+            return {query: rows[query] for query, rows in of.items() if query in rows}
+
+        rows: dict[str, Any] = {name: by_query(name) for name in ("by_query", "hops", "lead_by_query", "lead_events")}
+        return Flow(np.zeros(0), slices=was.slices, lead=lead_of(after), times=times, **rows)
+
 
 @dataclass(frozen=True, eq=False)
 class ChangedFlow:
@@ -54,7 +87,7 @@ class ChangedFlow:
     Attributes
     ----------
     queries : frozenset of str
-        Queries on whose way something differs: the load of a server or link, or the time of an event.
+        Queries on whose way something differs: the load of a server or link, or when a slice is done with.
     deployment : Deployment
         All that is on the servers of these queries, and what is above it. Loads of their servers are whole.
     flow : Flow
@@ -111,21 +144,29 @@ class _Propagation:
 
     def run(self, concerned: Collection[str]) -> ChangedFlow:
         touched = self._touched()
-        active, changed = self._cluster.with_links(touched), set[ReplicaName]()
-        while not touched >= self._cluster.used:  # or all are concerned, whatever moves
-            changed = self._changed(active) if active else set()
+        active, changed = self._cluster.with_links(touched), dict[ReplicaName, bool]()
+        found: tuple[Deployment, Flow] | None = None
+        while active and not touched >= self._cluster.used:  # or all are concerned, whatever moves
+            part = self._cluster.part(active)
+            found = part, self._flow(part, active)
+            changed = self._changed(*found)
             reached = self._cluster.servers_behind(changed)
             if reached <= active:
                 break
             active = self._cluster.with_links(active | reached)
+            if len(active) > _LARGE_SHARE * len(self._cluster.used):  # the rest is soon reached: all at once is cheaper
+                active = self._cluster.used | active
         # By what was there as well: an operator that has left no longer stands behind anybody's window.
-        hit = self._cluster.queries_with(touched, changed) | self._known.queries_with(touched, ()) | {*concerned}
+        late = [name for name, is_late in changed.items() if is_late]  # a beginning is nobody's latency
+        hit = self._cluster.queries_with(touched, late) | self._known.queries_with(touched, ()) | {*concerned}
         queries = hit & {*self._after.queries}
         whole = self._cluster.with_links(active | self._cluster.servers_of_queries(queries))
         deployment = self._cluster.part(whole, queries)
-        return ChangedFlow(queries, deployment, frozenset(whole), self._flow(deployment, whole, trace=True))
+        if found is None or whole != active or len(deployment.operators) != len(found[0].operators):
+            found = deployment, self._flow(deployment, whole)
+        return ChangedFlow(queries, found[0], frozenset(whole), found[1])
 
-    def _flow(self, part: Deployment, active: Collection[str], *, trace: bool = False) -> Flow:
+    def _flow(self, part: Deployment, active: Collection[str]) -> Flow:
         """Flow of the servers in `active`; replicas elsewhere have the times of before."""
         given, rows = [], []
         for i, (name, server) in enumerate(zip(replica_names(part), _servers_of_replicas(part), strict=True)):
@@ -135,22 +176,23 @@ class _Propagation:
         times = self._base.flow.times
         assert times is not None
         known = FlowTimes(np.array(given, dtype=np.int64), times.start[rows], times.finish[rows], times.latency[rows])
-        return flow(part, slices=self._slices, by_input=True, trace=trace, keep_times=True, given=known)
+        return flow(part, slices=self._slices, by_input=True, trace=True, keep_times=True, given=known)
 
-    def _changed(self, active: Collection[str]) -> set[ReplicaName]:
-        """Replicas on active servers whose times are others than before, or that were not there."""
-        part = self._cluster.part(active)
-        found = self._flow(part, active).times
-        was = self._base.flow.times
+    def _changed(self, part: Deployment, flowed: Flow) -> dict[ReplicaName, bool]:
+        """Replicas that were computed whose times are others than before, and whether they finish at another one.
+
+        Also those that were not there.
+        """
+        found, was = flowed.times, self._base.flow.times
         assert found is not None
         assert was is not None
-        names, changed = replica_names(part), set()
+        names, changed = replica_names(part), {}
         for i, r in enumerate(found.replica.tolist()):
             row = self._base.row.get(names[r])
-            if row is None or not (
-                np.array_equal(found.start[i], was.start[row]) and np.array_equal(found.finish[i], was.finish[row])
-            ):
-                changed.add(names[r])
+            if row is None or not np.array_equal(found.finish[i], was.finish[row]):
+                changed[names[r]] = True
+            elif not np.array_equal(found.start[i], was.start[row]):
+                changed[names[r]] = False
         return changed
 
     def _touched(self) -> set[str]:

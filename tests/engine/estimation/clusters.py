@@ -140,10 +140,11 @@ def random_change(rng: np.random.Generator, deployment: Deployment) -> Deploymen
 def _joined(rng: np.random.Generator, deployment: Deployment) -> Deployment:
     """With a query more, the like of one that runs, elsewhere."""
     like = [op for op in deployment.operators if op.query == str(rng.choice(deployment.queries))]
-    renamed = {op.id: f"new.{op.id}" for op in like}
+    name = "new" + "er" * sum(query.startswith("new") for query in deployment.queries)
+    renamed = {op.id: f"{name}.{op.id}" for op in like}
     node = deployment.nodes[int(rng.integers(len(deployment.nodes)))]
     fresh = [
-        replace(rename_inputs(op, renamed.get), id=renamed[op.id], query="new", replicas=(Replica(node.id),))
+        replace(rename_inputs(op, renamed.get), id=renamed[op.id], query=name, replicas=(Replica(node.id),))
         for op in like
     ]
     return deployment.extended(fresh)

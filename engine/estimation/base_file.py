@@ -1,0 +1,152 @@
+"""File of an estimate's base: written whole or not at all, checked before it is believed, its arrays mapped.
+
+Layout: the mark of the format; the object without its large arrays; the arrays, each at a multiple of `_ALIGN`; a
+table of both; the table's length; the digest of all before it. Processes that read one file share its pages until they
+write there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import pickle
+import platform
+import tempfile
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from engine.estimation.base import EstimateBase
+
+__all__ = ["UnreadableBase", "base_size", "read_base", "write_base"]
+
+_MARK = b"sluice-base-1\n"
+_ALIGN = 64  # bytes, a line of the processor's cache
+_LARGE = 1 << 12  # bytes of an array that stands by itself
+_BLOCK = 1 << 24
+_NUMBER = 8  # bytes of the table's length
+_DIGEST = hashlib.sha256().digest_size
+
+
+class UnreadableBase(Exception):
+    """A file that is no base of this version: other_format, cut, damaged or other_version."""
+
+
+def write_base(path: Path, base: EstimateBase) -> int:
+    """Write a base so that it is there whole or not at all; returns its bytes.
+
+    Raises
+    ------
+    OSError
+        If there is no room, or the folder cannot be written; nothing is left of it then.
+    """
+    graph, arrays = _taken_apart(base)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            size = _write(file, graph, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    return size
+
+
+def base_size(base: EstimateBase) -> int:
+    """Bytes that the file of a base takes, within one percent."""
+    graph, arrays = _taken_apart(base)
+    return len(graph) + sum(array.nbytes + _ALIGN for array in arrays)
+
+
+def read_base(path: Path) -> EstimateBase:
+    """The base of a file, its arrays mapped: what is written to them stays in this process.
+
+    Raises
+    ------
+    UnreadableBase
+        If the file is damaged, cut, or of another version of the engine, Python or numpy.
+    OSError
+        If it is not there.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= len(_MARK) + _NUMBER + _DIGEST:
+            raise UnreadableBase("cut")
+        content = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
+    if content[: len(_MARK)] != _MARK:
+        raise UnreadableBase("other_format")
+    body, told = content[:-_DIGEST], content[-_DIGEST:]
+    digest = hashlib.sha256()
+    for at in range(0, len(body), _BLOCK):
+        digest.update(body[at : at + _BLOCK])
+    if digest.digest() != told:
+        raise UnreadableBase("damaged")
+    end = len(body) - _NUMBER
+    table = json.loads(bytes(body[end - int.from_bytes(body[end:], "big") : end]))
+    if table["version"] != _version():
+        raise UnreadableBase("other_version")
+    graph, *arrays = (content[start : start + length] for start, length in table["parts"])
+    return cast(EstimateBase, pickle.loads(graph, buffers=arrays))
+
+
+def _taken_apart(base: EstimateBase) -> tuple[bytes, list[memoryview]]:
+    """A base without its large arrays, and these."""
+    arrays: list[memoryview] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        content = buffer.raw()
+        if content.nbytes < _LARGE:
+            return True
+        arrays.append(content)
+        return False
+
+    return pickle.dumps(base, protocol=5, buffer_callback=stays), arrays
+
+
+def _write(file: IO[bytes], graph: bytes, arrays: list[memoryview]) -> int:
+    digest, parts = hashlib.sha256(), []
+
+    def put(content: bytes | memoryview) -> None:
+        digest.update(content)
+        file.write(content)
+
+    put(_MARK)
+    for content in (memoryview(graph), *arrays):
+        put(bytes(-file.tell() % _ALIGN))
+        parts.append((file.tell(), content.nbytes))
+        for at in range(0, content.nbytes, _BLOCK):
+            put(content[at : at + _BLOCK])
+    table = json.dumps({"version": _version(), "parts": parts}).encode()
+    put(table)
+    put(len(table).to_bytes(_NUMBER, "big"))
+    file.write(digest.digest())
+    return file.tell()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    """All that a base means something by: the engine's sources, Python and numpy."""
+    digest = hashlib.sha256(f"{platform.python_version()} {np.__version__}".encode())
+    for path in _sources():
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources() -> Iterator[Path]:
+    yield from sorted(Path(__file__).parents[1].rglob("*.py"))

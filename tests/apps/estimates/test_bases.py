@@ -1,0 +1,176 @@
+"""Bases of what runs are shared by files, and what is not whole is made anew."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apps.estimates import bases
+from apps.estimates.bases import base_keep, cluster_base
+from apps.fleet.models import Cluster
+from engine.document.deployment import Deployment
+from engine.estimation import base as base_module
+from engine.estimation import base_file
+from engine.estimation.base import EstimateBase
+from engine.estimation.estimate import estimate
+from tests.engine.estimation.clusters import random_cluster
+
+EVERY = 4
+
+
+@pytest.fixture
+def folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
+    settings.VAR_DIR, settings.BASES_MAX_BYTES = tmp_path, 50_000_000
+    bases._kept.clear()
+    yield tmp_path / "bases"
+    bases._kept.clear()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Deployment]:
+    """Deployments that were estimated as a whole."""
+    estimated: list[Deployment] = []
+    real = estimate
+
+    def counting(deployment: Deployment, **options: object) -> object:
+        estimated.append(deployment)
+        return real(deployment, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(base_module, "estimate", counting)
+    return estimated
+
+
+@pytest.fixture
+def running() -> Deployment:
+    return Deployment.parse(random_cluster(np.random.default_rng(5), load=0.7, queries=6, nodes=4))
+
+
+CLUSTER = Cluster(pk=7, slug="main")
+
+
+def forget() -> None:
+    """As another process has it."""
+    bases._kept.clear()
+
+
+def same(one: EstimateBase, other: EstimateBase) -> bool:
+    answers = ({q: r.answer(detail=False).to_dict() for q, r in base.estimate.queries.items()} for base in (one, other))
+    return next(answers) == next(answers)
+
+
+def test_base_is_made_once_for_all_processes(folder: Path, made: list[Deployment], running: Deployment) -> None:
+    first = cluster_base(CLUSTER, running)
+    assert cluster_base(CLUSTER, Deployment.parse(running.to_document())) is first
+    forget()
+    second = cluster_base(CLUSTER, running)
+    assert second is not first
+    assert same(first, second)
+    assert len(made) == 1
+
+
+def test_base_after_a_change_is_made_of_the_one_before(
+    folder: Path, made: list[Deployment], running: Deployment
+) -> None:
+    cluster_base(CLUSTER, running)
+    for _ in range(2):  # by what the process has, and by what is in the folder
+        running = running.without_query(running.queries[-1])
+        assert same(cluster_base(CLUSTER, running), EstimateBase.of(running, EVERY))
+        forget()
+    assert len(made) == 1 + 2  # the two of this test
+
+
+def test_base_of_another_horizon_is_made_anew(folder: Path, made: list[Deployment], running: Deployment) -> None:
+    cluster_base(CLUSTER, running)
+    cluster_base(CLUSTER, running.coarsened(2))
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("harm", ["cut", "turned", "empty", "other_format", "other_version"])
+def test_file_that_is_not_whole_is_not_believed(
+    harm: str,
+    folder: Path,
+    made: list[Deployment],
+    running: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = cluster_base(CLUSTER, running)
+    (path,) = folder.glob("*.base")
+    content = bytearray(path.read_bytes())
+    if harm == "cut":
+        del content[-100:]
+    elif harm == "turned":
+        content[len(content) // 2] ^= 1
+    elif harm == "empty":
+        content.clear()
+    elif harm == "other_format":
+        content[0] ^= 1
+    else:
+        monkeypatch.setattr(base_file, "_version", lambda: "another")
+    path.write_bytes(content)
+    forget()
+    with caplog.at_level(logging.WARNING):
+        assert same(cluster_base(CLUSTER, running), first)
+    assert len(made) == 2
+    assert "is made anew" in caplog.text
+    forget()
+    cluster_base(CLUSTER, running)
+    assert len(made) == 2  # what took its place is whole
+
+
+def test_disk_without_room_leaves_nothing_and_harms_nobody(
+    folder: Path, running: Deployment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with caplog.at_level(logging.WARNING):
+        found = cluster_base(CLUSTER, running)
+    assert found.estimate.queries
+    assert list(folder.iterdir()) == []
+    assert "No space left" in caplog.text
+
+
+def test_limit_takes_away_what_was_longest_not_used(folder: Path, running: Deployment, settings: Any) -> None:
+    source = running.sources[0]
+    one, two, three = (running.with_arrivals({source.id: source.arrivals * by}) for by in (1.1, 1.2, 1.3))
+    for at, deployment in enumerate((one, two)):
+        cluster_base(CLUSTER, deployment)
+        for path in folder.glob(f"*{deployment.digest}*"):
+            os.utime(path, (time.time() - 100 + at,) * 2)
+    forget()
+    cluster_base(CLUSTER, one)  # used again
+    settings.BASES_MAX_BYTES = int(sum(path.stat().st_size for path in folder.glob("*.base")) * 1.2)
+    cluster_base(CLUSTER, three)
+    kept = {path.name.split("-")[1].removesuffix(".base") for path in folder.glob("*.base")}
+    assert kept == {one.digest, three.digest}
+
+
+def test_limit_of_nothing_keeps_no_file(folder: Path, running: Deployment, settings: Any) -> None:
+    settings.BASES_MAX_BYTES = 0
+    assert cluster_base(CLUSTER, running).estimate.queries
+    assert not folder.exists()
+
+
+def test_file_left_half_written_goes_when_nobody_writes_it(folder: Path, running: Deployment) -> None:
+    folder.mkdir()
+    for name, age_s in ((".old.part", 7200), (".new.part", 10)):
+        (folder / name).write_bytes(b"half")
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    cluster_base(CLUSTER, running)
+    assert {path.name for path in folder.glob(".*")} == {".new.part"}
+
+
+def test_estimate_of_the_cluster_keeps_its_base(folder: Path, made: list[Deployment], running: Deployment) -> None:
+    base_keep(CLUSTER, EstimateBase.of(running, EVERY))
+    forget()
+    cluster_base(CLUSTER, running)
+    assert len(made) == 1
