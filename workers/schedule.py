@@ -7,6 +7,7 @@ from collections.abc import Callable
 from celery import shared_task
 from django.utils import timezone
 
+from apps.admission.completion import kept_questions_purge
 from apps.admission.previews import queue_review
 from apps.admission.trials import trials_advance
 from apps.connections.job_import import polls_purge
@@ -55,6 +56,7 @@ _PURGES: tuple[Callable[[], int], ...] = (
     reviews_purge,
     decision_notices_purge,
     uploads_purge,
+    kept_questions_purge,
     runs_purge,
     results_purge,
     statistics_purge,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -15,7 +17,8 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
-from apps.admission.choices import AdmissionSource
+from apps.admission.choices import AdmissionSource, AdmissionState
+from apps.admission.completion import completion_retry
 from apps.admission.decisions import (
     admission_apply,
     admission_approve,
@@ -25,6 +28,7 @@ from apps.admission.decisions import (
     admission_withdraw,
 )
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.parts import DecisionPart, parts_of, parts_under_way
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.selectors import (
@@ -49,7 +53,7 @@ from apps.core.rest.api import Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
-from apps.jobs.api import JobSerializer
+from apps.jobs.api import JobSerializer, job_response, job_wait, prefer_wait, wait_applied
 from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
 from apps.predictions.serializers import PredictionDetailSerializer
 from engine.admission.answer import AdmissionDecision, OutcomeCurves
@@ -154,6 +158,14 @@ class TrialSerializer(serializers.ModelSerializer):
         return trial_events(trial)
 
 
+@dataclass(frozen=True)
+class DecisionParts(Record):
+    """Parts of a decision that follow its verdict, each with its state. None changes the verdict."""
+
+    alternatives: Annotated[DecisionPart | None, Words("Changes that would pass: `decision.choices`.")] = None
+    robustness: Annotated[DecisionPart | None, Words("Room of a verdict that passes: `decision.robustness`.")] = None
+
+
 class AdmissionDetailSerializer(AdmissionSerializer):
     """A request whole: what was asked, the engine's decision, and whether it still can be applied."""
 
@@ -167,12 +179,22 @@ class AdmissionDetailSerializer(AdmissionSerializer):
         AdmissionDecision, source="result", help_text="The engine's answer; null while it is computed."
     )
     prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")
+    parts = serializers.SerializerMethodField(
+        help_text="What follows the verdict, by name, with the state of each; empty while there is no verdict."
+    )
+    parts_job = serializers.UUIDField(
+        source="parts_job_id", allow_null=True, help_text="The job that computes the parts: its progress is theirs."
+    )
     standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
     trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")
 
     class Meta(AdmissionSerializer.Meta):
         fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "target"]
-        fields += ["snapshot", "previewed_at", "decision", "prediction", "standing", "trial"]
+        fields += ["snapshot", "previewed_at", "decision", "parts", "parts_job", "prediction", "standing", "trial"]
+
+    @field_type(StoredRecordField(DecisionParts))
+    def get_parts(self, request: AdmissionRequest) -> Any:
+        return {name: part.to_dict() for name, part in parts_of(request).items()}
 
     @field_type(TrialSerializer(allow_null=True))
     def get_trial(self, request: AdmissionRequest) -> Any:
@@ -245,6 +267,37 @@ class AdmissionViewSet(RunViewSet):
         admission = self.get_object()
         decide(request=admission, user=signed_in_user(self.request), **asked)
         return Response(self.shown(admission))
+
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A request with its decision; `Prefer: wait=N` waits for the verdict and all parts, up to N seconds."""
+        admission, wait_s = self.get_object(), prefer_wait(request)
+        if wait_s:
+            admission = self._awaited(admission, wait_s)
+        return Response(self.get_serializer(admission).data, headers=wait_applied(wait_s))
+
+    def _awaited(self, admission: AdmissionRequest, wait_s: float) -> AdmissionRequest:
+        """The request once nothing more is computed of it, or after so many seconds as it is then."""
+        until, ended = time.monotonic() + wait_s, set[UUID]()
+        while True:
+            is_estimating = admission.state == AdmissionState.ESTIMATING
+            job = admission.job if is_estimating else admission.parts_job if parts_under_way(admission) else None
+            left_s = until - time.monotonic()
+            if job is None or job.pk in ended or left_s <= 0:
+                return admission
+            job_wait(job, left_s)
+            ended.add(job.pk)
+            admission = self.kind.visible().get(pk=admission.pk)
+
+    @extend_schema(request=None, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
+    @action(detail=True, methods=["post"], url_path="parts")
+    def complete(self, request: Request, pk: str) -> Response:
+        """Compute the parts again that were cut, cancelled or failed, of the same snapshot.
+
+        409 where none was or the request has gone on. 202 with a job, or the answer with `Prefer: wait=N`.
+        """
+        admission = self.get_object()
+        job = completion_retry(request=admission, user=signed_in_user(request))
+        return job_response(request, job, lambda _: self.shown(admission), address=ADMISSION.address(admission))
 
     @extend_schema(request=AlternativeSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])

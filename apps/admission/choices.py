@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["OPEN", "AdmissionSource", "AdmissionState", "TrialState", "Verdict"]
+__all__ = ["OPEN", "PARTS_UNDER_WAY", "AdmissionSource", "AdmissionState", "PartState", "TrialState", "Verdict"]
 
 
 class Verdict(models.TextChoices):
@@ -35,6 +35,22 @@ class AdmissionState(models.TextChoices):
     DECLINED = "declined", "Declined"  #: a person said no
     WITHDRAWN = "withdrawn", "Withdrawn"  #: the requester took it back
     SUPERSEDED = "superseded", "Superseded"  #: a later preview of the same request replaced it
+
+
+class PartState(models.TextChoices):
+    """State of a part of a decision, which follows its verdict."""
+
+    PENDING = "pending", "Pending"  #: waits for a worker, or for the part before it
+    RUNNING = "running", "Running"  #: is computed
+    DONE = "done", "Done"
+    OUT_OF_BUDGET = "out_of_budget", "Out of time"  #: took longer than the cluster gives it; what it found stands
+    CANCELLED = "cancelled", "Cancelled"  #: the request went on without it, or somebody cancelled its job
+    FAILED = "failed", "Failed"
+    DOES_NOT_APPLY = "does_not_apply", "Does not apply"  #: this verdict has none
+
+
+#: States of a part that something still becomes of
+PARTS_UNDER_WAY = frozenset({PartState.PENDING, PartState.RUNNING})
 
 
 class TrialState(models.TextChoices):

@@ -14,8 +14,9 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.admission.choices import OPEN, AdmissionState, Verdict
+from apps.admission.choices import OPEN, AdmissionState, PartState, Verdict
 from apps.admission.models import AdmissionRequest
+from apps.admission.parts import parts_end
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, Stale
@@ -61,7 +62,7 @@ def admission_announce(request: AdmissionRequest) -> None:
 def requests_locked() -> QuerySet[AdmissionRequest]:
     """Requests for update, with what a decision reads of them."""
     rows = AdmissionRequest.objects.select_for_update(of=("self",))
-    return rows.select_related("cluster", "query", "version__query__cluster", "job")
+    return rows.select_related("cluster", "query", "version__query__cluster", "job", "parts_job")
 
 
 @transaction.atomic
@@ -105,8 +106,14 @@ def request_close(request: AdmissionRequest, state: AdmissionState, user: User |
     request.state, request.decided_by, request.decided_at = state, user, timezone.now()
     request.decision_reason = reason[:300]
     request.save(update_fields=["state", "decided_by", "decided_at", "decision_reason", "updated_at"])
+    _end_parts(request)
     release_queued_query(request)
     admission_announce(request)
+
+
+def _end_parts(request: AdmissionRequest) -> None:
+    """Nobody waits for the parts of a request that has gone on."""
+    parts_end(request, PartState.CANCELLED, f"The request was {request.get_state_display().lower()} before.")
 
 
 def release_queued_query(request: AdmissionRequest) -> None:
@@ -282,6 +289,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     )
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()
+    _end_parts(request)
     _supersede_others(request)
     admission_applied.send(sender=AdmissionRequest, request=request)
     admission_announce(request)
@@ -339,4 +347,5 @@ def _supersede_others(request: AdmissionRequest) -> None:
     for other in others:
         other.state = AdmissionState.SUPERSEDED
         other.save(update_fields=["state", "updated_at"])
+        _end_parts(other)
         admission_announce(other)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
@@ -9,7 +11,7 @@ from django.utils import timezone
 from apps.admission.choices import AdmissionSource, AdmissionState, TrialState, Verdict
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON
 from apps.fleet.models import Cluster
-from apps.jobs.models import Run
+from apps.jobs.models import Job, Run
 from apps.predictions.choices import TargetMetric
 from apps.predictions.models import Prediction
 from apps.queries.models import Query, QueryVersion
@@ -59,6 +61,12 @@ class AdmissionRequest(Run):
     result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer without its curves.")
     curves = models.JSONField(
         null=True, blank=True, help_text="Latencies and loads over the horizon, before, after and of alternatives."
+    )
+    parts: Any = models.JSONField(
+        default=dict, help_text="{part: {state, message, seconds}} of what follows the verdict (apps.admission.parts)."
+    )
+    parts_job = models.OneToOneField(
+        Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", help_text="It computes the parts."
     )
     prediction = models.ForeignKey(
         Prediction,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db.models import F, QuerySet
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
+from apps.admission.completion import completion_begin
 from apps.admission.decisions import (
     admission_withdraw,
     apply_decided,
@@ -25,9 +26,11 @@ from apps.admission.decisions import (
     requests_locked,
 )
 from apps.admission.models import AdmissionRequest
+from apps.admission.parts import parts_begin, parts_of
 from apps.admission.questions import (
     AdmissionQuestion,
     RequestQuestion,
+    ask_engine,
     draft_from_document,
     draft_version,
     fingerprint,
@@ -37,19 +40,17 @@ from apps.admission.questions import (
 )
 from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.clock import shared_now
-from apps.core.errors import Impossible, Malformed, SluiceError
+from apps.core.errors import Malformed, SluiceError
 from apps.core.limits import MAX_REASON
-from apps.estimates.bases import cluster_base
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobReporter
 from apps.jobs.runs import RunKind, register
 from apps.predictions.choices import PredictionPurpose
-from apps.predictions.services import CandidatePrediction, candidate_predict, prediction_store
+from apps.predictions.services import CandidatePrediction, prediction_store
 from apps.queries.choices import QueryState
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, ClusterOutline, cluster_outline
-from engine.admission.answer import AdmissionDecision, AdmissionPolicy
-from engine.document.candidate import read_candidate
+from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
+from engine.admission.answer import PARTS, AdmissionDecision, AdmissionPolicy, PartName
 from engine.errors import EngineError
 
 __all__ = ["ADMISSION", "queue_of", "queue_review"]
@@ -57,7 +58,16 @@ __all__ = ["ADMISSION", "queue_of", "queue_review"]
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
 _log = logging.getLogger(__name__)
 
-Answer = tuple[RequestQuestion, AdmissionDecision, CandidatePrediction | None]
+
+@dataclass(frozen=True)
+class Answer:
+    """The engine's answer to a request; `without` says of parts that do not apply why (`OpenDecision.why_without`)."""
+
+    question: RequestQuestion
+    decision: AdmissionDecision
+    prediction: CandidatePrediction | None
+    without: Mapping[PartName, str]
+
 
 #: States in which the same question, asked again, takes a request's place.
 _REPLACED = frozenset({AdmissionState.FAILED, AdmissionState.PREVIEW, AdmissionState.AWAITING})
@@ -70,7 +80,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     topics = ("admission", "cluster")
     asked, answered = AdmissionState.ESTIMATING, AdmissionState.PREVIEW
     failed, cancelled = AdmissionState.FAILED, AdmissionState.WITHDRAWN
-    related = ("cluster", "query", "version", "job", "requested_by", "decided_by")
+    related = ("cluster", "query", "version", "job", "parts_job", "requested_by", "decided_by")
     bulk = ("snapshot_parts", "curves")
 
     def title(self, run: AdmissionRequest) -> str:
@@ -176,38 +186,21 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         return rows.filter(cluster=cluster, fingerprint=digest, state=self.asked).first()
 
     def answer(self, run: AdmissionRequest, report: JobReporter) -> Answer:
-        """Decide; about a query that never ran, a model predicts first."""
-        from engine.admission.decision import decide  # and with it the models, which only workers load
-
+        """Decide as far as the verdict needs: another job computes what follows it."""
         report(0.0, "Taking a snapshot")
         begun_s = time.perf_counter()
         question = question_of(run)
-        prediction = _predict(run, question, begun_s) if question.never_ran else None
-        base = cluster_base(run.cluster, question.snapshot)
-        if question.running is not question.snapshot:
-            base = base.moved(question.running)
         later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
-        decision = decide(
-            base.estimate.deployment,
-            question.candidate,
-            policy=_policy(run.cluster, question),
-            changes=[*run.changes, *later],
-            mace_every=SLICES_PER_SUBINTERVAL,
-            prediction=prediction.answer if prediction else None,
-            predictor=prediction.predictor if prediction else None,
-            record=question.record,
-            calibrations=question.calibrations,
-            currency=run.cluster.currency,
-            kept=base,
-            progress=report,
-        )
+        changes = [*run.changes, *later]
+        opened, prediction = ask_engine(run, question, _policy(run.cluster, question), changes, report, begun_s)
+        decision = opened.decision
         if prediction is not None and decision.prediction is not None:
             prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
-        return question, decision, prediction
+        return Answer(question, decision, prediction, {name: opened.why_without(name) for name in PARTS})
 
     def keep(self, run: AdmissionRequest, answer: Answer, job: Job) -> AdmissionRequest:
         """Keep the answer; apply it at once where that was asked for."""
-        question, decision, prediction = answer
+        question, decision, prediction = answer.question, answer.decision, answer.prediction
         Cluster.objects.select_for_update().get(pk=run.cluster_id)
         # Locked, so that an answer does not overwrite what a person has decided in the same moment.
         request = requests_locked().get(pk=run.pk)
@@ -225,6 +218,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
             )
         request.snapshot, request.snapshot_parts = question.digest, question.parts
         request.finished_at, request.valid_until = now, now + timedelta(seconds=request.cluster.preview_valid_s)
+        parts_begin(request, answer.without)
         is_queued = request.state == AdmissionState.QUEUED
         if not is_queued:
             request.previewed_at, request.state = now, AdmissionState.PREVIEW
@@ -232,6 +226,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         if request.apply_when_admitted or is_queued:
             _settle(request, is_queued, job.params.get("tries", 0))
         self.announce(request)
+        completion_begin(request, question)
         return request
 
     def facts(self, run: AdmissionRequest) -> Mapping[str, object]:
@@ -256,7 +251,10 @@ def _offered_changes(request: AdmissionRequest, alternative: str) -> list[Any]:
     offered = request.decision.alternatives if request.decision else ()
     changes = {row.id: [change.to_dict() for change in row.changes] for row in offered}
     if alternative not in changes:
-        allowed = ", ".join(changes) or "none: this decision offers no alternatives"
+        searched = parts_of(request).get("alternatives")
+        is_late = searched is not None and searched.is_under_way
+        none = "none yet: alternatives are still searched" if is_late else "none: this decision offers no alternatives"
+        allowed = ", ".join(changes) or none
         message = f"{alternative!r} is not one of: {allowed}"
         raise Malformed(f"choice: {alternative!r} is not offered.", [("choice", message)])
     return changes[alternative]
@@ -265,22 +263,6 @@ def _offered_changes(request: AdmissionRequest, alternative: str) -> list[Any]:
 def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
     """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
     return AdmissionPolicy(**cluster.review_rules, thin_below=cluster.thin_below, closed_nodes=question.closed_nodes)
-
-
-def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: float) -> CandidatePrediction | None:
-    """The prediction for a request; None without a model, and then a person decides."""
-    try:
-        return candidate_predict(
-            cluster=request.cluster,
-            running=question.running,
-            candidate=read_candidate(question.candidate, question.running),
-            closed_nodes=question.closed_nodes,
-            target=request.target,
-            begun_s=begun_s,
-        )
-    except Impossible as error:
-        _log.warning("query %s is not predicted: %s", request.query, error)
-        return None
 
 
 def _settle(request: AdmissionRequest, is_queued: bool, tries: int) -> None:

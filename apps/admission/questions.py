@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from django.db import transaction
 
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
-from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
+from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, fault_count, from_engine, join_path
 from apps.core.limits import MAX_REASON
+from apps.estimates.bases import cluster_base
 from apps.estimates.calibration import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.predictions.selectors import model_words, prediction_record
+from apps.predictions.services import CandidatePrediction, candidate_predict
 from apps.queries.arrivals.series import unpack
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.choices import QueryState
@@ -27,13 +30,15 @@ from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_never_ran
 from apps.queries.services import query_create, query_version_create
 from apps.queries.snapshots.cluster import (
+    SLICES_PER_SUBINTERVAL,
     ClusterOutline,
     candidate_document,
     cluster_parts,
     cluster_snapshot,
     snapshot_changes,
 )
-from engine.admission.changes import read_changes
+from engine.admission.answer import AdmissionPolicy
+from engine.admission.changes import Change, read_changes
 from engine.costream.accuracy import PredictionRecord
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
@@ -45,18 +50,26 @@ from engine.kinds import Number, String
 from engine.measurement.trust import QueryCalibration
 from engine.records import BAD, ItemCount, Record, Words
 
+if TYPE_CHECKING:
+    from engine.admission.decision import OpenDecision
+
 __all__ = [
     "AdmissionQuestion",
     "LatencyObjective",
     "RequestQuestion",
+    "ask_engine",
     "candidate_of",
     "draft_from_document",
     "draft_version",
     "fingerprint",
+    "is_model_changed",
     "question_changes",
     "question_check",
     "question_of",
 ]
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -290,6 +303,59 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
         calibrations,
         prediction_record(request.cluster),
     )
+
+
+def ask_engine(
+    request: AdmissionRequest,
+    question: RequestQuestion,
+    policy: AdmissionPolicy,
+    changes: Sequence[Mapping[str, Any] | Change],
+    report: Callable[[float, str], None],
+    begun_s: float,
+) -> tuple[OpenDecision, CandidatePrediction | None]:
+    """The decision as far as its verdict needs; about a query that never ran, a model predicts first."""
+    from engine.admission.decision import open_decision  # and with it the models, which only workers load
+
+    prediction = _predict(request, question, begun_s) if question.never_ran else None
+    base = cluster_base(request.cluster, question.snapshot)
+    if question.running is not question.snapshot:
+        base = base.moved(question.running)
+    opened = open_decision(
+        base.estimate.deployment,
+        question.candidate,
+        policy=policy,
+        changes=changes,
+        mace_every=SLICES_PER_SUBINTERVAL,
+        prediction=prediction.answer if prediction else None,
+        predictor=prediction.predictor if prediction else None,
+        record=question.record,
+        calibrations=question.calibrations,
+        currency=request.cluster.currency,
+        kept=base,
+        progress=report,
+    )
+    return opened, prediction
+
+
+def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: float) -> CandidatePrediction | None:
+    """The prediction for a request; None without a model, and then a person decides."""
+    try:
+        return candidate_predict(
+            cluster=request.cluster,
+            running=question.running,
+            candidate=read_candidate(question.candidate, question.running),
+            closed_nodes=question.closed_nodes,
+            target=request.target,
+            begun_s=begun_s,
+        )
+    except Impossible as error:
+        _log.warning("query %s is not predicted: %s", request.query, error)
+        return None
+
+
+def is_model_changed(request: AdmissionRequest, question: RequestQuestion) -> bool:
+    """Whether another model predicts now than the one that a question was answered by."""
+    return MODEL in question.parts and question.parts[MODEL] != model_words(request.cluster)
 
 
 def _trust_part(cluster: Cluster) -> dict[str, str]:

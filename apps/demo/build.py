@@ -287,6 +287,8 @@ def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> 
 def _preview(user: User, say: Say, **asked: Any) -> AdmissionRequest:
     request = _NOW.run(ADMISSION, user, **asked)
     request.refresh_from_db()
+    _NOW.complete(request, user)
+    request.refresh_from_db()
     say(f"  {request.get_verdict_display()}: {admission_headline(request)}")
     return request
 

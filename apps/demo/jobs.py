@@ -10,7 +10,12 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.admission.choices import AdmissionState
+from apps.admission.completion import complete_preview, completion_retry
+from apps.admission.models import AdmissionRequest
+from apps.admission.parts import parts_of, parts_under_way
 from apps.fleet.models import Cluster
+from apps.jobs.api import job_wait
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import run_job
 from apps.jobs.runs import RunKind
@@ -67,6 +72,15 @@ class DemoJobs:
         if ended is None or ended.error:
             raise RuntimeError(f"{job.title}: {ended.error if ended else 'not run'}")
         return run
+
+    def complete(self, request: AdmissionRequest, user: User) -> None:
+        """Have the parts of a preview computed here and now, or wait for the worker that has taken them."""
+        can_retry = any(part.can_be_retried for part in parts_of(request).values())
+        job = request.parts_job if parts_under_way(request) else None
+        if job is None and can_retry and request.state == AdmissionState.PREVIEW:
+            job = completion_retry(request=request, user=user, by=_job)
+        while job is not None and run_job(job.pk, complete_preview) is None and not job.is_finished:
+            job_wait(job, 1.0)
 
 
 def _job(user: User, dedupe_key: str, **fields: Any) -> Job:

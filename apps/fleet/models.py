@@ -25,6 +25,9 @@ REVIEW_RULES = ("review_at_risk", "review_assumed", "review_coarse", "review_unt
 KUBERNETES_RULES = ("kubernetes_unknown", "kubernetes_late", "kubernetes_review")
 
 
+MAX_PARTS_BUDGET_S = 600.0
+
+
 class Cluster(models.Model):
     """A set of nodes that run queries together, and the time grid its estimates use."""
 
@@ -78,6 +81,12 @@ class Cluster(models.Model):
         help_text="Answer to Kubernetes where a person has to decide.",
     )
     preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
+    parts_budget_s = models.FloatField(
+        default=120.0,
+        validators=[MinValueValidator(0), MaxValueValidator(MAX_PARTS_BUDGET_S)],
+        help_text="Time that each part of a preview may take after its verdict, in seconds: alternatives, and how much "
+        "it stands. What is not found by then is left out; 0: none is computed.",
+    )
     currency = models.CharField(
         max_length=3, default="EUR", validators=[CURRENCY], help_text="Of the prices of its pools, such as EUR or USD."
     )

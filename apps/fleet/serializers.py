@@ -82,6 +82,10 @@ class ClusterSerializer(StrictSerializer):
     )
     currency = serializers.CharField(required=False)
     preview_valid_s = serializers.IntegerField(required=False, min_value=1, max_value=86_400)
+    parts_budget_s = NumberField(
+        required=False,
+        help_text="Seconds that each part of a preview may take after its verdict; 0: none is computed.",
+    )
     slice_s = serializers.FloatField(read_only=True)
     slices = serializers.IntegerField(read_only=True)
     node_count = serializers.IntegerField(read_only=True)

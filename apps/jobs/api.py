@@ -31,6 +31,7 @@ __all__ = [
     "job_wait",
     "prefer_wait",
     "release_connection",
+    "wait_applied",
 ]
 
 
@@ -94,6 +95,11 @@ def prefer_wait(request: Request) -> float:
     return min(float(match[1]), MAX_WAIT_S) if match else 0.0
 
 
+def wait_applied(wait_s: float) -> dict[str, str]:
+    """The header that says for how long an answer has waited; none where it was not asked to."""
+    return {"Preference-Applied": f"wait={wait_s:.0f}"} if wait_s else {}
+
+
 def job_response(
     request: Request, job: Job, result: Callable[[Job], Any] | None = None, *, address: str = ""
 ) -> Response:
@@ -127,7 +133,7 @@ def _waited(job: Job, wait_s: float, result: Callable[[Job], Any] | None) -> Res
         error = job.error or {}
         faults = [Fault(fault["path"], fault["message"]) for fault in error.get("faults", [])]
         raise Impossible(error.get("message", "The job failed."), faults, code=error.get("code"))
-    applied = {"Preference-Applied": f"wait={wait_s:.0f}"}
+    applied = wait_applied(wait_s)
     location = f"/api/v1/jobs/{job.pk}"
     if job.state == "succeeded" and result is not None:
         return Response(result(job), headers={**applied, "Content-Location": job.result_api_url or location})

@@ -34,6 +34,7 @@ class JobKind(models.TextChoices):
     ESTIMATE = "workers.estimate_cluster", "Estimate a cluster"
     ESTIMATE_DOCUMENT = "workers.estimate_document", "Estimate a document"
     ADMISSION_PREVIEW = "workers.preview_admission", "Preview an admission"
+    ADMISSION_PARTS = "workers.complete_preview", "Complete a preview"
     IMPORT = "workers.import_deployment", "Import a deployment"
     PLACEMENT = "workers.search_placement", "Search a placement"
     MOVES = "workers.apply_moves", "Move operators"
@@ -67,6 +68,9 @@ _QUICK = frozenset(
         JobKind.CONNECTION_REFRESH,
     }
 )
+
+
+_LATER = 3  # one of the ranks that the broker keeps apart
 
 
 class Job(models.Model):
@@ -117,6 +121,14 @@ class Job(models.Model):
         """The queue its task waits in: what somebody asked for and takes seconds never waits for anything else."""
         is_awaited = self.kind in _QUICK and self.requested_by_id is not None
         return settings.INTERACTIVE_QUEUE if is_awaited else settings.BACKGROUND_QUEUE
+
+    @property
+    def priority(self) -> int:
+        """Rank among the waiting tasks of its queue, 0 first: parts of previews, which people look at, and the
+        schedule's own short tasks go before what takes minutes.
+        """
+        is_long = self.queue == settings.BACKGROUND_QUEUE and self.kind != JobKind.ADMISSION_PARTS
+        return _LATER if is_long else 0
 
 
 class Run(models.Model):

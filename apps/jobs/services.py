@@ -276,7 +276,7 @@ def _require_broker() -> None:
 
 def _send(job: Job) -> None:
     try:
-        current_app.send_task(job.kind, args=[str(job.pk)], queue=job.queue, retry=False)
+        current_app.send_task(job.kind, args=[str(job.pk)], queue=job.queue, priority=job.priority, retry=False)
     except (BrokerError, redis.RedisError, OSError) as error:
         _log.warning("job %s could not be sent and waits for the next sweep: %s", job.pk, error)
 

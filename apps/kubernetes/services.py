@@ -28,7 +28,14 @@ from apps.jobs import api as jobs_api
 from apps.jobs.models import Job
 from apps.kubernetes.models import KubernetesReview, ReviewBasis, ReviewOrigin
 from apps.kubernetes.objects import DOCUMENT_ANNOTATION, QUERY_ANNOTATION, ReviewRequest, StreamingObject, read_document
-from apps.kubernetes.words import admission_link, fallback_words, message_line, verdict_words, warning_lines
+from apps.kubernetes.words import (
+    admission_link,
+    fallback_words,
+    message_line,
+    thin_warnings,
+    verdict_words,
+    warning_lines,
+)
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 
@@ -277,9 +284,7 @@ def _close_dry_run(row: KubernetesReview, request: AdmissionRequest, user: User)
 
 def _by_verdict(row: KubernetesReview, request: AdmissionRequest, user: User, *, may_apply: bool) -> _Answer:
     words = verdict_words(request)
-    warnings = [f"the verdict is thin: it stands little more load or cost. {admission_link(request)}"]
-    decision = request.decision
-    warnings = warnings if decision is not None and decision.thin else []
+    warnings = thin_warnings(request)
     if request.verdict == Verdict.ADMIT:
         return (
             _applied(row, request, user, words, warnings)

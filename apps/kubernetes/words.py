@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from django.conf import settings
 
 from apps.admission.models import AdmissionRequest
+from apps.admission.parts import parts_under_way
 from apps.fleet.choices import Fallback
 
-__all__ = ["admission_link", "fallback_words", "message_line", "verdict_words", "warning_lines"]
+__all__ = ["admission_link", "fallback_words", "message_line", "thin_warnings", "verdict_words", "warning_lines"]
 
 _MAX_MESSAGE = 2000
 _MAX_WARNING = 250  # kubectl shows about 256 characters of one
@@ -37,8 +38,21 @@ def verdict_words(request: AdmissionRequest) -> str:
     decision = request.decision
     titles = [alternative.title for alternative in decision.alternatives[:_MAX_ALTERNATIVES]] if decision else []
     would = f" It would pass with: {'; '.join(titles)}." if titles else ""
+    if not titles and "alternatives" in parts_under_way(request):
+        would = " What it would pass with is still searched."
     headline = decision.headline.rstrip(".") if decision else ""
     return f"{request.get_verdict_display()}: {headline}. See {admission_link(request)}{would}"
+
+
+def thin_warnings(request: AdmissionRequest) -> list[str]:
+    """Warning of a verdict that stands little, or of which that is not known: answers wait for no parts."""
+    thin = request.decision.thin if request.decision is not None else False
+    words = {
+        True: "the verdict is thin: it stands little more load or cost",
+        "pending": "how much more load or cost the verdict stands is not known yet",
+        "unknown": "how much more load or cost the verdict stands is not known",
+    }
+    return [f"{words[thin]}. {admission_link(request)}"] if thin else []
 
 
 def fallback_words(fallback: str, rule: str) -> str:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from engine.admission.evaluation import QueryOutcome
     from engine.document.deployment import Deployment
 
-__all__ = ["AdmissionFinding", "alternative_words", "finding_words", "robustness_sentences"]
+__all__ = ["AdmissionFinding", "alternative_words", "finding_words", "part_words", "robustness_sentences"]
 
 _NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
 _NAMED_WAITS = 2
@@ -442,6 +442,19 @@ def robustness_sentences(robustness: Robustness) -> Iterator[str]:
         room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"
         room = "leaves no room" if up_to == 0.0 else room
         yield f"Weakest assumption: the cost of {weakest.operator}, {weakest.evidence}, {room}."
+
+
+_WITHOUT_PART = {
+    "not_asked": "It was not asked for.",
+    "passes": "It passes as asked: no change is needed.",
+    "predicted": "It is predicted: nothing is known of its costs that could be raised.",
+    "fails": "Only a verdict that passes has room.",
+}
+
+
+def part_words(why_without: str) -> str:
+    """Why a part of a decision does not apply (`engine.admission.decision`), as a sentence."""
+    return _WITHOUT_PART[why_without]
 
 
 def _up_to(share: float, what: str) -> str:

@@ -32,6 +32,7 @@ class Migration(migrations.Migration):
                 ('kubernetes_late', models.CharField(default='allow', max_length=5)),
                 ('kubernetes_review', models.CharField(default='allow', max_length=5)),
                 ('preview_valid_s', models.PositiveIntegerField(default=900)),
+                ('parts_budget_s', models.FloatField(default=120.0)),
                 ('currency', models.CharField(default='EUR', max_length=3)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('updated_at', models.DateTimeField(auto_now=True)),
