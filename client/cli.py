@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -31,6 +32,7 @@ from client.report import (
     estimate_text,
     manifest_answer_text,
     manifest_status,
+    parts_under_way,
 )
 from client.settings import read_settings
 
@@ -81,6 +83,10 @@ def _admit(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
             asked[name] = getattr(options, name)
     console = _connection(options)
     admission = _about_cluster(console, options.cluster, lambda: console.post_job("/api/v1/admissions", asked))
+    path = f"/api/v1/admissions/{admission.get('id')}"
+    if options.parts:
+        with contextlib.suppress(ClientError):  # the verdict is there: what follows it costs no exit status
+            admission = console.get_settled(path, admission, lambda answer: bool(parts_under_way(answer)))
     status = admission_status(admission, apply=options.apply, accept_changes=options.accept_changes)
     address = console.address(f"/c/{admission.get('cluster')}/admission/{admission.get('id')}/")
     return status, {"url": address, "admission": admission}, admission_text(admission, address)
@@ -231,6 +237,12 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     admit.add_argument("--may-wait", type=_seconds, dest="may_wait_s", metavar="S", help="how long it may wait (0)")
     admit.add_argument("--apply", action="store_true", help="run it if the verdict lets it (scope admit)")
     admit.add_argument("--accept-changes", action="store_true", help="admit with changes passes, too")
+    admit.add_argument(
+        "--parts",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="wait for what follows the verdict: alternatives, and how much it stands",
+    )
     admit.add_argument("--reason", metavar="TEXT", help="why it is asked, kept with the request")
     estimate = _command(commands, "estimate", "Latency of every query of a cluster.", ESTIMATE_EXIT_TEXT)
     estimate.set_defaults(parser=estimate, ask=_estimate, fault=_estimate_fault)

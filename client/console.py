@@ -88,6 +88,15 @@ class ConsoleConnection:
         job = self._ended(answer, show)
         return self.get(str(job["result_api_url"])) if job.get("result_api_url") else job
 
+    def get_settled(
+        self, path: str, answer: dict[str, Any], is_open: Callable[[Mapping[str, Any]], bool]
+    ) -> dict[str, Any]:
+        """A resource read again until nothing of it is open, or as it is when the time is nearly up."""
+        while is_open(answer) and (wait_s := min(_MAX_WAIT_S, self._left_s() - _GRACE_S)) >= 1.0:
+            time.sleep(_POLL_S)
+            answer = self._send("GET", path, None, {"Prefer": f"wait={wait_s:.0f}"})[1]
+        return answer
+
     def address(self, path: str) -> str:
         """A path of the console as an address that people open."""
         return urljoin(f"{self.settings.server}/", path.lstrip("/"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.admission.text import decision_text
@@ -22,6 +22,7 @@ __all__ = [
     "estimate_text",
     "manifest_answer_text",
     "manifest_status",
+    "parts_under_way",
 ]
 
 PASSED, FAILED, USAGE, REFUSED, OPEN = 0, 1, 2, 3, 4
@@ -65,12 +66,30 @@ def admission_text(admission: Mapping[str, Any], address: str) -> str:
         rows.append(["Valid until", str(admission["valid_until"])])
     for label, value in (("Note", admission.get("decision_reason")), ("Next", standing.get("why_not"))):
         rows += [[label, str(value)]] if value else []
+    rows += [[name.capitalize(), words] for name, words in _missing_parts(admission)]
     decision = {
         "verdict": admission.get("verdict"),
         "query": admission.get("query"),
         **(admission.get("decision") or {}),
     }
     return "\n".join([decision_text(decision), "", *column_lines(rows, "")])
+
+
+def parts_under_way(admission: Mapping[str, Any]) -> list[str]:
+    """Parts of a decision that are still computed; its verdict stands without them."""
+    parts = admission.get("parts") or {}
+    return [name for name, part in parts.items() if (part or {}).get("state") in ("pending", "running")]
+
+
+def _missing_parts(admission: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Parts that are not there and could be, with why."""
+    under_way = parts_under_way(admission)
+    for name, part in (admission.get("parts") or {}).items():
+        state = (part or {}).get("state")
+        if name in under_way:
+            yield name, "still being computed"
+        elif state in ("out_of_budget", "cancelled", "failed"):
+            yield name, f"{str(state).replace('_', ' ')}: {part.get('message')}"
 
 
 #: Grounds of an answer to Kubernetes that need no verdict. Not known and not in time never pass.

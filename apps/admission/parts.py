@@ -52,7 +52,13 @@ class DecisionPart(Record):
         return self.state in PARTS_UNDER_WAY
 
     @property
+    def label(self) -> str:
+        """Name of its state."""
+        return PartState(self.state).label
+
+    @property
     def can_be_retried(self) -> bool:
+        """Whether it was cut, cancelled or failed."""
         return self.state in {PartState.OUT_OF_BUDGET, PartState.CANCELLED, PartState.FAILED}
 
 

@@ -13,6 +13,7 @@ from apps.accounts.models import User
 from apps.admission.choices import AdmissionState, TrialState
 from apps.admission.decisions import requests_locked
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.parts import parts_under_way
 from apps.admission.previews import ADMISSION
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError
@@ -120,6 +121,8 @@ def _why_no_trial(request: AdmissionRequest, operator: str) -> tuple[str, Execut
     name = request.query.name
     if request.state not in _UNDECIDED:
         return f"The request is {request.get_state_display().lower()}; only an undecided preview can be tried.", None
+    if not operator and "robustness" in parts_under_way(request):
+        return "Which cost the verdict rests on is still being computed.", None
     if not operator:
         return "The decision names no operator whose cost is in doubt.", None
     if request.query.state == QueryState.RUNNING:

@@ -95,6 +95,7 @@ urlpatterns = [
     path(f"{_C}admission/new/plan/", admission.PlanPart.as_view(), name="admission-plan"),
     path(f"{_C}admission/<uuid:pk>/", admission.AdmissionPage.as_view(), name="admission"),
     path(f"{_C}admission/<uuid:pk>/preview/", admission.AdmissionPreviewAgain.as_view(), name="admission-preview"),
+    path(f"{_C}admission/<uuid:pk>/parts/", admission.AdmissionComplete.as_view(), name="admission-parts"),
     path(f"{_C}admission/<uuid:pk>/trial/", admission.AdmissionTrialStart.as_view(), name="admission-trial"),
     path(f"{_C}admission/<uuid:pk>/trial/stop/", admission.AdmissionTrialStop.as_view(), name="admission-trial-stop"),
     path(f"{_C}admission/<uuid:pk>/apply/", admission.AdmissionApply.as_view(), name="admission-apply"),

@@ -109,6 +109,32 @@ def test_time_that_is_up_names_the_job(
     assert f"{console.url}/api/v1/jobs/j1" in error["detail"]
 
 
+def test_parts_that_follow_the_verdict_are_waited_for(
+    console: FakeConsole, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.console._POLL_S", 0.01)
+    first, last = admission("reject"), admission("reject")
+    first["parts"] = {"alternatives": {"state": "pending", "message": ""}}
+    last["parts"] = {"alternatives": {"state": "out_of_budget", "message": "It was cut after 5 s."}}
+    console.replies[ADMISSIONS] = [Reply(200, first)]
+    console.replies["GET /api/v1/admissions/a1"] = [Reply(200, first), Reply(200, last)]
+    assert ask() == 3
+    assert "out of budget: It was cut after 5 s." in capsys.readouterr().out
+    assert console.asked[-1][1]["Prefer"].startswith("wait=")
+    waited = len(console.asked)
+    assert ask("--no-parts") == 3
+    assert len(console.asked) == waited + 1
+    assert "still being computed" in capsys.readouterr().out
+
+
+def test_parts_that_cannot_be_read_cost_no_verdict(console: FakeConsole) -> None:
+    first = admission("admit")
+    first["parts"] = {"robustness": {"state": "running", "message": ""}}
+    console.replies[ADMISSIONS] = [Reply(200, first)]
+    console.replies["GET /api/v1/admissions/a1"] = [Reply(500, text="gone")]
+    assert ask() == 0
+
+
 def test_failed_job_says_why(console: FakeConsole, capsys: pytest.CaptureFixture[str]) -> None:
     failed = {"code": "infeasible", "detail": "No room.", "faults": [{"path": "nodes", "message": "are full"}]}
     console.replies[ADMISSIONS] = [Reply(202, {**JOB, "state": "failed", "error": failed})]

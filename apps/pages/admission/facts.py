@@ -14,8 +14,9 @@ from django.utils.safestring import SafeString
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
-from apps.admission.choices import AdmissionState, TrialState, Verdict
+from apps.admission.choices import AdmissionState, PartState, TrialState, Verdict
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.parts import DecisionPart, parts_of, parts_topic
 from apps.admission.previews import ADMISSION, queue_of
 from apps.admission.selectors import (
     AdmissionStanding,
@@ -47,7 +48,7 @@ from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, count, factor, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import time_tag
-from engine.admission.answer import Alternative, QueryEffect, Reason, own_effect
+from engine.admission.answer import Alternative, PartName, QueryEffect, Reason, own_effect
 from engine.admission.changes import moves_in, nodes_in, start_s_in
 from engine.words import counted, duration_words, statistic_words
 
@@ -95,6 +96,13 @@ _REJECTED = {
 }
 
 
+#: The same while it is not known whether there are any, by whether they are still searched.
+_UNSEARCHED = {
+    True: "Apply is off while the verdict is reject. What would pass is still searched.",
+    False: "Apply is off while the verdict is reject. Whether anything would pass is not known.",
+}
+
+
 class AdmissionPowers:
     """Of `user` over `request`: its standing says what can be done at all, the scopes who may do it."""
 
@@ -138,6 +146,11 @@ class AdmissionPowers:
         return self.can_preview and self.request.state not in closed
 
     @property
+    def can_complete(self) -> bool:
+        """Whether parts that were cut, cancelled or failed can be computed again."""
+        return self.can_preview and (self.is_undecided or self.request.state == AdmissionState.QUEUED)
+
+    @property
     def can_ask_review(self) -> bool:
         needed = self.request.verdict in {Verdict.REVIEW, Verdict.REJECT}
         return self.can_preview and needed and self.request.state == AdmissionState.PREVIEW
@@ -155,6 +168,9 @@ class AdmissionPowers:
         if self.standing.is_stale or self.standing.is_expired:
             return f"{self.verb} is off: the preview no longer speaks of the cluster as it is. Preview it again."
         if self.request.verdict == Verdict.REJECT:
+            part = parts_of(self.request).get("alternatives")
+            if not self.alternatives and part is not None and (part.is_under_way or part.can_be_retried):
+                return _UNSEARCHED[part.is_under_way]
             return _REJECTED[bool(self.alternatives), self.request.state == AdmissionState.PREVIEW]
         role = self.user.get_role_display()
         return f"{self.verb} is off: your role ({role}) may not decide. {role_hint(Scope.ADMIT)}"
@@ -453,6 +469,38 @@ class AdmissionDetail(AdmissionPowers):
         clock = partial(time_at, start, cluster=self.cluster) if start else None
         return rows.place_rows(self.request.query.name, self.decision, self.request.placement, predicted, clock)
 
+    # -- parts that follow the verdict
+
+    @property
+    def parts_topic(self) -> str:
+        return parts_topic(self.request)
+
+    @cached_property
+    def _parts(self) -> dict[PartName, DecisionPart]:
+        return parts_of(self.request)
+
+    @property
+    def alternatives_part(self) -> DecisionPart | None:
+        return self._parts.get("alternatives")
+
+    @property
+    def robustness_part(self) -> DecisionPart | None:
+        return self._parts.get("robustness")
+
+    @property
+    def part_at_work(self) -> str:
+        """The part whose progress is that of the job; empty where none is under way."""
+        under_way = [name for name, part in self._parts.items() if part.is_under_way]
+        return next((name for name in under_way if self._parts[name].state == PartState.RUNNING), "") or next(
+            iter(under_way), ""
+        )
+
+    @property
+    def room_words(self) -> str:
+        """Whether a verdict that passes is thin, where that is not known; empty where it is."""
+        thin = self.decision.thin if self.decision is not None else False
+        return {"pending": "not known yet", "unknown": "not known"}.get(str(thin), "")
+
     @property
     def robustness(self) -> list[str]:
         """Room of a verdict that passes, in sentences; empty where that was not asked."""
@@ -464,7 +512,9 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def is_doubted(self) -> bool:
         """Whether there is something to say of how far the verdict stands, or was measured for it."""
-        return bool(self.robustness or self.trial or (self.measure and self.is_undecided))
+        part = self.robustness_part
+        is_missing = part is not None and (part.is_under_way or part.can_be_retried)
+        return bool(is_missing or self.robustness or self.trial or (self.measure and self.is_undecided))
 
     @cached_property
     def trial(self) -> AdmissionTrial | None:

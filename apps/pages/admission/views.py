@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
 from apps.admission.choices import AdmissionState
+from apps.admission.completion import completion_retry
 from apps.admission.decisions import (
     admission_apply,
     admission_approve,
@@ -45,6 +46,7 @@ from engine.words import statistic_words
 __all__ = [
     "AdmissionApply",
     "AdmissionApprove",
+    "AdmissionComplete",
     "AdmissionDecline",
     "AdmissionNew",
     "AdmissionOverride",
@@ -253,6 +255,14 @@ class AdmissionPreviewAgain(_RequestAction):
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         alternative = self.request.POST.get("alternative") or None
         return ADMISSION.request(parent=run, alternative=alternative, user=self.user)[0]
+
+
+class AdmissionComplete(_RequestAction):
+    """Compute the parts again that were cut, cancelled or failed."""
+
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
+        completion_retry(request=run, user=self.user)
+        return run
 
 
 class AdmissionTrialStart(_RequestAction):

@@ -11,9 +11,12 @@ from django.utils import timezone
 from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.runner import run_job
 from apps.queries.models import Query
 from tests.apps.recordings import recorded
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query
+from workers.jobs import JOB_WORK
 
 pytestmark = pytest.mark.django_db
 
@@ -125,6 +128,45 @@ def test_curves_come_with_the_verdict(admitter: Any, cluster: Any) -> None:
     assert set(curves["choices"]) == {choice["id"] for choice in request["decision"]["choices"]}
     peak = next(node["after_peak"] for node in request["decision"]["nodes"] if node["node"] == "a")
     assert max(curves["after"]["nodes"]["a"]) == pytest.approx(peak, abs=1e-3)
+
+
+def test_request_has_the_states_of_its_parts(admitter: Any, cluster: Any) -> None:
+    address = ask(admitter).json()["result_api_url"]
+    assert admitter.get(address).json()["parts"] == {}
+    run_first(JobKind.ADMISSION_PREVIEW)
+    first = admitter.get(address).json()
+    assert first["verdict"] == "admit"
+    passes = {"state": "does_not_apply", "message": "It passes as asked: no change is needed.", "seconds": None}
+    assert first["parts"]["alternatives"] == passes
+    assert first["parts"]["robustness"] == {"state": "pending", "message": "", "seconds": None}
+    assert (first["decision"]["robustness"], first["decision"]["thin"]) == (None, "pending")
+    assert admitter.post(f"{address}/parts").json()["code"] == "under_way"
+    run_first(JobKind.ADMISSION_PARTS)
+    last = admitter.get(address, HTTP_PREFER="wait=20")
+    assert last["Preference-Applied"] == "wait=20"
+    assert last.json()["parts"]["robustness"]["state"] == "done"
+    assert last.json()["decision"]["robustness"]
+    job = admitter.get(f"/api/v1/jobs/{last.json()['parts_job']}").json()
+    assert job["result"] == {"admission": last.json()["id"], "alternatives": "does_not_apply", "robustness": "done"}
+    assert job["result_api_url"] == address
+    assert admitter.post(f"{address}/parts").json()["code"] == "nothing_to_compute"
+
+
+def test_parts_are_computed_again_by_a_post(admitter: Any, cluster: Any) -> None:
+    address = ask(admitter).json()["result_api_url"]
+    run_first(JobKind.ADMISSION_PREVIEW)
+    admitter.post(f"/api/v1/jobs/{admitter.get(address).json()['parts_job']}/cancel")
+    assert admitter.get(address).json()["parts"]["robustness"]["state"] == "cancelled"
+    again = admitter.post(f"{address}/parts")
+    assert (again.status_code, again.json()["result_api_url"]) == (202, address)
+    run_first(JobKind.ADMISSION_PARTS)
+    assert admitter.get(address).json()["parts"]["robustness"]["state"] == "done"
+
+
+def run_first(kind: JobKind) -> None:
+    """Do the first job of a kind that waits."""
+    job = Job.objects.filter(state=JobState.QUEUED, kind=kind).earliest("created_at")
+    run_job(job.pk, JOB_WORK[kind])
 
 
 def test_an_idempotency_key_replays_the_answer(admitter: Any, cluster: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 from django.utils import timezone
 
 from apps.accounts.choices import Role
@@ -316,6 +318,21 @@ def test_broker_that_is_gone_after_the_verdict_costs_no_verdict(cluster: Any, ad
         "message": "No work can be queued.",
         "seconds": None,
     }
+
+
+def test_answer_that_waits_is_given_once_the_parts_are_there(cluster: Any, admitter: Any, api_of: Any) -> None:
+    request = decided(cluster, admitter)
+
+    def work() -> None:
+        run_next()
+        connection.close()
+
+    late = threading.Timer(0.3, work)
+    late.start()
+    answer = api_of("operator").get(f"/api/v1/admissions/{request.pk}", HTTP_PREFER="wait=30").json()
+    late.join()
+    assert answer["parts"]["robustness"]["state"] == "done"
+    assert answer["decision"]["robustness"]
 
 
 def test_parts_of_another_verdict_are_not_added(cluster: Any, admitter: Any) -> None:

@@ -138,6 +138,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "admission-list": _list(OPERATE),
     "admission-detail": _row("admission"),
     "admission-apply": _action("admission", ADMIT),
+    "admission-complete": _action("admission"),
     "admission-curves": _row("admission"),
     "admission-export": Endpoint({"GET": READ}, {"pk": "admission"}, query="format=json"),
     "admission-approve": _action("admission", ADMIT),

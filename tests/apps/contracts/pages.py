@@ -153,6 +153,7 @@ PAGES: dict[str, Page] = {
     "pages:admission": _view(pk="admission"),
     "pages:admission-preview": _action(pk="admission"),
     "pages:admission-trial": _action(pk="admission"),
+    "pages:admission-parts": _action(pk="admission"),
     "pages:admission-trial-stop": _action(pk="admission"),
     "pages:admission-apply": _action(ADMIT, pk="admission"),
     "pages:admission-withdraw": _action(pk="admission"),

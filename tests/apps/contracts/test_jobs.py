@@ -40,7 +40,7 @@ BODIES: dict[str, dict[str, Any]] = {
 #: an engine that answers, a Spark of their own.
 #: Tests of their rooms have it; here they are held to the one function that answers.
 ELSEWHERE = {"placement-apply", "placement-undo", "fine-tuning-list", "schedule-replay", "cluster-document"}
-ELSEWHERE |= {"connection-check", "connection-import", "connection-refresh", "history"}
+ELSEWHERE |= {"admission-complete", "connection-check", "connection-import", "connection-refresh", "history"}
 
 
 #: Those whose result is several rows of a list.

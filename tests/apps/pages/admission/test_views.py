@@ -17,7 +17,9 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
-from apps.jobs.services import job_fail, job_start
+from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.runner import run_job
+from apps.jobs.services import job_cancel, job_fail, job_start
 from apps.pages.admission.tables import change_words
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
@@ -27,6 +29,7 @@ from apps.ui.numbers import seconds
 from engine.admission.changes import LaterStart, NewNode, ObjectiveChange, OperatorMove, RateChange
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
+from workers.jobs import JOB_WORK
 
 pytestmark = pytest.mark.django_db
 
@@ -410,3 +413,49 @@ def test_changes_are_put_in_words() -> None:
         "q/work goes to core 1 of b",
         "it starts 20 s after the preview",
     ]
+
+
+def verdict_only(admitter: Client, query: str) -> AdmissionRequest:
+    """A request that has its verdict, and no part yet."""
+    admitter.post("/c/little/admission/new/", {"query": query})
+    job = Job.objects.get(kind=JobKind.ADMISSION_PREVIEW, state=JobState.QUEUED)
+    run_job(job.pk, JOB_WORK[job.kind])
+    return AdmissionRequest.objects.latest("created_at")
+
+
+def test_verdict_is_shown_and_applied_while_how_much_it_stands_is_computed(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.4)
+    request = verdict_only(admitter, "third")
+    page = admitter.get(address(request))
+    shown = text(page)
+    assert "Admit: Every objective holds" in shown
+    assert "Thin or not not known yet" in shown
+    assert "How much it stands" in shown
+    assert "Waits for a worker. It appears here by itself; the verdict stands." in shown
+    assert "How much more load or cost it would stand is not known yet." in shown
+    assert f"changed:admission-parts:{request.pk}" in body(page)
+    assert 'data-open="act-dialog">Apply' in body(page)
+    small_cluster.run_jobs()
+    there = text(admitter.get(address(request)))
+    assert "It stays as it is with" in there
+    assert "Thin or not" not in there
+    assert "Waits for a worker" not in there
+
+
+def test_rejection_says_that_alternatives_are_still_searched(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    request = verdict_only(admitter, "third")
+    shown = text(admitter.get(address(request)))
+    assert "Apply is off while the verdict is reject. What would pass is still searched." in shown
+    assert "Alternatives that would pass" in shown
+    job_cancel(request.parts_job)
+    cut = admitter.get(address(request))
+    assert "Cancelled. Its job was cancelled." in text(cut)
+    assert "Whether anything would pass is not known." in text(cut)
+    assert "Compute it again" in text(cut)
+    assert admitter.post(address(request, "parts/"))["Location"] == address(request)
+    small_cluster.run_jobs()
+    assert "Pick one to see what it does" in text(admitter.get(address(request)))
+    refused = admitter.post(address(request, "parts/"))
+    assert refused.status_code == 409
+    assert "No part of it was cut, cancelled or failed." in text(refused)
