@@ -97,14 +97,14 @@ def parts_write(request: AdmissionRequest, parts: Mapping[PartName, DecisionPart
     request.parts = {**request.parts, **{name: part.to_dict() for name, part in parts.items()}}
     room, thin = parts.get("robustness"), (request.result or {}).get("thin")
     if room is not None and thin in ("pending", "unknown"):
-        request.result = {**request.result, "thin": "pending" if room.is_under_way else "unknown"}
+        request.result = {**(request.result or {}), "thin": "pending" if room.is_under_way else "unknown"}
 
 
 def part_keep(request: AdmissionRequest, name: PartName, part: DecisionPart, decision: AdmissionDecision) -> None:
     """Add what a part has found to the answer; the caller holds the request's lock and saves it."""
     document = decision.to_dict()
     curves = document.pop("curves")
-    request.result = {**request.result, **{key: document[key] for key in _WRITTEN[name]}}
+    request.result = {**(request.result or {}), **{key: document[key] for key in _WRITTEN[name]}}
     if name == "alternatives":
         request.curves = curves
     parts_write(request, {name: part})
