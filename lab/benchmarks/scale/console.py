@@ -63,6 +63,7 @@ PAGES = {
 }
 IMPORT, KEPT = "import and start of everything", "estimate of everything, kept"
 FIRST, PREVIEW, PREVIEW_P95 = "preview, first (cold)", "preview to its verdict, p50", "preview to its verdict, p95"
+ALL_PARTS = "preview to all its parts, p50"
 WEBHOOK, DECISIONS = f"webhook, {_AT_ONCE} at once, p99", "decisions of two workers"
 
 
@@ -81,6 +82,7 @@ CONSOLE_TARGETS = (
     Target(PREVIEW_P95, 2.0),
     Target(PREVIEW, 0.3, queries=100),
     Target(PREVIEW, 1.5, over=1000),
+    Target(ALL_PARTS, 15.0),
     Target(WEBHOOK, 5.0),
     Target(DECISIONS, 5.0, at_least=True),
     *(Target(_time_of(page), _PAGE_BOUND_S) for page in PAGES),
@@ -91,7 +93,7 @@ CONSOLE_STEPS = (
     ScaleStep("import", (IMPORT,)),
     ScaleStep("estimate", (KEPT,), needs="import"),
     ScaleStep("pages", tuple(name(page) for page in PAGES for name in (_time_of, _statements_of)), needs="import"),
-    ScaleStep("previews", (FIRST, PREVIEW, PREVIEW_P95), needs="import"),
+    ScaleStep("previews", (FIRST, PREVIEW, PREVIEW_P95, ALL_PARTS), needs="import"),
     ScaleStep("webhook", (WEBHOOK,), needs="import"),
     ScaleStep("decisions", (DECISIONS,), needs="import"),
 )
@@ -206,22 +208,28 @@ class _ConsoleRun:
             self._take(_statements_of(page), float(count), unit="")
 
     def previews(self) -> None:
-        """From the POST to the verdict, one after the other, with all that a decision has."""
+        """From the POST to the verdict, and to all parts of the decision, one after the other."""
         with self._served(("read", "operate")) as (http, processes):
             began_s = time.perf_counter()
             verdicts = Counter([self._verdict(http, "preview")["verdict"]])
             self._take(FIRST, time.perf_counter() - began_s)
             with ThreadPoolExecutor(4) as pool:  # every process of the workers knows the cluster now
                 list(pool.map(lambda _: self._verdict(http, "preview"), range(4)))
-            walls_s, cpus_s = [], []
+            walls_s, cpus_s, wholes_s = [], [], []
             for _ in range(self.candidates):
                 cpu_s, began_s = _family_cpu_s(processes), time.perf_counter()
-                verdicts[self._verdict(http, "preview")["verdict"]] += 1
+                row = self._verdict(http, "preview")
                 walls_s.append(time.perf_counter() - began_s)
                 cpus_s.append(_family_cpu_s(processes) - cpu_s)
+                while _is_pending(row):
+                    time.sleep(_POLL_S)
+                    row = _got(http, f"/api/v1/admissions/{row['id']}")
+                wholes_s.append(time.perf_counter() - began_s)
+                verdicts[row["verdict"]] += 1
         note = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
         self._take(PREVIEW, statistics.median(walls_s), cpu_s=statistics.median(cpus_s), note=note)
         self._take(PREVIEW_P95, float(np.quantile(walls_s, 0.95)), cpu_s=float(np.quantile(cpus_s, 0.95)))
+        self._take(ALL_PARTS, statistics.median(wholes_s))
 
     def webhook(self) -> None:
         """Reviews of Kubernetes about different jobs, all at the same time, after one that came alone."""
@@ -266,15 +274,13 @@ class _ConsoleRun:
         body = {"cluster": _SLUG, "document": self._candidate(), "mode": mode}
         answer = http.post("/api/v1/admissions", json=body, headers={"Prefer": f"wait={_WAIT_S:g}"})
         answer.raise_for_status()
-        row = answer.json()
-        while answer.status_code == 202 or not row.get("verdict") or (mode == "apply" and row["state"] == "estimating"):
+        row = dict(answer.json())
+        while not row.get("verdict") or (mode == "apply" and row["state"] == "estimating"):
             time.sleep(_POLL_S)
-            answer = http.get(row.get("result_api_url") or f"/api/v1/admissions/{row['id']}")
-            answer.raise_for_status()
-            row = answer.json()
-            if row.get("state") == "failed":
+            row = _got(http, row.get("result_api_url") or f"/api/v1/admissions/{row['id']}")
+            if row["state"] == "failed":
                 raise RuntimeError(f"the preview failed: {row}")
-        return dict(row)
+        return row
 
     def _review(self, http: httpx.Client) -> float:
         """Seconds of a review."""
@@ -358,6 +364,17 @@ def run_console_steps(
         run.figures = []
         getattr(run, "import_" if step == "import" else step)()
         said.send(run.figures)
+
+
+def _got(http: httpx.Client, path: str) -> dict[str, Any]:
+    answer = http.get(path)
+    answer.raise_for_status()
+    return dict(answer.json())
+
+
+def _is_pending(row: Mapping[str, Any]) -> bool:
+    """Whether parts of a decision follow; one without states of parts has all of them."""
+    return "pending" in (row.get("parts") or {}).values()
 
 
 def _is_ready(service: services.Service, log: Path) -> bool:

@@ -11,7 +11,7 @@ from lab.benchmarks.scale.figures import ScaleFigure
 
 __all__ = ["ScaleStep", "run_steps"]
 
-_START_S = 600.0  # a first start compiles
+_START_S = 600.0  # a first start compiles, and what a step needs is made: not of its budget
 Work = Callable[[Connection, list[str]], None]
 
 
@@ -47,7 +47,7 @@ def run_steps(work: Work, steps: Sequence[ScaleStep], like: ScaleFigure, budget_
         )
         process.start()
         theirs.close()
-        waits, why = iter((_START_S, budget_s)), ""
+        waits, why = iter((_START_S, max(_START_S, budget_s))), ""
         try:
             while left:
                 patience_s = next(waits, budget_s)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.admission.answer import AdmissionDecision, AdmissionPolicy
-from engine.admission.decision import decide
+from engine.admission.answer import AdmissionDecision
+from engine.admission.decision import decide, open_decision
 from engine.document.deployment import Deployment
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import estimate
@@ -26,8 +26,6 @@ from lab.benchmarks.scale.work import WorkCount, count_work
 
 __all__ = ["ENGINE_STEPS", "ENGINE_TARGETS", "engine_memory_bytes", "run_engine_steps", "verdict_work"]
 
-_VERDICT_ALONE = AdmissionPolicy(robustness=False, choices=False)
-_ALL_PARTS = AdmissionPolicy()
 _WARMUP_QUERIES = 16
 
 COLD, WARM, WARM_P95 = "verdict, first (cold)", "verdict, warm, p50", "verdict, warm, p95"
@@ -73,26 +71,25 @@ class _EngineRun:
     def cold(self) -> None:
         """The first verdict of a process: what runs is estimated for it."""
         with _Watch(self, COLD) as watch:
-            watch.note = _decided(self._decide(0, _VERDICT_ALONE))
+            watch.note = self._verdict(0)
 
     def warm(self) -> None:
         """Verdicts about different candidates in turn, each on the cluster as it was."""
         walls_s, cpus_s, verdicts = [], [], Counter[str]()
         for number in range(1, self.candidates + 1):
             cpu_s, began_s = time.process_time(), time.perf_counter()
-            decision = self._decide(number, _VERDICT_ALONE)
+            verdict = self._verdict(number)
             walls_s.append(time.perf_counter() - began_s)
             cpus_s.append(time.process_time() - cpu_s)
-            verdicts[decision.verdict] += 1
+            verdicts[verdict] += 1
         note = f"{self.candidates} candidates: " + ", ".join(f"{n} {name}" for name, n in verdicts.items())
         self._take(WARM, statistics.median(walls_s), cpu_s=statistics.median(cpus_s), note=note)
         self._take(WARM_P95, float(np.quantile(walls_s, 0.95)), cpu_s=float(np.quantile(cpus_s, 0.95)))
 
     def change(self) -> None:
         """Estimates of what a change concerns, as after an apply: from what is kept of before."""
-        assert self.deployment is not None
-        base = EstimateBase.of(self.deployment, MACE_EVERY)
-        after = _faster_operator(self.deployment)
+        base = EstimateBase.of(self._placed, MACE_EVERY)
+        after = _faster_operator(self._placed)
         base.changed(after)  # what a base keeps for all changes is not of this one
         with _Watch(self, CHANGE) as watch:
             changed = base.changed(after).realised()
@@ -101,18 +98,17 @@ class _EngineRun:
     def parts(self) -> None:
         """A verdict with how much it stands, alternatives and curves."""
         with _Watch(self, PARTS) as watch:
-            watch.note = _decided(self._decide(0, _ALL_PARTS))
+            candidate = candidate_document(0, self.queries)
+            watch.note = _decided(decide(self._placed, candidate, mace_every=MACE_EVERY))
 
     def whole(self) -> None:
         """The estimate of everything with random costs, from nothing."""
-        assert self.deployment is not None
         with _Watch(self, WHOLE):
-            estimate(self.deployment, mace_every=MACE_EVERY)
+            estimate(self._placed, mace_every=MACE_EVERY)
 
     def work(self) -> None:
         """Work of a verdict about a candidate with places, on average: a verdict changes what is on these cores."""
-        assert self.deployment is not None
-        counts = verdict_work(self.deployment, self.kind, self.queries, range(_COUNTED))
+        counts = verdict_work(self._placed, self.kind, self.queries, range(_COUNTED))
         for name, key in WORK.items():
             self._take(name, statistics.fmean(getattr(count, key) for count in counts), unit="")
 
@@ -122,10 +118,15 @@ class _EngineRun:
             self._take(MEMORY, anonymous / 1e9, unit="GB")
         self._take(PEAK, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9, unit="GB")
 
-    def _decide(self, number: int, policy: AdmissionPolicy) -> AdmissionDecision:
+    @property
+    def _placed(self) -> Deployment:
         assert self.deployment is not None
+        return self.deployment
+
+    def _verdict(self, number: int) -> str:
+        """Verdict about a candidate, without the parts of a decision that follow it."""
         candidate = candidate_document(number, self.queries)
-        return decide(self.deployment, candidate, policy=policy, mace_every=MACE_EVERY)
+        return open_decision(self._placed, candidate, mace_every=MACE_EVERY).decision.verdict
 
     def _take(self, name: str, value: float, **more: Any) -> None:
         self.figures.append(ScaleFigure(name, self.kind, self.queries, value, **more))
@@ -133,12 +134,12 @@ class _EngineRun:
 
 def verdict_work(deployment: Deployment, kind: str, queries: int, numbers: Iterable[int]) -> list[WorkCount]:
     """Work of verdicts about candidates that ask for places, on what is known of the cluster."""
-    decide(deployment, candidate_document(0, queries), policy=_VERDICT_ALONE, mace_every=MACE_EVERY)
+    open_decision(deployment, candidate_document(0, queries), mace_every=MACE_EVERY)
     counts = []
     for number in numbers:
         candidate = candidate_document(number, queries, kind=kind)
         with count_work() as count:
-            decide(deployment, candidate, policy=_VERDICT_ALONE, mace_every=MACE_EVERY)
+            open_decision(deployment, candidate, mace_every=MACE_EVERY)
         counts.append(count)
     return counts
 
