@@ -7,16 +7,14 @@ that holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, PlainSerializer, computed_field
 
 from engine.document.elements import Objective
-from engine.records import Fact, Record, WrittenAs
-from engine.words.latency import catch_up_words, standing_words
+from engine.records import Fact, Record, Sentence
 
 __all__ = [
     "ENDLESS_S",
@@ -30,7 +28,6 @@ __all__ = [
     "KnownSeconds",
     "LatencyStanding",
     "ObjectiveStanding",
-    "StandingFact",
     "bound_state",
     "lasting_load",
     "objective_state",
@@ -44,17 +41,6 @@ KnownSeconds = Annotated[
     BeforeValidator(lambda value: inf if value is None else value),
     PlainSerializer(lambda value: value if value < ENDLESS_S else None),
 ]
-
-
-@dataclass(frozen=True, eq=False)
-class StandingFact(Fact):
-    """Reason why a latency is not known, has no end, or rests on a sample that let nothing through."""
-
-    kind: str
-    values: Mapping[str, object]
-
-    def words(self) -> str:
-        return standing_words(self.kind, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,7 @@ class LatencyStanding(Record):
     """
 
     kind: str = "known"
-    words: Annotated[StandingFact | str, WrittenAs(str, str)] = ""
+    words: Sentence = ""
     server: str | None = None
     load: float | None = None
     growth: float | None = None
@@ -202,7 +188,7 @@ class CatchUp(Record):
         >>> CatchUp("never", None, None, None, 600.0).words
         'never catches up at this load'
         """
-        return catch_up_words(self)
+        return str(Fact("latency.catch_up", **asdict(self)))
 
     @property
     def latest_s(self) -> float:

@@ -32,6 +32,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, Pyd
 
 from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
 from engine.words import counted
+from engine.words.sentences import sentence
 
 __all__ = [
     "BAD",
@@ -42,6 +43,7 @@ __all__ = [
     "Record",
     "RecordField",
     "RecordOf",
+    "Sentence",
     "Unbounded",
     "Unwritten",
     "Words",
@@ -100,20 +102,30 @@ class WrittenAs:
 
 
 class Fact:
-    """Base of results with a kind, names and numbers: as text such a fact is its words, to which it is equal."""
+    """Result with a kind, names and numbers: as text it is the sentence or clause of that kind, to which it is equal.
 
-    def words(self) -> str:
-        """Its sentence or clause."""
-        raise NotImplementedError
+    `kind` is that of `engine.words.sentences`: a subject and the kind within it.
+    """
+
+    __slots__ = ("kind", "names", "values")
+
+    def __init__(self, kind: str, /, *names: object, **values: object) -> None:
+        self.kind, self.names, self.values = kind, names, values
 
     def __str__(self) -> str:
-        return self.words()
+        return sentence(self.kind, *self.names, **self.values)
+
+    __repr__ = __str__
 
     def __eq__(self, other: object) -> bool:
         return str(self) == str(other) if isinstance(other, Fact | str) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(str(self))
+
+
+#: A fact, or its words once they are read back.
+Sentence = Annotated[Fact | str, WrittenAs(str, str)]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from apps.accounts.services import token_create, token_revoke, tokens_of
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME
 from apps.core.rest.api import ReadViewSet, Router
-from apps.core.rest.serializers import StrictSerializer
+from apps.core.rest.serializers import StrictSerializer, show_row
 
 __all__ = ["TokenViewSet"]
 
@@ -102,7 +102,7 @@ class TokenViewSet(ReadViewSet):
         serializer = TokenCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         token, secret = token_create(user=signed_in_user(request), **serializer.validated_data)
-        shown = TokenSerializer(self.get_queryset().get(pk=token.pk)).data
+        shown = show_row(token, self.get_queryset(), TokenSerializer)
         headers = {"Location": f"/api/v1/tokens/{token.pk}"}
         return Response({**shown, "secret": secret}, status=201, headers=headers)
 
@@ -111,7 +111,7 @@ class TokenViewSet(ReadViewSet):
     def revoke(self, request: Request, pk: str | None = None) -> Response:
         """End a token now."""
         token = token_revoke(token=self.get_object())
-        return Response(TokenSerializer(self.get_queryset().get(pk=token.pk)).data)
+        return Response(show_row(token, self.get_queryset(), TokenSerializer))
 
 
 router = Router()

@@ -22,7 +22,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
-from apps.core.rest.serializers import read_body
+from apps.core.rest.serializers import read_body, show_row
 from apps.estimates.accuracy import accuracy_report
 from apps.estimates.choices import DecidedBy, RunOrigin
 from apps.estimates.models import (
@@ -100,7 +100,7 @@ class EstimateViewSet(AnswerViewSet):
             return self.answer(request, *ESTIMATE.request(cluster=cluster_by_slug(asked["cluster"]), user=user))
         run, job = DOCUMENT_ESTIMATE.request(user=user, **asked)
         rows = DOCUMENT_ESTIMATE.visible()
-        return job_response(request, job, lambda _: DocumentEstimateSerializer(rows.get(pk=run.pk)).data)
+        return job_response(request, job, lambda _: show_row(run, rows, DocumentEstimateSerializer))
 
 
 class DocumentEstimateViewSet(ApiMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
@@ -267,7 +267,7 @@ class AccuracyViewSet(ReadViewSet):
         told = read_body(AccuracyCreateSerializer, request)
         query = query_by_name(told.pop("cluster"), told.pop("query"))
         row = accuracy_report(query=query, **told)
-        shown = AccuracySerializer(accuracy_listed().get(pk=row.pk)).data
+        shown = show_row(row, accuracy_listed(), AccuracySerializer)
         return Response(shown, status=201, headers={"Location": f"{request.path}/{row.pk}"})
 
     @extend_schema(responses=AccuracySummarySerializer, filters=True)

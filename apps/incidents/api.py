@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NOTE
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
-from apps.core.rest.serializers import NoticeDeliverySerializer, read_body
+from apps.core.rest.serializers import NoticeDeliverySerializer, read_body, show_row
 from apps.estimates.serializers import CauseSerializer
 from apps.fleet.selectors import cluster_by_slug
 from apps.incidents.choices import IncidentSeverity
@@ -157,7 +157,7 @@ class IncidentViewSet(ReadViewSet):
         """Say that somebody has seen it. The first who says so is remembered."""
         values = read_body(IncidentAcknowledgeSerializer, request)
         row = incident_acknowledge(incident=self.get_object(), user=signed_in_user(request), **values)
-        return Response(IncidentDetailSerializer(incident_in_full().get(pk=row.pk)).data)
+        return Response(show_row(row, incident_in_full(), IncidentDetailSerializer))
 
 
 class IncidentRoutingView(ApiMixin, APIView):

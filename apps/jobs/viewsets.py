@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ReadViewSet
-from apps.core.rest.serializers import field_type, read_body
+from apps.core.rest.serializers import field_type, read_body, show_row
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
 from apps.jobs.runs import AnswerKind, RunKind
@@ -48,8 +48,8 @@ class RunListViewSet(ReadViewSet):
         return self.detail_class if self.action == "retrieve" else self.serializer_class
 
     def shown(self, run: Any) -> Any:
-        """A run as a GET shows it, read again."""
-        return self.detail_class(self.kind.visible().get(pk=run.pk)).data
+        """A run as a GET shows it."""
+        return show_row(run, self.kind.visible(), self.detail_class)
 
 
 class RunViewSet(RunListViewSet):

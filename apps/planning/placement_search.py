@@ -306,7 +306,7 @@ def move_rows(run: PlacementRun, moves: Sequence[MoveAnswer]) -> list[PlacementM
             before=[asdict(replica) for replica in move.before],
             after=[asdict(replica) for replica in move.after],
             kind=move.kind,
-            why=move.why[:300],
+            why=str(move.why)[:300],
             state_bytes=move.state_bytes,
             duration_s=move.duration_s,
             bump_s=move.bump_s or 0.0,

@@ -23,7 +23,7 @@ from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, 
 from apps.core.limits import MAX_PLAN_KEY
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.records import StoredRecordField
-from apps.core.rest.serializers import field_type, read_body
+from apps.core.rest.serializers import field_type, read_body, show_row
 from apps.fleet.models import Cluster
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job, JobKind, JobState
@@ -443,8 +443,10 @@ class PlansView(ApiMixin, APIView):
         asked = read_body(PlanCompareSerializer, request)
         row, job = PLANS.request(query=_query(pk), user=signed_in_user(request), **asked)
         assert job is not None
-        shown = lambda _: PlanComparisonDetailSerializer(PLANS.visible().get(pk=row.pk)).data  # noqa: E731
-        return job_response(request, job, shown, address=PLANS.address(row))
+        rows, address = PLANS.visible(), PLANS.address(row)
+        return job_response(
+            request, job, lambda _: show_row(row, rows, PlanComparisonDetailSerializer), address=address
+        )
 
 
 class PlanAdoptView(ApiMixin, APIView):

@@ -221,7 +221,7 @@ class BenchQuestion:
         """Sentence on what the figures lack under the policies of the nodes; empty where they lack nothing."""
         if self.gap is None:
             return ""
-        words = self.gap.words(None)
+        words = str(self.gap.words(None))
         taken = "which objectives are divided by" if self.gap.factor is not None else "so a person decides"
         return f"{words[0].upper()}{words[1:]}, {taken}."
 

@@ -18,7 +18,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Impossible
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router
-from apps.core.rest.serializers import read_body
+from apps.core.rest.serializers import read_body, show_row
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.viewsets import RunViewSet, describe_create
 from apps.predictions.executions import ObservedCosts, execution_report
@@ -113,7 +113,7 @@ class ExecutionViewSet(ReadViewSet):
         query = query_by_name(told.pop("cluster"), told.pop("query"))
         when = {name: told.pop(name) for name in ("ends_at", "duration_s") if name in told}
         row = execution_report(version=version_current(query), costs=ObservedCosts(**told), **when)
-        shown = ExecutionSerializer(executions_visible().get(pk=row.pk)).data
+        shown = show_row(row, executions_visible(), ExecutionSerializer)
         return Response(shown, status=201, headers={"Location": f"{request.path}/{row.pk}"})
 
 
@@ -136,7 +136,7 @@ class ModelVersionViewSet(ReadViewSet):
         """Let the version predict for a cluster from now on: a roll-back, or the return to a later one."""
         asked = read_body(ModelUseSerializer, request)
         version = model_put_in_force(cluster=asked["cluster"], version=self.get_object(), user=signed_in_user(request))
-        return Response(ModelDetailSerializer(models_visible().get(pk=version.pk)).data)
+        return Response(show_row(version, models_visible(), ModelDetailSerializer))
 
 
 @describe_create("Fine-tune the model of a cluster. 202 with a job, or the answer with `Prefer: wait=N`.")

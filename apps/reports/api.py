@@ -19,6 +19,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.core.rest.api import Router, ServiceViewSet, StrictSerializer
 from apps.core.rest.problems import StoredProblemSerializer
+from apps.core.rest.serializers import show_row
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.viewsets import RunDeletion, RunListViewSet
@@ -224,7 +225,8 @@ class DefinitionViewSet(ServiceViewSet):
     def run(self, request: Request, pk: str | None = None) -> Response:
         """Write a report now: 202 with a job, or the report with `Prefer: wait=N`."""
         report, job = REPORT.request(definition=self.get_object(), user=signed_in_user(request))
-        return job_response(request, job, lambda _: ReportViewSet().shown(report), address=REPORT.address(report))
+        rows, address = REPORT.visible(), REPORT.address(report)
+        return job_response(request, job, lambda _: show_row(report, rows, ReportDetailSerializer), address=address)
 
 
 class ScheduleViewSet(ServiceViewSet):

@@ -24,7 +24,7 @@ from apps.core.errors import Missing
 from apps.core.limits import MAX_NOTE, MAX_WINDOWS_LISTED
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
 from apps.core.rest.lists import parse_whole_number
-from apps.core.rest.serializers import NoticeDeliverySerializer, field_type
+from apps.core.rest.serializers import NoticeDeliverySerializer, field_type, show_row
 from apps.queries.models import Query
 from apps.results import services
 from apps.results.models import Alert, AlertDelivery, AlertRule, ResultWindow
@@ -264,7 +264,7 @@ class AlertViewSet(ReadViewSet):
         row = services.alert_acknowledge(
             alert=self.get_object(), user=signed_in_user(request), **serializer.validated_data
         )
-        return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
+        return Response(show_row(row, self.get_queryset(), self.get_serializer))
 
 
 def _query(pk: Any) -> Query:

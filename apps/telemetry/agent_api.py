@@ -19,6 +19,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT, HEARTBEAT, SMALL
 from apps.core.limits import MAX_HOST_NAME, MAX_KIND, MAX_SHORT_NOTE, MAX_SLUG, MAX_VERSION_TEXT
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictSerializer
+from apps.core.rest.serializers import show_row
 from apps.fleet.models import Node
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.telemetry.agent_services import agent_delete, agent_enrol, agent_update, enrolment_create, enrolment_revoke
@@ -263,7 +264,7 @@ class AgentViewSet(mixins.DestroyModelMixin, ReadViewSet):
         serializer = self.get_serializer(agent, data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)
         agent_update(agent=agent, **serializer.validated_data)
-        return Response(self.get_serializer(self.get_queryset().get(pk=agent.pk)).data)
+        return Response(show_row(agent, self.get_queryset(), self.get_serializer))
 
     def perform_destroy(self, instance: Agent) -> None:
         agent_delete(agent=instance)

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from apps.core.limits import MAX_VERSION_NUMBER
 from apps.core.rest.api import ReadViewSet, Router, StrictSerializer
 from apps.core.rest.lists import parse_whole_number
+from apps.core.rest.serializers import show_row
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.queries.models import QueryVersion
@@ -188,7 +189,7 @@ class LiveViewSet(mixins.DestroyModelMixin, ReadViewSet):
         return Response(_checked(version))
 
     def _shown(self, live: LiveQuery) -> Any:
-        return LiveSerializer(self.get_queryset().get(pk=live.pk)).data
+        return show_row(live, self.get_queryset(), LiveSerializer)
 
 
 def _checked(version: QueryVersion) -> dict[str, object]:

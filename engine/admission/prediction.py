@@ -183,7 +183,7 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
         return
     assert prediction.model is not None
     yield named_reason("never_ran", "info", subject, (prediction.model.line,), kind="predicted")
-    yield from (named_reason("assumed_hosts", "info", subject, (text,)) for text in prediction.assumptions)
+    yield from (named_reason("assumed_hosts", "info", subject, (str(text),)) for text in prediction.assumptions)
     if prediction.state == "incomplete":
         gaps = tuple(fault.message for fault in prediction.faults)
         yield named_reason("prediction_incomplete", "watch", subject, gaps, of=len(gaps), review=True)

@@ -16,7 +16,7 @@ from engine.admission.grounds import (
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
-from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
+from engine.document.memory import MEMORY_SLACK, memory_by_node, unstated_memory
 from engine.estimation.waits.clocks import sources_above
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
@@ -311,10 +311,10 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
         yield named_reason(code, severity, ReasonSubject("node", node), (), now.memory_bytes, now.held_bytes, "B")
     moved = moves_in(scenario.changes).keys()
     concerned = {operator.id for operator in question.candidate.operators} | moved
-    unknown = unknown_memory_words(scenario.deployment, concerned)
-    if unknown:
+    unstated = unstated_memory(scenario.deployment, concerned)
+    if unstated:
         subject = ReasonSubject("query", question.candidate.query)
-        yield named_reason("memory_unknown", "info", subject, (unknown,), unit="B")
+        yield named_reason("memory_unknown", "info", subject, (str(unstated),), unit="B")
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:

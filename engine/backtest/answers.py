@@ -14,6 +14,7 @@ from engine.backtest.policy import ReplayPolicy
 from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import EngineError, InfeasibleError
+from engine.records import Fact
 
 __all__ = ["PolicyAnswer", "answer_request", "join_request"]
 
@@ -28,7 +29,7 @@ class PolicyAnswer:
     """
 
     outcome: str
-    reason: str
+    reason: Fact | str
     verdict: str = ""
     placement: Mapping[str, tuple[Replica, ...]] | None = None
     wait_s: float = 0.0
@@ -55,8 +56,8 @@ def _admit_everything(period: RecordedPeriod, request: RecordedRequest, running:
             CandidateQuestion(running, candidate, policy, period.mace_every), _lasting_changes(request)
         )
     except InfeasibleError as error:
-        return PolicyAnswer("rejected", f"{request.query} fits no node: {error.message}")
-    return PolicyAnswer("admitted", "Everything is admitted", "admit", scenario.replicas_of(request.query))
+        return PolicyAnswer("rejected", Fact("backtests.fits_nowhere", query=request.query, why=error.message))
+    return PolicyAnswer("admitted", Fact("backtests.everything"), "admit", scenario.replicas_of(request.query))
 
 
 def _decide_by_mace(

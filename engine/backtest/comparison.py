@@ -22,11 +22,9 @@ from engine.backtest.result import (
     ReplayViolation,
     SourceSegments,
 )
-from engine.words import counted, duration_words, listed
+from engine.records import Fact
 
 __all__ = ["backtest_policies"]
-
-_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 Progress = Callable[[float, str], None]
 
@@ -191,65 +189,41 @@ def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[Measu
 
 def _headline(tested: ReplayResult, was: ReplayResult) -> str:
     """Headline: the policy's effect in clauses with numbers."""
-    clauses = [_admitted_words(tested, was), _over_words(tested)]
-    if _over_words(was) != _over_words(tested):
-        clauses.append(f"as recorded {_over_words(was)}")
+    over, was_over = _over(tested), _over(was)
+    clauses = [Fact("backtests.admitted", tested.admitted, tested.asked, was.admitted), over]
+    if was_over != over:
+        clauses.append(Fact("backtests.as_recorded", over=was_over))
     if tested.moves:
-        clauses.append(counted(tested.moves, "move"))
-    return "; ".join(clauses)
+        clauses.append(Fact("backtests.moves", count=tested.moves))
+    return "; ".join(map(str, clauses))
 
 
-def _over_words(report: ReplayResult) -> str:
-    """Clause about the queries over their objectives, and for how long."""
-    over, at_risk = report.violations, report.at_risk
-    if not over and at_risk:
-        longest = duration_words(at_risk[0].seconds_at_risk)
-        names = [row.query for row in at_risk]
-        whose = f"{names[0]} at risk for {longest}" if len(names) == 1 else f"{listed(names)} at risk, up to {longest}"
-        return f"every objective held in the median, {whose}"
-    if not over:
-        return "every objective held"
-    names, longest = [violation.query for violation in over], duration_words(over[0].seconds_over)
-    if len(over) == 1:
-        return f"{names[0]} over its objective for {longest}"
-    return f"{listed(names)} over their objectives, {names[0]} for {longest}"
+def _over(report: ReplayResult) -> Fact:
+    """The queries over their objectives, or at risk, and for how long."""
+    if report.violations:
+        names = [violation.query for violation in report.violations]
+        first, longest_s = names[0] if len(names) > 1 else "", report.violations[0].seconds_over
+        return Fact("backtests.over", names=names, first=first, longest_s=longest_s)
+    if report.at_risk:
+        names = [row.query for row in report.at_risk]
+        return Fact("backtests.at_risk", names=names, longest_s=report.at_risk[0].seconds_at_risk)
+    return Fact("backtests.held")
 
 
-def _admitted_words(tested: ReplayResult, was: ReplayResult) -> str:
-    """Clause about the admissions and their difference to the recorded ones."""
-    admitted, asked = tested.admitted, tested.asked
-    if not asked:
-        return "Nobody asked to be admitted"
-    more = admitted - was.admitted
-    number = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
-    if more == 0:
-        return f"It would have admitted {admitted} of {asked}, as many as were"
-    if more == 1:
-        return f"It would have admitted {admitted} of {asked}, one more than was"
-    if more == -1:
-        return f"It would have admitted {admitted} of {asked}, one fewer than was"
-    if more > 0:
-        return f"It would have admitted {admitted} of {asked}, {number} more than were"
-    return f"It would have admitted {admitted} of {asked}, {number} fewer than were"
-
-
-def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[str]:
-    notes = [
-        "Every segment has the shape of the present arrivals, scaled source by source to what was recorded; "
-        "a segment whose latency is over an objective counts in full.",
-    ]
+def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[Fact]:
+    notes = [Fact("backtests.shape")]
     silent = sorted(
         source.id
         for source in period.deployment.sources
         if not (record := period.sources.get(source.id.partition("@")[0])) or not record.known
     )
     if silent:
-        notes.append(f"Without a record in this period and kept at their present arrivals: {', '.join(silent)}.")
+        notes.append(Fact("backtests.kept_as_present", names=silent))
     gaps = sorted(name for name, source in period.sources.items() if 0 < source.known < period.segments)
     if gaps:
-        notes.append(f"Gaps were filled with the last known rate: {', '.join(gaps)}.")
+        notes.append(Fact("backtests.gaps_filled", names=gaps))
     if tested.searches_left_out:
-        notes.append(f"Only the first {MAX_SEARCHES} times that an objective was threatened a placement was searched.")
+        notes.append(Fact("backtests.searches_left_out", most=MAX_SEARCHES))
     return notes
 
 

@@ -23,6 +23,7 @@ from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.problem import BoolArray
 from engine.placement.proposal import place
+from engine.records import Fact
 
 __all__ = ["PolicyReplay", "RequestOutcome", "replay"]
 
@@ -125,7 +126,7 @@ class RequestOutcome:
 
     request: RecordedRequest
     outcome: str
-    reason: str
+    reason: Fact | str
     verdict: str = ""
     started_s: float | None = None
 
@@ -241,14 +242,14 @@ class _ReplayRun:
         if start.queued:
             answer = answer_request(self.period, self.policy, start.request, self._scaled(segment))
             if answer.outcome != "admitted":
-                outcome.outcome, outcome.reason = "rejected", f"It waited, and then: {answer.reason}"
+                outcome.outcome, outcome.reason = "rejected", Fact("backtests.waited", why=answer.reason)
                 return
         try:
             self.running = join_request(self.period, start.request, self.running, answer.placement or {})
         except EngineError as error:
             why = error.faults[0].message if error.faults else error.message
             if self.policy.admission == "recorded":
-                outcome.reason = f"It was admitted and cannot be replayed: {why}"
+                outcome.reason = Fact("backtests.not_replayed", why=why)
             else:
                 outcome.outcome, outcome.reason = "rejected", why
             return

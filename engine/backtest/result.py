@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.backtest.policy import ReplayPolicy
-from engine.records import Record
+from engine.records import Record, Sentence
 
 __all__ = [
     "BacktestResult",
@@ -111,10 +111,10 @@ class ReplayedRequest(Record):
     at_s: float
     outcome: str
     verdict: str
-    reason: str
+    reason: Sentence
     started_s: float | None
     recorded: str
-    recorded_reason: str
+    recorded_reason: Sentence
     recorded_started_s: float | None
     differs: bool
 
@@ -157,4 +157,4 @@ class BacktestResult(Record):
     requests: list[ReplayedRequest]
     measured: list[MeasuredReplay]
     sources: dict[str, SourceSegments]
-    notes: list[str]
+    notes: list[Sentence]

@@ -16,8 +16,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict
 
 from engine.document.elements import Batch
-from engine.records import Fact, Record, Words, WrittenAs
-from engine.words.connectors import reading_words
+from engine.records import Fact, Record, Sentence, Words
 
 __all__ = [
     "ArrivalCounts",
@@ -29,7 +28,6 @@ __all__ = [
     "FindingLevel",
     "JobSample",
     "Place",
-    "ReadingFact",
     "Subtask",
     "Vertex",
     "VertexCounters",
@@ -41,17 +39,6 @@ FindingLevel = Literal["found", "assumed", "missing", "warning"]
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
 
-@dataclass(frozen=True, eq=False)
-class ReadingFact(Fact):
-    """Names and numbers of a finding."""
-
-    kind: str
-    values: Mapping[str, object]
-
-    def words(self) -> str:
-        return reading_words(self.kind, self.values)
-
-
 @dataclass(frozen=True, slots=True)
 class Finding(Record):
     """Result of reading answers: something found, missing, assumed in its place, or worth a warning."""
@@ -61,12 +48,12 @@ class Finding(Record):
     level: FindingLevel
     code: Annotated[str, Words("Stable name, such as busy_time_missing.")]
     subject: Annotated[str, Words("What it is about: empty, a job's name, or job/operator.")]
-    message: Annotated[ReadingFact | str, WrittenAs(str, str), Words("A whole sentence for people.")]
+    message: Annotated[Sentence, Words("A whole sentence for people.")]
 
     @classmethod
     def of(cls, level: FindingLevel, code: str, subject: str, kind: str = "", /, **values: object) -> Finding:
         """A finding by names and numbers, of its sentence's `kind` where that is not its code."""
-        return cls(level, code, subject, ReadingFact(kind or code, values))
+        return cls(level, code, subject, Fact(f"connectors.{kind or code}", **values))
 
     @property
     def job(self) -> str:

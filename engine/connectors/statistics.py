@@ -383,10 +383,8 @@ def _job_findings(
     read = {exchange.upstream for vertex in job.vertices for exchange in vertex.inputs}
     sinks = [vertex.label for vertex in job.vertices if vertex.id not in read and operators[vertex.id].events > 0.0]
     if sinks:
-        verb = "puts" if len(sinks) == 1 else "put"
-        yield Finding.of("assumed", "sink_selectivity", job.name, sinks=sinks, verb=verb)
+        yield Finding.of("assumed", "sink_selectivity", job.name, sinks=sinks)
     sources = [(vertex, changes[vertex.id].units) for vertex in job.vertices if vertex.is_source]
     written = [vertex.label for vertex, units in sources if units and all(u.outputs == u.events for u in units)]
     if written:
-        verb = "counts" if len(written) == 1 else "count"
-        yield Finding.of("assumed", "source_counts_written", job.name, sources=written, verb=verb)
+        yield Finding.of("assumed", "source_counts_written", job.name, sources=written)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.prediction import PlacementPredictions
-from engine.words.costream import placement_reason
+from engine.records import Fact
 
 __all__ = ["TARGETS", "PlacementChoice", "choose", "rank_survivors"]
 
@@ -62,7 +62,7 @@ class PlacementChoice:
     heuristics
         By name.
     reason
-        Sentence about the choice, or why there is none.
+        The choice, or why there is none.
     """
 
     index: int | None
@@ -71,7 +71,12 @@ class PlacementChoice:
     survivors: int
     inside: int
     heuristics: Mapping[str, HeuristicComparison]
-    reason: str
+    reason: Fact
+
+    @property
+    def words(self) -> Fact:
+        """Sentence about it."""
+        return Fact("costream.infeasible", cause=self.reason) if self.index is None else self.reason
 
 
 def rank_survivors(predictions: PlacementPredictions, target: str = "Lp", strain: FloatArray | None = None) -> IntArray:
@@ -140,14 +145,13 @@ def _strained(feasible: npt.NDArray[np.bool_], strain: FloatArray | None) -> int
     return 0 if strain is None else int((feasible & (strain > 1.0)).sum())
 
 
-def _reason(predictions: PlacementPredictions, survivors: int, inside: int, strained: int) -> str:
+def _reason(predictions: PlacementPredictions, survivors: int, inside: int, strained: int) -> Fact:
     candidates = len(predictions.placements)
     if survivors:
-        domain = placement_reason("some_inside", inside=inside) if inside < survivors else ""
-        load = placement_reason("some_strained", strained=strained) if strained else ""
-        return placement_reason("chosen", survivors=survivors, candidates=candidates, domain=domain, load=load)
+        domain = Fact("costream.some_inside", inside=inside) if inside < survivors else ""
+        load = Fact("costream.some_strained", strained=strained) if strained else ""
+        return Fact("costream.chosen", survivors=survivors, candidates=candidates, domain=domain, load=load)
     counts = {"backpressure": int(predictions.backpressure.sum()), "failure": int((~predictions.success).sum())}
-    votes = [placement_reason(kind, count=count) for kind, count in counts.items() if count]
-    domain = placement_reason("all_outside") if predictions.outside.all() else ""
-    cause = placement_reason("outvoted", candidates=candidates, votes=votes, domain=domain)
-    return placement_reason("infeasible", cause=cause)
+    votes = [Fact(f"costream.{kind}", count=count) for kind, count in counts.items() if count]
+    domain = Fact("costream.all_outside") if predictions.outside.all() else ""
+    return Fact("costream.outvoted", candidates=candidates, votes=votes, domain=domain)

@@ -133,7 +133,7 @@ def candidates_command(document: Any, options: CandidatesOptions) -> dict[str, o
     choice = choose(predictions, target, found.heuristics)
     chosen = None if choice.index is None else _answer(predictions, choice.index)
     model = {"model": ensemble.card.version, "card": ensemble.card.line}
-    return answer | model | {"choice": asdict(choice), "chosen": chosen}
+    return answer | model | {"choice": asdict(choice) | {"reason": str(choice.words)}, "chosen": chosen}
 
 
 def _ensemble(weights: str | None, faults: list[Fault]) -> Ensemble | None:

@@ -40,9 +40,8 @@ from engine.document.translation import TranslatedQuery, input_series, translate
 from engine.errors import Fault, InfeasibleError
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import HostNode, QueryGraph
-from engine.records import Record, Unwritten
+from engine.records import Fact, Record, Sentence, Unwritten
 from engine.words import listed
-from engine.words.costream import cause_of, placement_reason
 
 __all__ = [
     "CANDIDATE_LIMIT",
@@ -160,6 +159,8 @@ class FirstPlacement(Record):
         finite number.
     reason
         Sentence about the choice, or why there is none.
+    cause
+        Why nothing was chosen, to go on in a sentence; empty where something was.
     target
         Metric that was chosen by.
     placement
@@ -189,28 +190,24 @@ class FirstPlacement(Record):
     TITLE: ClassVar[str] = "a first placement"
 
     state: str
-    reason: str
+    reason: Sentence
     target: str
+    cause: str = ""
     placement: Mapping[str, str] = field(default_factory=dict)
     costs: Annotated[PredictedCosts | None, *EMPTY] = None
     fill_s: float = 0.0
     floor_s: float = 0.0
     outside: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Sentence, ...] = ()
     faults: tuple[Fault, ...] = ()
     model: Annotated[ModelName | None, *EMPTY] = None
     hosts: Annotated[HostsLeft | None, *EMPTY] = None
-    memory: tuple[str, ...] = ()
+    memory: tuple[Sentence, ...] = ()
     candidates: Annotated[CandidatePlacements | None, *EMPTY] = None
     heuristics: Mapping[str, HeuristicPlacement] = field(default_factory=dict)
     trace: Unwritten[Mapping[str, object] | None] = None
     blocked: bool = False
     options: Unwritten[PlacementOptions | None] = field(default=None, compare=False, repr=False)
-
-    @property
-    def cause(self) -> str:
-        """Why nothing was chosen, to go on in a sentence."""
-        return cause_of(self.reason)
 
     @property
     def passes_votes(self) -> bool:
@@ -240,7 +237,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
         if any(fault.path == "memory" for fault in error.faults):
             return asked.infeasible(asked.no_room(), blocked=True)
         detail = f"; {error.faults[0].message}" if error.faults else ""
-        return asked.infeasible(placement_reason("rules", detail=detail))
+        return asked.infeasible(Fact("costream.rules", detail=detail))
     try:
         predictions = asked.predict(candidates.placements)
     except PredictionError as error:
@@ -272,13 +269,14 @@ def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstP
     if blocked:
         return asked.infeasible(blocked, blocked=True)
     if missing:
-        return replace(asked.infeasible("", blocked=True), reason=placement_reason("unplaced", names=missing))
+        unplaced = Fact("costream.unplaced", names=missing)
+        return replace(asked.infeasible(unplaced, blocked=True), reason=unplaced)
     placement = np.array([[asked.pins[i] for i in range(len(question.operators))]])
     try:
         predictions = asked.predict(placement)
     except PredictionError as error:
         return asked.incomplete([Fault("model", f"{error.message}.")])
-    choice = PlacementChoice(0, question.target, None, 0, 0, {}, placement_reason("as_it_runs"))
+    choice = PlacementChoice(0, question.target, None, 0, 0, {}, Fact("costream.as_it_runs"))
     return asked.answer(predictions, choice, False, {})
 
 
@@ -335,32 +333,31 @@ class _Asked:
         if not blocked:
             return ""
         return "; ".join(
-            placement_reason("pinned", names=names, node=node, refusal=self._refusal(node))
+            str(Fact("costream.pinned", names=names, node=node, refusal=self._refusal(node)))
             for node, names in blocked.items()
         )
 
-    def _refusal(self, node: str) -> str:
+    def _refusal(self, node: str) -> Fact:
         """Why a node takes no operator."""
         if node in self.free.full:
-            return placement_reason("full")
-        return placement_reason("closed" if node in self.question.closed else "unknown")
+            return Fact("costream.full")
+        return Fact("costream.closed" if node in self.question.closed else "costream.unknown")
 
-    def nowhere(self) -> str:
-        """Sentence about a cluster in which no node takes an operator."""
+    def nowhere(self) -> Fact:
+        """Reason why no node takes an operator."""
         closed = self.question.closed
         if not self.free.full:
-            return placement_reason("all_closed")
-        return placement_reason("closed_or_full" if closed else "all_full", names=closed, count=len(closed))
+            return Fact("costream.all_closed")
+        return Fact("costream.closed_or_full", names=closed) if closed else Fact("costream.all_full")
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Sentences on what nobody stated and what stands in for it."""
+    def assumptions(self) -> tuple[Fact, ...]:
+        """Figures that nobody stated, and what stands in for each."""
         most = {"cpu_percent": MAX_CPU_PERCENT, "ram_mb": MAX_RAM_MB}
         return tuple(
-            placement_reason(
-                "memory_unstated+" if kind == "memory_unstated" and len(names) > 1 else kind,
+            Fact(
+                "costream.memory_unstated+" if kind == "memory_unstated" and len(names) > 1 else f"costream.{kind}",
                 names=names,
-                count=len(names),
                 **(most | ({"ram_mb": UNKNOWN_RAM_MB} if kind == "memory_unstated" else {})),
             )
             for kind, names in self.free.gaps.items()
@@ -376,50 +373,51 @@ class _Asked:
         parts = [max((part.fraction for part in operator.replicas), default=1.0) for operator in operators]
         return StateMemory(needs_of(operators) * np.array(parts), room)
 
-    def memory_words(self) -> tuple[str, ...]:
-        """Sentences on state that does not fit hosts: of single operators, then of all of them together."""
+    def memory_findings(self) -> tuple[Fact, ...]:
+        """State that does not fit hosts: of single operators, then of all of them together."""
         need, room = self.memory.need, self.memory.room
         sentences = []
         for operator, size in zip(self.question.operators, need, strict=True):
             short = [name for name, left in zip(self.free.names, room, strict=True) if size > 0.0 and size > left]
             if short:
-                values = {"operator": operator.id, "size": size, "names": short, "count": len(short)}
-                sentences.append(placement_reason("state_left_out", **values))
+                sentences.append(Fact("costream.state_left_out", operator=operator.id, size=size, names=short))
         total, largest = float(need.sum()), float(need.max(initial=0.0))
         crowded = [name for name, left in zip(self.free.names, room, strict=True) if largest <= left < total]
         if crowded:
-            sentences.append(placement_reason("state_together", size=total, names=crowded, count=len(crowded)))
+            sentences.append(Fact("costream.state_together", size=total, names=crowded))
         return tuple(sentences)
 
-    def no_room(self) -> str:
-        """Sentence about state that fits no hosts that its operators may be on."""
-        words = " ".join(self.memory_words()).removesuffix(".")
-        return placement_reason("no_room", memory=words)
+    def no_room(self) -> Fact:
+        """State that fits no hosts that its operators may be on."""
+        return Fact("costream.no_room", memory=" ".join(map(str, self.memory_findings())).removesuffix("."))
 
     def predict(self, placements: IntArray) -> PlacementPredictions:
         """Predictions of placements of the query's own operators, (k, n)."""
         return self.ensemble.predict(self.query.graph, self.free.hosts, placements[:, list(self.query.owners)])
 
     def incomplete(self, faults: Sequence[Fault]) -> FirstPlacement:
-        kind, cause = "incomplete+" if len(faults) > 1 else "incomplete", faults[0].message.removesuffix(".")
+        more = Fact("costream.gaps", count=len(faults)) if len(faults) > 1 else ""
+        cause = f"{faults[0].message.removesuffix('.')}{more}"
         return FirstPlacement(
             "incomplete",
-            placement_reason(kind, cause=cause, count=len(faults)),
+            Fact("costream.incomplete", cause=cause),
             self.question.target,
+            cause=cause,
             faults=tuple(faults),
             model=self._model(),
         )
 
-    def infeasible(self, cause: str, *, blocked: bool = False) -> FirstPlacement:
+    def infeasible(self, cause: Fact | str, *, blocked: bool = False) -> FirstPlacement:
         return FirstPlacement(
             "infeasible",
-            placement_reason("infeasible", cause=cause),
+            Fact("costream.infeasible", cause=cause),
             self.question.target,
+            cause=str(cause).removesuffix("."),
             fill_s=self._way_s(),
             assumptions=self.assumptions,
             model=self._model(),
             hosts=self._hosts(),
-            memory=self.memory_words(),
+            memory=self.memory_findings(),
             blocked=blocked,
         )
 
@@ -455,13 +453,14 @@ class _Asked:
         index = choice.index
         answer = FirstPlacement(
             "infeasible" if index is None else "predicted",
-            choice.reason,
+            choice.words,
             choice.target,
+            cause=str(choice.reason).removesuffix(".") if index is None else "",
             fill_s=self._way_s(),
             assumptions=self.assumptions,
             model=self._model(),
             hosts=self._hosts(),
-            memory=self.memory_words(),
+            memory=self.memory_findings(),
             candidates=CandidatePlacements(
                 len(predictions.placements),
                 exhaustive,

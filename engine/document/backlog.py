@@ -15,11 +15,9 @@ from pydantic import Field, computed_field
 
 from engine.document.elements import MAX_BACKLOG_AGE_S, Backlog, DeploymentContent, Input, Operator, Source
 from engine.document.translation import source_rates, stream_rates
-from engine.records import Record, Unwritten
-from engine.words import duration_words
+from engine.records import Fact, Record, Unwritten
 
 __all__ = [
-    "LEFT_OUT",
     "USED",
     "InputBacklog",
     "has_backlogs",
@@ -30,8 +28,6 @@ __all__ = [
 ]
 
 Content = TypeVar("Content", bound=DeploymentContent)
-#: Said of answers about a time that does not begin now.
-LEFT_OUT = "It does not begin with the events that wait now: it speaks of a time after them."
 USED, STALE, UNKNOWN_EVENTS, UNKNOWN_AGE = "used", "stale", "unknown_events", "unknown_age"
 
 
@@ -77,20 +73,9 @@ class InputBacklog(Record):
     @property
     def words(self) -> str:
         """Sentence about it."""
-        read = self.origin if self.age_s is None else f"{self.origin} {duration_words(self.age_s)} ago"
-        if self.standing == STALE:
-            limit = duration_words(MAX_BACKLOG_AGE_S)
-            return f"The backlog of {self.source} at {self.operator} was {read}: older than {limit}, it is not used."
-        if self.standing == UNKNOWN_EVENTS:
-            behind = duration_words(self.behind_s or 0.0)
-            return (
-                f"{self.operator} is {behind} behind on {self.source} ({read}), of which no event comes in the "
-                "horizon: how many wait is unknown, and none is counted."
-            )
-        count = f"{self.events or 0.0:,.0f} events of {self.source} wait at {self.operator}"
-        if self.standing == UNKNOWN_AGE:
-            return f"{count} ({read}), nobody knows since when: their latency is counted from the horizon's beginning."
-        return f"{count}, the oldest for {duration_words(self.behind_s or 0.0)} ({read})."
+        numbers = {name: getattr(self, name) for name in ("events", "behind_s", "age_s", "origin", "standing")}
+        limit_s = MAX_BACKLOG_AGE_S
+        return str(Fact("document.backlog", operator=self.operator, source=self.source, limit_s=limit_s, **numbers))
 
 
 def has_backlogs(content: DeploymentContent) -> bool:

@@ -7,7 +7,7 @@ state its bytes, or a node its memory, nothing is assumed: what is known still h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,7 @@ from pydantic import computed_field
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator
-from engine.records import Record
-from engine.words import listed, size_words
+from engine.records import Fact, Record, Sentence
 
 __all__ = [
     "MEMORY_SLACK",
@@ -31,14 +30,13 @@ __all__ = [
     "rooms_of",
     "state_need_bytes",
     "unknown_memory",
-    "unknown_memory_words",
+    "unstated_memory",
 ]
 
 #: Share of a node's memory by which sums of state may be above it: their rounding.
 MEMORY_SLACK = 1e-9
 
 _STATELESS = ("source", "filter", "map", "sink")
-_NAMED = 3
 
 
 def state_need_bytes(operator: Operator) -> float | None:
@@ -98,10 +96,9 @@ class NodeMemory(Record):
         return "unknown" if is_unknown else "fits"
 
     @property
-    def words(self) -> str:
-        """The node's state against its memory: ``small holds 186 GiB of state, its memory is 7.45 GiB``."""
-        memory = "not known" if self.memory_bytes is None else size_words(self.memory_bytes)
-        return f"{self.node} holds {size_words(self.held_bytes)} of state, its memory is {memory}"
+    def held(self) -> Fact:
+        """Clause on the node's state against its memory, which it states."""
+        return Fact("document.memory_held", subject=self.node, value=self.held_bytes, bound=self.memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class FleetMemory(Record):
     """Memory of every node, and findings in sentences."""
 
     nodes: tuple[NodeMemory, ...]
-    findings: tuple[str, ...]
+    findings: tuple[Sentence, ...]
 
 
 def memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
@@ -129,11 +126,12 @@ def memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
     }
 
 
-def memory_findings(deployment: Deployment) -> list[str]:
-    """Sentences on nodes whose known state is above their memory, and one on what nobody knows."""
-    sentences = [f"{entry.words}." for entry in memory_by_node(deployment).values() if entry.over_bytes > 0.0]
-    unknown = unknown_memory_words(deployment)
-    return [*sentences, *([f"Whether state fits the memory of the nodes is not known: {unknown}."] if unknown else [])]
+def memory_findings(deployment: Deployment) -> list[Fact]:
+    """Nodes whose known state is above their memory, and what nobody knows."""
+    over = [entry for entry in memory_by_node(deployment).values() if entry.over_bytes > 0.0]
+    unstated = unstated_memory(deployment)
+    unknown = [Fact("document.memory_unknown", unstated=unstated)] if unstated else []
+    return [*(Fact("document.memory_over", held=entry.held) for entry in over), *unknown]
 
 
 def fleet_memory(deployment: Deployment) -> FleetMemory:
@@ -164,17 +162,9 @@ def unknown_memory(
     return without, nodes
 
 
-def unknown_memory_words(
+def unstated_memory(
     deployment: Deployment, operators: Collection[str] | None = None, *, everywhere: bool = False
-) -> str:
-    """The clause that names what is not stated, so that nobody knows whether state fits; empty where all is known."""
-    return "; ".join(_unknown_clauses(*unknown_memory(deployment, operators, everywhere=everywhere)))
-
-
-def _unknown_clauses(operators: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
-    if operators:
-        state = "does not state the bytes of its state" if len(operators) == 1 else "do not state bytes of state"
-        yield f"{listed(operators, _NAMED)} {state}"
-    if nodes:
-        memory = "does not state its memory" if len(nodes) == 1 else "do not state their memory"
-        yield f"{listed(nodes, _NAMED)} {memory}"
+) -> Fact | None:
+    """Clause that names what is not stated, so that nobody knows whether state fits; None where all is known."""
+    without, nodes = unknown_memory(deployment, operators, everywhere=everywhere)
+    return Fact("document.unstated", operators=without, nodes=nodes) if without or nodes else None

@@ -19,8 +19,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from engine.document.cycles import CPU_NS
 from engine.document.elements import STIMULUS_TIME, Node, Operator
-from engine.records import Record
-from engine.words import listed, seconds_words
+from engine.records import Fact, Record, Sentence
 
 __all__ = [
     "FACTOR_SOURCE",
@@ -35,7 +34,6 @@ __all__ = [
     "policy_gap",
     "schedule_nodes",
     "scheduling_bound",
-    "scheduling_words",
 ]
 
 FACTOR_SOURCE = "simulations of 30 systems on one node and 24 on several, medians"
@@ -45,7 +43,6 @@ POLICY_FACTORS: dict[str, tuple[float, float]] = {"fcfs": (1.63, 1.35), "round-r
 #: Mean over that of stimulus time, at most.
 _MEAN_FACTORS: dict[str, float] = {"round-robin": 1.0}
 _FIRST_COME = "fcfs"
-_NAMES = {"fcfs": "first-in first-out", "round-robin": "round robin", "klink": "Klink"}
 
 
 @dataclass(frozen=True)
@@ -87,20 +84,9 @@ class PolicyGap:
             return inf
         return None if self.factor is None else wait_s + (bound_s - wait_s) / self.factor
 
-    def words(self, high_s: float | None) -> str:
+    def words(self, high_s: float | None) -> Fact:
         """Clause on the policies, the factor and what follows: ``n1 runs first-in first-out, which ...``."""
-        by_policy: dict[str, list[str]] = {}
-        for node, policy in self.nodes.items():
-            by_policy.setdefault(policy, []).append(node)
-        run = ", ".join(
-            f"{listed(nodes)} {'runs' if len(nodes) == 1 else 'run'} {_NAMES.get(policy, policy)}"
-            for policy, nodes in by_policy.items()
-        )
-        factor = "how much higher it ends there is not known"
-        if self.factor is not None:
-            factor = f"there it ended up to {self.factor:g} times as high in simulations"
-        upper = "" if high_s is None else f", which makes {seconds_words(high_s)[0]}"
-        return f"the estimate is of stimulus time and {run}: {factor}{upper}"
+        return Fact("document.policy_gap", nodes=self.nodes, factor=self.factor, high_s=high_s)
 
     def answer(self, high_s: float | None) -> SchedulingGap:
         """The gap as it is written, with the upper end that follows."""
@@ -116,7 +102,7 @@ class SchedulingGap(Record):
     factor: float | None
     factor_source: str | None
     high_s: float | None
-    lacking: str
+    lacking: Sentence
 
 
 @dataclass(frozen=True)
@@ -127,12 +113,12 @@ class SchedulingBound(Record):
     """
 
     nodes: Mapping[str, str]
-    words: str
+    words: Sentence
     upper_s: float | None
     factor: float | None = None
     factor_source: str | None = None
     high_s: float | None = None
-    lacking: str = ""
+    lacking: Sentence = ""
 
     @model_serializer(mode="wrap")
     def _without_gap(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]  # keeps its schema
@@ -272,27 +258,7 @@ def _factor(policy: str, statistic: str, is_spread: bool) -> float | None:
     return None if worst is None else worst[int(is_spread)]
 
 
-def scheduling_words(policies: Mapping[str, str]) -> str:
-    """Words for the policies that nodes run; of many nodes the first two are named.
-
-    Examples
-    --------
-    >>> scheduling_words({"n1": "klink", "n2": "klink", "n3": "fcfs"})
-    'n1 and n2 run klink, n3 runs fcfs'
-    """
-    by_policy: dict[str, list[str]] = {}
-    for node, policy in policies.items():
-        by_policy.setdefault(policy, []).append(node)
-    return ", ".join(
-        f"{nodes[0]} runs {policy}" if len(nodes) == 1 else f"{listed(nodes)} run {policy}"
-        for policy, nodes in by_policy.items()
-    )
-
-
 def scheduling_bound(policies: Mapping[str, str], upper_s: float | None) -> SchedulingBound:
     """The upper bound where these nodes run other policies; None: there is none."""
-    bound = "no upper bound is proven"
-    if upper_s is not None:
-        bound = "the upper bound counts a wait for every visit of a server, and holds for mean costs"
-    words = f"{scheduling_words(policies)}, not stimulus time: {bound}."
+    words = Fact("document.scheduling_bound", policies=policies, is_bounded=upper_s is not None)
     return SchedulingBound(dict(policies), words, upper_s)

@@ -20,7 +20,7 @@ from engine.document.policies import SchedulingBound
 from engine.estimation.noise.summary import RealisedStatistic
 from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import CatchUp, LatencyStanding
-from engine.records import Flag, Omitted, Record
+from engine.records import Flag, Omitted, Record, Sentence
 
 __all__ = [
     "Alarm",
@@ -123,8 +123,8 @@ class QueryAnswer(QueryFigures, Record):
     headroom_s: float | None
     headroom_share: float | None
     realised: Omitted[Mapping[str, RealisedStatistic]] = None
-    assumed: Omitted[tuple[str, ...]] = None
-    not_modelled: Omitted[tuple[str, ...]] = None
+    assumed: Omitted[tuple[Sentence, ...]] = None
+    not_modelled: Omitted[tuple[Sentence, ...]] = None
     series: Omitted[Mapping[str, FloatSeries]] = None
 
 
@@ -134,7 +134,7 @@ class Bounds(Record):
 
     theorems_hold: Flag
     proven_s: float | None
-    words: str
+    words: Sentence
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Alarm(Record):
 
     untrusted: Flag
     flow_over_mace: float | None
-    message: str
+    message: Sentence
 
 
 @dataclass(frozen=True, eq=False)

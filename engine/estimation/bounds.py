@@ -23,7 +23,7 @@ from engine.arrays import FloatArray
 from engine.document.elements import STIMULUS_TIME
 from engine.estimation.answer import Bounds
 from engine.estimation.mace import Mace, drain_times
-from engine.words import listed
+from engine.records import Fact
 
 __all__ = ["describe_bounds", "visit_bounds"]
 
@@ -33,15 +33,11 @@ _FIRST_COME = "fcfs"
 def describe_bounds(mace: Mace, proven_s: float | None) -> Bounds:
     """Whether the upper ends of the theorems hold, and what is proven."""
     limits = mace.theorem_limits
-    proven = "no upper bound is proven"
-    if proven_s is not None:
-        proven = f"{proven_s:.4g} s is proven for mean costs, however events fall within a subinterval"
     if mace.deployment.other_policies:
-        limits = ["nodes run another policy than stimulus time", *limits]
-    words = f"The upper ends of theorems 2 and 3 hold for mean costs and even arrivals; {proven}."
-    if limits:
-        words = f"Theorems 2 and 3 do not prove their upper ends here: {listed(limits)}; {proven}."
-    return Bounds(not limits, proven_s, words)
+        limits = [Fact("estimation.limited_by_policy"), *limits]
+    proven = Fact("estimation.unproven") if proven_s is None else Fact("estimation.proven", proven_s=proven_s)
+    kind = "estimation.bounds_limited" if limits else "estimation.bounds_hold"
+    return Bounds(not limits, proven_s, Fact(kind, limits=limits, proven=proven))
 
 
 def visit_bounds(mace: Mace) -> FloatArray:

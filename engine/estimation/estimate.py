@@ -23,6 +23,7 @@ from engine.estimation.noise.realisation import realise
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.estimation.waits.estimate import query_waits
+from engine.records import Fact
 
 __all__ = ["Estimate", "alarm_of", "command", "estimate", "own_mace"]
 
@@ -293,9 +294,8 @@ def alarm_of(deployment: Deployment, flow_s: float, mace_s: float) -> Alarm:
     untrusted = busy > 1 and len(nodes) > 1 and beyond
     if not untrusted:
         return Alarm(False, over, "")
-    size = "while Mace is 0" if over is None else f"{100 * over:.0f} % over Mace"
-    message = f"Flow is {size} with {busy} sources on {len(nodes)} nodes: the paper's bounds do not hold here"
-    return Alarm(True, over, message)
+    kind = "estimation.alarm_alone" if over is None else "estimation.alarm"
+    return Alarm(True, over, Fact(kind, percent=100 * (over or 0.0), sources=busy, nodes=len(nodes)))
 
 
 def command(document: Any, options: EstimateOptions) -> EstimateAnswer:

@@ -13,6 +13,7 @@ from engine.document.deployment import Deployment
 from engine.estimation.backlog import Lead, lead_of, lead_work
 from engine.estimation.loads import Loads, OperatorSeries, loads_of
 from engine.estimation.waits.clocks import sources_above
+from engine.records import Fact
 
 __all__ = ["Mace", "drain_times", "mace", "path_delays"]
 
@@ -195,7 +196,7 @@ class Mace:
         return path_delays(self.deployment)
 
     @cached_property
-    def theorem_limits(self) -> list[str]:
+    def theorem_limits(self) -> list[Fact]:
         """Reasons why the upper ends of theorems 2 and 3 do not hold; empty where they do.
 
         Policies are another matter: under others than stimulus time the bound by visits stands in their place.
@@ -203,13 +204,13 @@ class Mace:
         limits = []
         sources, servers = _largest_meeting(self)
         if sources > 1 and servers > 1:
-            limits.append(f"{sources} sources share {servers} servers")
+            limits.append(Fact("estimation.limited_by_sources", sources=sources, servers=servers))
         if self.delays_s[1].max(initial=0.0) > 0.0:
-            limits.append("links have delays")
+            limits.append(Fact("estimation.limited_by_links"))
         if not self.has_plain_sums:
-            limits.append("loads are not sums")
+            limits.append(Fact("estimation.limited_by_loads"))
         if self.lead is not None:
-            limits.append("events wait where the horizon begins")
+            limits.append(Fact("estimation.limited_by_backlogs"))
         return limits
 
     @property

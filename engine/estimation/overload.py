@@ -27,8 +27,8 @@ from engine.latency_state import (
     WITHIN,
     CatchUp,
     LatencyStanding,
-    StandingFact,
 )
+from engine.records import Fact
 
 __all__ = [
     "CLOSING",
@@ -173,11 +173,11 @@ def _standing_of(
     latency_s, weights : array, shape (n,)
         The query's latency in each of n slices of `width_s`, and the events at its sinks.
     """
-    after_s, fact = None, StandingFact("endless", asdict(overload))
+    after_s, fact = None, Fact("latency.endless", **asdict(overload))
     if bound_s is not None:
         after_s = _broken_after_s(statistic, bound_s, latency_s, weights, width_s, overload.growth)
         passed = {"statistic": statistic, "bound_s": bound_s, "after_s": after_s}
-        fact = StandingFact("endless_bound", asdict(overload) | passed)
+        fact = Fact("latency.endless_bound", **asdict(overload), **passed)
     return LatencyStanding(NEVER_CATCHES_UP, fact, overload.server, overload.load, overload.growth, after_s)
 
 

@@ -17,7 +17,8 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, InputModel, Operator, Source
 from engine.estimation.loads import model_series
-from engine.latency_state import UNKNOWN, LatencyStanding, StandingFact
+from engine.latency_state import UNKNOWN, LatencyStanding
+from engine.records import Fact
 
 __all__ = ["Probe", "ProbedDeployment", "probe_deployment", "upper_rate"]
 
@@ -38,7 +39,7 @@ class Probe:
     query: str
     bounded: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
-    silent: tuple[str, ...] = ()
+    silent: tuple[Fact | str, ...] = ()
     events: float = 0.0  #: the smallest sample behind `bounded`
 
     @property
@@ -47,15 +48,15 @@ class Probe:
         return not self.guessed and not self.silent
 
     @property
-    def fact(self) -> StandingFact | str:
+    def fact(self) -> Fact | str:
         """The grounds of the figure; empty where events end at a sink, whatever it puts out."""
         if self.is_known and not self.bounded:
             return ""
         if self.is_known:
-            values = {"count": round(self.events), "events": self.events, "names": self.bounded}
-            return StandingFact("bounded", values)
-        names = self.silent or self.guessed
-        return StandingFact("silent" if self.silent else "guessed", {"names": names, "count": len(names)})
+            return Fact("latency.bounded", count=round(self.events), events=self.events, names=self.bounded)
+        if self.silent:
+            return Fact("latency.silent", names=self.silent)
+        return Fact("latency.guessed", names=self.guessed)
 
     @property
     def standing(self) -> LatencyStanding:
@@ -160,7 +161,7 @@ class _Prober:
     def _probe(self, query: str, members: list[int]) -> Probe:
         bounded: dict[str, float] = {}
         guessed: list[str] = []
-        silent: dict[str, None] = {}
+        silent: dict[Fact | str, None] = {}
         for j in members:
             if self._output(j) > _NOTHING:
                 self.totals[self.base + j] = self._output(j)
@@ -169,7 +170,7 @@ class _Prober:
                 silent[self.sources[u].id] = None
                 self._arrive(u)
             if not self.operators[j].inputs:
-                silent[f"what {self.operators[j].id} reads"] = None
+                silent[Fact("latency.read_by", self.operators[j].id)] = None
                 self._feed(j)
             self.totals[self.base + j] = self._output(j)
             if self.totals[self.base + j] <= _NOTHING:

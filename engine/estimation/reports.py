@@ -28,9 +28,9 @@ from engine.latency_state import (
     CatchUp,
     LatencyStanding,
     ObjectiveStanding,
-    StandingFact,
     objective_state,
 )
+from engine.records import Fact
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "QueryReport", "QueryReporter"]
 
@@ -352,7 +352,7 @@ class QueryReporter:
         i, objective = self._deployment.query_index[query], self._deployment.objective_of(query)
         latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
         if not weights.any() and not self._path(query, weights).lead_weights.any():
-            return LatencyStanding(UNKNOWN, StandingFact("no_events", {}))
+            return LatencyStanding(UNKNOWN, Fact("latency.no_events"))
         servers = servers_above(
             self._deployment.layout, self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
         )
@@ -368,7 +368,7 @@ class QueryReporter:
         unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
         if not unread:
             return known
-        return LatencyStanding(UNKNOWN, StandingFact("plan_unread", {"parts": unread}))
+        return LatencyStanding(UNKNOWN, Fact("latency.plan_unread", parts=unread))
 
     @cached_property
     def _overloads(self) -> dict[int, LastingOverload]:

@@ -15,8 +15,7 @@ from pydantic import JsonValue, SerializeAsAny
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
 from engine.document.memory import MEMORY_SLACK
-from engine.records import Record
-from engine.words import listed, size_words
+from engine.records import Fact, Record, Sentence
 
 __all__ = [
     "FORMATS",
@@ -42,7 +41,6 @@ FORMATS = ("yaml", "json")
 NoteLevel = Literal["lost", "program", "assumed", "info"]
 ProgramSettings = dict[str, str | int | None]
 _EVEN = 0.01  # shares that differ by less are even
-_NAMED = 6  # nodes in a list, the last of a longer one being the number of those left out
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 _MAX_KUBERNETES_NAME = 45  # of a FlinkDeployment, whose name becomes part of others
 
@@ -58,7 +56,12 @@ class ExportNote(Record):
     level: NoteLevel
     code: str
     subject: str
-    message: str
+    message: Sentence
+
+    @classmethod
+    def of(cls, level: NoteLevel, code: str, subject: str, kind: str = "", /, **values: object) -> ExportNote:
+        """A note by names and numbers, of its sentence's `kind` where that is not its code."""
+        return cls(level, code, subject, Fact(f"exports.{kind or code}", **values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +223,7 @@ def kubernetes_metadata(job: DecidedJob, notes: list[ExportNote]) -> dict[str, s
         name = _NO_NAME.sub("-", job.name.lower()).strip("-")[:_MAX_KUBERNETES_NAME].rstrip("-") or "job"
         target = KubernetesTarget(name, assumed=True)
     if target.assumed:
-        message = f"The object's name, {target.name}, is made of the job's name: put in that of your cluster."
-        notes.append(ExportNote("assumed", "object_name", job.name, message))
+        notes.append(ExportNote.of("assumed", "object_name", job.name, name=target.name))
     return {"name": target.name, **({"namespace": target.namespace} if target.namespace else {})}
 
 
@@ -237,14 +239,18 @@ def is_uneven(replicas: Collection[Replica]) -> bool:
 
 def uneven_note(operator: DecidedOperator, engine: str) -> ExportNote:
     """Shares that differ, of which the engine makes even ones, with what that puts on the weakest replica."""
-    shares = ", ".join(f"{replica.fraction:.0%} on {replica.node}" for replica in operator.after)
-    even = 1 / len(operator.after)
     least = min(operator.after, key=lambda replica: replica.fraction)
-    message = (
-        f"{engine} divides records evenly or by their keys, never by shares: {operator.name} was decided with "
-        f"{shares}; {least.node} would get about {even:.0%} in place of {least.fraction:.0%}."
+    return ExportNote.of(
+        "lost",
+        "fractions",
+        operator.name,
+        engine=engine,
+        operator=operator.name,
+        shares=[Fact("exports.share_on", share=replica.fraction, node=replica.node) for replica in operator.after],
+        node=least.node,
+        even=1 / len(operator.after),
+        least=least.fraction,
     )
-    return ExportNote("lost", "fractions", operator.name, message)
 
 
 def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[ExportNote]:
@@ -253,19 +259,15 @@ def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[Ex
     known = [operator for operator in decided if operator.vertex is not None]
     foreign = [operator.name for operator in decided if operator.vertex is None]
     if foreign:
-        message = f"Without a counterpart on the engine, so that nothing is exported for it: {', '.join(foreign)}."
-        notes.append(ExportNote("lost", "no_vertex", job.name, message))
+        notes.append(ExportNote.of("lost", "no_vertex", job.name, names=foreign))
     left = [operator.name for operator in known if not operator.after]
     if left:
-        message = f"Placed nowhere by the decision, so that it stays as it is: {', '.join(left)}."
-        notes.append(ExportNote("lost", "not_placed", job.name, message))
+        notes.append(ExportNote.of("lost", "not_placed", job.name, names=left))
     new = [row.name for row in known if not row.before and row.vertex not in job.parallelism_now]
     if new:
-        message = f"Not known where it ran before, so that the reverse leaves it out: {', '.join(new)}."
-        notes.append(ExportNote("assumed", "before_unknown", job.name, message))
+        notes.append(ExportNote.of("assumed", "before_unknown", job.name, names=new))
     if job.start_s > 0:
-        message = f"The decision rests on a start {job.start_s:g} s later: no setting delays it, so apply it then."
-        notes.append(ExportNote("lost", "start", job.name, message))
+        notes.append(ExportNote.of("lost", "start", job.name, start_s=job.start_s))
     return [*notes, *_memory_notes(job, known)]
 
 
@@ -278,17 +280,18 @@ def _memory_notes(job: DecidedJob, operators: Sequence[DecidedOperator]) -> Iter
     needed = {node: size for node, size in needed.items() if size > 0.0}
     left = job.memory_left
     over = {node: size for node, size in needed.items() if size > left.get(node, math.inf) * (1.0 + MEMORY_SLACK)}
-    words = [f"{node} {size_words(size)} of {size_words(left[node])}" for node, size in needed.items() if node in left]
+    known = [
+        Fact("exports.memory_of", node=node, size=size, left=left[node])
+        for node, size in needed.items()
+        if node in left
+    ]
     if over:
-        message = f"State has too little memory: {listed(words, _NAMED)} that other queries leave. Give it more first."
-        yield ExportNote("lost", "memory", job.name, message)
-    elif words:
-        message = f"Memory for state: {listed(words, _NAMED)} that other queries leave."
-        yield ExportNote("info", "memory", job.name, message)
+        yield ExportNote.of("lost", "memory", job.name, "memory_short", nodes=known)
+    elif known:
+        yield ExportNote.of("info", "memory", job.name, nodes=known)
     unknown = [operator.name for operator in operators if operator.need_bytes is None]
     nodes = [node for node in needed if node not in left]
     if unknown or nodes:
-        what = [f"the state of {listed(unknown)}"] if unknown else []
-        what += [f"the memory of {listed(nodes)}"] if nodes else []
-        message = f"Whether state fits is not known: nobody states {listed(what)}."
-        yield ExportNote("assumed", "memory_unknown", job.name, message)
+        what = [Fact("exports.state_of", names=unknown)] if unknown else []
+        what += [Fact("exports.memory_of_nodes", names=nodes)] if nodes else []
+        yield ExportNote.of("assumed", "memory_unknown", job.name, what=what)

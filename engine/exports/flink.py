@@ -32,6 +32,7 @@ from engine.exports.export import (
     kubernetes_metadata,
     uneven_note,
 )
+from engine.records import Fact
 
 __all__ = ["OVERRIDES", "SLOTS", "flink_export"]
 
@@ -92,8 +93,8 @@ def _known(operators: Iterable[DecidedOperator], notes: list[ExportNote]) -> lis
     known = []
     for operator in operators:
         if operator.vertex is not None and not _VERTEX_ID.match(operator.vertex):
-            message = f"{operator.name} has {operator.vertex!r} for a vertex id; Flink's have 32 hexadecimal digits."
-            notes.append(ExportNote("lost", "vertex_id", operator.name, message))
+            names = {"operator": operator.name, "vertex": operator.vertex}
+            notes.append(ExportNote.of("lost", "vertex_id", operator.name, **names))
         elif operator.vertex is not None:
             known.append(operator)
     return known
@@ -112,11 +113,8 @@ def _parallelism(
             count = now.get(operator.vertex, count)
         known = counts.get(operator.vertex)
         if known is not None and known != count:
-            message = (
-                f"{operator.name} runs in one thread with another operator: their parallelism was decided as {known} "
-                f"and {count}; both get {max(known, count)}."
-            )
-            notes.append(ExportNote("lost", "chained", operator.name, message))
+            counted = {"known": known, "count": count, "most": max(known, count)}
+            notes.append(ExportNote.of("lost", "chained", operator.name, operator=operator.name, **counted))
         counts[operator.vertex] = max(known or 0, count)
     return counts
 
@@ -165,30 +163,21 @@ def _placement_notes(
     nodes = {replica.node for operator in operators for replica in operator.after}
     notes = [uneven_note(operator, "Flink") for operator in operators if is_uneven(operator.after)]
     if len(nodes) > 1:
-        message = (
-            "Flink chooses the TaskManager of each slot itself: no setting binds an operator to one. The decision uses "
-            f"{', '.join(sorted(nodes))}; look where the subtasks are after it was applied."
-        )
-        notes.append(ExportNote("lost", "nodes", job.name, message))
+        notes.append(ExportNote.of("lost", "nodes", job.name, nodes=sorted(nodes)))
     if before != after:
-        words = ", ".join(f"{name} in {group}" for name, group in after.items())
+        places = [Fact("exports.place_in_group", operator=name, group=group) for name, group in after.items()]
         needed = sum(_most_per_group(operators, after).values())
-        message = (
-            f"Only the program keeps operators apart, by slotSharingGroup(...) of the DataStream API: {words}. It then "
-            f"needs {needed} slots. {_groups_now(operators)} SQL jobs have one; no setting changes it."
-        )
-        notes.append(ExportNote("program", "slot_sharing_groups", job.name, message))
+        values = {"places": places, "slots": needed, "now": _groups_now(operators)}
+        notes.append(ExportNote.of("program", "slot_sharing_groups", job.name, **values))
     return notes
 
 
-def _groups_now(operators: Sequence[DecidedOperator]) -> str:
-    """A sentence on what is known of the groups that they have."""
+def _groups_now(operators: Sequence[DecidedOperator]) -> Fact:
+    """Knowledge of the groups that they have."""
     groups = {operator.slot_group for operator in operators}
     if None in groups:
-        return "Which groups they have now is not told; one for all is assumed."
-    if len(groups) == 1:
-        return "They have one group for all now, as Flink tells."
-    return f"They have {len(groups)} groups now: Flink tells ids, the names group-1 and so on are made of their order."
+        return Fact("exports.groups_unknown")
+    return Fact("exports.one_group") if len(groups) == 1 else Fact("exports.several_groups", count=len(groups))
 
 
 def _most_per_group(operators: Sequence[DecidedOperator], groups: Mapping[str, str]) -> dict[str, int]:
@@ -210,26 +199,20 @@ def _slots(
     before, after = _TaskManagers(), _TaskManagers()
     if used_before and len(used) != len(used_before):
         before, after = _TaskManagers(len(used_before)), _TaskManagers(len(used))
-        message = (
-            f"The decision uses {len(used)} TaskManagers, {len(used_before)} before. taskManager.replicas is obeyed "
-            "in the standalone mode of the operator; in native mode Flink starts as many as it needs slots."
-        )
-        notes.append(ExportNote("info", "replicas", job.name, message))
+        notes.append(ExportNote.of("info", "replicas", job.name, count=len(used), before=len(used_before)))
     places = [job.places[node] for node in sorted(used | used_before) if node in job.places]
     needed = max((_slots_on(node, operators, groups) for node in used), default=0)
     if not places or not needed:
         return before, after
     slots = max(place.slots for place in places)
     if len({(place.slots, place.cores, place.memory_bytes) for place in places}) > 1:
-        message = "TaskManagers of this job differ in slots, cores or memory; a FlinkDeployment has one kind for all."
-        notes.append(ExportNote("lost", "mixed_places", job.name, message))
+        notes.append(ExportNote.of("lost", "mixed_places", job.name))
     elif needed > slots:
         before, after = (
             replace(managers, slots=count, resource=_resource(places[0], slots, count))
             for managers, count in ((before, slots), (after, needed))
         )
-        message = f"{needed} slots a TaskManager in place of {slots}; cores and memory grow with them."
-        notes.append(ExportNote("info", "slots", job.name, message))
+        notes.append(ExportNote.of("info", "slots", job.name, needed=needed, slots=slots))
     return before, after
 
 
@@ -255,39 +238,23 @@ def _rest_notes(job: DecidedJob, after: Mapping[str, int], others: Collection[st
     notes = []
     if after:
         notes.append(_scheduler_note(job))
-        message = (
-            f"{OVERRIDES} is read when the job starts. Flink from 2.0 on ignores it in application mode where "
-            "FLINK-38770 is not mended: look at the vertices' parallelism afterwards, or send the call."
-        )
-        notes.append(ExportNote("info", "overrides", job.name, message))
+        notes.append(ExportNote.of("info", "overrides", job.name, setting=OVERRIDES))
     if job.rate_share != 1.0:
-        message = (
-            f"The decision lets in {job.rate_share:.0%} of the events: Flink has no setting for it. Its sources, or "
-            "what writes to them, have to hold back the rest."
-        )
-        notes.append(ExportNote("lost", "rate_share", job.name, message))
+        notes.append(ExportNote.of("lost", "rate_share", job.name, share=job.rate_share))
     if others:
-        message = f"No operator stands for {len(others)} of its vertices; they keep their parallelism."
-        notes.append(ExportNote("info", "other_vertices", job.name, message))
+        notes.append(ExportNote.of("info", "other_vertices", job.name, count=len(others)))
     return notes
 
 
 def _scheduler_note(job: DecidedJob) -> ExportNote:
     """A note on the call, by the scheduler that Flink told."""
     scheduler = job.settings.get(SCHEDULER, "").lower()
+    names = {"setting": SCHEDULER, "adaptive": _ADAPTIVE}
     if scheduler not in {"", _ADAPTIVE}:
-        message = (
-            f"The job runs under the scheduler {scheduler}, which refuses the call: that takes {SCHEDULER}: "
-            f"{_ADAPTIVE} in Flink's configuration. Until then apply the settings, which the job reads when it starts."
-        )
-        return ExportNote("lost", "adaptive_scheduler", job.name, message)
-    alone = "" if scheduler else f"The call works with the adaptive scheduler alone ({SCHEDULER}: {_ADAPTIVE}). "
-    message = (
-        f"{alone}The call asks for exactly the decided parallelism, and Flink rescales with the job's next checkpoint. "
-        "With fewer slots than that it is taken all the same, and the job goes on as before: look at its parallelism "
-        "afterwards."
-    )
-    return ExportNote("info", "adaptive_scheduler", job.name, message)
+        names["scheduler"] = scheduler
+        return ExportNote.of("lost", "adaptive_scheduler", job.name, "scheduler_refuses", **names)
+    alone = "" if scheduler else Fact("exports.adaptive_alone", **names)
+    return ExportNote.of("info", "adaptive_scheduler", job.name, alone=alone)
 
 
 def _direction(

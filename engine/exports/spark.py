@@ -106,19 +106,12 @@ def _limits(
         return before, after
     sources = [operator.name for operator in operators if operator.is_source]
     if job.rate_eps is None or job.trigger_s is None or len(sources) != 1:
-        message = (
-            f"The decision lets in {job.rate_share:.0%} of the events. A limit per trigger (maxOffsetsPerTrigger) "
-            "follows from one source's events/s and the trigger's interval; one of them is not known here."
-        )
-        notes.append(ExportNote("lost", "rate_share", job.name, message))
+        notes.append(ExportNote.of("lost", "rate_share", job.name, "share_unlimited", share=job.rate_share))
         return before, after
     limit = max(1, math.floor(job.rate_eps * job.rate_share * job.trigger_s))
     before[sources[0]], after[sources[0]] = {"maxOffsetsPerTrigger": None}, {"maxOffsetsPerTrigger": limit}
-    message = (
-        f"{job.rate_share:.0%} of {job.rate_eps:g} events/s in {job.trigger_s:g} s are {limit} a trigger, set by "
-        'option("maxOffsetsPerTrigger", ...) of a Kafka source. It evens out bursts, and what is over waits in Kafka.'
-    )
-    notes.append(ExportNote("program", "rate_share", sources[0], message))
+    values = {"share": job.rate_share, "rate_eps": job.rate_eps, "trigger_s": job.trigger_s, "limit": limit}
+    notes.append(ExportNote.of("program", "rate_share", sources[0], "share_limited", **values))
     return before, after
 
 
@@ -130,32 +123,15 @@ def _notes(
 ) -> list[ExportNote]:
     notes = [uneven_note(operator, "Spark") for operator in operators if is_uneven(operator.after)]
     if len({replica.node for operator in operators for replica in operator.after}) > 1:
-        message = "Spark sends tasks to any executor with a free core: no setting binds an operator to one."
-        notes.append(ExportNote("lost", "nodes", job.name, message))
+        notes.append(ExportNote.of("lost", "nodes", job.name, "executors"))
     counts = {len(operator.after) for operator in operators if operator.after and not operator.is_source}
     if len(counts) > 1:
-        message = (
-            f"Shuffles of a query have one number of partitions: {max(counts)} for all, where between {min(counts)} "
-            f"and {max(counts)} were decided. Sources have as many tasks as partitions to read."
-        )
-        notes.append(ExportNote("lost", "shuffle_partitions", job.name, message))
+        notes.append(ExportNote.of("lost", "shuffle_partitions", job.name, most=max(counts), least=min(counts)))
     if SHUFFLE in after and after[SHUFFLE] != before.get(SHUFFLE):
-        message = (
-            f"A stateful query keeps the {SHUFFLE} it began with in its checkpoint: another number counts from a new "
-            "checkpoint on."
-        )
-        notes.append(ExportNote("info", "checkpoint", job.name, message))
+        notes.append(ExportNote.of("info", "checkpoint", job.name, setting=SHUFFLE))
     if after:
-        message = (
-            "Spark has no REST call that changes a running application: it starts anew with these settings. With "
-            "spark.dynamicAllocation.enabled the number of executors is a beginning only."
-        )
-        notes.append(ExportNote("info", "restart", job.name, message))
-        notes += [
-            ExportNote("info", "unset", name, f"{name} was not set or is not known: the reverse removes it.")
-            for name, value in before.items()
-            if value is None
-        ]
+        notes.append(ExportNote.of("info", "restart", job.name))
+        notes += [ExportNote.of("info", "unset", name, setting=name) for name, value in before.items() if value is None]
     return notes
 
 

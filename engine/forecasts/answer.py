@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
-from engine.records import Record, Unwritten
+from engine.records import Record, Sentence, Unwritten
 
 __all__ = [
     "Band",
@@ -67,7 +67,7 @@ class ForecastBacktest(Record):
     coverage: float | None
     widening: tuple[float, float]
     bands: tuple[Band, ...]
-    notes: Unwritten[tuple[str, ...]] = ()
+    notes: Unwritten[tuple[Sentence, ...]] = ()
 
     @property
     def total(self) -> Band | None:
@@ -79,8 +79,8 @@ class ForecastBacktest(Record):
 class SourceForecast(Record):
     """Forecast of a source without its curves: the model in words, the share of futures in the band, the backtest."""
 
-    model: str
-    notes: tuple[str, ...]
+    model: Sentence
+    notes: tuple[Sentence, ...]
     level: float
     bucket_s: float
     paths: int
@@ -152,7 +152,7 @@ class QueryForecast(Record):
     first_high: ObjectiveViolation | None
     endless_buckets: int
     unknown: str
-    lacking: str
+    lacking: Sentence
     is_for_person: bool
     bottleneck: ForecastBottleneck | None = None
 
@@ -212,11 +212,11 @@ class ForecastAnswer(Record):
     nodes: int
     level: float
     sources: dict[str, SourceForecast]
-    refused: dict[str, str]
+    refused: dict[str, Sentence]
     queries: tuple[QueryForecast, ...]
     walks: int
     probability: FutureChances | None
     pools: tuple[PoolForecast, ...]
-    assumptions: tuple[str, ...]
-    assumed: tuple[str, ...]
+    assumptions: tuple[Sentence, ...]
+    assumed: tuple[Sentence, ...]
     coarse_sources: tuple[str, ...]

@@ -18,6 +18,7 @@ from engine.arrays import FloatArray
 from engine.forecasts.answer import Band, ForecastBacktest
 from engine.forecasts.history import DAY_S, WEEK_S, Prepared
 from engine.forecasts.model import Structure, fit
+from engine.records import Fact
 
 __all__ = ["backtest_source", "widen_bands"]
 
@@ -53,8 +54,7 @@ def backtest_source(
     """Roll the origin through the second half of a history."""
     ends = _ends(len(prepared.values), structure, horizon, origins)
     if not ends:
-        note = "The history is too short to be forecast from its own past: the error is not known."
-        return ForecastBacktest(0, None, None, None, (1.0, 1.0), (), (note,))
+        return ForecastBacktest(0, None, None, None, (1.0, 1.0), (), (Fact("forecasts.no_backtest"),))
     tried = [_origin(prepared, structure, end, horizon, level, seed) for end in ends]
     tried = [origin for origin in tried if len(origin.actual)]
     bands = _bands(prepared, tried, bucket_s, horizon, level)

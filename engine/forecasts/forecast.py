@@ -13,6 +13,7 @@ from engine.forecasts.answer import ForecastBacktest, SourceForecast
 from engine.forecasts.backtest import backtest_source, widen_bands
 from engine.forecasts.history import Prepared, prepare
 from engine.forecasts.model import fit
+from engine.records import Fact
 
 __all__ = ["LEVEL", "Factors", "LoadForecast", "SourceHistory", "forecast"]
 
@@ -35,7 +36,7 @@ class LoadForecast:
         Errors and coverage at earlier moments of the same history.
     model : str
         The fitted model, in words.
-    notes : tuple of str
+    notes : tuple of Fact
         Notes for the reader: gaps, seasons left out.
     level : float
         Share of futures within the band.
@@ -46,8 +47,8 @@ class LoadForecast:
     high: FloatArray
     paths: FloatArray
     backtest: ForecastBacktest
-    model: str
-    notes: tuple[str, ...]
+    model: Fact
+    notes: tuple[Fact | str, ...]
     level: float
     bucket_s: float
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.errors import Fault, InfeasibleError
+from engine.records import Fact
 
 __all__ = ["DAY_S", "MIN_BUCKETS", "WEEK_S", "Prepared", "bucket_fault", "prepare", "wall_clock"]
 
@@ -56,15 +57,15 @@ class Prepared:
         Lengths of the seasons in buckets, ascending.
     missing : array of bool, shape (n,)
         Buckets that were not known and have been filled.
-    notes : tuple of str
-        What was filled and which seasons were left out, in words.
+    notes : tuple of Fact
+        What was filled and which seasons were left out.
     """
 
     values: FloatArray
     offset: float
     seasons: tuple[int, ...]
     missing: npt.NDArray[np.bool_]
-    notes: tuple[str, ...]
+    notes: tuple[Fact, ...]
 
     def part(self, end: int) -> Prepared:
         """The history up to bucket `end`, with the seasons that it still holds twice."""
@@ -183,23 +184,20 @@ def _autocorrelation(values: FloatArray, lag: int) -> float:
     return float(centred[lag:] @ centred[:-lag]) / spread * len(values) / (len(values) - lag) if spread > 0.0 else 0.0
 
 
-def _notes(missing: npt.NDArray[np.bool_], bucket_s: float, n: int, seasons: tuple[int, ...]) -> list[str]:
+def _notes(missing: npt.NDArray[np.bool_], bucket_s: float, n: int, seasons: tuple[int, ...]) -> list[Fact]:
     notes = []
     if missing.any():
         edges = np.flatnonzero(np.diff(np.concatenate([[0], missing.astype(np.int8), [0]])))
         longest_h = float(np.diff(edges)[::2].max()) * bucket_s / 3600.0
-        notes.append(
-            f"{int(missing.sum())} of {n} buckets were missing ({len(edges) // 2} gaps, the longest of "
-            f"{longest_h:g} h); they were filled from the seasonal profile."
-        )
+        counts = {"missing": int(missing.sum()), "of": n, "gaps": len(edges) // 2}
+        notes.append(Fact("forecasts.gaps_filled", longest_h=longest_h, **counts))
     span_s = n * bucket_s
     if span_s <= 2 * WEEK_S and bucket_s <= DAY_S:
-        lacks = "a day nor a week" if span_s <= 2 * DAY_S or bucket_s == DAY_S else "a week"
-        which = "neither " + lacks if " nor " in lacks else "no week"
-        days = f"{span_s / DAY_S:.3g} days"
-        notes.append(f"The history of {days} holds {which} more than twice: the model is simpler for it.")
+        is_short = span_s <= 2 * DAY_S or bucket_s == DAY_S
+        kind = "forecasts.no_season_held" if is_short else "forecasts.no_week_held"
+        notes.append(Fact(kind, days=span_s / DAY_S))
     elif not seasons:
-        notes.append("Neither a day nor a week repeats itself in it: the forecast follows the level alone.")
+        notes.append(Fact("forecasts.no_season"))
     return notes
 
 

@@ -19,12 +19,12 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.forecasts.history import Prepared
+from engine.records import Fact
 
 __all__ = ["Fitted", "Structure", "fit"]
 
 _MIN_STEPS = 14
 _TRENDS: tuple[dict[str, object], ...] = ({}, {"trend": "add"}, {"trend": "add", "damped_trend": True})
-_WORDS = {0: "level without trend", 1: "level with trend", 2: "level with damped trend"}
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ class Structure:
     trend: int | None = None
 
     @property
-    def words(self) -> str:
+    def words(self) -> Fact:
         """The model in words."""
-        trend = f"ETS, {_WORDS[self.trend or 0]}"
-        return f"MSTL of {' and '.join(map(str, self.seasons))} buckets, {trend}" if self.seasons else trend
+        return Fact("forecasts.model", self.seasons, self.trend or 0)
 
 
 @dataclass(frozen=True, eq=False)

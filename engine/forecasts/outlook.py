@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.estimation.estimate import estimate
@@ -20,6 +19,7 @@ from engine.forecasts.history import DAY_S, wall_clock
 from engine.forecasts.probability import OutlookProbability, PoolOutcome, max_paths, pool_outcomes, probability
 from engine.forecasts.violations import Violations, scaled_deployment, violations
 from engine.provisioning.answers.objectives import coarse_sentence
+from engine.records import Fact
 
 __all__ = ["Outlook", "outlook"]
 
@@ -40,12 +40,12 @@ class Outlook:
     nodes: int
     sources: dict[str, LoadForecast]
     offsets: dict[str, int]
-    refused: dict[str, str]
+    refused: dict[str, Fact | str]
     violations: Violations | None
     bottlenecks: dict[str, ForecastBottleneck]
     probability: OutlookProbability | None
     pools: tuple[PoolOutcome, ...]
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Fact | str, ...]
 
     @property
     def answer(self) -> ForecastAnswer:
@@ -151,11 +151,11 @@ def outlook(
                 deployment, histories, forecasts, offsets, horizon, mace_every, extra_nodes, closed, seed, tell
             )
         except EngineError as error:
-            answers = (*empty[:-1], (f"Latencies are not forecast: {error.message}.",))
-    late = tuple(f"Source {name}: {why}" for name, why in refused.items())
+            answers = (*empty[:-1], (Fact("forecasts.latencies_refused", why=error.message),))
+    late = tuple(Fact("forecasts.source_refused", source=name, why=why) for name, why in refused.items())
     tell(1.0, "Done")
     seen, bottlenecks, chance, pools, notes = answers
-    whole = (*notes, *([LEFT_OUT] if waits and seen else []), *late)
+    whole = (*notes, *([Fact("document.backlogs_left_out")] if waits and seen else []), *late)
     nodes = len(deployment.nodes) if deployment else 0
     return Outlook(
         starts_s, bucket_s, horizon, nodes, forecasts, offsets, refused, seen, bottlenecks, chance, pools, whole
@@ -171,18 +171,16 @@ def _forecasts(
     seed: int,
     tell: Progress,
     zone: tzinfo | None,
-) -> tuple[dict[str, LoadForecast], dict[str, int], dict[str, str]]:
+) -> tuple[dict[str, LoadForecast], dict[str, int], dict[str, Fact | str]]:
     forecasts: dict[str, LoadForecast] = {}
     offsets: dict[str, int] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, Fact | str] = {}
     for i, (name, history) in enumerate(histories.items()):
         tell(0.5 * i / len(histories), f"Forecasting {name}")
         behind_s = starts_s - (history.starts_s + len(history.counts) * bucket_s)
         late = round(behind_s / bucket_s)
         if behind_s > _LATE_S:
-            refused[name] = (
-                f"its history ends {behind_s / DAY_S:.0f} days before the newest; it keeps its present arrivals"
-            )
+            refused[name] = Fact("forecasts.history_old", days=behind_s / DAY_S)
             continue
         try:
             forecasts[name] = _forecast_by_wall_clock(history, bucket_s, horizon + late, zone, paths, seed)
@@ -244,10 +242,11 @@ def _judge_deployment(
         step=lambda share, step: tell(0.8 + 0.2 * share, step),
     )
     coarse = [coarse_sentence(deployment, seen.coarse_sources)] if seen.coarse_sources else []
-    lacking = [f"Of {entry.facts.query} {entry.facts.lacking}." for entry in seen.outlooks if entry.facts.lacking]
-    notes = [*coarse, *seen.assumptions, *lacking, f"Probabilities from {count} futures."]
+    gaps = [(entry.facts.query, entry.facts.lacking) for entry in seen.outlooks if entry.facts.lacking]
+    lacking = [Fact("document.policy_gap_of", query=query, gap=gap) for query, gap in gaps]
+    notes = [*coarse, *seen.assumptions, *lacking, Fact("forecasts.futures", count=count)]
     if factors.fixed:
-        notes.append(f"Without a forecast and kept at their present arrivals: {', '.join(factors.fixed)}.")
+        notes.append(Fact("forecasts.kept_as_present", names=factors.fixed))
     return seen, bottlenecks, chance, tuple(pools), tuple(notes)
 
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.errors import Fault, OptionError
-from engine.records import Record, Words
-from engine.words import money_words
+from engine.records import Fact, Record, Sentence, Words
 
 __all__ = ["LeastRegret", "SizeCost", "least_regret"]
 
@@ -45,7 +44,7 @@ class LeastRegret(Record):
     expected: Annotated[int, Words("Size with the smallest expected cost.")]
     minimax: Annotated[int, Words("Size with the smallest largest regret.")]
     recommended: int
-    why: str
+    why: Sentence
 
 
 def least_regret(
@@ -105,18 +104,14 @@ def least_regret(
     return LeastRegret(rows, rows[best].size, rows[safest].size, chosen, why)
 
 
-def _chosen(rows: tuple[SizeCost, ...], best: int, safest: int, currency: str) -> tuple[int, str]:
+def _chosen(rows: tuple[SizeCost, ...], best: int, safest: int, currency: str) -> tuple[int, Fact]:
     if best == safest:
-        return rows[best].size, "It has the smallest expected cost and the smallest largest regret."
+        return rows[best].size, Fact("forecasts.best_by_both")
+    sizes = rows[best].size, rows[safest].size
     if rows[best].largest_regret > 2.0 * rows[safest].largest_regret:
-        worst, least = (money_words(rows[i].largest_regret, currency) for i in (best, safest))
-        return rows[safest].size, (
-            f"The smallest expected cost is {rows[best].size}'s, but in its worst future it costs "
-            f"{worst} more than the best size; {rows[safest].size} never more than {least}."
-        )
-    return rows[best].size, (
-        f"It has the smallest expected cost; {rows[safest].size} has the smaller largest regret, but by less than half."
-    )
+        regrets = rows[best].largest_regret, rows[safest].largest_regret
+        return sizes[1], Fact("forecasts.safest", *sizes, *regrets, currency)
+    return sizes[0], Fact("forecasts.cheapest", safest=sizes[1])
 
 
 def _check(sizes: Sequence[int], prices: Sequence[float], hours: FloatArray, cost: float, horizon_h: float) -> None:

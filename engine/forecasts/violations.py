@@ -25,6 +25,7 @@ from engine.forecasts.answer import ObjectiveViolation, QueryForecast
 from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.placement.problem import BoolArray
+from engine.records import Fact
 
 __all__ = ["WALKS", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
 
@@ -74,7 +75,7 @@ class Violations:
     outlooks: tuple[QueryOutlook, ...]
     table: LatencyTable
     walks: int
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Fact, ...]
     assumed: tuple[str, ...] = ()
     coarse_sources: tuple[str, ...] = ()
 
@@ -203,7 +204,7 @@ class _ViolationSearch:
         )
         return QueryOutlook(facts, mean, low[:horizon], upper[:horizon], high, endless)
 
-    def _lacking(self, q: int) -> tuple[str, bool]:
+    def _lacking(self, q: int) -> tuple[Fact | str, bool]:
         """Lack of the figures of a query under the policies in force, and whether nobody knows how much."""
         gaps = self._gaps[q]
         unknown = next((gap for gap in gaps if gap.factor is None and gap.upper_s is None), None)
@@ -269,18 +270,8 @@ def scaled_deployment(deployment: Deployment, factors: Sequence[float] | FloatAr
     )
 
 
-def _assumptions(search: _ViolationSearch) -> tuple[str, ...]:
-    deployment = search.deployment
-    length_s = deployment.subintervals * deployment.subinterval_s
-    how = (
-        f"Latency of every bucket by Mace, read as realised latencies by {len(search.known)} walks."
-        if search.runs
-        else "Latency by Mace alone: it tends to be lower than what is realised."
-    )
-    return (
-        "Every bucket has the shape of the present arrivals, scaled source by source to the forecast rate; "
-        f"it is judged by one stretch of {length_s:g} s.",
-        "The upper end takes every source at the upper end of its own band at once; probabilities draw them jointly.",
-        "Placement, plans, statistics and nodes stay as they are.",
-        how,
-    )
+def _assumptions(search: _ViolationSearch) -> tuple[Fact, ...]:
+    length_s = search.deployment.subintervals * search.deployment.subinterval_s
+    how = Fact("forecasts.by_walks", walks=len(search.known)) if search.runs else Fact("forecasts.by_mace")
+    shape = Fact("forecasts.shape", length_s=length_s)
+    return (shape, Fact("forecasts.upper_end"), Fact("forecasts.else_as_is"), how)

@@ -11,7 +11,7 @@ from engine.document.elements import Replica
 from engine.document.memory import FleetMemory
 from engine.document.policies import SchedulingGap
 from engine.placement.separation import ApartOperator
-from engine.records import Record
+from engine.records import Record, Sentence
 
 __all__ = [
     "AloneOperator",
@@ -118,7 +118,7 @@ class MoveAnswer(Record):
     bump_s: float | None
     bump_query: str | None
     mace_s: float
-    why: str
+    why: Sentence
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,6 @@ class PlacementAnswer(Record):
     apart: tuple[ApartOperator, ...]
     alone: tuple[AloneOperator, ...]
     memory: FleetMemory
-    messages: tuple[str, ...]
+    messages: tuple[Sentence, ...]
     trace: tuple[tuple[float, float], ...]
     constraints: AppliedLimits

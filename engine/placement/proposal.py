@@ -23,7 +23,7 @@ from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, duration_s, order_moves
 from engine.placement.search import PlacementSearch
-from engine.words.placement import NOTHING_BETTER, move_words, remark
+from engine.records import Fact
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -229,7 +229,7 @@ def _proposal(
             bump_s,
             query,
             step.mace_s,
-            move_words(step),
+            Fact("placement.move", **vars(step.effects), over=step.over),
         )
 
     moves = tuple(move(n, step) for n, step in enumerate(steps, 1))
@@ -308,7 +308,7 @@ def _empty(deployment: Deployment, limits: AppliedLimits, algorithm: str, object
         apart=(),
         alone=(),
         memory=fleet_memory(deployment),
-        messages=(remark("nothing_to_place"),),
+        messages=(Fact("placement.nothing_to_place"),),
         trace=(),
         constraints=limits,
     )
@@ -324,65 +324,72 @@ def command(document: Any, options: PlaceOptions) -> PlacementAnswer:
     return place(Deployment.parse(document, placed=False), **vars(replace(options, budget_s=budget_s))).report
 
 
-def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> Iterator[str]:
+def _messages(search: PlacementSearch, best: RankedCandidate, moves: Sequence[MoveAnswer]) -> Iterator[Fact | str]:
     """Remarks on a proposal."""
     start, is_seconds = search.start, search.goal.kind == "worst"
     yield from _lasting(search, best)
     spared = _spared(search, best)
     yield from spared
     if not spared and start is not None and not moves:
-        yield NOTHING_BETTER
-        yield " ".join(_unimproved(search, start))
+        yield Fact("placement.nothing_better")
+        yield " ".join(map(str, _unimproved(search, start)))
     yield from _first_moves(search, moves)
     for entry in memory_by_node(search.deployment).values():
         if entry.over_bytes:
-            yield remark("memory_before", memory=entry.words)
+            yield Fact("placement.memory_before", memory=entry.held)
     for move in moves:
-        yield from (remark("memory_while_moving", operator=move.operator, **vars(over)) for over in move.over_memory)
+        yield from (
+            Fact("placement.memory_while_moving", operator=move.operator, **vars(over)) for over in move.over_memory
+        )
     yield from memory_findings(search.deployment.with_placement(best.candidate.placement))
-    yield from (" ".join(_alone(alone, is_seconds)) for alone in search.alone)
+    yield from (" ".join(map(str, _alone(alone, is_seconds))) for alone in search.alone)
 
 
-def _lasting(search: PlacementSearch, best: RankedCandidate) -> Iterator[str]:
+def _lasting(search: PlacementSearch, best: RankedCandidate) -> Iterator[Fact]:
     """Remark on what never catches up, now and with what is proposed."""
     now = [] if search.start is None else list(lasting_overloads(search.start.measured.mace).values())
     then = sorted(lasting_overloads(best.candidate.measured.mace).values(), key=lambda overload: -overload.growth)
     if then:
         more = len(then) - 1
-        yield remark("overloaded+" if more else "overloaded", server=then[0].server, load=then[0].load, more=more)
+        kind = "placement.overloaded+" if more else "placement.overloaded"
+        yield Fact(kind, server=then[0].server, load=then[0].load, more=more)
     elif now:
-        yield remark("catches_up", servers=[overload.server for overload in now], count=len(now))
+        yield Fact("placement.catches_up", servers=[overload.server for overload in now])
 
 
-def _lacking(after: Estimate | None) -> Iterator[str]:
+def _lacking(after: Estimate | None) -> Iterator[Fact]:
     """Remarks on estimates after the moves where servers run other policies than stimulus time."""
     for query, report in {} if after is None else after.queries.items():
         if report.gap is not None:
-            yield remark("policy", query=query, lacking=report.gap.words(report.policy_high_s))
+            yield Fact("placement.policy", query=query, lacking=report.gap.words(report.policy_high_s))
 
 
-def _unimproved(search: PlacementSearch, start: PlacementCandidate) -> Iterator[str]:
+def _unimproved(search: PlacementSearch, start: PlacementCandidate) -> Iterator[Fact]:
     """Sentences where nothing moves: what was tried, what no placement can be below, and what would help."""
     measured, bound = start.measured, search.bound
     is_exhaustive = bound.kind == "every placement tried"
-    yield remark("tried_all" if is_exhaustive else "tried", rounds=search.rounds, elapsed_s=search.elapsed_s)
+    yield (
+        Fact("placement.tried_all")
+        if is_exhaustive
+        else Fact("placement.tried", rounds=search.rounds, elapsed_s=search.elapsed_s)
+    )
     if measured.value <= 0.0:
-        yield remark("no_work_waits")
+        yield Fact("placement.no_work_waits")
         return
     gap = _gap(measured.value, bound.value_s)
     if gap:
-        yield remark("near_bound", percent=math.ceil(100 * gap / (1.0 + gap)))
+        yield Fact("placement.near_bound", percent=math.ceil(100 * gap / (1.0 + gap)))
     else:
-        yield remark("bound_unknown" if gap is None else "optimal")
+        yield Fact("placement.bound_unknown" if gap is None else "placement.optimal")
     result = measured.mace
     slowest = int(result.worst_s.argmax())
     server, peak = result.deployment.servers[slowest].name, float(result.load_share[slowest].max())
-    yield remark("slowest", server=server, peak=peak)
+    yield Fact("placement.slowest", server=server, peak=peak)
     if search.limits.max_moves is not None:
-        yield remark("more_moves", most=search.limits.max_moves)
+        yield Fact("placement.more_moves", most=search.limits.max_moves)
 
 
-def _spared(search: PlacementSearch, best: RankedCandidate) -> list[str]:
+def _spared(search: PlacementSearch, best: RankedCandidate) -> list[Fact]:
     """Moves left out for gaining less than the tolerance."""
     share, value = search.settings.tolerance, best.candidate.measured.value
     if share <= 0.0 or search.start is None or not search.candidates:
@@ -395,10 +402,10 @@ def _spared(search: PlacementSearch, best: RankedCandidate) -> list[str]:
     if least >= value * (1.0 - _TIE):
         return []
     values = {"made": best.candidate.moves, "value": value, "is_seconds": search.goal.kind == "worst"}
-    return [remark("spared", moves=moves, least=least, percent=100 * share, **values)]
+    return [Fact("placement.spared", moves=moves, least=least, percent=100 * share, **values)]
 
 
-def _first_moves(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> Iterator[str]:
+def _first_moves(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> Iterator[Fact]:
     """The first moves that bring nearly all of the gain, unless moves are few or all needed."""
     if search.start is None or len(moves) <= _FEW:
         return
@@ -408,15 +415,15 @@ def _first_moves(search: PlacementSearch, moves: Sequence[MoveAnswer]) -> Iterat
     limit_s = after_s + (1.0 - _MAIN_SHARE) * (before_s - after_s)
     n = next(move.n for move in moves if move.mace_s <= max(limit_s, after_s))
     if n <= len(moves) // 2:
-        yield remark("first_moves", n=n, of=len(moves), before_s=before_s, after_s=moves[n - 1].mace_s)
+        yield Fact("placement.first_moves", n=n, of=len(moves), before_s=before_s, after_s=moves[n - 1].mace_s)
 
 
-def _alone(alone: AloneOperator, is_seconds: bool) -> Iterator[str]:
+def _alone(alone: AloneOperator, is_seconds: bool) -> Iterator[Fact]:
     """An operator that even alone costs as much as the whole placement, and what splitting it would gain."""
-    yield remark("alone", **vars(alone))
+    yield Fact("placement.alone", **vars(alone))
     if alone.load_share > 1.0:
-        yield remark("alone_overloaded", **vars(alone))
+        yield Fact("placement.alone_overloaded", **vars(alone))
     if alone.split_value is not None:
-        yield remark("alone_split", is_seconds=is_seconds, **vars(alone))
+        yield Fact("placement.alone_split", is_seconds=is_seconds, **vars(alone))
     elif not alone.stateless:
-        yield remark("alone_unknown" if alone.stateless is None else "alone_with_state")
+        yield Fact("placement.alone_unknown" if alone.stateless is None else "placement.alone_with_state")

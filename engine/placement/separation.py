@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import computed_field
 
-from engine.records import Record
-from engine.words.placement import apart_sentence
+from engine.records import Fact, Record
 
 __all__ = ["FULL", "ApartOperator"]
 
@@ -39,4 +38,4 @@ class ApartOperator(Record):
     @property
     def sentence(self) -> str:
         """Why, in words."""
-        return apart_sentence(self)
+        return str(Fact("placement.apart", **asdict(self), limit=self.limit))

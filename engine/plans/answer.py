@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import JsonValue, computed_field
@@ -14,17 +14,14 @@ from engine.arrays import FloatArray
 from engine.document.elements import Operator, Replica
 from engine.document.policies import SchedulingGap
 from engine.document.reader import OperatorRecord
-from engine.records import Fact, Record, Unwritten, WrittenAs
-from engine.words.plans import plan_words
+from engine.records import Record, Sentence, Unwritten
 
 __all__ = [
     "OneNode",
     "PlanDifference",
-    "PlanFact",
     "PlanFinding",
     "PlanPlaces",
     "PlanRanking",
-    "PlanText",
     "RankedPlan",
     "Ranking",
     "RewriteRefusal",
@@ -33,30 +30,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class PlanFact(Fact):
-    """A step of a rewriting, an assumption or an obstacle: names of operators and fields."""
-
-    kind: str
-    names: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-    count: int = 0
-
-    def words(self) -> str:
-        return plan_words(self)
-
-
-#: A fact of this process, or its words once they are read back.
-PlanText = Annotated[PlanFact | str, WrittenAs(str, str)]
-
-
 @dataclass(frozen=True)
 class RewriteStep(Record):
     """One application of a rule; `assumed` is what the new statistics rest on until the plan is sampled."""
 
     rule: str
-    words: PlanText
-    assumed: PlanText = ""
+    words: Sentence
+    assumed: Sentence = ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +46,7 @@ class RewriteRefusal(Record):
     rule: str
     operator: str
     over: str
-    why: PlanText
+    why: Sentence
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -126,7 +106,7 @@ class RankedPlan(Record):
     mace_worst_s: float
     cost_cps: float
     sample_events: float
-    assumed: tuple[PlanText, ...]
+    assumed: tuple[Sentence, ...]
     placement: dict[str, tuple[Replica, ...]]
     state: str
     scheduling: SchedulingGap | None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.document.elements import Operator
-from engine.plans.answer import PlanFact, RewriteRefusal, RewriteStep
+from engine.plans.answer import RewriteRefusal, RewriteStep
 from engine.plans.rules import (
     Dataflow,
     filter_blocked,
@@ -18,6 +18,7 @@ from engine.plans.rules import (
     local_name,
     weakest_evidence,
 )
+from engine.records import Fact
 
 __all__ = [
     "NAME_LENGTH",
@@ -144,7 +145,7 @@ def fuse_operators(
     steps: list[RewriteStep] = []
     if not hop_cycles:
         if any(len(chain) > 1 for chain in chains_of(flow)):
-            refused.append(RewriteRefusal("fuse", "", "", PlanFact("queue_unstated")))
+            refused.append(RewriteRefusal("fuse", "", "", Fact("plans.queue_unstated")))
         return flow, steps
     for chain in chains_of(flow):
         done = chain[0]
@@ -155,16 +156,16 @@ def fuse_operators(
                 done = second
                 continue
             fused = _fuse_pair(done, second, hop_cycles)
-            steps.append(RewriteStep("fuse", PlanFact("fused", (local_name(done), local_name(second)))))
+            steps.append(RewriteStep("fuse", Fact("plans.fused", local_name(done), local_name(second))))
             flow = flow.changed(fused, *flow.reading(second.id, fused.id), without=(done.id, second.id))
             done = fused
     return flow, steps
 
 
-def _blocked(first: Operator, second: Operator) -> PlanFact | None:
+def _blocked(first: Operator, second: Operator) -> Fact | None:
     if first.replicas and second.replicas and first.replicas != second.replicas:
-        return PlanFact("other_cores")
-    return PlanFact("long_name", count=NAME_LENGTH) if len(_id(first, second)) > NAME_LENGTH else None
+        return Fact("plans.other_cores")
+    return Fact("plans.long_name", count=NAME_LENGTH) if len(_id(first, second)) > NAME_LENGTH else None
 
 
 def _id(first: Operator, second: Operator) -> str:

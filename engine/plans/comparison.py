@@ -13,7 +13,6 @@ from engine.errors import OptionError
 from engine.plans.answer import (
     OneNode,
     PlanDifference,
-    PlanFact,
     PlanFinding,
     PlanPlaces,
     PlanRanking,
@@ -25,6 +24,7 @@ from engine.plans.answer import (
 from engine.plans.ranking import Progress, QueryPlan, rank
 from engine.plans.rewrites import MAX_PLANS, Rewrite, Rewriting, rewrite
 from engine.plans.rules import Dataflow, Operators, shape_of
+from engine.records import Fact
 
 __all__ = ["command", "compare", "finding_of"]
 
@@ -105,7 +105,7 @@ def _rewrite_plan(
     read = next((op.id for op in plan if op.id in readers), None)
     if read is None:
         return rewrite(plan, rates, hop_cycles=hop_cycles, cap=cap)
-    refusal = RewriteRefusal("", "", "", PlanFact("outside_reader", (readers[read], read)))
+    refusal = RewriteRefusal("", "", "", Fact("plans.outside_reader", readers[read], read))
     return Rewriting((), (refusal,), 0, cap, False, Dataflow(plan).cost(rates))
 
 

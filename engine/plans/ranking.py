@@ -20,9 +20,10 @@ from engine.estimation.flow import Flow, flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace
 from engine.placement.greedy import place
-from engine.plans.answer import OneNode, PlanDifference, PlanText, RankedPlan, Ranking
+from engine.plans.answer import OneNode, PlanDifference, RankedPlan, Ranking
 from engine.plans.rules import Dataflow, Operators
 from engine.plans.samples import EVENTS
+from engine.records import Sentence
 
 __all__ = [
     "JudgedDifference",
@@ -92,7 +93,7 @@ class QueryPlan:
 
     key: str
     operators: Operators
-    assumed: tuple[PlanText, ...] = ()
+    assumed: tuple[Sentence, ...] = ()
 
 
 def rank(

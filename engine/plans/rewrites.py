@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.document.elements import Evidence, Input, Operator, Window
-from engine.plans.answer import PlanFact, PlanText, RewriteRefusal, RewriteStep
+from engine.plans.answer import RewriteRefusal, RewriteStep
 from engine.plans.chains import chains_of, find_cheapest_order, fuse_operators, must_follow, reorder_chain
 from engine.plans.rules import (
     Dataflow,
@@ -27,6 +27,7 @@ from engine.plans.rules import (
     scale_outputs,
     shape_of,
 )
+from engine.records import Fact, Sentence
 
 __all__ = [
     "Rewrite",
@@ -54,7 +55,7 @@ def push_below_join(
         if operator.kind != "filter" or before[place]:
             continue
         side = pushable_side(flow, operator, join)
-        if isinstance(side, PlanFact):
+        if isinstance(side, Fact):
             refused.append(RewriteRefusal("filter push-down", local_name(operator), local_name(join), side))
             continue
         yield _pushed(flow, operator, join, side)
@@ -70,7 +71,7 @@ def _pushed(flow: Dataflow, moved: Operator, join: Operator, side: int) -> tuple
     changed = {op.id: op for op in below} | {lower.id: lower}
     changed[join.id] = joined
     names = local_name(moved), local_name(join)
-    step = RewriteStep("filter push-down", PlanFact("moved_below", names), PlanFact("meeting_independent", names))
+    step = RewriteStep("filter push-down", Fact("plans.moved_below", *names), Fact("plans.meeting_independent", *names))
     return Dataflow(list(changed.values())), step
 
 
@@ -103,40 +104,40 @@ def exchange_joins(
                     yield _exchanged(flow, rates, lower, upper, position, kept)
 
 
-def _order_blocked(lower: Operator, upper: Operator) -> PlanFact | None:
+def _order_blocked(lower: Operator, upper: Operator) -> Fact | None:
     for join in (lower, upper):
         if why := join_blocked(join):
             return why
         if not join.reads:
-            return PlanFact("keys_unstated", (local_name(join),))
-    return None if _same_tumbling(lower.window, upper.window) else PlanFact("windows_differ")
+            return Fact("plans.keys_unstated", local_name(join))
+    return None if _same_tumbling(lower.window, upper.window) else Fact("plans.windows_differ")
 
 
 def _same_tumbling(one: Window | None, other: Window | None) -> bool:
     return one is not None and other is not None and one.type == other.type == "tumbling" and one.size == other.size
 
 
-def _exchange_blocked(flow: Dataflow, lower: Operator, upper: Operator, position: int, kept: int) -> PlanFact | None:
+def _exchange_blocked(flow: Dataflow, lower: Operator, upper: Operator, position: int, kept: int) -> Fact | None:
     """Reason why the upper join may not come first, between the lower's input `kept` and the upper's other stream."""
     streams = [lower.inputs[kept].source, lower.inputs[1 - kept].source, upper.inputs[1 - position].source]
     known = [flow.fields(stream) for stream in streams]
     for stream, fields in zip(streams, known, strict=True):
         if fields is None:
-            return PlanFact("fields_unstated", (flow.stream_name(stream),))
+            return Fact("plans.fields_unstated", flow.stream_name(stream))
     keep, leave, other = (fields or frozenset() for fields in known)
     low, up = frozenset(lower.reads or ()), frozenset(upper.reads or ())
     names = [flow.stream_name(stream) for stream in streams]
     if not up <= keep & other:
-        return PlanFact("key_missing", (names[0], names[2]), tuple(sorted(up)))
+        return Fact("plans.key_missing", names[0], names[2], fields=sorted(up))
     if not low <= keep & leave:
-        return PlanFact("key_missing", (names[0], names[1]), tuple(sorted(low)))
+        return Fact("plans.key_missing", names[0], names[1], fields=sorted(low))
     if clash := (keep & leave - low) | (keep & other - up) | (leave & other - (low & up)):
-        return PlanFact("fields_shared", (), tuple(sorted(clash)))
+        return Fact("plans.fields_shared", fields=sorted(clash))
     if written := frozenset(lower.writes or ()) | frozenset(upper.writes or ()):
-        return PlanFact("fields_of_pairs", (), tuple(sorted(written)))
+        return Fact("plans.fields_of_pairs", fields=sorted(written))
     rates = flow.rates(dict.fromkeys(_sources(flow), 1.0))
     has_events = all(rates.get(stream) for stream in (*streams, lower.id))
-    return None if has_events else PlanFact("no_events")
+    return None if has_events else Fact("plans.no_events")
 
 
 def _sources(flow: Dataflow) -> list[str]:
@@ -163,8 +164,8 @@ def _exchanged(
     lower_last = replace(lower, inputs=(met, _half(leave, results, n_leave)), evidence=Evidence("assumed"))
     readers = [op for op in flow.reading(upper.id, lower.id) if op.id not in (lower.id, upper.id)]
     names = [flow.stream_name(entry.source) for entry in (keep, other, leave)]
-    met_first = PlanFact("joins_exchanged", (*names[:2], local_name(upper), names[2], local_name(lower)))
-    step = RewriteStep("join order", met_first, PlanFact("matches_independent"))
+    met_first = Fact("plans.joins_exchanged", *names[:2], local_name(upper), names[2], local_name(lower))
+    step = RewriteStep("join order", met_first, Fact("plans.matches_independent"))
     return flow.changed(upper_first, lower_last, *readers), step
 
 
@@ -187,7 +188,7 @@ class Rewrite:
     cost_cps: float
 
     @property
-    def assumed(self) -> tuple[PlanText, ...]:
+    def assumed(self) -> tuple[Sentence, ...]:
         """Assumptions of the statistics, each once."""
         return tuple(dict.fromkeys(step.assumed for step in self.steps if step.assumed))
 
@@ -320,10 +321,10 @@ def _moves(before: Sequence[Operator], after: Sequence[Operator]) -> Iterator[Re
             continue
         filters = any(other.kind == "filter" for other in passed)
         flat = [other for other in passed if other.kind == "map" and other.inputs[0].selectivity != 1.0]
-        assumed: PlanText = PlanFact("filters_independent") if filters else ""
+        assumed: Sentence = Fact("plans.filters_independent") if filters else ""
         if flat:
-            assumed = PlanFact("outputs_independent", (local_name(flat[0]),))
-        moved = PlanFact("moved_before", (local_name(operator), *map(local_name, passed)))
+            assumed = Fact("plans.outputs_independent", local_name(flat[0]))
+        moved = Fact("plans.moved_before", local_name(operator), passed=list(map(local_name, passed)))
         yield RewriteStep("filter order" if filters else "filter push-down", moved, assumed)
 
 
@@ -349,12 +350,12 @@ def _refusals(flow: Dataflow) -> Iterator[RewriteRefusal]:
             yield RewriteRefusal("filter push-down", local_name(operator), local_name(above), barred)
 
 
-def _behind(flow: Dataflow, above: Operator) -> PlanFact:
+def _behind(flow: Dataflow, above: Operator) -> Fact:
     why = barrier(above)
     if why and above.kind != "join":
         return why
-    others = (local_name(flow.by_id[name]) for name in dict.fromkeys(flow.readers[above.id]))
-    return PlanFact("other_readers", (local_name(above), *others))
+    others = [local_name(flow.by_id[name]) for name in dict.fromkeys(flow.readers[above.id])]
+    return Fact("plans.other_readers", local_name(above), readers=others)
 
 
 def _cheapest_variants(plans: Sequence[Rewrite], keep: int) -> tuple[Rewrite, ...]:

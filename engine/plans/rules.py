@@ -9,7 +9,7 @@ from typing import Literal
 
 from engine.document.elements import Batch, Evidence, Input, Operator
 from engine.document.topology import order_of
-from engine.plans.answer import PlanFact
+from engine.records import Fact
 
 __all__ = [
     "Dataflow",
@@ -131,23 +131,23 @@ def free(operator: Operator) -> bool:
     return not barrier(operator)
 
 
-def barrier(operator: Operator) -> PlanFact | None:
+def barrier(operator: Operator) -> Fact | None:
     """Reason why nothing moves past an operator; none for a stateless filter or map of one input."""
     names = (local_name(operator),)
     if operator.window is not None and operator.window.policy == "count":
-        return PlanFact("count_window", names)
+        return Fact("plans.count_window", *names)
     if operator.kind not in ("filter", "map"):
-        return PlanFact("kind", names, (operator.kind,)) if operator.kind else PlanFact("kind_unstated", names)
+        return Fact("plans.kind", *names, kind=operator.kind) if operator.kind else Fact("plans.kind_unstated", *names)
     if operator.stateless is None:
-        return PlanFact("state_unstated", names)
+        return Fact("plans.state_unstated", *names)
     if not operator.stateless or operator.window is not None:
-        return PlanFact("state", names)
+        return Fact("plans.state", *names)
     if len(operator.inputs) != 1:
-        return PlanFact("streams", names, count=len(operator.inputs))
-    return None if operator.inputs[0].model is None else PlanFact("model", names)
+        return Fact("plans.streams", *names, count=len(operator.inputs))
+    return None if operator.inputs[0].model is None else Fact("plans.model", *names)
 
 
-def filter_blocked(moved: Operator, over: Operator) -> PlanFact | None:
+def filter_blocked(moved: Operator, over: Operator) -> Fact | None:
     """Reason why a stateless filter may not go before the stateless filter or map it follows; none if it may.
 
     Two filters commute, as neither changes an event. A filter and a map commute if the filter reads nothing that the
@@ -156,28 +156,28 @@ def filter_blocked(moved: Operator, over: Operator) -> PlanFact | None:
     if over.kind == "filter":
         return None
     if over.writes is None:
-        return PlanFact("writes_unstated", (local_name(over),))
+        return Fact("plans.writes_unstated", local_name(over))
     if moved.reads is None:
-        return PlanFact("reads_unstated", (local_name(moved),))
+        return Fact("plans.reads_unstated", local_name(moved))
     common = tuple(sorted(set(moved.reads) & set(over.writes)))
-    return PlanFact("reads_written", (local_name(over),), common) if common else None
+    return Fact("plans.reads_written", local_name(over), fields=common) if common else None
 
 
-def join_blocked(join: Operator) -> PlanFact | None:
+def join_blocked(join: Operator) -> Fact | None:
     """Reason why nothing may be moved below a join, whichever side it is about; none if it depends on the fields."""
     names = (local_name(join),)
     if len(join.inputs) != 2:
-        return PlanFact("joined_streams", names, count=len(join.inputs))
+        return Fact("plans.joined_streams", *names, count=len(join.inputs))
     if any(entry.model is not None for entry in join.inputs):
-        return PlanFact("model", names)
+        return Fact("plans.model", *names)
     if join.window is None:
-        return PlanFact("window_unstated", names)
+        return Fact("plans.window_unstated", *names)
     if join.window.policy == "count":
-        return PlanFact("count_window", names)
-    return PlanFact("writes_unstated", names) if join.writes is None else None
+        return Fact("plans.count_window", *names)
+    return Fact("plans.writes_unstated", *names) if join.writes is None else None
 
 
-def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> int | PlanFact:
+def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> int | Fact:
     """Input of a join whose fields alone a filter behind it reads, or why there is none.
 
     A field that the other side cannot hold comes from this one. A key of the join is the same on both sides.
@@ -185,12 +185,12 @@ def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> int | Plan
     if (why := join_blocked(join)) is not None:
         return why
     if moved.reads is None:
-        return PlanFact("reads_unstated", (local_name(moved),))
+        return Fact("plans.reads_unstated", local_name(moved))
     if not moved.reads:
-        return PlanFact("reads_nothing", (local_name(moved),))
+        return Fact("plans.reads_nothing", local_name(moved))
     reads, keys = set(moved.reads), set(join.reads or ())
     if derived := sorted(reads & set(join.writes or ())):
-        return PlanFact("reads_written", (local_name(join),), tuple(derived))
+        return Fact("plans.reads_written", local_name(join), fields=derived)
     shared: list[str] = []
     unknown = []
     for side in (0, 1):
@@ -202,8 +202,8 @@ def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> int | Plan
         else:
             shared = both
     if unknown:
-        return PlanFact("fields_unstated", (flow.stream_name(unknown[0]),))
-    return PlanFact("either_side", (), tuple(shared))
+        return Fact("plans.fields_unstated", flow.stream_name(unknown[0]))
+    return Fact("plans.either_side", fields=shared)
 
 
 def scale_outputs(entry: Input, by: Input) -> Input:

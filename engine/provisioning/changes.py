@@ -16,7 +16,7 @@ from engine.document.kinds import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_N
 from engine.errors import DocumentError, Fault, suggestion, value_words
 from engine.kinds import Anything, Number, NumberSeries, String
 from engine.provisioning import nodes
-from engine.records import Record, Words
+from engine.records import Fact, Record, Words
 from engine.words import listed
 
 __all__ = [
@@ -223,6 +223,11 @@ class AppliedChange:
 
     change: Change
     was: int | str | None = None
+
+    @property
+    def words(self) -> Fact:
+        """Clause about it."""
+        return Fact(f"what_if.{self.change.FORM}", **vars(self.change), was=self.was)
 
 
 @dataclass(frozen=True, eq=False)

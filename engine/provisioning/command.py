@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
 
 from engine.command_options import WhatIfCommandOptions
-from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
 from engine.document.kinds import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.errors import DocumentError, Fault, OptionError, suggestion, value_words
@@ -21,8 +20,7 @@ from engine.provisioning.question import PoolQuestion
 from engine.provisioning.scenario import PLACES, place_unplaced
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
-from engine.records import Flag, Record, Words, record_fields
-from engine.words.provisioning import change_words
+from engine.records import Fact, Flag, Record, Words, record_fields
 
 __all__ = ["command"]
 
@@ -247,5 +245,5 @@ def _answered(deployment: Deployment, changes: Any, find: str, options: WhatIfCo
     if find in ("survival", "growth"):
         whole = place_unplaced(whole, options.place or PLACES[1], mace_every=options.mace_every, seed=options.seed)
     answer = _read_question(find, options.parameters, whole).answer(whole, options).to_dict()
-    left_out = {"backlog": LEFT_OUT} if whole.backlogs else {}
-    return {"find": find, "words": list(map(change_words, changed.changes)), "answer": answer | left_out}
+    left_out = {"backlog": str(Fact("document.backlogs_left_out"))} if whole.backlogs else {}
+    return {"find": find, "words": [str(applied.words) for applied in changed.changes], "answer": answer | left_out}

@@ -24,7 +24,7 @@ from engine.latency_state import UNKNOWN
 from engine.provisioning.answers.scenarios import Refusal, ScenarioAnswer, ScenarioMove, ScenarioNode
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
-from engine.words.provisioning import change_words
+from engine.records import Fact
 
 __all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
 
@@ -38,7 +38,7 @@ class ScenarioOutcome:
     refusal: EngineError | None = None  #: why it cannot be
     mace: Mace | None = None  #: at Mace's width
     flow_s: float | None = None  #: worst case of the mean path; None where Mace alone was asked for
-    alarm: str = ""
+    alarm: Fact | str = ""
     #: as realised or on the mean path; by Mace where that alone was asked for
     queries: dict[str, QueryReport] | None = None
     moves: tuple[ScenarioMove, ...] = ()  #: operators that are elsewhere than now, or new
@@ -62,7 +62,7 @@ class ScenarioOutcome:
             name=self.scenario.name,
             place=self.scenario.place,
             changes=tuple(applied.change.to_dict() for applied in self.scenario.applied.changes),
-            words=tuple(map(change_words, self.scenario.applied.changes)),
+            words=tuple(applied.words for applied in self.scenario.applied.changes),
             infeasible=None if self.refusal is None else Refusal.parse(self.refusal.to_dict()),
             node_count=len(changed.nodes),
             cost_per_hour=cost_per_hour(changed.nodes),

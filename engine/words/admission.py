@@ -27,7 +27,6 @@ from engine.admission.grounds import (
 from engine.document.backlog import InputBacklog
 from engine.document.elements import Replica
 from engine.estimation.answer import Alarm
-from engine.latency_state import StandingFact
 from engine.records import Record
 from engine.words import (
     counted,
@@ -41,6 +40,7 @@ from engine.words import (
     size_words,
     statistic_words,
 )
+from engine.words.document import MEMORY_HELD
 from engine.words.templates import fill
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def finding_words(ground: Ground | AdmissionFinding) -> AdmissionFinding:
         case InputBacklog():
             return AdmissionFinding(ground.words)
         case Alarm():
-            return AdmissionFinding(ground.message)
+            return AdmissionFinding(str(ground.message))
         case PredictedGround(own):
             consequence = {
                 "none": "passes the votes",
@@ -160,7 +160,7 @@ _NAMED = {
     "below that)",
     "memory_exceeded": "{subject} has too little memory | it would hold {value:size} of state, its memory is "
     "{bound:size}",
-    "memory_over_already": "{subject} holds {value:size} of state, its memory is {bound:size}, without the candidate",
+    "memory_over_already": f"{MEMORY_HELD}, without the candidate",
     "memory_unknown": "Whether state fits the memory of the nodes is not known | {text}",
     "coarse_counts": "Arrivals of {names:listed} are known as counts per {value:step}, which hide bursts",
     "no_events": "{names:listed} {count:either has|have} no events in the horizon | nothing is known of how late "
@@ -302,9 +302,8 @@ def _wait_words(outcome: QueryOutcome) -> str:
 
 def _standing_finding(consequence: str, outcome: QueryOutcome) -> AdmissionFinding:
     """Finding that follows from what is known of a query's latency."""
-    words, fact = outcome.standing.sentence.removesuffix("."), outcome.standing.words
-    is_named = isinstance(fact, StandingFact) and fact.kind == "plan_unread"
-    return AdmissionFinding(consequence, words if is_named else f"{words[:1].lower()}{words[1:]}", is_named)
+    words = outcome.standing.sentence.removesuffix(".")
+    return AdmissionFinding(consequence, f"{words[:1].lower()}{words[1:]}")
 
 
 def _missed_finding(ground: OutcomeGround) -> AdmissionFinding:

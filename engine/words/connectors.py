@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+__all__ = ["SENTENCES"]
 
-from engine.words.templates import fill
-
-__all__ = ["reading_words"]
-
-
-def reading_words(kind: str, values: Mapping[str, object]) -> str:
-    """The sentence of a kind of finding."""
-    return fill(_SENTENCES[kind], **values)
-
-
-_SENTENCES = {
+SENTENCES = {
     # figures of the same thing that contradict each other
     "source_behind": "{came:,.0f} events/s came to {vertex} by the broker's offsets, {read:,.0f} events/s are read, "
     "though no reader holds it back: it does no more than that, so its cost is taken from the rate that it did, and "
@@ -61,8 +51,10 @@ _SENTENCES = {
     "saturated": "{vertex} was busy all the time for {full_s:seconds}: more came than it could do.",
     "contended": "{contended_s:seconds} of the statistics of {job} are of a contended host: {reason}. Busy time is "
     "wall time, so costs are those of a host as contended as that.",
-    "sink_selectivity": "What {sinks:listed} {verb} out is not counted; one result per event is assumed.",
-    "source_counts_written": "{sources:listed} {verb} only what leaves: filters chained to a source are not seen.",
+    "sink_selectivity": "What {sinks:listed} {sinks:either puts|put} out is not counted; one result per event is "
+    "assumed.",
+    "source_counts_written": "{sources:listed} {sources:either counts|count} only what leaves: filters chained to a "
+    "source are not seen.",
     # the document of a pool
     "memory_unknown": "No place tells the memory that state may take: whether the state of operators fits is not "
     "known.",

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from engine.words.templates import fill
+__all__ = ["SENTENCES"]
 
-__all__ = ["cause_of", "placement_reason"]
-
-
-def placement_reason(kind: str, /, **values: object) -> str:
-    """A sentence, or a clause of one."""
-    return fill(_SENTENCES[kind], **values)
-
-
-def cause_of(reason: str) -> str:
-    """The cause that a reason gives for a missing choice, to go on in a sentence."""
-    for kind in ("infeasible", "incomplete"):
-        reason = reason.removeprefix(_SENTENCES[kind].removesuffix("{cause}"))
-    return reason.removesuffix(".")
-
-
-_SENTENCES = {
+SENTENCES = {
     # the choice
     "chosen": "{survivors} of {candidates:counted candidate} {survivors:either passes|pass} the votes{domain}{load}.",
     "some_inside": "; {inside} of them within the training domain",
@@ -28,7 +13,7 @@ _SENTENCES = {
     # why there is none
     "infeasible": "No candidate is feasible: {cause}",
     "incomplete": "The query cannot be predicted: {cause}",
-    "incomplete+": "The query cannot be predicted: {cause} ({count:counted gap} in all)",
+    "gaps": " ({count:counted gap} in all)",
     "outvoted": "of {candidates:counted candidate} the majority predicts {votes:listed}{domain}.",
     "backpressure": "back-pressure for {count}",
     "failure": "failure for {count}",
@@ -41,23 +26,23 @@ _SENTENCES = {
     "unknown": "is unknown",
     "all_closed": "every node is closed to new operators (draining)",
     "all_full": "no node has anything left",
-    "closed_or_full": "{names:listed} {count:either is|are} closed to new operators (draining), and no other node has "
+    "closed_or_full": "{names:listed} {names:either is|are} closed to new operators (draining), and no other node has "
     "anything left",
     "no_room": "the state has no room where the operators may be. {memory}",
     # memory
-    "state_left_out": "{operator} keeps {size:size} of state, for which {names:listed 5} {count:either has|have} no "
+    "state_left_out": "{operator} keeps {size:size} of state, for which {names:listed 5} {names:either has|have} no "
     "memory left.",
-    "state_together": "All state together takes {size:size}, for which {names:listed 5} {count:either has|have} no "
+    "state_together": "All state together takes {size:size}, for which {names:listed 5} {names:either has|have} no "
     "memory left.",
     # what stands in for what is not stated
     "memory_unstated": "Node {names[0]} does not state its memory; {ram_mb:,.0f}\u00a0MB, the least of the training "
     "corpus, stand in for it.",
-    "memory_unstated+": "{count} nodes do not state their memory; {ram_mb:,.0f}\u00a0MB, the least of the training "
-    "corpus, stand in for it.",
-    "large": "{names:listed} {count:either has|have} more left than any host of the training corpus; its most, "
+    "memory_unstated+": "{names:counted node} do not state their memory; {ram_mb:,.0f}\u00a0MB, the least of the "
+    "training corpus, stand in for it.",
+    "large": "{names:listed} {names:either has|have} more left than any host of the training corpus; its most, "
     "{cpu_percent:.0f}% of a core and {ram_mb:,.0f}\u00a0MB, stands in for it.",
-    "state_unstated": "{names:listed} {count:either does not state the bytes of its state|do not state the bytes of "
+    "state_unstated": "{names:listed} {names:either does not state the bytes of its state|do not state the bytes of "
     "their state}; none are counted.",
-    "unit_unknown": "{names:listed} {count:either counts|count} nanoseconds of CPU, which cannot be converted to "
+    "unit_unknown": "{names:listed} {names:either counts|count} nanoseconds of CPU, which cannot be converted to "
     "cycles; none is a candidate.",
 }

@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 from engine.words import duration_words, seconds_words
-from engine.words.templates import fill
+from engine.words.templates import Template
 
-if TYPE_CHECKING:
-    from engine.latency_state import CatchUp
-
-__all__ = ["catch_up_words", "standing_words"]
+__all__ = ["SENTENCES"]
 
 _MINUTES_FROM_S = 600.0
 
 
-def standing_words(kind: str, values: Mapping[str, object]) -> str:
-    """The sentence about a latency that is not known, has no end, or rests on a sample that let nothing through."""
-    return fill(_STANDINGS[kind], **values)
+def _catch_up_words(state: str, at_s: float | None, low_s: float | None, high_s: float | None, horizon_s: float) -> str:
+    """Clause on when a query has caught up."""
+    horizon = _time_words(horizon_s)
+    if state == "never":
+        return "never catches up at this load"
+    if state == "later":
+        about = "" if at_s is None else f"; at the mean load after about {_time_words(at_s)}"
+        return f"does not catch up within {horizon}{about}"
+    words = f"catches up after {_time_words(at_s or 0.0)}"
+    if low_s is None:
+        return words
+    high = f"more than {horizon}" if high_s is None else _time_words(high_s)
+    return f"{words} ({_time_words(low_s)} to {high})"
 
 
-_STANDINGS = {
+def _time_words(seconds: float) -> str:
+    return seconds_words(float(f"{seconds:.3g}"))[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
+
+
+SENTENCES: dict[str, Template] = {
+    "catch_up": _catch_up_words,
     "no_events": "No event comes to its end in the horizon: its latency is not known.",
     "plan_unread": "The plan is not understood in full: {parts:listed}. What that makes results wait for is in no "
     "figure.",
     "bounded": "None of {count:counted sampled event} came through {names:listed}: at most 3 in {events:.0f} do (95 "
     "%), which is what the figures rest on.",
-    "silent": "No event comes to its end: {names:listed} {count:either has|have} no events in the horizon. Its "
+    "silent": "No event comes to its end: {names:listed} {names:either has|have} no events in the horizon. Its "
     "latency is not known; the figures are what one event would meet.",
-    "guessed": "No event comes to its end: {names:listed} {count:either lets|let} nothing through. Its latency is not "
+    "read_by": "what {0} reads",
+    "guessed": "No event comes to its end: {names:listed} {names:either lets|let} nothing through. Its latency is not "
     "known; the figures are what one event would meet.",
     "endless": "It never catches up: {server:server} gets {load:load} times its capacity, and its backlog grows by "
     "{growth:seconds} every second.",
     "endless_bound": "It never catches up: {server:server} gets {load:load} times its capacity, and its backlog grows "
     "by {growth:seconds} every second; its {statistic:statistic} passes {bound_s:seconds} after {after_s:duration}.",
 }
-
-
-def catch_up_words(catch_up: CatchUp) -> str:
-    """Clause about it."""
-    horizon = _time_words(catch_up.horizon_s)
-    if catch_up.state == "never":
-        return "never catches up at this load"
-    if catch_up.state == "later":
-        about = "" if catch_up.at_s is None else f"; at the mean load after about {_time_words(catch_up.at_s)}"
-        return f"does not catch up within {horizon}{about}"
-    words = f"catches up after {_time_words(catch_up.at_s or 0.0)}"
-    if catch_up.low_s is None:
-        return words
-    high = f"more than {horizon}" if catch_up.high_s is None else _time_words(catch_up.high_s)
-    return f"{words} ({_time_words(catch_up.low_s)} to {high})"
-
-
-def _time_words(seconds: float) -> str:
-    return seconds_words(float(f"{seconds:.3g}"))[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)

@@ -2,34 +2,75 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from engine.words import duration_words, listed, server_words, size_words
-from engine.words.templates import fill
+from engine.words.templates import Template
 
-if TYPE_CHECKING:
-    from engine.placement.migration import MigrationStep
-    from engine.placement.separation import ApartOperator
-
-__all__ = ["NOTHING_BETTER", "apart_sentence", "move_words", "remark"]
+__all__ = ["NOTHING_BETTER", "SENTENCES"]
 
 NOTHING_BETTER = "No better placement was found: everything stays where it is."
 
 
-def remark(kind: str, /, **values: object) -> str:
-    """A remark on a proposal."""
-    return fill(_REMARKS[kind], **values)
+def _move_words(
+    relieved: tuple[str, float] | None,
+    fallen: tuple[str, float, float] | None,
+    joined: tuple[str, float] | None,
+    over: Sequence[tuple[str, float]],
+) -> str:
+    """Clauses on the load a move takes away, the delay of the core relieved most, and the load of the core joined."""
+    clauses = []
+    name, before_s, after_s = fallen or ("", 0.0, 0.0)
+    falls = f"falls from {before_s:.3g} s to {after_s:.3g} s"
+    if relieved is not None:
+        core, share = relieved
+        delay = f", whose longest delay {falls}" if core == name else ""
+        clauses.append(f"takes {share:.2f} of the load of {server_words(core)} away{delay}")
+    if name and (relieved is None or relieved[0] != name):
+        clauses.append(f"the longest delay of {server_words(name)} {falls}")
+    if joined is not None:
+        core, peak = joined
+        clauses.append(f"{server_words(core)} goes to {peak:.2f} of its capacity at peak")
+    nodes = listed([f"{node} by {size_words(size)}" for node, size in over]) if over else ""
+    stop = f"while it moves, its state takes {nodes} over its memory: stop it first; " if over else ""
+    return f"{stop}{'; '.join(clauses)}"
 
 
-_REMARKS = {
+def _apart_sentence(
+    operator: str,
+    other: str,
+    why: str,
+    server: str | None,
+    peak: float | None,
+    at_s: float | None,
+    limit: float | None,
+) -> str:
+    """Why an operator is on another node than one it exchanges events with."""
+    lead = f"{operator} is apart from {other}"
+    if server is None:
+        return f"{lead}: it may not be on that node."
+    if why == "company":
+        return f"{lead}: it exchanges as many events with operators where it is."
+    at = duration_words(at_s or 0.0)
+    when = f"{server_words(server)} would be at {(peak or 0.0):.2f} of its capacity {at} into the horizon"
+    if why == "goal":
+        return f"{lead}: the slowest query would get slower; {when}."
+    joins = "" if limit is None else f"; operators join up to {limit:.2f}"
+    return f"{lead}, because {when}{joins}."
+
+
+SENTENCES: dict[str, Template] = {
+    "move": _move_words,
+    "apart": _apart_sentence,
     "nothing_to_place": "There is no operator to place.",
     "overloaded": "No placement was found that catches up: {server:server} gets {load:load} times its capacity.",
     "overloaded+": "No placement was found that catches up: {server:server} gets {load:load} times its capacity, and "
     "{more:counted other server} more than theirs.",
-    "catches_up": "Where everything is now, {servers:servers} never {count:either catches|catch} up; as proposed, all "
-    "does.",
+    "catches_up": "Where everything is now, {servers:servers} never {servers:either catches|catch} up; as proposed, "
+    "all does.",
     "policy": "Of {query} {lacking}.",
     # where nothing moves
+    "nothing_better": NOTHING_BETTER,
     "tried": "Tried: {rounds:counted round} of search in {elapsed_s:duration}.",
     "tried_all": "Every placement was tried.",
     "no_work_waits": "No work waits at Mace's width, so no placement can be better by it.",
@@ -56,37 +97,3 @@ _REMARKS = {
     "alone_with_state": "It has state and cannot be split.",
     "alone_unknown": "Whether it has state is not known; a stateless operator could be split.",
 }
-
-
-def move_words(step: MigrationStep) -> str:
-    """Clauses on the load a move takes away, the delay of the core relieved most, and the load of the core joined."""
-    effects, clauses = step.effects, []
-    name, before_s, after_s = effects.fallen or ("", 0.0, 0.0)
-    falls = f"falls from {before_s:.3g} s to {after_s:.3g} s"
-    if effects.relieved is not None:
-        core, share = effects.relieved
-        delay = f", whose longest delay {falls}" if core == name else ""
-        clauses.append(f"takes {share:.2f} of the load of {server_words(core)} away{delay}")
-    if name and (effects.relieved is None or effects.relieved[0] != name):
-        clauses.append(f"the longest delay of {server_words(name)} {falls}")
-    if effects.joined is not None:
-        core, peak = effects.joined
-        clauses.append(f"{server_words(core)} goes to {peak:.2f} of its capacity at peak")
-    over = listed([f"{node} by {size_words(size)}" for node, size in step.over]) if step.over else ""
-    stop = f"while it moves, its state takes {over} over its memory: stop it first; " if over else ""
-    return f"{stop}{'; '.join(clauses)}"
-
-
-def apart_sentence(entry: ApartOperator) -> str:
-    """Why an operator is on another node than one it exchanges events with."""
-    lead = f"{entry.operator} is apart from {entry.other}"
-    if entry.server is None:
-        return f"{lead}: it may not be on that node."
-    if entry.why == "company":
-        return f"{lead}: it exchanges as many events with operators where it is."
-    at = duration_words(entry.at_s or 0.0)
-    when = f"{server_words(entry.server)} would be at {(entry.peak or 0.0):.2f} of its capacity {at} into the horizon"
-    if entry.why == "goal":
-        return f"{lead}: the slowest query would get slower; {when}."
-    limit = "" if entry.limit is None else f"; operators join up to {entry.limit:.2f}"
-    return f"{lead}, because {when}{limit}."

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+__all__ = ["SENTENCES"]
 
-from engine.words.templates import fill
-
-if TYPE_CHECKING:
-    from engine.plans.answer import PlanFact
-
-__all__ = ["plan_words"]
-
-
-def plan_words(fact: PlanFact) -> str:
-    """A step, an assumption or an obstacle as a clause."""
-    return fill(_CLAUSES[fact.kind], *fact.names, rest=fact.names[1:], fields=fact.fields, count=fact.count)
-
-
-_CLAUSES = {
+SENTENCES = {
     # steps
-    "moved_before": "filter `{0}` moved before {rest:quoted}",
+    "moved_before": "filter `{0}` moved before {passed:quoted}",
     "moved_below": "filter `{0}` moved below join `{1}`",
     "joins_exchanged": "`{0}` meets `{1}` in `{2}` before `{3}` in `{4}`",
     "fused": "`{0}` and `{1}` fused into one operator",
@@ -31,7 +18,7 @@ _CLAUSES = {
     "would tell",
     # obstacles
     "count_window": "{0} counts events in a window, and other events would fall into it",
-    "kind": "{0} is {fields[0]:article}",
+    "kind": "{0} is {kind:article}",
     "kind_unstated": "what kind of operator {0} is is not stated",
     "state_unstated": "whether {0} keeps state is not stated",
     "state": "{0} keeps state",
@@ -52,7 +39,7 @@ _CLAUSES = {
     "fields_shared": "{fields:quoted} is on several of the streams",
     "fields_of_pairs": "{fields:quoted} is made from the pairs, which would be others",
     "no_events": "no events meet there, so nothing is known of how many would",
-    "other_readers": "{rest:listed} read {0}, and all of them would get less",
+    "other_readers": "{readers:listed} read {0}, and all of them would get less",
     "outside_reader": "{0}, which is no part of the query, reads {1}",
     "queue_unstated": "the cycles that a queue between two operators costs are not stated",
     "other_cores": "they run on different cores, and one core would have to do the work of both",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sized
 from string import Formatter
 from typing import Any
 
@@ -18,7 +19,10 @@ from engine.words import (
     step_words,
 )
 
-__all__ = ["fill"]
+__all__ = ["Template", "fill"]
+
+#: A format string, or where numbers choose the clauses a function.
+Template = str | Callable[..., str]
 
 
 def fill(template: str, /, *names: object, **values: object) -> str:
@@ -29,6 +33,8 @@ def fill(template: str, /, *names: object, **values: object) -> str:
     >>> fill("{count:counted query|queries} {count:either waits|wait} for {0}, {share:percent} of {names:listed}",
     ...      "n1", count=2, share=0.5, names=["a", "b"])
     '2 queries wait for n1, 50% of a and b'
+    >>> fill("{names:counted node} {names:either is|are} full", names=["n1"])
+    '1 node is full'
     """
     return _TEMPLATES.vformat(template, names, values)
 
@@ -51,13 +57,15 @@ class _Templates(Formatter):
             case "in_all":
                 return "" if value is None else f" ({size_words(value)} in all)"
             case "listed":
-                return listed(value, int(rest or 3))
+                return listed([str(name) for name in value], int(rest or 3))
+            case "comma":
+                return ", ".join(map(str, value))
             case "quoted":
                 return ", ".join(f"`{name}`" for name in value)
             case "counted":
-                return counted(value, one, many)
+                return counted(_number(value), one, many)
             case "either":
-                return one if value == 1 else many
+                return one if _number(value) == 1 else many
             case "server":
                 return server_words(value)
             case "servers":
@@ -69,6 +77,10 @@ class _Templates(Formatter):
             case "article":
                 return f"{'an' if value[0] in 'aeiou' else 'a'} {value}"
         return str(super().format_field(value, format_spec))
+
+
+def _number(value: int | Sized) -> int:
+    return len(value) if isinstance(value, Sized) else value
 
 
 _TEMPLATES = _Templates()

@@ -17,7 +17,7 @@ from rest_framework.routers import SimpleRouter
 
 from apps.core.errors import PreconditionFailed
 from apps.core.rest.idempotency import IdempotentMixin, PromisedResponse
-from apps.core.rest.serializers import StrictModelSerializer, StrictSerializer
+from apps.core.rest.serializers import StrictModelSerializer, StrictSerializer, show_row
 
 __all__ = [
     "ApiMixin",
@@ -140,8 +140,7 @@ class ServiceViewSet(ReadViewSet):
         return type(self).service_create(**values, **creator)
 
     def _shown(self, row: Model) -> Any:
-        """Read again: lists and single resources carry counts that a saved row does not."""
-        return self.get_serializer(self.get_queryset().get(pk=row.pk)).data
+        return show_row(row, self.get_queryset(), self.get_serializer)
 
 
 class Router(SimpleRouter):

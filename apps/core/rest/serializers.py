@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from django.db.models import Model, QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -16,6 +17,7 @@ __all__ = [
     "StrictSerializer",
     "field_type",
     "read_body",
+    "show_row",
     "unknown_message",
 ]
 
@@ -92,6 +94,11 @@ def read_body(kind: type[serializers.Serializer], request: Request) -> dict[str,
     serializer = kind(data=request.data or {})
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)
+
+
+def show_row(row: Model, rows: QuerySet[Any], serializer: Callable[[Any], Any]) -> Any:
+    """A row that was written as a GET shows it: read again, since `rows` carry what a saved row does not."""
+    return serializer(rows.get(pk=row.pk)).data
 
 
 class NoticeDeliverySerializer(serializers.ModelSerializer):

@@ -18,7 +18,7 @@ from apps.fleet.choices import Evidence
 from apps.results.models import ResultWindow
 from apps.ui.numbers import seconds, seconds_range
 from apps.ui.sentences import sentence
-from engine.document.policies import scheduling_words
+from engine.words.document import scheduling_words
 
 __all__ = ["LatencyPart", "LatencyParts", "latency_parts"]
 

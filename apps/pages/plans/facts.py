@@ -332,7 +332,7 @@ def _lacking(plan: RankedPlan) -> str:
     if plan.scheduling is None:
         return ""
     risk = "; its objective is at risk" if plan.state == "at_risk" else ""
-    return f"{capfirst(plan.scheduling.lacking)}{risk}."
+    return f"{capfirst(str(plan.scheduling.lacking))}{risk}."
 
 
 def _difference_words(difference: PlanDifference, other: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from apps.ui.sentences import sentence
 from engine.costream.answer import CandidatePlacements, CostFigures, PredictedCosts, PredictedVote
 from engine.costream.first_placement import COST_FIELDS, FirstPlacement
 from engine.query_graph.graph import HostNode
+from engine.records import Sentence
 
 __all__ = ["COST_NAMES", "VOTE_NAMES", "HandOver", "HeuristicFacts", "PredictionFacts"]
 
@@ -208,7 +209,7 @@ class PredictionFacts:
         return self.answer.outside
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Sentence, ...]:
         return self.answer.assumptions
 
     @property
@@ -234,7 +235,7 @@ class PredictionFacts:
         return [HostLine(host, host.name in used) for host in (self.answer.hosts.free if self.answer.hosts else ())]
 
     @property
-    def memory(self) -> tuple[str, ...]:
+    def memory(self) -> tuple[Sentence, ...]:
         """Sentences on nodes that candidates leave out because state does not fit their memory."""
         return self.answer.memory
 

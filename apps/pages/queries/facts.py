@@ -31,11 +31,11 @@ from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import queries_never_run, version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 from apps.ui.sentences import sentence
-from engine.document.policies import scheduling_words
 from engine.estimation.answer import Bottleneck
 from engine.estimation.noise.summary import RealisedStatistic
 from engine.estimation.waits.summary import WaitTerm, main_wait
 from engine.words import counted, duration_words, server_words, statistic_text, statistic_words
+from engine.words.document import scheduling_words
 
 __all__ = ["QueryDetail", "VersionChange", "version_difference"]
 
@@ -82,7 +82,7 @@ class WaitLine:
 
     @property
     def words(self) -> str:
-        text = self.term.words
+        text = str(self.term.words)
         return text[:1].upper() + text[1:]
 
     @property

@@ -13,6 +13,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE, Batch, Input, Source
 from engine.estimation.noise.streams import SAMPLE, spread_chances, spread_draws
+from engine.records import Fact
 
 __all__ = [
     "MEASURED_FINELY",
@@ -76,7 +77,7 @@ class CostNoise:
     output_error: float = 0.0
     freedom: float = 0.0
     unsure: float = 0.0
-    assumed: str = ""
+    assumed: Fact | str = ""
     from_batches: bool = False
 
     def of_these(self) -> CostNoise:
@@ -117,7 +118,7 @@ class ArrivalNoise:
     length_s: float = 1.0
     shortest_s: float = 1.0
     freedom: float = 0.0
-    assumed: str = ""
+    assumed: Fact | str = ""
     unknown: bool = False
 
     def draw_rates(self, paths: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -174,14 +175,13 @@ def arrival_noise(source: Source, subinterval_s: float) -> ArrivalNoise:
         return ArrivalNoise(inside or 0.0, subinterval_s)
     known = np.add.reduceat(source.arrivals, np.arange(0, len(source.arrivals), slices))
     index, at, freedom, shortest = source.dispersion, given_at, 0.0, given_at
-    words = f"at {at:g} s"
     if index is None:
         index, freedom = _default_dispersion(known)
         at, shortest = step, max(step * _SHORTEST, subinterval_s)
-        words = f"at {at:g} s, within {shortest:g} to {at:g} s"
     rate = max(float(known.mean()) / step, 1e-12)
     unknown = source.dispersion is None or at > max(subinterval_s, MEASURED_FINELY * step)
-    sentence = f"Arrivals of {source.id} inside {step:g} s: Poisson, around a rate that moves with dispersion "
+    kind = "estimation.arrivals_within" if source.dispersion is None else "estimation.arrivals_inside"
+    names = {"source": source.id, "step_s": step, "index": index, "at_s": at, "shortest_s": shortest}
     return ArrivalNoise(
         inside=(source.dispersion or 0.0) if given_inside else 1.0,
         step_s=step,
@@ -190,7 +190,7 @@ def arrival_noise(source: Source, subinterval_s: float) -> ArrivalNoise:
         length_s=at,
         shortest_s=shortest,
         freedom=freedom,
-        assumed=f"{sentence}{index:.1f} {words}." if unknown else "",
+        assumed=Fact(kind, **names) if unknown else "",
         unknown=unknown,
     )
 
@@ -219,13 +219,14 @@ def cost_noise(entry: Input, operator: str = "") -> CostNoise:
                 index, length = of_cost, sampled / len(batches)
         if of_output is not None:
             output_error = math.sqrt(of_output / sampled)
-    assumed = ""
+    assumed: Fact | str = ""
     if cv2 is None:
-        origin = "1"
+        origin: Fact | str = "1"
         if index is not None:
-            whence = f"its dispersion over {length:g} events" if entry.cost_dispersion is not None else "batches"
-            origin = f"from {whence}, what comes of slow changes included"
-        assumed = f"Variation of the cost of {operator}<-{entry.source}: {origin}."
+            origin = Fact("estimation.from_batches")
+            if entry.cost_dispersion is not None:
+                origin = Fact("estimation.from_dispersion", events=length)
+        assumed = Fact("estimation.cost_variation", operator=operator, source=entry.source, origin=origin)
         cv2 = 1.0 if index is None else min(index, _MAX_BATCH_CV2)
     slow = 0.0
     if index is not None and length and not (freedom and index < _chance_limit(cv2, freedom)):

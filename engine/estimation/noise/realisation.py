@@ -10,7 +10,6 @@ import numpy as np
 
 from engine.arrays import FloatArray, event_quantiles, statistic_or_worst
 from engine.document.deployment import Deployment
-from engine.document.policies import scheduling_words
 from engine.estimation.flow import Flow
 from engine.estimation.noise.dispersion import largest_service
 from engine.estimation.noise.plan import WalkPlan
@@ -24,6 +23,7 @@ from engine.estimation.noise.summary import (
     summarise_paths,
 )
 from engine.estimation.noise.tables import BINS, BINS_PER_OCTAVE, PartTable, SingleArray, WalkFigures
+from engine.records import Fact
 
 __all__ = ["PATHS", "realise"]
 
@@ -233,7 +233,7 @@ def _servers_of(plan: WalkPlan, query: int) -> list[int]:
     return sorted(last.union(*(plan.network.passed(stage) for stage in stages)))
 
 
-def _assumed_network(plan: WalkPlan, servers: Sequence[int]) -> list[str]:
+def _assumed_network(plan: WalkPlan, servers: Sequence[int]) -> list[Fact]:
     deployment, found = plan.deployment, set(servers)
     layout = deployment.layout
     links = [deployment.servers[s].name for s in servers if deployment.servers[s].link is not None]
@@ -243,18 +243,15 @@ def _assumed_network(plan: WalkPlan, servers: Sequence[int]) -> list[str]:
         if len(op.replicas) > 1
         and found.intersection(layout.rep_server[layout.rep_start[j] : layout.rep_start[j + 1]].tolist())
     ]
-    sentences = [f"Bytes of an event on {name}: always the same." for name in links]
-    return sentences + [f"Events of {name} go to its replicas at random." for name in split]
+    facts = [Fact("estimation.bytes_alike", link=name) for name in links]
+    return facts + [Fact("estimation.replicas_at_random", operator=name) for name in split]
 
 
-def _left_out(plan: WalkPlan, servers: Sequence[int]) -> list[str]:
+def _left_out(plan: WalkPlan, servers: Sequence[int]) -> list[Fact]:
     deployment = plan.deployment
     nodes = {deployment.nodes[node].id for s in servers if (node := deployment.servers[s].node) is not None}
     others = {node: policy for node, policy in deployment.other_policies.items() if node in nodes}
-    sentences = []
-    if others:
-        sentences.append(f"{scheduling_words(others)}: the noise is that of stimulus time.")
-    return sentences
+    return [Fact("estimation.noise_of_stimulus_time", policies=Fact("document.policies", others))] if others else []
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.records import Record
+from engine.records import Record, Sentence
 
 __all__ = [
     "LEVEL",
@@ -94,8 +94,8 @@ class RealisedQuery:
 
     statistics: Mapping[str, RealisedStatistic]
     under_s: float
-    assumed: tuple[str, ...] = ()
-    not_modelled: tuple[str, ...] = ()
+    assumed: tuple[Sentence, ...] = ()
+    not_modelled: tuple[Sentence, ...] = ()
     assumed_sources: tuple[str, ...] = ()
     assumed_costs: tuple[str, ...] = ()
     latencies: LatencySample | None = field(default=None, compare=False)

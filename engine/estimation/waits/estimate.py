@@ -27,7 +27,7 @@ from engine.estimation.waits.holds import (
 from engine.estimation.waits.horizon import Horizon
 from engine.estimation.waits.summary import BatchVariation, PhaseWaits, QueryWaits, WaitMargins, WaitTerm
 from engine.estimation.waits.ways import Way, WayFinder
-from engine.words import listed, server_words
+from engine.records import Fact
 
 __all__ = ["has_holds", "query_waits", "with_waits"]
 
@@ -292,19 +292,18 @@ class _Estimator:
             todo += fresh
         return sorted(seen)
 
-    def _left_out(self, query: int, operators: list[int]) -> Iterator[str]:
-        """Sentences about what the waits of a query leave out."""
+    def _left_out(self, query: int, operators: list[int]) -> Iterator[Fact]:
+        """Parts of a query's waits that are left out."""
         by_number = {j: self._deployment.operators[j] for j in operators}
         windows = {j: op for j, op in by_number.items() if closes(op)}
         unknown = [op.id for op in by_number.values() if op.kind == "window" and op.window is None]
         if unknown:
-            yield f"Windows of {listed(unknown)} are not described: their wait is not counted."
+            yield Fact("estimation.windows_unknown", unknown)
         if windows:
-            names = listed([op.id for op in windows.values()])
-            yield f"Windows of {names}: what closing one costs is counted as its events come."
+            yield Fact("estimation.windows_closing", [op.id for op in windows.values()])
         counted = [op.id for op in windows.values() if op.window and op.window.policy == "count" and not _is_whole(op)]
         if counted:
-            yield f"Windows of {listed(counted)} count all events: by key, rare keys wait longer."
+            yield Fact("estimation.windows_counting", counted)
         silent = {
             self._deployment.sources[u].id: self._deployment.operators[j].id
             for j, op in windows.items()
@@ -313,14 +312,14 @@ class _Estimator:
             if not self._deployment.arrivals[u].any()
         }
         for source, operator in silent.items():
-            yield f"{source} has no events: unless it is marked idle, windows of {operator} do not close."
+            yield Fact("estimation.source_silent", source=source, operator=operator)
         unstated = [op.id for op in by_number.values() if op.trigger and op.trigger.overhead_s is None]
         if unstated:
-            yield f"Batches of {listed(unstated)}: what they take beyond their work (planning, commits) is not stated."
+            yield Fact("estimation.batches_unstated", unstated)
         for j, op in windows.items():
             yield from self._burst_elsewhere(query, j, op)
 
-    def _burst_elsewhere(self, query: int, j: int, operator: Operator) -> Iterator[str]:
+    def _burst_elsewhere(self, query: int, j: int, operator: Operator) -> Iterator[Fact]:
         """Other queries that wait behind results which a window puts out at once."""
         assert operator.window is not None
         layout, deployment = self._deployment.layout, self._deployment
@@ -336,11 +335,8 @@ class _Estimator:
             } - {None}
             longest_s = seconds * most
             if others and longest_s > deployment.subinterval_s:
-                yield (
-                    f"Results of {operator.id} come at once, up to {longest_s:.3g} s of work on "
-                    f"{server_words(deployment.servers[server].name)}: other queries there are counted as if they came "
-                    "spread out."
-                )
+                name = deployment.servers[server].name
+                yield Fact("estimation.burst_elsewhere", operator=operator.id, longest_s=longest_s, server=name)
 
 
 def _has_second_buffer(way: Way) -> bool:

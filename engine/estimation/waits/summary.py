@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, event_mean, event_quantile
 from engine.estimation.noise.summary import LEVEL, LatencySample, RealisedQuery, RealisedStatistic
-from engine.records import Record
+from engine.records import Fact, Record, Sentence
 
 __all__ = [
     "NO_WAITS",
@@ -184,16 +184,6 @@ class WaitMargins:
 
 _POINTS = 512  # quantiles that stand for a distribution where two are added
 _SURE = 0.05
-_WORDS = {
-    "window": "the window of {}",
-    "watermark": "the watermark of {}",
-    "lateness": "the allowed lateness of {}",
-    "trigger": "the trigger of {}",
-    "batch": "the batch of {}",
-    "buffer": "buffers behind {}",
-    "burst": "results of {} that come at once",
-    "epoch": "the epoch of {}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +196,15 @@ class WaitTerm(Record):
     mean_s: float
 
     @property
-    def words(self) -> str:
-        """Words for it.
+    def words(self) -> Fact:
+        """Clause about it.
 
         Examples
         --------
         >>> WaitTerm("agg", "window", 10.0, 5.0).words
         'the window of agg'
         """
-        return _WORDS[self.kind].format(self.operator)
+        return Fact(f"estimation.wait_{self.kind}", self.operator)
 
     def part_s(self, statistic: str) -> float:
         """Its part in the mean, or the most that it is of any other statistic."""
@@ -261,8 +251,8 @@ class QueryWaits:
     weights: FloatArray
     margins: WaitMargins = field(default_factory=WaitMargins)
     is_bounded: bool = True
-    assumed: tuple[str, ...] = ()
-    not_modelled: tuple[str, ...] = ()
+    assumed: tuple[Sentence, ...] = ()
+    not_modelled: tuple[Sentence, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.terms)

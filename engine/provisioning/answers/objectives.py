@@ -11,11 +11,11 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
-from engine.document.memory import unknown_memory_words
+from engine.document.memory import unstated_memory
 from engine.document.policies import PolicyGap, SchedulingGap
 from engine.estimation.answer import OperatorShare
 from engine.latency_state import KNOWN, LatencyStanding, objective_state
-from engine.records import Record, Unwritten
+from engine.records import Fact, Record, Sentence, Unwritten
 from engine.words import listed, seconds_words, step_words
 
 __all__ = [
@@ -51,7 +51,7 @@ class RealisedObjective(Record):
     scheduling: SchedulingGap | None = None
     gap: Unwritten[PolicyGap | None] = None
     wait_s: Unwritten[float] = 0.0  #: part of the median that is no queue
-    assumed: Unwritten[tuple[str, ...]] = ()  #: sentences about what the figures rest on
+    assumed: Unwritten[tuple[Sentence, ...]] = ()  #: sentences about what the figures rest on
     #: sources whose counts are too coarse to tell bursts; nothing measured supports what happens inside them
     coarse_sources: Unwritten[tuple[str, ...]] = ()
 
@@ -104,9 +104,11 @@ class RealisedObjective(Record):
         return text if self.standing.is_known else f"{text} ({self.standing.sentence.removesuffix('.')})"
 
     @property
-    def gap_sentence(self) -> str:
+    def gap_sentence(self) -> Fact | str:
         """Sentence on what the figures lack, of whatever state; empty where they lack nothing."""
-        return "" if self.gap is None else f"Of {self.query} {self.gap.words(self.policy_high_s)}."
+        if self.gap is None:
+            return ""
+        return Fact("document.policy_gap_of", query=self.query, gap=self.gap.words(self.policy_high_s))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,7 @@ class ObjectiveFigures:
         return tuple(entry for entry in self.objectives if entry.state == "unknown")
 
     @property
-    def assumed(self) -> tuple[str, ...]:
+    def assumed(self) -> tuple[Fact | str, ...]:
         """Sentences on what the figures assume and leave out, each once."""
         sentences = [(*entry.assumed, entry.standing.sentence, entry.gap_sentence) for entry in self.objectives]
         return tuple(dict.fromkeys(sentence for each in sentences for sentence in each if sentence))
@@ -177,7 +179,7 @@ class ObjectiveFigures:
             yield f"At risk {'is' if len(self.at_risk) == 1 else 'are'} {names}{first}: {nearest.words}."
             if nearest.query in self.alone:
                 yield f"More nodes do not help: alone it takes {self.alone[nearest.query].words}."
-        if self.deployment and (unknown := unknown_memory_words(self.deployment, everywhere=True)):
+        if self.deployment and (unknown := unstated_memory(self.deployment, everywhere=True)):
             yield f"Whether state fits the memory of the nodes is not known: {unknown}."
         if self.coarse_sources and self.deployment:
             yield coarse_sentence(self.deployment, self.coarse_sources)
@@ -193,7 +195,7 @@ class ObjectiveAnswer(Record):
     objectives: tuple[RealisedObjective, ...] = ()
     at_risk: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[Sentence, ...] = ()
     coarse_sources: tuple[str, ...] = ()
     reservation: str = ""
     notes: tuple[str, ...] = ()

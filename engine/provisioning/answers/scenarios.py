@@ -12,7 +12,7 @@ from engine.document.elements import Replica
 from engine.latency_state import LatencyStanding
 from engine.provisioning.answers.objectives import ObjectiveAnswer, ObjectiveMiss, RealisedObjective
 from engine.provisioning.answers.pools import NodeLoss
-from engine.records import Record
+from engine.records import Record, Sentence
 
 __all__ = [
     "ComparedScenario",
@@ -103,7 +103,7 @@ class ScenarioAnswer(Record):
     name: str
     place: str
     changes: tuple[Mapping[str, object], ...] = ()
-    words: tuple[str, ...] = ()
+    words: tuple[Sentence, ...] = ()
     infeasible: Refusal | None = None
     node_count: int
     cost_per_hour: float | None
@@ -112,7 +112,7 @@ class ScenarioAnswer(Record):
     mace_s: float | None = None
     flow_s: float | None = None
     worst_s: float | None = None  #: largest worst case of a query; `mace_s` at Mace's width, `flow_s` of the mean path
-    alarm: str = ""
+    alarm: Sentence = ""
     kept: tuple[str, ...] = ()  #: queries by the state of their objectives
     at_risk: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class ScenarioAnswer(Record):
     queries: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodes: tuple[ScenarioNode, ...] = ()
     moves: tuple[ScenarioMove, ...] = ()
-    memory: tuple[str, ...] = ()
+    memory: tuple[Sentence, ...] = ()
 
     def figures_of(self, query: str) -> ScenarioQuery | None:
         return ScenarioQuery.parse(self.queries[query]) if query in self.queries else None

@@ -207,7 +207,7 @@ def test_option_that_would_overload_a_node_ranks_behind_those_that_would_not() -
     assert answer.options is not None and set(answer.placement.values()) == {"weak"}
     assert len(answer.options) == answer.candidates.survivors
     assert answer.options.placements[0] == dict(answer.placement)
-    assert "would overload a node" in answer.reason
+    assert "would overload a node" in str(answer.reason)
 
 
 def test_first_placement_spares_a_neighbour_whatever_is_best_for_the_candidate_alone() -> None:

@@ -194,9 +194,7 @@ def test_no_feasible_candidate_is_an_answer() -> None:
     choice = choose(_predictions([1.0, 2.0], success=[3, 0], pressed=[3, 0]), "Lp", {"strongest": 0})
     assert (choice.index, choice.value) == (None, None)
     assert choice.heuristics["strongest"].gain is None
-    assert choice.reason == (
-        "No candidate is feasible: of 2 candidates the majority predicts back-pressure for 1 and failure for 1."
-    )
+    assert choice.reason == ("of 2 candidates the majority predicts back-pressure for 1 and failure for 1.")
 
 
 def test_candidates_that_overload_a_node_rank_last_by_how_much() -> None:
@@ -204,4 +202,4 @@ def test_candidates_that_overload_a_node_rank_last_by_how_much() -> None:
     assert rank_survivors(predictions, "Le").tolist() == [0, 1, 2]
     assert rank_survivors(predictions, "Le", np.array([5.0, 1.5, 0.9, 0.1])).tolist() == [2, 1, 0]
     choice = choose(predictions, "Le", strain=np.array([5.0, 1.5, 0.9, 0.1]))
-    assert choice.index == 2 and "2 of them would overload a node" in choice.reason
+    assert choice.index == 2 and "2 of them would overload a node" in str(choice.reason)

@@ -147,7 +147,7 @@ def test_prediction_onto_nodes_that_count_nanoseconds_is_refused_and_a_person_de
     ensemble = anchor_ensemble()
     answer = find_first_placement(PlacementQuestion(base, read.operators), ensemble)
     assert answer.state == "incomplete" and [fault.path for fault in answer.faults] == ["nodes"]
-    assert "count nanoseconds of CPU, and the model counts cycles" in answer.reason
+    assert "count nanoseconds of CPU, and the model counts cycles" in str(answer.reason)
     decision = decide(base, candidate(), prediction=answer, predictor=PlacementPredictor(ensemble))
     assert decision.verdict == "review" and "nanoseconds of CPU" in decision.headline
 

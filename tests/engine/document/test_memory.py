@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.document.deployment import Deployment
-from engine.document.memory import memory_by_node, state_need_bytes, unknown_memory_words
+from engine.document.memory import memory_by_node, state_need_bytes, unstated_memory
 
 GB = 1e9
 
@@ -70,10 +70,10 @@ def test_node_is_unknown_where_either_number_is_missing() -> None:
 
 def test_unknown_names_operators_and_only_nodes_that_matter() -> None:
     known = deployment([{"node": "a", "state_bytes": GB}, {"node": "b", "kind": "filter"}], {"a": GB, "b": None})
-    assert unknown_memory_words(known) == ""
-    assert unknown_memory_words(known, everywhere=True) == "b does not state its memory"
+    assert unstated_memory(known) is None
+    assert unstated_memory(known, everywhere=True) == "b does not state its memory"
     both = deployment([{"node": "a"}, {"node": "b", "stateless": False}], {"a": None, "b": GB})
-    assert unknown_memory_words(both) == "o0 and o1 do not state bytes of state; a does not state its memory"
+    assert unstated_memory(both) == "o0 and o1 do not state bytes of state; a does not state its memory"
 
 
 def test_document_keeps_where_state_lies() -> None:

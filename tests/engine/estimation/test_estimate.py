@@ -169,7 +169,7 @@ def test_alarm_is_raised_only_where_theorem_2_fails() -> None:
     alarm = estimate(Deployment.parse(chain(2, 2))).alarm
     assert alarm.untrusted
     assert alarm.flow_over_mace == pytest.approx(1.0, rel=1e-3)
-    assert "2 sources on 2 nodes" in alarm.message
+    assert "2 sources on 2 nodes" in str(alarm.message)
     assert not estimate(Deployment.parse(deployment())).alarm.untrusted
 
 

@@ -105,7 +105,7 @@ def test_operators_on_nodes_apart_get_slot_sharing_groups_that_only_the_program_
     groups = [export.apply.program[name]["slotSharingGroup"] for name in ("read", "join")]
     assert groups[0] != groups[1]
     assert export.reverse.program == {name: {"slotSharingGroup": "default"} for name in ("read", "join")}
-    assert any(note.level == "program" and "slotSharingGroup" in note.message for note in export.notes)
+    assert any(note.level == "program" and "slotSharingGroup" in str(note.message) for note in export.notes)
 
 
 def test_operators_that_share_nodes_keep_their_slot_sharing_group() -> None:
@@ -129,7 +129,7 @@ def test_groups_told_by_id_are_numbered_and_put_back() -> None:
     assert len({fields["slotSharingGroup"] for fields in export.apply.program.values()}) == 3
     before = [export.reverse.program[operator.name]["slotSharingGroup"] for operator in operators]
     assert before == ["group-1", "group-2", "group-2"]
-    note = next(note.message for note in export.notes if note.code == "slot_sharing_groups")
+    note = next(str(note.message) for note in export.notes if note.code == "slot_sharing_groups")
     assert "2 groups now: Flink tells ids" in note
 
 
@@ -144,7 +144,7 @@ def test_nothing_that_flink_cannot_express_is_lost_without_a_note() -> None:
 def test_scheduler_that_refuses_the_call_is_named(scheduler: str, level: str) -> None:
     export = flink_export(replace(JOB, settings={"jobmanager.scheduler": scheduler}))
     note = next(note for note in export.notes if note.code == "adaptive_scheduler")
-    assert (note.level, "adaptive scheduler alone" in note.message) == (level, not scheduler)
+    assert (note.level, "adaptive scheduler alone" in str(note.message)) == (level, not scheduler)
 
 
 def test_chained_operators_get_the_larger_parallelism_and_a_note() -> None:
@@ -182,7 +182,7 @@ def _with_state(need: float | None, left: dict[str, float]) -> DecidedJob:
 
 
 def _notes(job: DecidedJob) -> dict[str, tuple[str, str]]:
-    return {note.code: (note.level, note.message.replace("\u00a0", " ")) for note in flink_export(job).notes}
+    return {note.code: (note.level, str(note.message).replace("\u00a0", " ")) for note in flink_export(job).notes}
 
 
 def test_export_says_the_memory_that_state_needs_and_has_on_each_node() -> None:

@@ -86,7 +86,7 @@ def test_running_placement_over_memory_is_mended_and_said() -> None:
     result = proposed(deployment([4 * GB, 4 * GB], [6 * GB, 6 * GB], ["n0", "n0"]))
     assert {parts[0].node for parts in result.placement.values()} == {"n0", "n1"}
     assert result.report.value_before is None  # what runs is no placement that may be kept
-    said = " ".join(result.report.messages).replace("\u00a0", " ")
+    said = " ".join(map(str, result.report.messages)).replace("\u00a0", " ")
     assert "Before: n0 holds 7.5 GiB of state, its memory is 5.6 GiB." in said
     assert [entry.state for entry in result.report.memory.nodes] == ["fits", "fits"]
 
@@ -103,7 +103,9 @@ def test_state_that_fits_no_node_is_refused_with_sizes() -> None:
 
 def test_unknown_memory_is_said_and_blocks_nothing() -> None:
     result = proposed(deployment([9 * GB], [None]))
-    assert result.report.messages[-1].startswith("Whether state fits the memory of the nodes is not known: n0 does")
+    assert str(result.report.messages[-1]).startswith(
+        "Whether state fits the memory of the nodes is not known: n0 does"
+    )
 
 
 def test_moves_are_ordered_so_that_old_and_new_place_hold_the_state_meanwhile() -> None:
@@ -120,4 +122,4 @@ def test_exchange_without_room_for_both_says_what_is_over_while_it_is_made() -> 
     first, second = result.report.moves
     assert first.over_memory == (OverMemory(first.after[0].node, 2 * GB),)
     assert second.over_memory == ()
-    assert any("stop the operator first" in message for message in result.report.messages)
+    assert any("stop the operator first" in str(message) for message in result.report.messages)

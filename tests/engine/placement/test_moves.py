@@ -17,7 +17,7 @@ from engine.placement.migration import (
     order_moves,
 )
 from engine.placement.proposal import place
-from engine.words.placement import move_words
+from engine.records import Fact
 from tests.engine.placement.stories import drawn, fleet, node, operator
 
 
@@ -33,7 +33,8 @@ def test_moves_off_the_bottleneck_come_first() -> None:
     assert [step.operator.id for step in steps] == ["p/1", "p/0"]
     assert [step.mace_s for step in steps] == pytest.approx([0.2, 0.2])
     relieved = "takes 0.33 of the load of n away, whose longest delay falls from 0.8 s to 0.2 s"
-    assert move_words(steps[0]) == f"{relieved}; m goes to 0.90 of its capacity at peak"
+    words = Fact("placement.move", **vars(steps[0].effects), over=steps[0].over)
+    assert words == f"{relieved}; m goes to 0.90 of its capacity at peak"
 
 
 def test_target_is_emptied_before_it_is_filled() -> None:

@@ -17,7 +17,6 @@ from engine.estimation.estimate import estimate
 from engine.provisioning.changes import apply_changes, apply_each, read_changes
 from engine.provisioning.scenario import place_unplaced
 from engine.provisioning.what_if import ScenarioOutcome, what_if
-from engine.words.provisioning import change_words
 from tests.engine.provisioning.stories import bursty, document
 
 LOADS = [[4.0, 8.0, 2.0], [6.0, 3.0, 9.0]]
@@ -233,7 +232,7 @@ def test_changes_round_trip() -> None:
     read = read_changes([{"scale_source": "s0", "by": 2}, {"add_nodes": 1.0, "like": "n0"}], small())
     given = [{"scale_source": "s0", "by": 2.0}, {"add_nodes": 1, "like": "n0"}]
     assert [change.to_dict() for change in read] == given
-    words = [change_words(applied) for applied in apply_each(small(), read).changes]
+    words = [str(applied.words) for applied in apply_each(small(), read).changes]
     assert words == ["source s0 at 2 times its load", "1 node added like n0"]
 
 

@@ -76,7 +76,7 @@ def test_rate_inside_a_coarse_step_has_the_variance_of_its_dispersion() -> None:
     assert variance == pytest.approx(0.8 / OU_MEAN_VARIANCE)
     assert length == pytest.approx(2.0)
     assert (noise.inside, noise.step_s, noise.unknown) == (1.0, 4.0, True)
-    assert noise.assumed.startswith("Arrivals of s inside 4 s")
+    assert str(noise.assumed).startswith("Arrivals of s inside 4 s")
 
 
 def test_rates_that_move_faster_vary_more_for_the_same_counts_of_steps() -> None:
@@ -109,11 +109,11 @@ def test_dispersion_measured_at_a_slice_or_an_eighth_of_the_step_is_not_assumed(
 def test_dispersion_measured_at_more_than_both_is_assumed_to_hold_inside_the_step() -> None:
     noise = arrival_noise(source([5.0] * 16, arrivals_step_s=8.0, dispersion=9.0, dispersion_step_s=1.5), 1.0)
     assert noise.unknown
-    assert noise.assumed.endswith("moves with dispersion 9.0 at 1.5 s.")
+    assert str(noise.assumed).endswith("moves with dispersion 9.0 at 1.5 s.")
 
 
 def test_few_coarse_steps_count_as_dispersion_four() -> None:
-    assert "dispersion 4.0 at 4 s" in arrival_noise(source([5.0] * 8, arrivals_step_s=4.0), 1.0).assumed
+    assert "dispersion 4.0 at 4 s" in str(arrival_noise(source([5.0] * 8, arrivals_step_s=4.0), 1.0).assumed)
 
 
 def test_given_variation_of_costs_assumes_nothing() -> None:
@@ -138,7 +138,7 @@ def test_batches_tell_variation_and_errors() -> None:
     assert noise.cost_error == pytest.approx(math.sqrt(0.1 / 30))
     assert (noise.output_error, noise.freedom, noise.slow) == (0.0, 2.0, 0.0)
     assert noise.unsure == pytest.approx(math.sqrt((3 + 6 * 0.1 - 1) / 30))
-    assert "batches" in noise.assumed
+    assert "batches" in str(noise.assumed)
     assert noise.from_batches
 
 
