@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from engine.admission.answer import Reason, ReasonSubject
 from engine.admission.changes import moves_in
@@ -45,18 +45,19 @@ def reasons_of(
     question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> tuple[Reason, ...]:
     """Every finding about a scenario, the most serious first; in each class in a fixed order."""
+    related = _related(question, scenario)
     reasons = [
         *_objectives(question, scenario, before, after),
         *_overloads(question, scenario, before, after),
         *_memory(question, scenario),
         *_placement(scenario),
         *_statistics(question, after),
-        *_coarse_counts(question, scenario),
+        *_coarse_counts(question, scenario, related),
         *_silent_sources(question, scenario),
-        *_unread_plans(question, scenario),
-        *_lost_trust(question, scenario),
-        *_nominal_neighbours(question, scenario),
-        *_backlogs(question, scenario, before, after),
+        *_unread_plans(question, scenario, related),
+        *_lost_trust(question, scenario, related),
+        *_nominal_neighbours(question, scenario, related),
+        *_backlogs(question, scenario, related, before, after),
         *_alarm(after),
     ]
     if not any(reason.severity == "bad" for reason in reasons):
@@ -317,13 +318,19 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
         yield named_reason("memory_unknown", "info", subject, (str(unstated),), unit="B")
 
 
+def _related(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
+    """Queries that the candidate can affect, itself among them."""
+    touched = {*scenario.touched, question.candidate.query}
+    return related_queries(scenario.deployment, question.running, touched)
+
+
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
     """Running queries tied to the candidate because of which a person has to decide.
 
     Their counts are coarse, their estimates lost trust, or their plans are not understood in full.
     """
     policy = question.policy
-    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
+    related = _related(question, scenario)
     return tuple(
         query
         for query in related
@@ -345,11 +352,12 @@ def _trust_of(question: CandidateQuestion, query: str) -> EstimateTrust:
     return question.calibrations[query].trust if query in question.calibrations else UNJUDGED
 
 
-def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+def _coarse_counts(
+    question: CandidateQuestion, scenario: AdmissionScenario, related: Collection[str]
+) -> Iterator[Reason]:
     """Arrivals of queries that the candidate can affect, whose bursts nobody has counted."""
     after, review = scenario.deployment, question.policy.review_coarse
     width_s = question.mace_width_s
-    related = related_queries(after, question.running, {*scenario.touched, question.candidate.query})
     coarse = coarse_sources(after, related, width_s)
     if not coarse:
         return
@@ -371,12 +379,13 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
         yield named_reason("no_events", severity, subject, silent, about=name, review=review)
 
 
-def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+def _unread_plans(
+    question: CandidateQuestion, scenario: AdmissionScenario, related: Collection[str]
+) -> Iterator[Reason]:
     """Queries that the candidate can affect, itself among them, whose plans are not understood in full.
 
     No policy lets anything in on their estimates alone.
     """
-    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     for query in related:
         unread = tuple(f"{op.id} ({part})" for op in _operators_of(scenario, query) for part in op.unread or ())
         if unread:
@@ -385,7 +394,11 @@ def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> I
 
 
 def _backlogs(
-    question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+    question: CandidateQuestion,
+    scenario: AdmissionScenario,
+    related: Collection[str],
+    before: Evaluation,
+    after: Evaluation,
 ) -> Iterator[Reason]:
     """Queries that catch up later because of the candidate, when it does itself, and backlogs that are not used."""
     for query, now in after.outcomes.items():
@@ -402,7 +415,6 @@ def _backlogs(
             ground = CatchUpGround(query, now.catch_up, was.catch_up, question.candidate.query)
             subject, bound = ReasonSubject("query", query), was.catch_up.at_s
             yield Reason("catch_up_delayed", "watch", subject, ground, bound, now.catch_up.at_s, review=review)
-    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     for found in scenario.deployment.backlogs:
         if found.query in related and found.standing != USED:
             review = not found.is_used
@@ -415,9 +427,8 @@ def _is_delayed(was: CatchUp, now: CatchUp) -> bool:
     return now.latest_s > was.latest_s * (1.0 + _WORSE_SHARE)
 
 
-def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario, related: Collection[str]) -> Iterator[Reason]:
     """Running queries that the candidate can affect, and whose intervals hold too seldom to rest a decision on."""
-    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     review = question.policy.review_untrusted
     for query in related:
         trust = _trust_of(question, query)
@@ -428,12 +439,13 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
             yield Reason("trust_lost", severity, subject, ground, LEVEL, coverage, "share", review=review)
 
 
-def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+def _nominal_neighbours(
+    question: CandidateQuestion, scenario: AdmissionScenario, related: Collection[str]
+) -> Iterator[Reason]:
     """Running queries that the candidate can affect, and whose own costs nobody has measured or stated."""
     if question.record.is_borne_out:
         return
     new = {op.query for op in question.running.operators if op.never_ran and op.query is not None}
-    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     names = tuple(query for query in related if query in new and query in question.running.queries)
     if names:
         subject, about = ReasonSubject("query", names[0]), question.candidate.query

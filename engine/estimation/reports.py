@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -494,21 +495,36 @@ class QueryReporter:
         end = int(idle[idle > at].min(initial=len(ce)))
         return first, first + int(ce[first:end].argmax())
 
+    @cached_property
+    def _replicas_on(self) -> list[IntArray]:
+        return _by_server(self._deployment.layout.rep_server, len(self._deployment.servers))
+
+    @cached_property
+    def _hops_over(self) -> list[IntArray]:
+        return _by_server(self._deployment.layout.hop_server, len(self._deployment.servers))
+
     def _contributors(self, server: int, first: int, last: int) -> Iterator[OperatorShare]:
         """Operators by their share of what reached `server` in the subintervals from `first` to `last`."""
         layout = self._deployment.layout
-        replicas = np.flatnonzero(layout.rep_server == server)
-        hops = np.flatnonzero(layout.hop_server == server)
+        replicas, hops = self._replicas_on[server], self._hops_over[server]
         operators = layout.rep_operator[np.concatenate([replicas, layout.hop_origin[hops]])]
         series = self._mace.loads.operator(operators)
         kind = series.load[: len(replicas)], series.output[len(replicas) :]
         amounts = np.concatenate([part[:, first : last + 1].sum(axis=1) for part in kind])
         amounts *= np.concatenate([layout.rep_fraction[replicas], layout.hop_bytes[hops]])
-        shares = np.bincount(operators, amounts, 0) if len(operators) else np.zeros(0)
+        present, which = np.unique(operators, return_inverse=True)
+        shares = np.bincount(which, amounts, len(present))
         total = shares[shares > 0.0].sum()  # without the others: their number would move the last digit
         for j in np.argsort(-shares, kind="stable"):
             if shares[j] > 0.0:
-                yield OperatorShare(self._deployment.operators[j].id, float(shares[j] / total))
+                yield OperatorShare(self._deployment.operators[present[j]].id, float(shares[j] / total))
+
+
+def _by_server(servers: IntArray, count: int) -> list[IntArray]:
+    """Of every server the places in which it stands, rising."""
+    order = np.argsort(servers, kind="stable")
+    starts = np.searchsorted(servers[order], np.arange(count + 1))
+    return [order[start:end] for start, end in pairwise(starts)]
 
 
 def _group_maxima(latency: FloatArray, group: int) -> FloatArray:

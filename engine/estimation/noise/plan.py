@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +99,16 @@ class WalkPlan:
         self.scale = self._scale(loads)
         self.pools = _pools(paths, seed)
         self.coarse = self._coarse()
+
+    @cached_property
+    def split(self) -> list[tuple[str, frozenset[int]]]:
+        """Operators of several replicas, each with the servers of these."""
+        layout = self.deployment.layout
+        return [
+            (operator.id, frozenset(layout.rep_server[layout.rep_start[j] : layout.rep_start[j + 1]].tolist()))
+            for j, operator in enumerate(self.deployment.operators)
+            if len(operator.replicas) > 1
+        ]
 
     def walk(self) -> tuple[PartTable, WalkFigures]:
         """Parts of queries, and the figures of all paths."""

@@ -235,14 +235,8 @@ def _servers_of(plan: WalkPlan, query: int) -> list[int]:
 
 def _assumed_network(plan: WalkPlan, servers: Sequence[int]) -> list[Fact]:
     deployment, found = plan.deployment, set(servers)
-    layout = deployment.layout
     links = [deployment.servers[s].name for s in servers if deployment.servers[s].link is not None]
-    split = [
-        op.id
-        for j, op in enumerate(deployment.operators)
-        if len(op.replicas) > 1
-        and found.intersection(layout.rep_server[layout.rep_start[j] : layout.rep_start[j + 1]].tolist())
-    ]
+    split = [name for name, places in plan.split if not places.isdisjoint(found)]
     facts = [Fact("estimation.bytes_alike", link=name) for name in links]
     return facts + [Fact("estimation.replicas_at_random", operator=name) for name in split]
 
