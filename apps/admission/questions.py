@@ -432,10 +432,13 @@ def _replica(where: str) -> dict[str, object]:
     return {"node": node, "core": int(core) if core.isdigit() else 0}
 
 
-def question_changes(request: AdmissionRequest) -> list[str]:
-    """Changes of the cluster since the preview, in words; empty if nothing has moved. Builds no snapshot."""
+def question_changes(request: AdmissionRequest, parts: Mapping[str, str] | None = None) -> list[str]:
+    """Changes of the cluster since the preview, in words; empty if nothing has moved. Builds no snapshot.
+
+    `parts` are the cluster's where they are known; they are read unless given.
+    """
     after = {
-        **cluster_parts(request.cluster),
+        **(cluster_parts(request.cluster) if parts is None else parts),
         **_candidate_part(request, candidate_of(request)),
         **_trust_part(request.cluster),
     }

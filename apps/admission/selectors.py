@@ -14,6 +14,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.queries.snapshots.parts import parts_shown
 from engine.admission.changes import LaterStart
 from engine.records import Record
 
@@ -61,7 +62,7 @@ def admission_never_ran(request: AdmissionRequest) -> bool | None:
 def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     """Compare a request with the cluster as it is now."""
     is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
-    changes = question_changes(request) if is_open else []
+    changes = question_changes(request, parts_shown(request.cluster).parts) if is_open else []
     is_expired = is_open and request.valid_until is not None and shared_now() > request.valid_until
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}

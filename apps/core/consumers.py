@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from apps.core.events import GROUP, person_group
 
 __all__ = [
+    "COALESCED_S",
     "SESSION_CHECK_S",
     "TRY_AGAIN_LATER",
     "UNKNOWN",
@@ -96,6 +97,7 @@ class ReadOnlyConsumer(AsyncJsonWebsocketConsumer):
 
 
 SESSION_CHECK_S = 60.0
+COALESCED_S = 1.0  #: a page is told of one topic no more often
 
 
 class ChangesConsumer(ReadOnlyConsumer):
@@ -107,6 +109,11 @@ class ChangesConsumer(ReadOnlyConsumer):
 
     checking: asyncio.Task[None] | None = None
     group: str | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._told: dict[str, bool] = {}  # topics told within `COALESCED_S`, and whether they changed again since
+        self._pauses: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
 
     async def connect(self) -> None:
         await self.accept()
@@ -128,8 +135,25 @@ class ChangesConsumer(ReadOnlyConsumer):
             self.checking.cancel()
         await self._leave()
 
-    async def changed(self, event: Mapping[str, str]) -> None:
-        await self.send_json({"changed": event["topic"]})
+    async def changed(self, event: Mapping[str, Any]) -> None:
+        for topic in event["topics"]:
+            await self._tell(topic)
+
+    async def _tell(self, topic: str) -> None:
+        """Tell a topic at once, and what changes of it within `COALESCED_S` once, at the end of that time."""
+        if topic in self._told:
+            self._told[topic] = True
+            return
+        self._told[topic] = False
+        await self.send_json({"changed": topic})
+        pause = asyncio.create_task(self._pause(topic))
+        self._pauses.add(pause)
+        pause.add_done_callback(self._pauses.discard)
+
+    async def _pause(self, topic: str) -> None:
+        await asyncio.sleep(COALESCED_S)
+        if self._told.pop(topic) and self.group is not None:
+            await self._tell(topic)
 
     async def session_check(self, event: Mapping[str, str]) -> None:
         """Close the connection if its session has ended, and say nothing more on it from this moment on."""
@@ -143,6 +167,8 @@ class ChangesConsumer(ReadOnlyConsumer):
 
     async def _leave(self) -> None:
         group, self.group = self.group, None
+        for pause in self._pauses:
+            pause.cancel()
         if group is not None:
             await self.channel_layer.group_discard(GROUP, self.channel_name)
             await self.channel_layer.group_discard(group, self.channel_name)

@@ -10,9 +10,10 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.db import transaction
 
-__all__ = ["GROUP", "announce", "announce_session_end", "person_group"]
+__all__ = ["GROUP", "MAX_TOPICS", "announce", "announce_session_end", "person_group"]
 
 GROUP = "changes"
+MAX_TOPICS = 50  #: of one transaction that are told apart
 _EVERYTHING = "*"
 _TIMEOUT_S = 1.0
 _PAUSE_S = 5.0
@@ -24,12 +25,15 @@ _resend_pending: threading.Timer | None = None
 def announce(topic: str) -> None:
     """Send `{"changed": topic}` to every open page once the present transaction is committed.
 
-    Several announcements of one topic in one transaction are sent once. It never fails: when Redis does not answer,
-    nothing more is said for a few seconds, so that a request that changes much does not wait for it again and again,
-    and `*` makes up for what was not said as soon as Redis is back.
+    The topics of one transaction are one message, each of them once; `*` stands for more than `MAX_TOPICS`. It never
+    fails: when Redis does not answer, nothing more is said for a few seconds, so that a request that changes much does
+    not wait for it again and again, and `*` makes up for what was not said as soon as Redis is back.
     """
-    pending = transaction.get_connection().run_on_commit
-    if not any(getattr(entry[1], "topic", None) == topic for entry in pending):
+    pending = (entry[1] for entry in transaction.get_connection().run_on_commit)
+    announcement = next((hook for hook in pending if isinstance(hook, _Announcement)), None)
+    if announcement is not None:
+        announcement.topics[topic] = None
+    else:
         transaction.on_commit(_Announcement(topic), robust=True)
 
 
@@ -55,13 +59,13 @@ def _tell_pages(user: object) -> None:
 
 class _Announcement:
     def __init__(self, topic: str) -> None:
-        self.topic = topic
+        self.topics = dict.fromkeys([topic])  # in order
 
     def __call__(self) -> None:
         if _resend_pending is not None and _resend_pending.is_alive():  # it is not in a process forked meanwhile
             return
         try:
-            async_to_sync(_send)(self.topic)
+            async_to_sync(_send)(list(self.topics) if len(self.topics) <= MAX_TOPICS else [_EVERYTHING])
         except Exception as error:
             _log.warning("changes are not announced for %g s: %s", _PAUSE_S, error or type(error).__name__)
             _schedule_resend()
@@ -78,14 +82,14 @@ def _resend() -> None:
     global _resend_pending
     _resend_pending = None  # before it is said: what is committed from now on speaks for itself
     try:
-        async_to_sync(_send)(_EVERYTHING)
+        async_to_sync(_send)([_EVERYTHING])
     except Exception:
         _schedule_resend()
 
 
-async def _send(topic: str) -> None:
-    await _send_to(GROUP, {"type": "changed", "topic": topic})
+async def _send(topics: list[str]) -> None:
+    await _send_to(GROUP, {"type": "changed", "topics": topics})
 
 
-async def _send_to(group: str, message: dict[str, str]) -> None:
+async def _send_to(group: str, message: dict[str, object]) -> None:
     await asyncio.wait_for(get_channel_layer().group_send(group, message), _TIMEOUT_S)

@@ -26,7 +26,7 @@ __all__ = [
     "StoredEstimate",
     "curves_pack",
     "curves_unpack",
-    "stored_estimate",
+    "stored_estimates",
 ]
 
 CURVE_POINTS = 1500  # more than a chart has pixels
@@ -88,17 +88,26 @@ class StoredEstimate(QueryAnswer):
         return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
 
 
-def stored_estimate(query: str, report: QueryAnswer, answer: EstimateAnswer) -> StoredEstimate:
-    """One query of an answer, with its operators and what waits at its inputs."""
-    prefix = f"{query}/"
-    operators = {
-        name.removeprefix(prefix): _operator_load(series, answer.subinterval_s)
-        for name, series in (answer.operators or {}).items()
-        if name.startswith(prefix)
+def stored_estimates(answer: EstimateAnswer) -> dict[str, StoredEstimate]:
+    """Each query of an answer by its name, with its operators and what waits at its inputs."""
+    reports = answer.queries or {}
+    operators: dict[str, dict[str, OperatorLoad]] = {name: {} for name in reports}
+    for name, curves in (answer.operators or {}).items():
+        query, _, own = name.partition("/")  # names of operators may have slashes, those of queries have none
+        if query in operators:
+            operators[query][own] = _operator_load(curves, answer.subinterval_s)
+    backlogs: dict[str, list[InputBacklog]] = {}
+    for backlog in answer.backlogs or ():
+        backlogs.setdefault(backlog.query or "", []).append(backlog)
+    kept = [item.name for item in fields(QueryAnswer)]
+    return {
+        name: StoredEstimate(
+            **{field: getattr(report, field) for field in kept},
+            backlogs=tuple(backlogs.get(name, ())) or None,
+            operators=operators[name],
+        )
+        for name, report in reports.items()
     }
-    backlogs = tuple(backlog for backlog in answer.backlogs or () if backlog.query == query)
-    kept = {item.name: getattr(report, item.name) for item in fields(QueryAnswer)}
-    return StoredEstimate(**kept, backlogs=backlogs or None, operators=operators)
 
 
 def _operator_load(series: OperatorAnswer, subinterval_s: float) -> OperatorLoad:

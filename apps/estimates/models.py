@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from django.db import models
 from django.utils import timezone
 
-from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
+from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_QUERY_PATH, MAX_SLUG
 from apps.core.models import PackedJSONField
 from apps.estimates.answers import StoredEstimate
 from apps.estimates.choices import (
@@ -27,7 +28,7 @@ from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
 from engine.estimation.answer import EstimateAnswer
-from engine.measurement.causes import LatenessCause
+from engine.measurement.causes import UNEXPLAINED, LatenessCause
 
 __all__ = [
     "AccuracyObservation",
@@ -226,12 +227,23 @@ class QueryEstimate(models.Model):
     mace_s = models.FloatField(help_text="The paper's Mace over the servers the query uses.")
     state = models.CharField(max_length=10, choices=ObjectiveState.choices)
     certainty = models.CharField(max_length=16, choices=Certainty.choices, default=Certainty.KNOWN)
+    bottleneck_server = models.CharField(max_length=MAX_QUERY_PATH, blank=True, help_text="Of the result, for lists.")
+    bottleneck_node = models.CharField(max_length=MAX_SLUG, blank=True, help_text="Empty where that is a link.")
+    bottleneck_load = models.FloatField(null=True, help_text="Its highest load as a share of capacity.")
+    trust = models.CharField(max_length=8, choices=TrustState.choices, blank=True, help_text="Of the result, too.")
     result = models.JSONField(help_text="The engine's answer for the query: statistics, bottleneck, contributors.")
     series = models.BinaryField(null=True, help_text="The mean path per subinterval, compressed.")
 
     class Meta:
         ordering = ["headroom_share", "query__name"]
         constraints = [models.UniqueConstraint(fields=["run", "query"], name="one_estimate_per_query_and_run")]
+        indexes = [
+            # Of all that lists filter and sort by: they read the rows, which hold whole answers, of one page alone.
+            models.Index(
+                fields=["run", "query", "state", "certainty", "headroom_share", "bound_s", "estimate_s", "trust"],
+                name="estimates_listed",
+            )
+        ]
 
     @cached_property
     def answer(self) -> StoredEstimate:
@@ -296,6 +308,10 @@ class ObjectiveStatus(models.Model):
     left_out = models.PositiveIntegerField(default=0, help_text="While the stream processor was not at work.")
     lacking = models.CharField(max_length=10, blank=True, choices=MeasurementLack.choices)
     causes = models.JSONField(default=list, help_text="What makes it late, the cause to name first.")
+    cause_kind = models.CharField(max_length=MAX_KIND, blank=True, help_text="Of the first cause; empty: not late.")
+    cause_subject = models.CharField(
+        max_length=MAX_QUERY_PATH, blank=True, help_text="Of the first cause; the query where nothing explains it."
+    )
     updated_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -311,6 +327,18 @@ class ObjectiveStatus(models.Model):
         """The stored causes, the one to name first."""
         return [LatenessCause.parse(cause) for cause in self.causes]
 
+    def set_causes(self, causes: Sequence[LatenessCause]) -> None:
+        """Keep what makes it late, and what lists group it by: what is not explained is each query's own."""
+        first = next(iter(causes), LatenessCause(UNEXPLAINED))
+        self.causes = [cause.to_dict() for cause in causes]
+        self.cause_kind = first.kind
+        self.cause_subject = self.query.name if first.kind == UNEXPLAINED else first.subject
+
+    @property
+    def cause_key(self) -> tuple[str, str]:
+        """Kind and subject that a late query is grouped by."""
+        return self.cause_kind, self.cause_subject
+
 
 class NodeEstimate(models.Model):
     """One server's load and excess in a run."""
@@ -325,6 +353,10 @@ class NodeEstimate(models.Model):
 
     class Meta:
         ordering = ["-excess_s", "server"]
+        indexes = [
+            models.Index(fields=["run", "-excess_s"], name="servers_by_excess"),
+            models.Index(fields=["run", "node_name"], name="servers_by_node"),
+        ]
 
 
 class DocumentEstimate(Run):

@@ -146,7 +146,7 @@ def _add_causes(cluster: Cluster, rows: list[ObjectiveStatus], now: datetime) ->
             causes = measured_causes(chain, row.query, row.measured_s or 0.0, bottleneck)
         elif estimate is not None:
             causes = estimate_causes(estimate.answer, row.value_s or 0.0, row.statistic)
-        row.causes = [cause.to_dict() for cause in causes]
+        row.set_causes(causes)
 
 
 def _store(rows: list[ObjectiveStatus], before: Mapping[int, ObjectiveStatus]) -> None:

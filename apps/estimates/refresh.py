@@ -21,11 +21,13 @@ from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import ESTIMATE
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster, Link, Node
+from apps.fleet.services import cluster_changed
 from apps.jobs.models import FINISHED, Job, JobKind, JobState
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query
-from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.snapshots.cluster import cluster_parts, parts_digest
+from apps.queries.snapshots.parts import is_large, parts_keep
 from apps.telemetry.configs import live_served
 from engine.errors import EngineError
 from engine.measurement.changes import MIN_PACE_S, LastEstimate, Pace
@@ -55,8 +57,8 @@ _paused: ContextVar[bool] = ContextVar("refresh_paused", default=False)
 _by_telemetry: ContextVar[bool] = ContextVar("refresh_by_telemetry", default=False)
 
 
-def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | None:
-    """Request an estimate if the newest one is of another snapshot. None: nothing to do.
+def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False, compare: bool = True) -> Job | None:
+    """Request an estimate if the newest one is of another snapshot, or without `compare` anyway. None: nothing to do.
 
     It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
     caught up by the schedule (`estimate_refresh_all`).
@@ -64,13 +66,19 @@ def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | N
     if not cluster.queries.filter(state=QueryState.RUNNING).exists():
         return None
     try:
-        latest = run_latest(cluster)
-        if latest is not None and latest.snapshot == cluster_snapshot(cluster).digest:
+        if compare and not _has_changed(cluster):
             return None
         return ESTIMATE.request(cluster=cluster, by_telemetry=by_telemetry)[1]
     except (SluiceError, EngineError) as error:
         _log.warning("the estimate of cluster %s cannot be refreshed now: %s", cluster.slug, error)
         return None
+
+
+def _has_changed(cluster: Cluster) -> bool:
+    latest, parts = run_latest(cluster), cluster_parts(cluster)
+    digest = parts_digest(parts)
+    parts_keep(cluster, digest, parts)
+    return latest is None or latest.snapshot != digest
 
 
 def estimate_refresh_all() -> int:
@@ -90,6 +98,7 @@ def connect() -> None:
         uid = f"estimates.refresh.{model.__name__}"
         post_save.connect(receiver, sender=model, weak=False, dispatch_uid=uid)
         post_delete.connect(receiver, sender=model, weak=False, dispatch_uid=uid)
+    cluster_changed.connect(_changed_in_bulk, dispatch_uid="estimates.refresh.bulk")
 
 
 @contextmanager
@@ -122,17 +131,26 @@ class _Refresh:
     def __call__(self) -> None:
         cluster = Cluster.objects.filter(pk=self.cluster_id).first()
         if cluster is not None:
-            estimate_refresh(cluster, by_telemetry=self.by_telemetry)
+            # A request does not read the rows of a large cluster to find out whether they differ.
+            estimate_refresh(cluster, by_telemetry=self.by_telemetry, compare=not is_large(cluster))
+
+
+def _changed_in_bulk(sender: type[models.Model], cluster: Cluster, **_: Any) -> None:
+    if not _paused.get():
+        _ask_once(cluster.pk)
+
+
+def _ask_once(cluster_id: int) -> None:
+    pending = transaction.get_connection().run_on_commit
+    if not any(isinstance(entry[1], _Refresh) and entry[1].cluster_id == cluster_id for entry in pending):
+        transaction.on_commit(_Refresh(cluster_id), robust=True)
 
 
 def _receiver(cluster_of: Callable[[Any], int | None]) -> Callable[..., None]:
     def changed(sender: type[models.Model], instance: models.Model, raw: bool = False, **_: Any) -> None:
         cluster_id = None if raw or _paused.get() else cluster_of(instance)
-        if cluster_id is None:
-            return
-        pending = transaction.get_connection().run_on_commit
-        if not any(isinstance(entry[1], _Refresh) and entry[1].cluster_id == cluster_id for entry in pending):
-            transaction.on_commit(_Refresh(cluster_id), robust=True)
+        if cluster_id is not None:
+            _ask_once(cluster_id)
 
     return changed
 

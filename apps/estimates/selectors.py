@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypedDict
 
-from django.core.cache import cache
-from django.db.models import BooleanField, Case, ExpressionWrapper, FloatField, Q, QuerySet, Value, When
-from django.db.models.functions import Coalesce
+from django.db.models import (
+    BooleanField,
+    Case,
+    Count,
+    ExpressionWrapper,
+    F,
+    FilteredRelation,
+    FloatField,
+    Max,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce, NullIf
+from django.db.models.lookups import GreaterThanOrEqual, IsNull
 
 from apps.core.filters import (
     BooleanFilter,
@@ -27,11 +41,12 @@ from apps.jobs.models import FINISHED, Job, JobKind
 from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
-from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.cluster import snapshot_changes
+from apps.queries.snapshots.parts import parts_shown
 from engine.estimation.answer import CoreLoad, combine_cores
 
 __all__ = [
-    "UNKNOWN_RANK",
+    "NO_ESTIMATE",
     "AccuracyFilter",
     "CalibrationFilter",
     "EstimateRunFilter",
@@ -41,18 +56,35 @@ __all__ = [
     "Staleness",
     "UnscoredFilter",
     "estimate_under_way",
+    "estimates_named",
     "node_estimates",
+    "nodes_by_excess",
     "objective_statuses",
     "objectives_by_headroom",
+    "queries_judged",
     "query_estimate_latest",
     "query_history",
     "run_latest",
     "run_staleness",
     "servers_by_node",
+    "servers_drawn",
+    "state_counts",
 ]
 
 #: Headroom by which a latency that nobody knows is ranked: less than all that holds, more than all that does not.
 UNKNOWN_RANK = -1e-9
+_ENDLESS = -1e300  # less than any headroom
+NO_ESTIMATE = "no_estimate"  #: state of a running query that no estimate speaks of yet
+
+
+class NodeTotals(TypedDict):
+    """Figures of a node or link in a run; `node_name` is empty for a link."""
+
+    place: str
+    node_name: str
+    mean: float
+    peak: float
+    excess: float
 
 
 @dataclass(frozen=True)
@@ -65,6 +97,23 @@ class ServerLoad:
     peak_load: float
     excess_s: float
     excess: list[float]
+
+
+def nodes_by_excess(run: EstimateRun) -> QuerySet[NodeEstimate, NodeTotals]:
+    """Nodes and links of a run with their figures, by the rule of `engine.estimation.answer`, the most excess first.
+
+    The excess over time is `servers_by_node`'s, of those that are drawn.
+    """
+    place = Case(When(node_name="", then=F("server")), default=F("node_name"))
+    totals = run.nodes.order_by().annotate(place=place).values("place", "node_name")
+    totals = totals.annotate(mean=Max("mean_load"), peak=Max("peak_load"), excess=Max("excess_s"))
+    return totals.order_by("-excess", "-peak", "place")
+
+
+def servers_drawn(run: EstimateRun, places: Collection[str]) -> list[ServerLoad]:
+    """Some nodes and links of a run with their excess over time, the most excess first."""
+    rows = run.nodes.filter(Q(node_name__in=places) | Q(node_name="", server__in=places))
+    return servers_by_node(rows.order_by("pk"))
 
 
 def servers_by_node(rows: Iterable[NodeEstimate]) -> list[ServerLoad]:
@@ -86,10 +135,6 @@ def _merged(name: str, cores: list[NodeEstimate]) -> ServerLoad:
         excess_s=max(core.excess_s for core in cores),
         excess=list(load.excess_s),
     )
-
-
-_LARGE = 300  # parts; a snapshot of more takes a good part of a second
-_KEPT_S = 10
 
 
 @dataclass(frozen=True)
@@ -115,8 +160,8 @@ class HistoryPoint:
 
 
 def run_latest(cluster: Cluster) -> EstimateRun | None:
-    """The newest estimate of a cluster."""
-    return EstimateRun.objects.filter(cluster=cluster).select_related("job").first()
+    """The newest estimate of a cluster; its snapshot's parts, one for each query, are read where they are asked for."""
+    return EstimateRun.objects.filter(cluster=cluster).select_related("job").defer("snapshot_parts").first()
 
 
 def estimate_under_way(cluster: Cluster) -> Job | None:
@@ -126,39 +171,83 @@ def estimate_under_way(cluster: Cluster) -> Job | None:
 
 
 def run_staleness(run: EstimateRun) -> Staleness:
-    """Compare a run's snapshot with the cluster's present one. Of a large cluster the answer may be `_KEPT_S` old."""
-    key = f"staleness:{run.pk}"
-    cached = cache.get(key)
-    if cached is not None:
-        return cached
-    present = cluster_snapshot(run.cluster)
+    """Compare a run's snapshot with the cluster's present one; of a large cluster with what a worker read last."""
+    present = parts_shown(run.cluster)
     moved = present.digest != run.snapshot
-    staleness = Staleness(moved, snapshot_changes(run.snapshot_parts, present.parts) if moved else ())
-    if len(present.parts) > _LARGE:
-        cache.set(key, staleness, _KEPT_S)
-    return staleness
+    return Staleness(moved, snapshot_changes(run.snapshot_parts, present.parts) if moved else ())
 
 
-def objectives_by_headroom(run: EstimateRun) -> QuerySet[QueryEstimate]:
+def objectives_by_headroom(run: EstimateRun | None) -> QuerySet[QueryEstimate]:
     """Every query of a run with its status: those that never catch up, least headroom, those without an objective.
 
-    Latencies that nobody knows come before those that hold.
+    Without a run there is none. Latencies that nobody knows come before those that hold. `shown_state` is the state by
+    measurement and estimate, `rank` the headroom to sort by, null without an objective, `measured_rank` the latency
+    measured.
 
     Headroom is counted from the larger of measurement and estimate; of a run of the past from the estimate.
     """
-
-    def judged(state: ObjectiveState) -> Q:
-        return Q(status__state=state) | Q(status__isnull=True, state=state)
-
-    unknown = Case(When(judged(ObjectiveState.UNKNOWN), then=Value(UNKNOWN_RANK)), output_field=FloatField())
-    headroom = Coalesce("status__headroom_share", "headroom_share", unknown)
-    endless = Q(certainty=Certainty.ENDLESS) & judged(ObjectiveState.BREACHED)
+    estimates = QueryEstimate.objects.filter(run=run) if run is not None else QueryEstimate.objects.none()
+    rows = estimates.select_related("query", "version", "status").defer("series")
+    rows = rows.annotate(
+        shown_state=Coalesce("status__state", "state"),
+        measured_rank=Case(When(status__lacking="", then="status__measured_s")),
+    ).annotate(rank=headroom_rank())
+    endless = Q(certainty=Certainty.ENDLESS, shown_state=ObjectiveState.BREACHED)
     is_endless = ExpressionWrapper(endless, output_field=BooleanField())
-    return (
-        run.queries.select_related("query", "version", "status")
-        .defer("series")
-        .order_by(is_endless.desc(), headroom.asc(nulls_last=True), "query__name")
+    return rows.order_by(is_endless.desc(), F("rank").asc(nulls_last=True), "query__name")
+
+
+def estimates_named(keys: Sequence[int]) -> list[QueryEstimate]:
+    """Estimates by their keys, in that order, with query and status, without curve and answer."""
+    rows = QueryEstimate.objects.select_related("query", "version", "status").defer("series", "result").in_bulk(keys)
+    return [rows[key] for key in keys]
+
+
+def headroom_rank(estimate: str = "", status: str = "status__", state: str = "shown_state") -> Case:
+    """Headroom to sort by: what never catches up has less than any, what nobody knows less than all that holds.
+
+    `estimate` and `status` are the ways to an estimate and a status, `state` is the column that says what is shown.
+    """
+    headroom = Coalesce(f"{status}headroom_share", f"{estimate}headroom_share")
+    is_open = Q(IsNull(headroom, True)) | Q(GreaterThanOrEqual(headroom, 0.0))  # in time so far, and it only grows
+    unknown = Case(When(**{state: ObjectiveState.UNKNOWN}, then=Value(UNKNOWN_RANK)), output_field=FloatField())
+    return Case(
+        When(Q(**{state: ObjectiveState.BREACHED}) & is_open, then=Value(_ENDLESS)),
+        default=Coalesce(headroom, unknown),
+        output_field=FloatField(),
     )
+
+
+def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]:
+    """A cluster's queries with what their list filters and sorts by, none of which is computed from rows in memory.
+
+    `shown_state` is the state against the objective while a query runs, else its own; `rank` the headroom to sort by,
+    `estimate_s` and `measured_rank` the latencies of a running one, null where they are not known.
+    """
+    rows = cluster.queries.annotate(
+        newest=FilteredRelation("estimates", condition=Q(estimates__run=run.pk if run is not None else 0))
+    )
+    is_running = Q(state=QueryState.RUNNING)
+    return (
+        rows.annotate(
+            shown_state=Case(
+                When(is_running, then=Coalesce("objective_status__state", "newest__state", Value(NO_ESTIMATE))),
+                default=F("state"),
+            )
+        )
+        .annotate(
+            rank=Case(When(is_running, then=headroom_rank("newest__", "objective_status__"))),
+            estimate_s=Case(When(is_running, then="newest__estimate_s")),
+            measured_rank=Case(When(is_running & Q(objective_status__lacking=""), then="objective_status__measured_s")),
+            team_rank=NullIf("team", Value("")),
+        )
+        .order_by("name")
+    )
+
+
+def state_counts(rows: QuerySet[Any]) -> dict[str, int]:
+    """Numbers of rows by `shown_state`."""
+    return dict(rows.order_by().values_list("shown_state").annotate(n=Count("pk")))
 
 
 def objective_statuses() -> QuerySet[ObjectiveStatus]:

@@ -15,7 +15,7 @@ from django.db.models import Q
 from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
-from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimate
+from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimates
 from apps.estimates.bases import base_keep
 from apps.estimates.calibration import calibrated
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
@@ -30,6 +30,7 @@ from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
+from apps.queries.snapshots.parts import parts_keep
 from apps.telemetry.configs import live_served
 from engine.arrays import finite_max, step_maxima
 from engine.document.deployment import Deployment
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
     from engine.estimation.estimate import Estimate
     from engine.estimation.reports import QueryReport
 
-__all__ = ["DOCUMENT_ESTIMATE", "ESTIMATE", "KEEP_RUNS", "KEEP_SERIES", "series_purge"]
+__all__ = ["DOCUMENT_ESTIMATE", "ESTIMATE", "KEEP_RUNS", "KEEP_SERIES", "listed_facts", "runs_kept", "series_purge"]
 
 KEEP_SERIES = 200  # runs of a cluster that keep their curves
 KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
+KEEP_SERIES_ROWS, MIN_SERIES = 50_000, 2  # curves of queries in a cluster, some 1.5 kB each; of no fewer runs
+KEEP_ROWS, MIN_RUNS = 400_000, 24  # estimates of queries in a cluster, some 7 kB each; of no fewer runs
 MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
 
 
@@ -103,7 +106,7 @@ class EstimateKind(AnswerKind[EstimateRun]):
     def keep(self, run: EstimateRun, answer: Estimate, job: Job | None) -> EstimateRun:
         """Keep a run, one row per query and one per server."""
         facts, cluster = answer.answer(), run.cluster
-        stored = {name: stored_estimate(name, report, facts) for name, report in (facts.queries or {}).items()}
+        stored = stored_estimates(facts)
         stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=answer), cluster=cluster)
         run.result = facts.facts.to_dict()
         run.by_telemetry = job is not None and job.params.get("by_telemetry", False)
@@ -118,6 +121,7 @@ class EstimateKind(AnswerKind[EstimateRun]):
         run.nodes.bulk_create(_node_row(run, name, server) for name, server in (facts.servers or {}).items())
         objectives_refresh(cluster)
         series_purge(cluster=cluster)
+        parts_keep(cluster, run.snapshot, run.snapshot_parts)
         announce(f"cluster:{cluster.slug}")
         return run
 
@@ -138,9 +142,24 @@ def _query_row(run: EstimateRun, query: Query, answer: StoredEstimate) -> QueryE
         **{name: getattr(answer, name) for name in ("statistic", "bound_s", "estimate_s", "low_s", "high_s")},
         **{name: getattr(answer, name) for name in ("worst_s", "headroom_share", "mace_s", "state")},
         certainty=answer.standing.kind,
+        **listed_facts(answer),
         result=replace(answer, series=None).to_dict(),
         series=curves_pack((answer.series or {})["flow"], run.subinterval_s),
     )
+
+
+def listed_facts(answer: StoredEstimate) -> dict[str, object]:
+    """Columns of an answer's facts that lists show: they parse none."""
+    trust = answer.calibration.trust.state if answer.calibration is not None else ""
+    bottleneck = answer.bottleneck
+    if bottleneck is None:
+        return {"trust": trust}
+    return {
+        "trust": trust,
+        "bottleneck_server": bottleneck.server,
+        "bottleneck_node": bottleneck.node or "",
+        "bottleneck_load": bottleneck.load_peak,
+    }
 
 
 def _node_row(run: EstimateRun, name: str, server: ServerAnswer) -> NodeEstimate:
@@ -159,10 +178,24 @@ def _node_row(run: EstimateRun, name: str, server: ServerAnswer) -> NodeEstimate
 
 
 def series_purge(*, cluster: Cluster) -> None:
-    """Drop the curves of all but the newest runs, and runs older still."""
+    """Drop the curves of all but the newest runs, and runs older still; fewer runs are kept of a large cluster."""
     ids = list(EstimateRun.objects.filter(cluster=cluster).values_list("pk", flat=True)[: KEEP_RUNS + 50])
-    QueryEstimate.objects.filter(run_id__in=ids[KEEP_SERIES:KEEP_RUNS], series__isnull=False).update(series=None)
-    EstimateRun.objects.filter(pk__in=ids[KEEP_RUNS:]).delete()
+    queries = max(1, QueryEstimate.objects.filter(run=ids[0]).count()) if ids else 1
+    with_series, with_numbers = runs_kept(queries)
+    QueryEstimate.objects.filter(run_id__in=ids[with_series:with_numbers], series__isnull=False).update(series=None)
+    EstimateRun.objects.filter(pk__in=ids[with_numbers:]).delete()
+
+
+def runs_kept(queries: int) -> tuple[int, int]:
+    """Numbers of runs that keep their curves, and that keep their numbers, in a cluster of so many queries.
+
+    Examples
+    --------
+    >>> runs_kept(10), runs_kept(1_000), runs_kept(10_000)
+    ((200, 2000), (50, 400), (5, 40))
+    """
+    with_series = min(KEEP_SERIES, max(MIN_SERIES, KEEP_SERIES_ROWS // queries))
+    return with_series, min(KEEP_RUNS, max(MIN_RUNS, KEEP_ROWS // queries))
 
 
 class DocumentEstimateKind(RunKind[DocumentEstimate]):

@@ -18,7 +18,7 @@ from apps.accounts.models import User
 from apps.core.errors import Impossible
 from apps.core.events import announce
 from apps.estimates.accuracy import scored_run, work_by_kind
-from apps.estimates.answers import stored_estimate
+from apps.estimates.answers import stored_estimates
 from apps.estimates.calibration import (
     calibrations_in_force,
     calibrations_refresh,
@@ -128,9 +128,8 @@ def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: 
     calibrations = calibrations_in_force(cluster)
     answer = comparison.estimate.answer()
     scored = {}
-    for name, report in (answer.queries or {}).items():
+    for name, stored in stored_estimates(answer).items():
         if name in queries:
-            stored = stored_estimate(name, report, answer)
             group = group_of_estimate(stored, queries[name], RunOrigin.SIMULATED)
             scored[name] = scaled_estimate(stored, group, calibrations)
     rows = [

@@ -66,9 +66,8 @@ def pools_listed() -> QuerySet[NodePool]:
 
 def nodes_listed() -> QuerySet[Node]:
     """Nodes with cluster, pool and `operator_count`, the operators placed on each."""
-    return Node.objects.select_related("cluster", "pool").annotate(
-        operator_count=Count("placements__operator", distinct=True)
-    )
+    placed = Node.objects.filter(pk=OuterRef("pk")).annotate(n=Count("placements__operator", distinct=True))
+    return Node.objects.select_related("cluster", "pool").annotate(operator_count=Subquery(placed.values("n")))
 
 
 def links_listed() -> QuerySet[Link]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from django.db import models, transaction
+from django.dispatch import Signal
 
-from apps.core.errors import Conflict, Fault, Malformed
+from apps.core.errors import Conflict, Fault, Malformed, fault_count
 from apps.core.events import announce
 from apps.fleet.choices import ABSENT, CycleUnit, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
@@ -22,6 +23,7 @@ from engine.words import listed
 __all__ = [
     "MAX_PLANNED_NODES",
     "cluster_announce",
+    "cluster_changed",
     "cluster_create",
     "cluster_delete",
     "cluster_locked",
@@ -34,8 +36,10 @@ __all__ = [
     "node_create",
     "node_delete",
     "node_drain",
+    "node_of_pool",
     "node_take_offline",
     "node_update",
+    "nodes_create",
     "nodes_plan",
     "pool_create",
     "pool_delete",
@@ -43,6 +47,9 @@ __all__ = [
 ]
 
 
+#: Sent with `cluster` where rows that estimates rest on were written in bulk, which sends no signal for each.
+cluster_changed = Signal()
+_BATCH = 2000  # rows of one statement
 Row = TypeVar("Row", bound=models.Model)
 _GRID = ("subinterval_s", "horizon_s")
 
@@ -151,7 +158,14 @@ def node_create(
     *, pool: NodePool, name: str, capacity_cps: float | None = None, cores: int | None = None, **fields: Any
 ) -> Node:
     """Add a node to a pool, with the pool's capacity per core and cores unless given."""
-    node = Node(
+    return _store_node(node_of_pool(pool, name=name, capacity_cps=capacity_cps, cores=cores, **fields))
+
+
+def node_of_pool(
+    pool: NodePool, *, name: str, capacity_cps: float | None = None, cores: int | None = None, **fields: Any
+) -> Node:
+    """A node of a pool that is not stored yet, with the pool's capacity per core and cores unless given."""
+    return Node(
         cluster=pool.cluster,
         pool=pool,
         name=name,
@@ -159,7 +173,33 @@ def node_create(
         cores=pool.cores if cores is None else cores,
         **{"cycle_unit": pool.cycle_unit, "cycles_per_ns": pool.cycles_per_ns, **fields},
     )
-    return _store_node(node)
+
+
+@transaction.atomic
+def nodes_create(*, cluster: Cluster, nodes: Sequence[Node]) -> None:
+    """Add many nodes, each of a pool of the cluster, by a number of statements that does not grow with them.
+
+    Raises
+    ------
+    Malformed
+        With every fault of every node; the paths begin with its name. None is created then.
+    """
+    cluster_locked(cluster).get()
+    taken = set(cluster.nodes.values_list("name", flat=True))
+    faults: list[Fault] = []
+    for node in nodes:
+        try:
+            check_row(node, _node_faults(node))
+        except Malformed as error:
+            faults += [Fault(f"{node.name}.{fault.path}", fault.message) for fault in error.faults]
+        if node.name in taken:
+            faults.append(Fault(f"{node.name}.name", f"{node.name!r} is taken by another node"))
+        taken.add(node.name)
+    if faults:
+        raise Malformed(f"The nodes have {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
+    Node.objects.bulk_create(nodes, batch_size=_BATCH)
+    cluster_changed.send(Node, cluster=cluster)
+    cluster_announce(cluster)
 
 
 @transaction.atomic
@@ -175,11 +215,15 @@ def node_update(*, node: Node, **fields: Any) -> Node:
     return _store_node(_assign(node, fields), fields)
 
 
-def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
+def _node_faults(node: Node) -> list[Fault]:
     faults = label_faults(node.labels)
     if node.pool.cluster_id != node.cluster_id:
         faults.append(Fault("pool", f"pool {node.pool.name!r} belongs to another cluster"))
-    check_row(node, faults)
+    return faults
+
+
+def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
+    check_row(node, _node_faults(node))
     check_free(node.cluster.nodes.all(), node, name=node.name)
     cluster_locked(node.cluster).get()  # nothing is placed on the node between the checks and the change
     if node.pk and node.state in ABSENT:

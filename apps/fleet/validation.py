@@ -34,11 +34,17 @@ def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
     infinite = [name for name, value in _numbers(row) if not math.isfinite(value)]
     all_faults += [Fault(name, f"{name} is {getattr(row, name)}; allowed: a finite number") for name in infinite]
     try:
-        row.clean_fields(exclude={*infinite, *(fault.path for fault in all_faults)})
+        row.clean_fields(exclude={*infinite, *(fault.path for fault in all_faults), *_rows_in_hand(row)})
     except ValidationError as error:
         all_faults += [reword_message(fault, getattr(row, fault.path, MISSING)) for fault in field_faults(error)]
     if all_faults:
         raise Malformed(_summary(row._meta.verbose_name, all_faults), all_faults)
+
+
+def _rows_in_hand(row: models.Model) -> set[str]:
+    """Fields with the row itself that they refer to: asking the database whether it exists tells nothing new."""
+    keys = [field for field in row._meta.concrete_fields if isinstance(field, models.ForeignKey)]
+    return {field.name for field in keys if field.is_cached(row) and getattr(row, field.attname) is not None}
 
 
 def _line_faults(row: models.Model) -> list[Fault]:

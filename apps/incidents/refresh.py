@@ -30,7 +30,7 @@ from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
 
-__all__ = ["AWAY_POLLS", "CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "connect", "incidents_refresh"]
+__all__ = ["AWAY_POLLS", "CLEAR_S", "MOVE_S", "REOPEN_S", "connect", "incidents_refresh"]
 
 CLEAR_S = 300.0  #: a query is well for so long before it leaves
 MOVE_S = 120.0  #: another cause is named for so long before it is believed
@@ -48,12 +48,6 @@ def connect() -> None:
 
 def _judged(sender: Any, *, cluster: Cluster, now: datetime, **_: Any) -> None:
     incidents_refresh(cluster, now=now)
-
-
-def cause_key(status: ObjectiveStatus) -> _Key:
-    """Kind and subject that a late query is grouped by; what is not explained is each query's own."""
-    cause = _cause(status)
-    return cause.kind, status.query.name if cause.kind == UNEXPLAINED else cause.subject
 
 
 def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
@@ -117,7 +111,7 @@ class _Refresh:
         if member is None:
             self._join(status, self._incident_of(status))
             return
-        if cause_key(status) != self._key(member.incident):
+        if status.cause_key != self._key(member.incident):
             member = self._move(member, status)
         else:
             member.other_cause, member.other_since = {}, None
@@ -125,7 +119,7 @@ class _Refresh:
         self._worsen(member, status)
 
     def _incident_of(self, status: ObjectiveStatus) -> Incident:
-        return self._with_cause(cause_key(status), _cause(status), _severity(status.state))
+        return self._with_cause(status.cause_key, _cause(status), _severity(status.state))
 
     def _with_cause(self, key: _Key, cause: LatenessCause, severity: IncidentSeverity) -> Incident:
         return self.incidents.get(key) or self._reopened(key, cause) or self._opened(key, cause, severity)
@@ -203,7 +197,7 @@ class _Refresh:
 
     def _move(self, member: IncidentQuery, status: ObjectiveStatus) -> IncidentQuery:
         """Another cause is named of a query: believe it once it was named for long enough."""
-        key, incident = cause_key(status), member.incident
+        key, incident = status.cause_key, member.incident
         named = {"kind": key[0], "subject": key[1]}
         if member.other_cause != named or member.other_since is None:
             member.other_cause, member.other_since = named, self.now

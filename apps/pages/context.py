@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery, Value
+from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
@@ -32,9 +32,10 @@ from apps.queries.models import Query
 from apps.telemetry.models import Agent
 from engine.words import counted
 
-__all__ = ["NavItem", "PageFrame", "clusters_with_counts", "frame", "url_of"]
+__all__ = ["MENU_CLUSTERS_LIMIT", "NavItem", "PageFrame", "clusters_with_counts", "frame", "menu_clusters", "url_of"]
 
 _REMEMBERED = "cluster"
+MENU_CLUSTERS_LIMIT = 10
 _MENU_JOBS_LIMIT = 5
 _MENU_INCIDENTS_LIMIT = 6
 _JOBS_LIMIT = 100
@@ -80,6 +81,15 @@ def _count(rows: QuerySet[Any]) -> Coalesce:
     return Coalesce(Subquery(grouped, output_field=IntegerField()), 0)
 
 
+def menu_clusters(text: str, limit: int) -> list[Any]:
+    """The first clusters whose name, slug or environment has the text, with counts and addresses."""
+    named = Q(name__icontains=text) | Q(slug__icontains=text) | Q(environment__icontains=text)
+    clusters: list[Any] = list(clusters_with_counts().filter(named if text else Q())[:limit])
+    for cluster in clusters:
+        cluster.url = url_of("pages:overview", cluster.slug)
+    return clusters
+
+
 @dataclass(frozen=True)
 class NavItem:
     """An entry of the navigation. `key` is its letter after g, `hot` paints its count as something to look at."""
@@ -117,12 +127,18 @@ class PageFrame:
 
     @cached_property
     def clusters(self) -> list[Any]:
-        if self.user is None:
-            return []
-        clusters = list(clusters_with_counts())
-        for cluster in clusters:
-            cluster.url = url_of("pages:overview", cluster.slug)
-        return clusters
+        """The first clusters, one more than the menu shows where there are more."""
+        return [] if self.user is None else menu_clusters("", MENU_CLUSTERS_LIMIT + 1)
+
+    @property
+    def clusters_shown(self) -> list[Any]:
+        """Those that the menu shows."""
+        return self.clusters[:MENU_CLUSTERS_LIMIT]
+
+    @property
+    def has_more_clusters(self) -> bool:
+        """Whether the menu needs a search."""
+        return len(self.clusters) > MENU_CLUSTERS_LIMIT
 
     @cached_property
     def cluster(self) -> Any:
@@ -131,9 +147,12 @@ class PageFrame:
         slug = match.kwargs.get("slug") if match and "pages" in match.app_names else None
         session = getattr(self.request, "session", None)
         chosen_slug = slug or (session.get(_REMEMBERED) if session is not None else None)
-        by_slug = {cluster.slug: cluster for cluster in self.clusters}
-        chosen = by_slug.get(chosen_slug) or next(iter(self.clusters), None)
-        if slug and slug in by_slug and session is not None and session.get(_REMEMBERED) != slug:
+        chosen = next((cluster for cluster in self.clusters if cluster.slug == chosen_slug), None)
+        if chosen is None and chosen_slug and self.has_more_clusters:
+            chosen = clusters_with_counts().filter(slug=chosen_slug).first()
+        is_named = chosen is not None and chosen.slug == slug
+        chosen = chosen or next(iter(self.clusters), None)
+        if is_named and session is not None and session.get(_REMEMBERED) != slug:
             session[_REMEMBERED] = slug
         return chosen
 

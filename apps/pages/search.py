@@ -168,7 +168,7 @@ def _hit(kind: str, mark: Any, name: str, note: str, url: str) -> SearchHit:
 
 def _query_hits(cluster: Cluster, rows: Iterable[Query]) -> list[SearchHit]:
     listed = list(rows)
-    new = queries_never_run(cluster) if listed else set()
+    new = queries_never_run(row.pk for row in listed)
     return [
         _hit(
             "Query",

@@ -48,6 +48,7 @@ urlpatterns = [
     path(f"{_C}incidents/<int:pk>/", incidents.IncidentPage.as_view(), name="incident"),
     path(f"{_C}incidents/<int:pk>/acknowledge/", incidents.IncidentAcknowledge.as_view(), name="incident-acknowledge"),
     # -- fleet
+    path("clusters/menu/", fleet.ClusterMenu.as_view(), name="cluster-menu"),
     path("clusters/new/", fleet.ClusterCrud.create_view(), name="cluster-new"),
     path(f"{_C}settings/", fleet.ClusterCrud.change_view(), name="cluster-edit"),
     path(f"{_C}settings/delete/", fleet.ClusterCrud.delete_view(), name="cluster-delete"),

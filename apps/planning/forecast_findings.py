@@ -15,7 +15,8 @@ from apps.fleet.models import Cluster
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.cluster import snapshot_changes
+from apps.queries.snapshots.parts import parts_shown
 from engine.errors import OptionError
 from engine.forecasts.answer import ForecastAnswer, ForecastBottleneck, ForecastCurves, QueryForecast
 from engine.forecasts.regret import LeastRegret, least_regret
@@ -147,14 +148,14 @@ def forecast_latest(cluster: Cluster) -> Forecast | None:
 
 def forecast_changes(forecast: Forecast) -> Sequence[str]:
     """Changes of the cluster since a forecast was made; empty if it still holds."""
-    snapshot = cluster_snapshot(forecast.cluster)
+    present = parts_shown(forecast.cluster)
     changes = []
     if forecast.is_over:
         changes.append(
             f"its time has passed, for the histories end on {forecast.starts_at:%d %B %Y}; upload newer load"
         )
-    if snapshot.digest != forecast.snapshot:
-        changes += snapshot_changes(forecast.snapshot_parts, snapshot.parts)
+    if present.digest != forecast.snapshot:
+        changes += snapshot_changes(forecast.snapshot_parts, present.parts)
     rows = LoadHistory.objects.filter(cluster_id=forecast.cluster_id).values_list("source_id", "digest")
     present = dict(rows)
     moved = sorted(n for n in present.keys() | forecast.histories.keys() if present.get(n) != forecast.histories.get(n))

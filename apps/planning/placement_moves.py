@@ -24,6 +24,7 @@ from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from apps.queries.services import placement_move
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.parts import PartsRead
 from engine.words import counted, listed
 
 __all__ = [
@@ -190,7 +191,7 @@ def moves_finish(*, run: PlacementRun, state: str, message: str = "") -> Placeme
     return run
 
 
-def changes_since(digest: str, parts: Mapping[str, str], present: Snapshot) -> list[str]:
+def changes_since(digest: str, parts: Mapping[str, str], present: Snapshot | PartsRead) -> list[str]:
     """Changes of the cluster against a snapshot, in words; empty without any."""
     return [] if present.digest == digest else snapshot_changes(parts, present.parts) or ["the cluster"]
 
@@ -239,7 +240,7 @@ def _apply_moves(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
     PlacementMove.objects.bulk_update(moves, ["state", "applied_at"])
 
 
-def _stop_as_stale(run: PlacementRun, present: Snapshot) -> list[str]:
+def _stop_as_stale(run: PlacementRun, present: Snapshot | PartsRead) -> list[str]:
     changed = changes_since(run.expected, run.expected_parts, present)
     is_back, total = run.state == RunState.UNDOING, counted(run.moves.count(), "move")
     count = run.moves.filter(state=MoveState.UNDONE if is_back else MoveState.DONE).count()

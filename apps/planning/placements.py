@@ -41,7 +41,7 @@ from apps.planning.placement_moves import (
 )
 from apps.planning.placement_parameters import MAX_BUDGET_S, MAX_SEED
 from apps.planning.placement_search import PLACEMENT, placement_stop
-from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.snapshots.parts import parts_shown
 
 __all__ = ["PlacementFilter", "PlacementStanding", "PlacementViewSet", "placement_in_progress", "placement_standing"]
 
@@ -73,7 +73,7 @@ def placement_standing(run: PlacementRun, *, compare: bool = True) -> PlacementS
     if not is_proposal and not is_undoable:
         return PlacementStanding((), False, False, f"The run is {run.get_state_display().lower()}.")
     digest, parts = (run.snapshot, run.snapshot_parts) if is_proposal else (run.expected, run.expected_parts)
-    changes = changes_since(digest, parts, cluster_snapshot(run.cluster)) if compare else []
+    changes = changes_since(digest, parts, parts_shown(run.cluster)) if compare else []
     other = placement_in_progress(run.cluster)
     why_not = _why_not(run, changes, other)
     free = not why_not

@@ -38,6 +38,7 @@ from apps.planning.scenarios import read_changes
 from apps.planning.sweeps import BenchFigures, bench_sweep
 from apps.planning.what_if_options import Inputs, given_options, read_options
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.parts import PartsRead, parts_shown
 from engine.provisioning.answers.pools import MixAnswer, ParetoFront, PoolAnswer, PoolSize
 from engine.provisioning.answers.scenarios import ComparedScenario, Growth, ScenarioComparison, SurvivalAnswer
 from engine.records import Record
@@ -185,11 +186,11 @@ def what_if_same(cluster: Cluster, fingerprint: str, snapshot: str) -> WhatIf | 
     return answered or rows.filter(state=RunState.ASKED).first()
 
 
-def what_if_changes(row: WhatIf, present: Snapshot | None = None) -> Sequence[str] | None:
+def what_if_changes(row: WhatIf, present: Snapshot | PartsRead | None = None) -> Sequence[str] | None:
     """Changes since a what-if was answered, in words; None where nothing has moved, or there is no answer yet."""
     if row.state != RunState.ANSWERED:
         return None
-    present = present or cluster_snapshot(row.cluster)
+    present = present or parts_shown(row.cluster)
     return None if present.digest == row.snapshot else snapshot_changes(row.snapshot_parts, present.parts)
 
 

@@ -27,9 +27,9 @@ __all__ = [
     "backlog_content",
     "backlogs_measure",
     "backlogs_of",
-    "backlogs_state",
     "backlogs_update",
     "candidate_backlogs",
+    "set_backlogs",
     "with_backlogs",
 ]
 
@@ -166,8 +166,8 @@ def backlogs_measure(
     return backlog_content(query) != before
 
 
-def backlogs_state(query: Query, operators: Iterable[EngineOperator], now: datetime) -> None:
-    """Keep what the inputs of a body say, in place of what was known of them."""
+def set_backlogs(query: Query, operators: Iterable[EngineOperator], now: datetime) -> bool:
+    """Set what the inputs of a body say, in place of what was known of them; whether they say anything."""
     rows = {row.key: row for row in _stored(query)}
     changed = False
     for operator in operators:
@@ -179,7 +179,7 @@ def backlogs_state(query: Query, operators: Iterable[EngineOperator], now: datet
                 rows[row.key], changed = row, True
     if changed:
         query.backlogs = _documents(rows.values())
-        query.save(update_fields=["backlogs"])
+    return changed
 
 
 def with_backlogs(query: Query, operators: Sequence[EngineOperator], now: datetime) -> tuple[EngineOperator, ...]:

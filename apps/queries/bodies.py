@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from engine.errors import DocumentError
 
 __all__ = [
     "COST_NOISE_NAMES",
+    "Surroundings",
     "body_parse",
     "cost_noise_of",
     "evidence_of",
@@ -32,6 +33,7 @@ __all__ = [
     "with_operators",
 ]
 
+_BATCH = 2000  # rows of one statement
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _KEPT = ("filter", "join", "aggregate", "window", "state_bytes", "state_on_disk", "tuple_values_in", "tuple_values_out")
 _KEPT += ("trigger", "buffer_timeout_s", "reads", "writes", "expression", "unread")
@@ -45,10 +47,43 @@ def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:
     )
 
 
-def body_parse(cluster: Cluster, body: Any, *, query: str, path: str = "") -> tuple[EngineOperator, ...]:
+class Surroundings:
+    """Sources and nodes of a cluster, which bodies of queries may name; read once for however many bodies."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        rows = cluster.nodes.values("name", "capacity_cps", "cores", "cycle_unit", "cycles_per_ns")
+        nodes = ({"id": row.pop("name"), **row} for row in rows)
+        self.cluster = cluster
+        self.nodes = {str(node["id"]): node for node in nodes}
+        self.sources = set(cluster.arrivals.values_list("source_id", flat=True))
+
+    def document(self, operators: Sequence[Any], *, of: Sequence[Any] | None = None) -> dict[str, Any]:
+        """A document of operators with all sources and nodes, or with those alone that other operators name."""
+        named = self.sources | self.nodes.keys() if of is None else _texts(of)
+        return {
+            "subinterval_s": self.cluster.subinterval_s,
+            "subintervals": 1,
+            "sources": [{"id": name, "arrivals": [0.0]} for name in sorted(self.sources & named)],
+            "nodes": [node for name, node in self.nodes.items() if name in named],
+            "operators": operators,
+        }
+
+
+def _texts(value: Any) -> set[str]:
+    """Every text in a body."""
+    if isinstance(value, str):
+        return {value}
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return set().union(*map(_texts, parts))
+
+
+def body_parse(
+    cluster: Cluster, body: Any, *, query: str, path: str = "", surroundings: Surroundings | None = None
+) -> tuple[EngineOperator, ...]:
     """The operators of a query's body `{"operators": […]}`, by the rules and in the words of the deployment document.
 
-    Sources and nodes are those of the cluster; a node is optional. `path` is where the body stands in the request.
+    Sources and nodes are those of the cluster, read unless they are given; a node is optional. `path` is where the
+    body stands in the request.
 
     Raises
     ------
@@ -66,8 +101,9 @@ def body_parse(cluster: Cluster, body: Any, *, query: str, path: str = "") -> tu
             Fault(join_path(path, "operators"), "operators is missing or empty; allowed: a list of operators")
         )
         raise _refusal(faults)
+    known = surroundings or Surroundings(cluster)
     try:
-        parsed = Deployment.parse({**_surroundings(cluster), "operators": operators}, placed=False).operators
+        parsed = _parse_operators(known, operators)
     except DocumentError as error:
         raise _refusal([*faults, *from_engine(error, path).faults]) from None
     for i, operator in enumerate(parsed):
@@ -81,15 +117,12 @@ def _refusal(faults: Sequence[Fault]) -> Malformed:
     return Malformed(f"The query has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
-def _surroundings(cluster: Cluster) -> dict[str, Any]:
-    """A document of what a query may refer to: the cluster's sources and nodes."""
-    nodes = cluster.nodes.values("name", "capacity_cps", "cores", "cycle_unit", "cycles_per_ns")
-    return {
-        "subinterval_s": cluster.subinterval_s,
-        "subintervals": 1,
-        "sources": [{"id": name, "arrivals": [0.0]} for name in cluster.arrivals.values_list("source_id", flat=True)],
-        "nodes": [{"id": node.pop("name"), **node} for node in nodes],
-    }
+def _parse_operators(known: Surroundings, operators: Sequence[Any]) -> tuple[EngineOperator, ...]:
+    """Operators among what they name alone; with a fault, among everything there is, for faults say what is allowed."""
+    try:
+        return Deployment.parse(known.document(operators, of=operators), placed=False).operators
+    except DocumentError:
+        return Deployment.parse(known.document(operators), placed=False).operators
 
 
 def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
@@ -108,15 +141,27 @@ def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
     return faults
 
 
-def operators_store(version: QueryVersion, operators: Sequence[EngineOperator]) -> None:
-    """Write the rows of a new version's operators and inputs."""
-    rows = Operator.objects.bulk_create(_operator_row(version, i, operator) for i, operator in enumerate(operators))
-    by_name = {row.name: row for row in rows}
+def operators_store(versions: Sequence[tuple[QueryVersion, Sequence[EngineOperator]]]) -> list[list[Operator]]:
+    """Write the rows of new versions' operators and inputs, in batches; the operators of each version."""
+    rows = [[_operator_row(version, i, each) for i, each in enumerate(operators)] for version, operators in versions]
+    Operator.objects.bulk_create((row for listed in rows for row in listed), batch_size=_BATCH)
     OperatorInput.objects.bulk_create(
-        _input_row(by_name, row, position, operator)
-        for row, operator in zip(rows, operators, strict=True)
-        for position in range(len(operator.inputs))
+        (
+            entry
+            for listed, (_, operators) in zip(rows, versions, strict=True)
+            for entry in _input_rows(listed, operators)
+        ),
+        batch_size=_BATCH,
     )
+    return rows
+
+
+def _input_rows(rows: Sequence[Operator], operators: Sequence[EngineOperator]) -> Iterator[OperatorInput]:
+    by_name = {row.name: row for row in rows}
+    for row, operator in zip(rows, operators, strict=True):
+        document = operator_document(operator)["inputs"]
+        for position in range(len(operator.inputs)):
+            yield _input_row(by_name, row, position, operator, document[position])
 
 
 def _operator_row(version: QueryVersion, position: int, operator: EngineOperator) -> Operator:
@@ -133,9 +178,10 @@ def _operator_row(version: QueryVersion, position: int, operator: EngineOperator
     )
 
 
-def _input_row(rows: Mapping[str, Operator], row: Operator, position: int, operator: EngineOperator) -> OperatorInput:
+def _input_row(
+    rows: Mapping[str, Operator], row: Operator, position: int, operator: EngineOperator, document: Mapping[str, Any]
+) -> OperatorInput:
     entry, evidence = operator.inputs[position], operator.evidence
-    document = operator_document(operator)["inputs"][position]
     upstream = rows.get(entry.source)
     age_s = evidence.age_s if evidence else None
     kind = evidence.kind if evidence else Evidence.ASSUMED

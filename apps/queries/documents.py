@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from django.db import transaction
@@ -13,14 +14,23 @@ from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
-from apps.fleet.models import Cluster
-from apps.fleet.services import cluster_locked, link_create, link_update, node_create, node_update, pool_create
+from apps.fleet.models import Cluster, NodePool
+from apps.fleet.models import Node as NodeRow
+from apps.fleet.services import (
+    cluster_locked,
+    link_create,
+    link_update,
+    node_of_pool,
+    node_update,
+    nodes_create,
+    pool_create,
+)
 from apps.jobs.models import JobKind
 from apps.jobs.runner import JobReporter
 from apps.jobs.runs import RunKind, register
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
-from apps.queries.models import ImportRun
-from apps.queries.services import query_create, query_start, query_version_create
+from apps.queries.models import ImportRun, Query
+from apps.queries.services import NewQuery, queries_create, query_start, query_version_create
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.document.elements import STIMULUS_TIME, Input, InputModel, Node, Operator, Source
@@ -168,11 +178,11 @@ class _Import:
         self.fill, self.user, self.path = fill, user, path
         self.faults: list[Fault] = []
         self.names = {source.id: _source_name(source.id) for source in deployment.sources}
+        self.waiting = {source.id: source.backlog for source in deployment.sources if source.backlog}
 
     def run(self, start: bool) -> None:
         cluster_locked(self.cluster).get()  # nothing is admitted, moved or taken away meanwhile
-        for i, node in enumerate(self.deployment.nodes):
-            self._attempt(f"nodes[{i}]", lambda node=node: self._node(node))
+        self._nodes()
         self._refuse()
         self.done.notes.extend(
             f"node {node.id}: the document has {node.scheduling}; here its agents say which policy it runs"
@@ -184,8 +194,7 @@ class _Import:
         for i, source in enumerate(self.deployment.sources):
             self._attempt(f"sources[{i}]", lambda source=source: self._source(source))
         self._refuse()
-        for query in self.deployment.queries:
-            self._attempt(f"queries.{query}", lambda query=query: self._query(query, start))
+        self._queries(start)
         self._refuse()
 
     def _attempt(self, path: str, store: Any) -> None:
@@ -201,43 +210,75 @@ class _Import:
         if self.faults:
             raise _malformed(self.faults, self.path)
 
-    def _node(self, node: Node) -> None:
-        row = self.cluster.nodes.select_related("pool", "cluster").filter(name=node.id).first()
-        values: dict[str, Any] = {"capacity_cps": node.capacity_cps, "cores": node.cores, "labels": dict(node.labels)}
-        memory = None if node.memory_bytes is None else max(1, round(node.memory_bytes))
-        values |= {"cycle_unit": node.cycle_unit, "cycles_per_ns": node.cycles_per_ns}
-        if row is None:
-            pool = self._pool(node)
-            own = {} if memory == pool.memory_bytes else {"memory_bytes": memory}
-            node_create(pool=pool, name=node.id, **values, **own)
-            self.done.created.append(f"node {node.id}")
-            return
+    def _nodes(self) -> None:
+        """Nodes that exist are updated one by one, the others created all at once."""
+        known = {row.name: row for row in self.cluster.nodes.select_related("pool", "cluster")}
+        new: dict[str, NodeRow] = {}
+        for i, node in enumerate(self.deployment.nodes):
+            values: dict[str, Any] = {
+                "capacity_cps": node.capacity_cps,
+                "cores": node.cores,
+                "labels": dict(node.labels),
+                "cycle_unit": node.cycle_unit,
+                "cycles_per_ns": node.cycles_per_ns,
+            }
+            if node.id in known:
+                self._attempt(f"nodes[{i}]", lambda node=node, values=values: self._node(node, known[node.id], values))
+                continue
+            if (node.pool or DEFAULT_POOL) not in self.pools:
+                self._attempt(f"nodes[{i}]", lambda node=node: self._pool(node))
+            pool = self.pools.get(node.pool or DEFAULT_POOL)
+            if pool is not None:
+                memory = _memory_of(node)
+                own = {} if memory == pool.memory_bytes else {"memory_bytes": memory}
+                new[node.id] = node_of_pool(pool, name=node.id, **values, **own)
+                self.done.created.append(f"node {node.id}")
+        places = {node.id: f"nodes[{i}]" for i, node in enumerate(self.deployment.nodes)}
+        try:
+            nodes_create(cluster=self.cluster, nodes=list(new.values()))
+        except Malformed as error:
+            for fault in error.faults:
+                name = next(name for name in new if fault.path.startswith(f"{name}."))
+                self.faults.append(Fault(f"{places[name]}.{fault.path.removeprefix(f'{name}.')}", fault.message))
+
+    def _node(self, node: Node, row: NodeRow, values: dict[str, Any]) -> None:
         values["labels"] = {**row.pool.labels, **row.labels} if not node.labels else values["labels"]
         if {**row.pool.labels, **row.labels} == values["labels"]:
             values.pop("labels")
+        memory = _memory_of(node)
         if memory is not None and memory != row.memory_for_state:
             values["memory_bytes"] = memory
         self._update("node", node.id, row, values, lambda changed: node_update(node=row, **changed))
 
-    def _pool(self, node: Node) -> Any:
+    def _pool(self, node: Node) -> None:
         name = node.pool or DEFAULT_POOL
-        pool = self.cluster.pools.filter(name=name).first()
-        if pool is None:
-            # Of a pool whose nodes differ each states its own: none has another's memory.
-            sizes = {other.memory_bytes for other in self.deployment.nodes if (other.pool or DEFAULT_POOL) == name}
-            size = sizes.pop() if len(sizes) == 1 else None
-            memory = None if size is None else max(1, round(size))
-            price = None if node.price_per_hour is None else Decimal(str(node.price_per_hour))
-            fields: dict[str, object] = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
-            fields |= {"cycle_unit": node.cycle_unit, "cycles_per_ns": node.cycles_per_ns}
-            pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)
-            self.done.created.append(f"pool {name}")
-        pool.cluster = self.cluster
-        return pool
+        # Of a pool whose nodes differ each states its own: none has another's memory.
+        sizes = {other.memory_bytes for other in self.deployment.nodes if (other.pool or DEFAULT_POOL) == name}
+        size = sizes.pop() if len(sizes) == 1 else None
+        memory = None if size is None else max(1, round(size))
+        price = None if node.price_per_hour is None else Decimal(str(node.price_per_hour))
+        fields: dict[str, object] = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
+        fields |= {"cycle_unit": node.cycle_unit, "cycles_per_ns": node.cycles_per_ns}
+        pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)
+        self.pools[name] = pool
+        self.done.created.append(f"pool {name}")
+
+    @cached_property
+    def pools(self) -> dict[str, NodePool]:
+        """Pools of the cluster by name."""
+        pools = {pool.name: pool for pool in self.cluster.pools.all()}
+        for pool in pools.values():
+            pool.cluster = self.cluster
+        return pools
+
+    @cached_property
+    def nodes(self) -> dict[str, NodeRow]:
+        """Nodes of the cluster by name, once all are stored."""
+        return {node.name: node for node in self.cluster.nodes.select_related("cluster")}
 
     def _link(self, i: int) -> None:
         link = self.deployment.links[i]
-        nodes = {node.name: node for node in self.cluster.nodes.filter(name__in=[link.source, link.target])}
+        nodes = self.nodes
         values = {"bandwidth_bytes_s": link.bandwidth_bytes_s, "delay_s": link.delay_s}
         row = self.cluster.links.filter(source=nodes[link.source], target=nodes[link.target]).first()
         name = f"{link.source}->{link.target}"
@@ -282,24 +323,34 @@ class _Import:
         listed = self.done.unchanged if stored.digest == before else self.done.updated if row else self.done.created
         listed.append(f"source {name}")
 
-    def _query(self, query: str, start: bool) -> None:
-        operators = [self.deployment.operators[i] for i in self.deployment.operators_of(query)]
-        body = {"operators": [self._operator(operator, query) for operator in operators]}
-        objective = self.deployment.objective_of(query)
-        known = self.cluster.queries.filter(name=query).first()
-        if known is None:
+    def _queries(self, start: bool) -> None:
+        """Queries that exist get a new version each, the others are created all at once."""
+        rows = {row.name: row for row in self.cluster.queries.select_related("cluster", "running_version")}
+        new: list[NewQuery] = []
+        for query in self.deployment.queries:
+            operators = [self.deployment.operators[i] for i in self.deployment.operators_of(query)]
+            body = {"operators": [self._operator(operator, query) for operator in operators]}
+            if query in rows:
+                known = rows[query]
+                self._attempt(
+                    f"queries.{query}", lambda known=known, body=body: self._version(known, body, start=start)
+                )
+                continue
+            objective = self.deployment.objective_of(query)
             bound = {"statistic": objective.statistic, "bound_s": objective.bound_s} if objective else None
-            priority = self.deployment.priorities.get(query, 0)
-            known = query_create(
-                cluster=self.cluster, name=query, body=body, objective=bound, priority=priority, user=self.user
-            )
-            version = known.versions.get()
-        else:
-            version = query_version_create(query=known, body=body, note="imported", user=self.user)
-        (self.done.created if version.number == 1 else self.done.updated).append(f"query {query}")
+            new.append(NewQuery(query, body, bound, self.deployment.priorities.get(query, 0)))
+        try:
+            with transaction.atomic():
+                queries_create(cluster=self.cluster, queries=new, user=self.user, start=start)
+        except Malformed as error:
+            self.faults += error.faults
+        self.done.created.extend(f"query {query.name}" for query in new)
+
+    def _version(self, query: Query, body: dict[str, Any], *, start: bool) -> None:
+        version = query_version_create(query=query, body=body, note="imported", user=self.user)
+        self.done.updated.append(f"query {query.name}")
         if start:
-            where = {row.name: row.requested for row in version.operators.all()}
-            query_start(version=version, placement=where)
+            query_start(version=version, placement={row.name: row.requested for row in version.operators.all()})
 
     def _operator(self, operator: Operator, query: str) -> dict[str, Any]:
         """An operator by its bare name, its models restated for the cluster's subinterval."""
@@ -307,12 +358,15 @@ class _Import:
         inputs = tuple(_restate_for_document(entry, factor) for entry in operator.inputs)
         document = operator_document(replace(operator, inputs=inputs, query=None))
         document["id"] = operator.id.removeprefix(f"{query}/")
-        waiting = {source.id: source.backlog for source in self.deployment.sources if source.backlog}
         for entry in document["inputs"]:
-            if entry["from"] in waiting and "backlog" not in entry:
-                entry["backlog"] = backlog_document(waiting[entry["from"]])
+            if entry["from"] in self.waiting and "backlog" not in entry:
+                entry["backlog"] = backlog_document(self.waiting[entry["from"]])
             entry["from"] = self.names.get(entry["from"], entry["from"].removeprefix(f"{query}/"))
         return document
+
+
+def _memory_of(node: Node) -> int | None:
+    return None if node.memory_bytes is None else max(1, round(node.memory_bytes))
 
 
 def _source_name(name: str) -> str:

@@ -16,7 +16,16 @@ from apps.fleet.models import SLUG, Cluster, Node
 from apps.jobs.models import Run
 from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
 
-__all__ = ["ArrivalSeries", "ImportRun", "Operator", "OperatorInput", "Placement", "Query", "QueryVersion"]
+__all__ = [
+    "ArrivalSeries",
+    "ClusterParts",
+    "ImportRun",
+    "Operator",
+    "OperatorInput",
+    "Placement",
+    "Query",
+    "QueryVersion",
+]
 
 
 class ArrivalSeries(models.Model):
@@ -215,6 +224,18 @@ class Placement(models.Model):
                 condition=models.Q(fraction__gt=0) & models.Q(fraction__lte=1), name="fraction_in_0_1"
             ),
         ]
+
+
+class ClusterParts(models.Model):
+    """Parts of a large cluster's snapshot as a worker read them last: pages compare with them, and read no rows.
+
+    `apps.queries.snapshots.parts` alone writes it; answers that something is done by compare with the rows themselves.
+    """
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="parts")
+    digest = models.CharField(max_length=DIGEST_LENGTH)
+    parts: Any = PackedJSONField()
+    read_at = models.DateTimeField()
 
 
 class ImportRun(Run):

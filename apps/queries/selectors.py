@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from django.db.models import Count, Exists, Max, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Exists, F, FloatField, Max, OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Cast, Coalesce
 
 from apps.core.errors import Missing
 from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
@@ -26,6 +26,7 @@ __all__ = [
     "arrivals_chart",
     "arrivals_listed",
     "cluster_memory",
+    "nodes_over_memory",
     "queries_listed",
     "queries_never_run",
     "queries_reading",
@@ -87,11 +88,15 @@ def version_never_ran(version: QueryVersion) -> bool:
     return OperatorInput.objects.filter(operator__version=version, cycles_per_event=None).exists()
 
 
-def queries_never_run(cluster: Cluster) -> set[int]:
-    """Ids of the queries whose running version, or else the newest, never ran."""
+def queries_never_run(queries: Iterable[int]) -> set[int]:
+    """Those of some queries, by id, whose running version, or else the newest, never ran."""
+    ids = list(queries)
+    if not ids:
+        return set()
     newest = QueryVersion.objects.filter(query=OuterRef("pk")).order_by("-number").values("pk")[:1]
     unknown = OperatorInput.objects.filter(operator__version=OuterRef("current"), cycles_per_event=None)
-    rows = cluster.queries.annotate(current=Coalesce("running_version_id", Subquery(newest))).filter(Exists(unknown))
+    rows = Query.objects.filter(pk__in=ids).annotate(current=Coalesce("running_version_id", Subquery(newest)))
+    rows = rows.filter(Exists(unknown))
     return set(rows.order_by().values_list("pk", flat=True))
 
 
@@ -190,9 +195,12 @@ def row_need_bytes(kind: str, stateless: bool | None, extra: Mapping[str, Any]) 
     return state_need_bytes(EngineOperator("", (), (), kind=kind, stateless=stateless, **state))
 
 
-def cluster_memory(cluster: Cluster, *, without: Query | None = None) -> dict[str, NodeMemory]:
-    """Memory of every node that takes operators, by its name; the operators of one query can be left out."""
-    nodes = {node.pk: node for node in cluster.nodes.exclude(state__in=ABSENT).select_related("pool")}
+def cluster_memory(
+    cluster: Cluster, *, without: Query | None = None, of: Collection[str] | None = None
+) -> dict[str, NodeMemory]:
+    """Memory of every node that takes operators, or of some, by name; the operators of one query can be left out."""
+    present = cluster.nodes.exclude(state__in=ABSENT).select_related("pool")
+    nodes = {node.pk: node for node in (present if of is None else present.filter(name__in=of))}
     held = dict.fromkeys(nodes, 0.0)
     unknown: dict[int, dict[str, None]] = {pk: {} for pk in nodes}
     placements = Placement.objects.filter(node__in=nodes)
@@ -213,3 +221,19 @@ def cluster_memory(cluster: Cluster, *, without: Query | None = None) -> dict[st
         )
         for pk, node in nodes.items()
     }
+
+
+def nodes_over_memory(cluster: Cluster) -> list[NodeMemory]:
+    """Nodes whose operators hold more state than the node has memory, the worst first.
+
+    The database finds those that may be, by what their operators state, on disk or not; these alone are looked at.
+    """
+    stating = Operator.objects.filter(extra__has_key="state_bytes").values("pk")  # few: others are not looked up
+    stated = Placement.objects.filter(node__cluster=cluster, operator__in=stating)
+    stated = stated.exclude(node__state__in=ABSENT)
+    state_bytes = Cast(F("operator__extra__state_bytes"), FloatField())
+    held = stated.values("node__name", memory=Coalesce("node__memory_bytes", "node__pool__memory_bytes"))
+    held = held.annotate(held=Sum(F("fraction") * state_bytes)).filter(held__gt=F("memory"))
+    over = list(held.order_by().values_list("node__name", flat=True))
+    entries = cluster_memory(cluster, of=over).values() if over else ()
+    return sorted((entry for entry in entries if entry.over_bytes > 0.0), key=lambda entry: -entry.over_bytes)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count
+from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, join_path
 from apps.core.events import announce
 from apps.core.limits import MAX_DESCRIPTION
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Node
+from apps.fleet.services import cluster_changed
 from apps.fleet.validation import check_free, check_row
-from apps.queries.backlogs import backlogs_state
-from apps.queries.bodies import COST_NOISE_NAMES, body_parse, latest_version, operators_store
+from apps.queries.backlogs import set_backlogs
+from apps.queries.bodies import COST_NOISE_NAMES, Surroundings, body_parse, latest_version, operators_store
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
 from apps.queries.snapshots.elements import operator_id
@@ -30,7 +33,9 @@ from engine.kinds import FieldKind
 from engine.records import BAD
 
 __all__ = [
+    "NewQuery",
     "placement_move",
+    "queries_create",
     "query_announce",
     "query_create",
     "query_delete",
@@ -40,6 +45,7 @@ __all__ = [
     "query_version_create",
 ]
 
+_BATCH = 2000  # rows of one statement
 _STATISTICS = ("selectivity", "cycles_per_event", "model", "evidence", "events", "measured_at", "batches")
 _STATISTICS += ("cycle_unit", *COST_NOISE_NAMES)
 
@@ -84,17 +90,101 @@ def query_create(
         The name is taken.
     """
     query = Query(cluster=cluster, name=name, team=team, description=description, priority=priority)
-    faults: list[Fault] = []
-    operators = _collected(faults, lambda: body_parse(cluster, body, query=name, path=path))
-    _collected(faults, lambda: _set_objective(query, objective))
-    _collected(faults, lambda: check_row(query, _long(query)))
-    if faults or operators is None:
-        raise _malformed(faults)
+    operators = _read_query(query, body, objective, path)
     check_free(cluster.queries.all(), query, name=name)
     query.save()
     _store_version(query, operators, 1, note, user)
     query_announce(query)
     return query
+
+
+def _read_query(
+    query: Query, body: Any, objective: Mapping[str, object] | None, path: str, known: Surroundings | None = None
+) -> tuple[EngineOperator, ...]:
+    """Operators of a new query's body, its objective set, and all of it checked."""
+    faults: list[Fault] = []
+    parse = lambda: body_parse(query.cluster, body, query=query.name, path=path, surroundings=known)  # noqa: E731
+    operators = _collected(faults, parse)
+    _collected(faults, lambda: _set_objective(query, objective))
+    _collected(faults, lambda: check_row(query, _long(query)))
+    if faults or operators is None:
+        raise _malformed(faults)
+    return operators  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class NewQuery:
+    """A query that `queries_create` makes; objective and body as of `query_create`."""
+
+    name: str
+    body: Any
+    objective: Mapping[str, object] | None = None
+    priority: int = 0
+
+
+@transaction.atomic
+def queries_create(
+    *, cluster: Cluster, queries: Sequence[NewQuery], user: User | None = None, start: bool = False
+) -> list[Query]:
+    """Create many queries, each a draft with its first version, by a number of statements that does not grow with them.
+
+    With `start` they run where their bodies place them, past admission. With any fault none is created.
+
+    Raises
+    ------
+    Malformed
+        With every fault of every query; the paths begin with `queries.<name>`.
+    """
+    known, faults = Surroundings(cluster), []
+    now = timezone.now()
+    listed: list[tuple[Query, QueryVersion, tuple[EngineOperator, ...]]] = []
+    taken = set(cluster.queries.values_list("name", flat=True))
+    for new in queries:
+        query = Query(cluster=cluster, name=new.name, priority=new.priority)
+        version = QueryVersion(query=query, number=1, created_by=user)
+        path = f"queries.{new.name}"
+        try:
+            operators = _read_query(query, new.body, new.objective, "", known)
+        except Malformed as error:
+            faults += [Fault(join_path(path, fault.path), fault.message) for fault in error.faults]
+            continue
+        if new.name in taken:
+            faults.append(Fault(f"{path}.name", f"{new.name!r} is taken by another query"))
+        taken.add(new.name)
+        set_backlogs(query, operators, now)
+        listed.append((query, version, operators))
+    if faults:
+        raise _malformed(faults)
+    Query.objects.bulk_create([query for query, _, _ in listed], batch_size=_BATCH)
+    QueryVersion.objects.bulk_create([version for _, version, _ in listed], batch_size=_BATCH)
+    stored = operators_store([(version, operators) for _, version, operators in listed])
+    if start:
+        _start_new(cluster, [(query, version, rows) for (query, version, _), rows in zip(listed, stored, strict=True)])
+    cluster_changed.send(Query, cluster=cluster)
+    announce(f"cluster:{cluster.slug}")
+    return [query for query, _, _ in listed]
+
+
+def _start_new(cluster: Cluster, queries: Sequence[tuple[Query, QueryVersion, list[Operator]]]) -> None:
+    """Let new queries run where their bodies place them."""
+    inputs = OperatorInput.objects.filter(operator__version__query__cluster=cluster, cycles_per_event__isnull=False)
+    nodes = {node.name: node for node in cluster.nodes.all()}
+    places = _Places(nodes, frozenset(), dict(inputs.values_list("operator_id", "cycle_unit")))
+    faults: list[Fault] = []
+    placements: list[Placement] = []
+    for query, version, operators in queries:
+        try:
+            placements += _placement_rows(query, operators, {row.name: row.requested for row in operators}, places)
+        except (Malformed, Conflict) as error:
+            faults += [Fault(f"queries.{query.name}.{fault.path}", fault.message) for fault in error.faults]
+        query.state, query.running_version = QueryState.RUNNING, version
+    if faults:
+        raise _malformed(faults)
+    Placement.objects.bulk_create(placements, batch_size=_BATCH)
+    newest = QueryVersion.objects.filter(query=OuterRef("pk")).order_by("-number").values("pk")[:1]
+    for i in range(0, len(queries), _BATCH):
+        started = Query.objects.filter(pk__in=[query.pk for query, _, _ in queries[i : i + _BATCH]])
+        started.update(state=QueryState.RUNNING, running_version=Subquery(newest))
 
 
 @transaction.atomic
@@ -166,8 +256,9 @@ def _store_version(
     version = QueryVersion(query=query, number=number, note=note, created_by=user)
     check_row(version)
     version.save()
-    operators_store(version, operators)
-    backlogs_state(query, operators, timezone.now())
+    operators_store([(version, operators)])
+    if set_backlogs(query, operators, timezone.now()):
+        query.save(update_fields=["backlogs"])
     return version
 
 
@@ -270,11 +361,7 @@ def query_start(
         raise Malformed(f"start_s is {start_s}; allowed: {allowed}.", [("start_s", f"allowed: {allowed}")])
     operators = list(version.operators.all())
     _check_sources(version)
-    rows = _rows(query, operators, placement)
-    missing = [operator.name for operator in operators if not any(row.operator_id == operator.pk for row in rows)]
-    if missing:
-        faults = [(f"placement.{name}", "operator has no node") for name in missing]
-        raise Malformed(f"Operators without a node: {', '.join(missing)}.", faults)
+    rows = _placement_rows(query, operators, placement, _places_of(query, operators, placement))
     if query.running_version_id:
         Placement.objects.filter(operator__version=query.running_version_id).delete()
     Placement.objects.filter(operator__version=version).delete()
@@ -292,7 +379,8 @@ def placement_move(*, query: Query, placement: Mapping[str, object]) -> Query:
     query = _locked(query)
     if query.running_version is None:
         raise Conflict(f"Query {query.name!r} does not run; only what runs can be moved.")
-    rows = _rows(query, list(query.running_version.operators.all()), placement)
+    operators = list(query.running_version.operators.all())
+    rows = _rows(query, operators, placement, _places_of(query, operators, placement))
     Placement.objects.filter(operator__in={row.operator_id for row in rows}).delete()
     Placement.objects.bulk_create(rows)
     query.save()
@@ -332,12 +420,42 @@ def _check_sources(version: QueryVersion) -> None:
         raise Impossible(f"There are no arrivals of {', '.join(missing)}. Upload or generate them first.", faults)
 
 
-def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, object]) -> list[Placement]:
-    """Rows of a placement, checked whole before anything is stored."""
-    by_name = {operator_id(query.name, operator.name): operator for operator in operators}
+@dataclass(frozen=True)
+class _Places:
+    """Ground that a placement is checked on: nodes by name, what is placed already, units of operators' known costs."""
+
+    nodes: Mapping[str, Node]
+    held: Collection[tuple[str, int]]
+    units: Mapping[int, str]
+
+
+def _places_of(query: Query, operators: Iterable[Operator], placement: Mapping[str, object]) -> _Places:
     named = {str(replica.get("node", "")) for where in placement.values() for replica in _replicas(where)}
     nodes = {node.name: node for node in query.cluster.nodes.filter(name__in=named)}
     held = set(Placement.objects.filter(operator__version__query=query).values_list("operator__name", "node_id"))
+    ids = [operator.pk for operator in operators]
+    known = OperatorInput.objects.filter(operator__in=ids, cycles_per_event__isnull=False)
+    return _Places(nodes, held, dict(known.values_list("operator_id", "cycle_unit")))
+
+
+def _placement_rows(
+    query: Query, operators: Sequence[Operator], placement: Mapping[str, object], places: _Places
+) -> list[Placement]:
+    """Rows of a placement of all operators, checked whole before anything is stored."""
+    rows = _rows(query, operators, placement, places)
+    placed = {row.operator_id for row in rows}
+    missing = [operator.name for operator in operators if operator.pk not in placed]
+    if missing:
+        faults = [(f"placement.{name}", "operator has no node") for name in missing]
+        raise Malformed(f"Operators without a node: {', '.join(missing)}.", faults)
+    return rows
+
+
+def _rows(
+    query: Query, operators: Iterable[Operator], placement: Mapping[str, object], places: _Places
+) -> list[Placement]:
+    """Rows of a placement of some operators, checked whole."""
+    by_name = {operator_id(query.name, operator.name): operator for operator in operators}
     faults: list[Fault] = []
     closed: list[Fault] = []
     rows: list[Placement] = []
@@ -349,12 +467,13 @@ def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, o
             continue
         replicas = _replicas(where)
         for replica in replicas:
-            row = _row(operator, replica, nodes, path, faults)
-            if row is not None and row.node.state != NodeState.ACTIVE and (operator.name, row.node_id) not in held:
+            row = _row(operator, replica, places.nodes, path, faults)
+            held = (operator.name, row.node_id) in places.held if row is not None else True
+            if row is not None and row.node.state != NodeState.ACTIVE and not held:
                 closed.append(Fault(path, f"node {row.node.name!r} is {row.node.state} and takes nothing new"))
             rows += [row] if row is not None else []
         _check_split(operator, replicas, path, faults)
-    faults += _unit_faults(query, rows)
+    faults += _unit_faults(query, rows, places)
     if faults:
         raise Malformed(f"The placement has {len(faults)} faults; first: {faults[0].path}: {faults[0].message}", faults)
     if closed:
@@ -362,12 +481,10 @@ def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, o
     return rows
 
 
-def _unit_faults(query: Query, rows: Sequence[Placement]) -> Iterator[Fault]:
+def _unit_faults(query: Query, rows: Sequence[Placement], places: _Places) -> Iterator[Fault]:
     """Faults of operators on nodes that count in another unit than their costs."""
-    known = OperatorInput.objects.filter(operator__in={row.operator_id for row in rows}, cycles_per_event__isnull=False)
-    units = dict(known.values_list("operator_id", "cycle_unit"))
     for row in rows:
-        unit = units.get(row.operator_id)
+        unit = places.units.get(row.operator_id)
         if unit is not None and is_of_clock(unit) != is_of_clock(row.node.cycle_unit):
             costs, counts = cycle_unit_words(unit), cycle_unit_words(row.node.cycle_unit)
             message = f"its costs are in {costs}, and node {row.node.name!r} counts {counts}; allowed: nodes that do"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.ui.numbers import as_float, ratio, seconds
 from apps.ui.svg.axes import line_data, span_words
 from apps.ui.svg.scales import Scale
-from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, svg_text
+from apps.ui.svg.shapes import Shape, circle, number, path, path_data, picture, rect, svg_text
 from engine.words import duration_words
 
 __all__ = [
@@ -170,12 +170,20 @@ def heat_strip(values_s: Sequence[float], label: str) -> SafeString:
     """Excess over time as steps of one ramp; a red cap from 4 s on."""
     cell = 720 / max(len(values_s), 1)
     width = cell * (0.92 if cell > 6 else 1.02)
-    shapes = []
+    steps: dict[str, list[float]] = {}
     for index, value in enumerate(values_s):
-        shapes.append(rect(index * cell, 0, width, 14, fill=f"h{excess_step(value)}"))
-        if value >= EXCESS_CAP_S:
-            shapes.append(rect(index * cell, 0, width, 2.5, fill="bad"))
+        steps.setdefault(f"h{excess_step(value)}", []).append(index * cell)
+    shapes = [_boxes(places, width, 14, fill) for fill, places in sorted(steps.items())]
+    capped = [index * cell for index, value in enumerate(values_s) if value >= EXCESS_CAP_S]
+    if capped:
+        shapes.append(_boxes(capped, width, 2.5, "bad"))
     return picture(720, 14, label, shapes, css="heat", stretched=True)
+
+
+def _boxes(places: Iterable[float], width: float, height: float, fill: str) -> Shape:
+    """Boxes of one size and colour as one path: a page of strips has thousands."""
+    box = path_data("h", width, "v", height, "h", -width, "z")
+    return path("".join(f"M{number(x)} 0{box}" for x in places), fill=fill)
 
 
 def excess_step(value_s: float) -> int:

@@ -7,16 +7,17 @@ the page is `csv_response()`. Rows may be a queryset or a list.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, reduce
+from itertools import islice
 from operator import or_
 from typing import Any
 from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.safestring import SafeString
 from django_filters import FilterSet
@@ -28,6 +29,7 @@ __all__ = ["ALL_ROWS", "Choice", "Column", "Filter", "Table", "address", "csv_ce
 
 
 ALL_ROWS = "all"  # of the parameter `view`: neither a saved view nor a default
+_LOADED = 500  # rows at once, where all are exported
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -54,15 +56,15 @@ class Column:
     """A column of a list.
 
     `cell` gives what is shown (text is escaped, SafeString is not), `csv` the raw value for export (default: `cell`).
-    `sort` is a database field for querysets or a key function for lists. `num` aligns right; on phones `full` takes the
-    whole width at the top of the record, `hide` is left out and `short` replaces the label. The first column is the
-    row's heading.
+    `sort` is a database field for querysets, or an expression, whose nulls come last, or a key function for lists.
+    `num` aligns right; on phones `full` takes the whole width at the top of the record, `hide` is left out and `short`
+    replaces the label. The first column is the row's heading.
     """
 
     key: str
     label: str
     cell: Callable[[Any], Any]
-    sort: str | Callable[[Any], Any] | None = None
+    sort: str | F | Callable[[Any], Any] | None = None
     csv: Callable[[Any], Any] | None = None
     num: bool = False
     full: bool = False
@@ -139,7 +141,11 @@ class Cell:
 
 @dataclass
 class Table:
-    """Rows after search, filters and sort, page by page. `views` are the saved ones, where the list has them."""
+    """Rows after search, filters and sort, page by page. `views` are the saved ones, where the list has them.
+
+    `load` makes the lines that columns show of the rows of one page: what only these need is read for them alone.
+    `row_count` is the number of all rows, where it is known already.
+    """
 
     request: HttpRequest
     columns: Sequence[Column]
@@ -156,6 +162,8 @@ class Table:
     identify: Callable[[Any], Any] = field(default=lambda row: row.pk)
     empty: Mapping[str, str] = field(default_factory=dict)
     views: Any = None
+    load: Callable[[list[Any]], Sequence[Any]] = field(default=lambda rows: rows)
+    row_count: int | None = None
 
     @property
     def query(self) -> str:
@@ -231,9 +239,11 @@ class Table:
         column, descends = self.sort
         if column is None:
             return rows
-        if isinstance(rows, QuerySet):
-            return rows.order_by(f"{'-' if descends else ''}{column.sort}", "pk")
         key = column.sort
+        if isinstance(key, F):
+            return rows.order_by(key.desc(nulls_last=True) if descends else key.asc(nulls_last=True), *_order_of(rows))
+        if isinstance(rows, QuerySet):
+            return rows.order_by(f"{'-' if descends else ''}{key}", "pk")
         assert callable(key)
         valued = [row for row in rows if key(row) is not None]
         missing = [row for row in rows if key(row) is None]
@@ -241,7 +251,10 @@ class Table:
 
     @cached_property
     def page(self) -> Page:
-        return Paginator(self.found, self.page_size).get_page(self.request.GET.get("page"))
+        paginator = Paginator(self.found, self.page_size)
+        if self.row_count is not None and not self.is_filtered:
+            paginator.count = self.row_count  # type: ignore[misc]
+        return paginator.get_page(self.request.GET.get("page"))
 
     @property
     def total(self) -> int:
@@ -264,9 +277,10 @@ class Table:
     @property
     def lines(self) -> list[tuple[Any, list[Cell]]]:
         """(identity, cells) of the rows on this page."""
+        rows = list(self.page)
         return [
-            (self.identify(row), [Cell(column, column.cell(row), column.css(row)) for column in self.columns])
-            for row in self.page
+            (self.identify(row), [Cell(column, column.cell(line), column.css(line)) for column in self.columns])
+            for row, line in zip(rows, self.load(rows), strict=True)
         ]
 
     @property
@@ -320,11 +334,22 @@ class Table:
         response = HttpResponse(content_type="text/csv; charset=utf-8", headers=headers)
         writer = csv.writer(response)
         writer.writerow([column.label for column in self.columns if column.label])
-        writer.writerows([csv_cell(value) for value in self._raw(row)] for row in self.found)
+        writer.writerows([csv_cell(value) for value in self._raw(row)] for row in self._loaded())
         return response
+
+    def _loaded(self) -> Iterator[Any]:
+        """Every found row as columns show it, loaded some hundred at a time."""
+        rows = self.found.iterator(chunk_size=_LOADED) if isinstance(self.found, QuerySet) else iter(self.found)
+        while batch := list(islice(rows, _LOADED)):
+            yield from self.load(batch)
 
     def _raw(self, row: Any) -> list[Any]:
         return [(column.csv or column.cell)(row) for column in self.columns if column.label]
+
+
+def _order_of(rows: QuerySet[Any]) -> Sequence[Any]:
+    """The order that the rows had before they are sorted, which decides between equals."""
+    return rows.query.order_by or ("pk",)
 
 
 def csv_cell(value: Any) -> Any:

@@ -27,6 +27,7 @@ _PARTS = {
     "pages:placement-standing",
     "pages:agent-budget-preview",
     "pages:incidents-menu",
+    "pages:cluster-menu",
     "pages:jobs-menu",
     "pages:job-progress",
     "pages:report-file",

@@ -78,6 +78,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-excess_s', 'server'],
+                'indexes': [models.Index(fields=['run', '-excess_s'], name='servers_by_excess'), models.Index(fields=['run', 'node_name'], name='servers_by_node')],
             },
         ),
         migrations.CreateModel(
@@ -94,6 +95,10 @@ class Migration(migrations.Migration):
                 ('mace_s', models.FloatField()),
                 ('state', models.CharField(max_length=10)),
                 ('certainty', models.CharField(default='known', max_length=16)),
+                ('bottleneck_server', models.CharField(blank=True, max_length=140)),
+                ('bottleneck_node', models.CharField(blank=True, max_length=64)),
+                ('bottleneck_load', models.FloatField(null=True)),
+                ('trust', models.CharField(blank=True, max_length=8)),
                 ('result', models.JSONField()),
                 ('series', models.BinaryField(null=True)),
                 ('query', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='estimates', to='queries.query')),
@@ -102,6 +107,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['headroom_share', 'query__name'],
+                'indexes': [models.Index(fields=['run', 'query', 'state', 'certainty', 'headroom_share', 'bound_s', 'estimate_s', 'trust'], name='estimates_listed')],
             },
         ),
         migrations.CreateModel(
@@ -123,6 +129,8 @@ class Migration(migrations.Migration):
                 ('left_out', models.PositiveIntegerField(default=0)),
                 ('lacking', models.CharField(blank=True, max_length=10)),
                 ('causes', models.JSONField(default=list)),
+                ('cause_kind', models.CharField(blank=True, max_length=20)),
+                ('cause_subject', models.CharField(blank=True, max_length=140)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('query', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='objective_status', to='queries.query')),
                 ('estimate', models.OneToOneField(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='status', to='estimates.queryestimate')),

@@ -317,9 +317,10 @@ class AdmissionDetail(AdmissionPowers):
 
     @cached_property
     def unmeasured(self) -> set[str]:
-        """Names of the cluster's queries whose costs are nominal."""
-        rows = self.cluster.queries.filter(pk__in=queries_never_run(self.cluster))
-        return set(rows.values_list("name", flat=True))
+        """Names of the queries among the effects whose costs are nominal."""
+        names = {effect.query for outcome in ("", self.outcome) for effect in self._effects_of(outcome)}
+        rows = dict(self.cluster.queries.filter(name__in=names).values_list("pk", "name"))
+        return {rows[pk] for pk in queries_never_run(rows)}
 
     @property
     def nominal_neighbours(self) -> list[str]:

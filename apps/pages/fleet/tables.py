@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, F, Max, QuerySet, Sum
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.models import EstimateRun, NodeEstimate
-from apps.estimates.selectors import ServerLoad, node_estimates, run_latest, servers_by_node
+from apps.estimates.selectors import ServerLoad, run_latest, servers_by_node, servers_drawn
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import NodeFilter
@@ -33,7 +33,7 @@ from apps.ui.tables import Choice, Column, Filter, Table, state_choices
 from engine.document.memory import NodeMemory
 from engine.words import counted, listed, server_words
 
-__all__ = ["NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
+__all__ = ["ListedNode", "NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
 
 
 def fleet_sentence(cluster: Cluster) -> str:
@@ -55,9 +55,8 @@ def nodes_table(
     request: HttpRequest,
     cluster: Cluster,
     rows: QuerySet[Node],
-    servers: Mapping[str, ServerLoad],
+    run: EstimateRun | None,
     pools: Sequence[str],
-    memory: Mapping[str, NodeMemory],
     *,
     can_change: bool,
 ) -> Table:
@@ -70,7 +69,7 @@ def nodes_table(
         filters.append(Filter("pool", of_pool, all_label="Every pool"))
     return Table(
         request,
-        _node_columns(cluster, servers, memory),
+        _node_columns(cluster, run),
         rows,
         caption="Nodes",
         default_sort="name",
@@ -82,8 +81,33 @@ def nodes_table(
         file_name=f"nodes-{cluster.slug}",
         select=can_change,
         identify=lambda node: node.name,
+        load=partial(_node_rows, cluster, run),
         empty={"icon": "nodes", "title": "No nodes yet", "text": "Register one by one, or import a list of them."},
     )
+
+
+@dataclass(frozen=True)
+class ListedNode:
+    """A node of the list, with its load in the newest estimate and the state it holds."""
+
+    node: Node
+    server: ServerLoad | None
+    memory: NodeMemory | None
+
+    @property
+    def peak_load(self) -> float | None:
+        return self.server.peak_load if self.server else None
+
+    @property
+    def excess_s(self) -> float | None:
+        return self.server.excess_s if self.server else None
+
+
+def _node_rows(cluster: Cluster, run: EstimateRun | None, nodes: list[Node]) -> list[ListedNode]:
+    names = [node.name for node in nodes]
+    servers = {server.node_name: server for server in servers_drawn(run, names)} if run is not None else {}
+    memory = cluster_memory(cluster, of=names)
+    return [ListedNode(node, servers.get(node.name), memory.get(node.name)) for node in nodes]
 
 
 def _node_name(cluster: Cluster, node: Node) -> SafeString:
@@ -112,38 +136,34 @@ def state_text(entry: NodeMemory | None) -> SafeString | str:
     return format_html("{} of {}", held, memory)
 
 
-def _node_columns(
-    cluster: Cluster, servers: Mapping[str, ServerLoad], memory: Mapping[str, NodeMemory]
-) -> list[Column]:
-    scale = min(max((server.peak_load for server in servers.values()), default=1.0), _MAX_SCALE)
+def _node_columns(cluster: Cluster, run: EstimateRun | None) -> list[Column]:
+    highest = run.nodes.exclude(node_name="").aggregate(peak=Max("peak_load"))["peak"] if run is not None else None
+    scale = min(1.0 if highest is None else highest, _MAX_SCALE)
 
-    def load(node: Node) -> Any:
-        server = servers.get(node.name)
-        return (
-            load_bar(server.mean_load, server.peak_load, scale)
-            if server
-            else format_html('<span class="muted">{}</span>', "none yet")
-        )
+    def load(row: ListedNode) -> Any:
+        if row.server is None:
+            return format_html('<span class="muted">{}</span>', "none yet")
+        return load_bar(row.server.mean_load, row.server.peak_load, scale)
 
-    def excess(node: Node) -> Any:
-        server = servers.get(node.name)
-        return seconds(server.excess_s).html if server else MISSING
-
-    def strip(node: Node) -> Any:
-        server = servers.get(node.name)
-        return heat_strip(server.excess, f"{node.name}: highest excess {seconds(server.excess_s)}") if server else ""
+    def strip(row: ListedNode) -> Any:
+        server = row.server
+        return heat_strip(server.excess, f"{server.name}: highest excess {seconds(server.excess_s)}") if server else ""
 
     return [
-        Column("name", "Node", lambda node: _node_name(cluster, node), sort="name", csv=lambda node: node.name),
-        Column("pool", "Pool", lambda node: node.pool.name, sort="pool__name"),
-        Column("state", "State", lambda node: STATES[node.state].label, sort="state", csv=lambda node: node.state),
-        Column("cores", "Cores", lambda node: node.cores, sort="cores", num=True, high_first=True),
+        Column("name", "Node", lambda row: _node_name(cluster, row.node), sort="name", csv=lambda row: row.node.name),
+        Column("pool", "Pool", lambda row: row.node.pool.name, sort="pool__name"),
+        Column(
+            "state", "State", lambda row: STATES[row.node.state].label, sort="state", csv=lambda row: row.node.state
+        ),
+        Column("cores", "Cores", lambda row: row.node.cores, sort="cores", num=True, high_first=True),
         Column(
             "capacity",
             "Capacity per core",
-            lambda node: format_html("{} {}", cps(node.capacity_cps).html, evidence_mark(node.evidence, short=True)),
+            lambda row: format_html(
+                "{} {}", cps(row.node.capacity_cps).html, evidence_mark(row.node.evidence, short=True)
+            ),
             sort="capacity_cps",
-            csv=lambda node: node.capacity_cps,
+            csv=lambda row: row.node.capacity_cps,
             num=True,
             short="Capacity",
             high_first=True,
@@ -151,40 +171,45 @@ def _node_columns(
         Column(
             "held",
             "State in memory",
-            lambda node: state_text(memory.get(node.name)),
-            csv=lambda node: memory[node.name].held_bytes if node.name in memory else None,
+            lambda row: state_text(row.memory),
+            csv=lambda row: row.memory.held_bytes if row.memory else None,
             num=True,
-            css=lambda node: "bad" if node.name in memory and memory[node.name].over_bytes > 0 else "",
+            css=lambda row: "bad" if row.memory and row.memory.over_bytes > 0 else "",
         ),
         Column(
-            "operators", "Operators", lambda node: node.operator_count, sort="operator_count", num=True, high_first=True
+            "operators",
+            "Operators",
+            lambda row: row.node.operator_count,
+            sort="operator_count",
+            num=True,
+            high_first=True,
         ),
         Column(
             "load",
             "Load, busiest core",
             load,
-            csv=lambda node: getattr(servers.get(node.name), "mean_load", None),
+            csv=lambda row: row.server.mean_load if row.server else None,
             short="Load",
         ),
         Column(
             "peak",
             "Peak load",
-            lambda node: ratio(getattr(servers.get(node.name), "peak_load", None)),
-            csv=lambda node: getattr(servers.get(node.name), "peak_load", None),
+            lambda row: ratio(row.peak_load),
+            csv=lambda row: row.peak_load,
             num=True,
-            css=lambda node: "bad" if getattr(servers.get(node.name), "peak_load", 0) > 1 else "",
+            css=lambda row: "bad" if (row.peak_load or 0) > 1 else "",
         ),
         Column(
             "excess",
             "Excess",
-            excess,
-            sort="excess_s",
-            csv=lambda node: getattr(servers.get(node.name), "excess_s", None),
+            lambda row: MISSING if row.excess_s is None else seconds(row.excess_s).html,
+            sort=F("excess_s"),
+            csv=lambda row: row.excess_s,
             num=True,
             high_first=True,
-            css=lambda node: "watch" if getattr(servers.get(node.name), "excess_s", 0) >= 4 else "",
+            css=lambda row: "watch" if (row.excess_s or 0) >= 4 else "",
         ),
-        Column("strip", "Excess over time", strip, csv=lambda node: None, full=True),
+        Column("strip", "Excess over time", strip, csv=lambda row: None, full=True),
     ]
 
 
@@ -307,7 +332,7 @@ class NodeDetail:
     @cached_property
     def memory(self) -> NodeMemory | None:
         """State of its operators against its memory; None where it takes no operators."""
-        return cluster_memory(self.cluster).get(self.node.name)
+        return cluster_memory(self.cluster, of=[self.node.name]).get(self.node.name)
 
     @cached_property
     def place(self) -> NodePlace | None:
@@ -319,9 +344,7 @@ class NodeDetail:
         """Its cores, the busiest first."""
         if self.run is None:
             return []
-        return sorted(
-            node_estimates(self.run).filter(node_name=self.node.name), key=lambda estimate: -estimate.peak_load
-        )
+        return list(self.run.nodes.filter(node_name=self.node.name).order_by("-peak_load", "-excess_s", "server"))
 
     @cached_property
     def load(self) -> ServerLoad | None:

@@ -5,30 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Max, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Malformed, SluiceError
+from apps.core.limits import MAX_NAME
 from apps.estimates.models import EstimateRun, NodeEstimate
-from apps.estimates.selectors import node_estimates, run_latest, servers_by_node
+from apps.estimates.selectors import run_latest
 from apps.fleet import services
 from apps.fleet.bulk import ImportResult, links_import, nodes_import
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import cluster_by_slug, links_listed, node_by_name, nodes_listed, pools_listed
-from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.pages.bulk import BulkAction, BulkPage
+from apps.pages.context import MENU_CLUSTERS_LIMIT, menu_clusters
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
-from apps.queries.selectors import cluster_memory
 from apps.ui.tables import Table
 
 __all__ = [
     "EXAMPLE",
     "ClusterCrud",
+    "ClusterMenu",
     "FleetImport",
     "FleetPage",
     "LinkCrud",
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 
+_MAX_POOLS = 9  # more are no row of chips
 #: Body of the example call.
 EXAMPLE = {"slug": "eu-1", "name": "EU 1", "environment": "prod", "subinterval_s": 1, "horizon_s": 3600}
 
@@ -78,6 +82,16 @@ class ClusterCrud(BaseCrud):
         return done(self.request, f"{row.name} is deleted.", "pages:home")
 
 
+class ClusterMenu(Page):
+    """`/clusters/menu/?q=`: entries of the menu whose name, address part or environment has the text."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        text = request.GET.get("q", "").strip()[:MAX_NAME]
+        found = menu_clusters(text, MENU_CLUSTERS_LIMIT + 1)
+        context = {"clusters": found[:MENU_CLUSTERS_LIMIT], "has_more": len(found) > MENU_CLUSTERS_LIMIT}
+        return render(request, "ui/cluster_list.html", context)
+
+
 class _FleetList(ClusterPage):
     """A tab of the fleet page; each has a template of its own that extends `pages/fleet/list.html`."""
 
@@ -107,15 +121,12 @@ class FleetPage(_FleetList):
 def _nodes_table(request: HttpRequest, cluster: Cluster) -> tuple[Table, EstimateRun | None]:
     """The nodes with load and excess of the newest estimate, and that estimate."""
     run = run_latest(cluster)
-    loads = servers_by_node(node_estimates(run)) if run is not None else []
-    servers = {load.node_name: load for load in loads if load.node_name}
-    pools = list(cluster.pools.values_list("name", flat=True))
-    of_run = node_estimates(run) if run is not None else NodeEstimate.objects.none()
-    worst = of_run.filter(node_name=OuterRef("name")).order_by("-excess_s").values("excess_s")[:1]
-    rows = nodes_listed().filter(cluster=cluster).annotate(excess_s=Subquery(worst))
+    pools = list(cluster.pools.values_list("name", flat=True)[:_MAX_POOLS])
+    of_run = run.nodes.all() if run is not None else NodeEstimate.objects.none()
+    worst = of_run.filter(node_name=OuterRef("name")).order_by().values("node_name").annotate(worst=Max("excess_s"))
+    rows = nodes_listed().filter(cluster=cluster).annotate(excess_s=Subquery(worst.values("worst")))
     can_change = "operate" in signed_in_user(request).scopes
-    memory = cluster_memory(cluster)
-    return nodes_table(request, cluster, rows, servers, pools, memory, can_change=can_change), run
+    return nodes_table(request, cluster, rows, run, pools, can_change=can_change), run
 
 
 class NodesChange(BulkPage):

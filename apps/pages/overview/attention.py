@@ -7,30 +7,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, Value, When, Window
+from django.db.models.functions import Coalesce, RowNumber
 from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionState
 from apps.connections.selectors import connections_away
-from apps.estimates.choices import TrustState
+from apps.estimates.choices import Certainty, TrustState
 from apps.estimates.models import QueryEstimate
+from apps.estimates.selectors import estimates_named
 from apps.estimates.words import cause_sentence, cause_title, evidence_words
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
-from apps.incidents.refresh import cause_key
 from apps.incidents.selectors import incidents_open
 from apps.microbatch.selectors import spark_queries_drifting
 from apps.pages.context import url_of
-from apps.pages.overview.findings import Findings, headroom_of
+from apps.pages.overview.findings import Findings, first_estimates
 from apps.planning.forecast_findings import shortages
 from apps.planning.forecasts import FORECAST
 from apps.planning.plans import plans_recommended
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import OperatorInput, Query
-from apps.queries.selectors import cluster_memory
+from apps.queries.selectors import nodes_over_memory
 from apps.results.models import Alert, Severity
 from apps.results.selectors import alerts_firing
 from apps.telemetry.models import Agent, AgentState, LiveQuery
@@ -63,11 +64,12 @@ _MAX_NAMED = 4
 _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
 
 
-def attention_list(findings: Findings) -> list[AttentionItem]:
-    """The list, the most urgent first; pages show the first `MAX_ITEMS`."""
+def attention_list(findings: Findings) -> tuple[list[AttentionItem], int]:
+    """The first `MAX_ITEMS` of the list, the most urgent first, and the number of all."""
     cluster = findings.cluster
-    return [
-        *_late(findings),
+    late, late_count = _late(findings)
+    items = [
+        *late,
         *_over_memory(cluster),
         *live_attention(cluster),
         *_away(cluster),
@@ -81,6 +83,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
         *_unestimated(findings),
         *_assumed(cluster),
     ]
+    return items[:MAX_ITEMS], late_count + len(items) - len(late)
 
 
 def live_attention(cluster: Cluster) -> list[AttentionItem]:
@@ -113,10 +116,10 @@ def _alert(cluster: Cluster, alerts: Sequence[Alert]) -> AttentionItem:
 
 def _over_memory(cluster: Cluster) -> list[AttentionItem]:
     """Nodes whose operators hold more state than the node has memory."""
-    over = [entry for entry in cluster_memory(cluster).values() if entry.over_bytes > 0.0]
+    over = nodes_over_memory(cluster)
     if not over:
         return []
-    worst = max(over, key=lambda entry: entry.over_bytes)
+    worst = over[0]
     title = f"{worst.node} holds more state than memory"
     if len(over) > 1:
         title = f"{len(over)} nodes hold more state than memory"
@@ -212,8 +215,10 @@ def _threatened(findings: Findings) -> list[AttentionItem]:
     row = FORECAST.visible().filter(cluster=cluster).first()
     if row is None or row.is_over:
         return []
-    breached = {estimate.query.name for estimate in findings.with_state(ObjectiveState.BREACHED)}
-    threatened = [shortage for shortage in shortages(cluster, row) if shortage.query not in breached]
+    seen = shortages(cluster, row)
+    breached = findings.rows.filter(shown_state=ObjectiveState.BREACHED, query__name__in={each.query for each in seen})
+    over = set(breached.values_list("query__name", flat=True)) if seen else set()
+    threatened = [shortage for shortage in seen if shortage.query not in over]
     if not threatened:
         return []
     first = threatened[0]
@@ -231,39 +236,86 @@ def _query_url(cluster: Cluster, name: str) -> str:
     return url_of("pages:query", cluster.slug, name)
 
 
-def _late(findings: Findings) -> list[AttentionItem]:
-    """Late queries by cause, the breached first: one entry for each cause, with its open incident."""
-    cluster = findings.cluster
-    groups: dict[tuple[str, str], list[QueryEstimate]] = {}
-    for row in [*findings.breached, *findings.risky]:
-        standing = row.standing
-        if standing is not None:
-            standing.query = row.query  # read already
-        key = cause_key(standing) if standing is not None else ("", row.query.name)
-        groups.setdefault(key, []).append(row)
-    incidents = {(row.cause_kind, row.cause_subject): row for row in incidents_open(cluster)} if groups else {}
+@dataclass(frozen=True)
+class _LateGroup:
+    """Queries that are late by one cause: how many, and the worst of them."""
+
+    key: tuple[str, str]
+    count: int
+    breached: int
+    worst: Sequence[QueryEstimate]
+
+
+_APART = 1e12  # more than any headroom: what never catches up comes first, what is at risk last
+
+
+def _late(findings: Findings) -> tuple[list[AttentionItem], int]:
+    """Late queries by cause, the breached first: an entry for each of the first causes, with its open incident, and
+    the number of all causes."""
+    cluster, counts = findings.cluster, findings.counts
+    if not counts.get(ObjectiveState.BREACHED) and not counts.get(ObjectiveState.AT_RISK):
+        return [], 0
+    groups, count = _late_groups(findings)
+    incidents = {(row.cause_kind, row.cause_subject): row for row in incidents_open(cluster)}
     items = []
-    for key, rows in groups.items():
-        incident = incidents.get(key)
-        item = _of_cause(rows) if len(rows) > 1 else _of_query(cluster, rows[0])
+    for group in groups:
+        incident = incidents.get(group.key)
+        item = _of_cause(group) if group.count > 1 else _of_query(cluster, group.worst[0])
         items.append(_with_incident(item, incident) if incident is not None else item)
-    return items
+    return items, count
+
+
+def _late_groups(findings: Findings) -> tuple[list[_LateGroup], int]:
+    """The first groups of late queries by cause, and the number of all."""
+    is_breached = Q(shown_state=ObjectiveState.BREACHED)
+    late = findings.rows.filter(is_breached | Q(shown_state=ObjectiveState.AT_RISK)).annotate(
+        kind=Coalesce("status__cause_kind", Value("")),
+        subject=Coalesce("status__cause_subject", "query__name"),
+        urgency=Case(
+            When(is_breached & Q(certainty=Certainty.ENDLESS), then=F("rank") - _APART),
+            When(is_breached, then=F("rank")),
+            default=F("rank") + _APART,
+        ),
+    )
+    causes = late.order_by().values("kind", "subject")
+    causes = causes.annotate(n=Count("pk"), breached=Count("pk", filter=is_breached), first=Min("urgency"))
+    first = list(causes.order_by("first", "kind", "subject")[:MAX_ITEMS])
+    place = Window(RowNumber(), partition_by=["kind", "subject"], order_by=["urgency", "query__name"])
+    shown = Q(*(Q(kind=cause["kind"], subject=cause["subject"]) for cause in first), _connector=Q.OR)
+    ranked = late.filter(shown).annotate(place=place).filter(place__lte=_MAX_NAMED).order_by("place")
+    named = {key: (kind, subject) for key, kind, subject in ranked.values_list("pk", "kind", "subject")}
+    worst: dict[tuple[str, str], list[QueryEstimate]] = {}
+    for row in estimates_named(list(named)):
+        if row.standing is not None:
+            row.standing.query = row.query  # read already
+        worst.setdefault(named[row.pk], []).append(row)
+    keys = [(cause["kind"], cause["subject"]) for cause in first]
+    groups = [
+        _LateGroup(key, cause["n"], cause["breached"], worst[key]) for key, cause in zip(keys, first, strict=True)
+    ]
+    return groups, len(first) if len(first) < MAX_ITEMS else causes.count()
 
 
 def _of_query(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     return _over(cluster, row) if row.judged_state == ObjectiveState.BREACHED else _at_risk(cluster, row)
 
 
-def _of_cause(rows: Sequence[QueryEstimate]) -> AttentionItem:
+def _of_cause(group: _LateGroup) -> AttentionItem:
     """Several queries that are late by one cause; the worst comes first."""
-    breached = [row for row in rows if row.judged_state == ObjectiveState.BREACHED]
-    standing = rows[0].standing
+    standing = group.worst[0].standing
     cause = next(iter(standing.lateness if standing else ()), LatenessCause(UNEXPLAINED))
-    names = listed([row.query.name for row in rows], _MAX_NAMED)
-    verb = "over" if len(breached) == len(rows) else "over or may be over"
+    names = _listed_first([row.query.name for row in group.worst], group.count)
+    verb = "over" if group.breached == group.count else "over or may be over"
     text = f"{names} are {verb} their objectives. {cause_sentence(cause)}"
-    drawing, tone = ("bad", "bad") if breached else ("watch", "watch")
-    return AttentionItem(drawing, tone, f"{cause_title(cause)}: {len(rows)} queries late", text, "")
+    drawing, tone = ("bad", "bad") if group.breached else ("watch", "watch")
+    return AttentionItem(drawing, tone, f"{cause_title(cause)}: {group.count} queries late", text, "")
+
+
+def _listed_first(names: Sequence[str], count: int) -> str:
+    """The first `_MAX_NAMED` names of `count`, the last being the number of those left out."""
+    if count <= _MAX_NAMED:
+        return listed(names, _MAX_NAMED)
+    return f"{', '.join(names[: _MAX_NAMED - 1])} and {count - _MAX_NAMED + 1} more"
 
 
 def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
@@ -278,7 +330,7 @@ def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
 
 
 def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
-    gap, _ = headroom_of(row)
+    gap, _ = row.headroom
     title = f"{row.query.name} never catches up" if gap is None else f"{row.query.name} is {seconds(abs(gap))} over"
     return AttentionItem("bad", "bad", title, _evidence(row), _query_url(cluster, row.query.name), "Open query")
 
@@ -302,18 +354,16 @@ def _widened(row: QueryEstimate) -> str:
 
 def _untrusted(findings: Findings) -> list[AttentionItem]:
     """Queries whose intervals hold so seldom that a person decides on what touches them."""
-    lost = []
-    for row in findings.rows:
-        applied = row.answer.calibration
-        if applied is not None and applied.trust.state == TrustState.LOST:
-            lost.append((row.query.name, applied.trust))
-    if not lost:
+    count = findings.lost_count
+    first = next(iter(first_estimates(findings.rows.filter(trust=TrustState.LOST), 1)), None) if count else None
+    applied = first.answer.calibration if first is not None else None
+    if first is None or applied is None:
         return []
-    name, trust = lost[0]
+    name, trust = first.query.name, applied.trust
     text = f"Only {trust.held} of its last {trust.judged} intervals held. Requests that touch it are for a person."
     title = f"Estimates of {name} do not hold"
-    if len(lost) > 1:
-        title = f"Estimates of {len(lost)} queries do not hold"
+    if count > 1:
+        title = f"Estimates of {count} queries do not hold"
         text = f"{name}: {text[0].lower()}{text[1:]}"
     url = f"{url_of('pages:accuracy', findings.cluster.slug)}?query={name}"
     return [AttentionItem("watch", "watch", title, text, url, "Open accuracy")]
@@ -321,14 +371,15 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
 
 def _unknown(findings: Findings) -> list[AttentionItem]:
     """Queries of whose latency nothing is known, since nothing comes out."""
-    if not findings.unknown:
+    unknown = findings.unknown
+    if not unknown.count:
         return []
-    names = listed([row.query.name for row in findings.unknown], _MAX_NAMED)
+    names = _listed_first([row.query.name for row in unknown.first], unknown.count)
     text = f"Nothing of {names} comes out in the horizon, so no objective can be said to hold."
-    first = findings.unknown[0]
+    first = unknown.first[0]
     title = f"The latency of {first.query.name} is not known"
-    if len(findings.unknown) > 1:
-        title = f"The latencies of {len(findings.unknown)} queries are not known"
+    if unknown.count > 1:
+        title = f"The latencies of {unknown.count} queries are not known"
     url = _query_url(findings.cluster, first.query.name)
     return [AttentionItem("unknown", "watch", title, text, url, "Open query")]
 
@@ -345,11 +396,11 @@ def _evidence(row: QueryEstimate, *, cause: bool = True) -> str:
 
 def _waiting(cluster: Cluster) -> list[AttentionItem]:
     rows = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.AWAITING)
-    waiting = list(rows.select_related("version__query").defer("result", "snapshot_parts").order_by("created_at"))
-    if not waiting:
+    first = rows.select_related("version__query").defer("result", "snapshot_parts").order_by("created_at").first()
+    if first is None:
         return []
-    first = waiting[0]
-    title = "1 request waits for review" if len(waiting) == 1 else f"{len(waiting)} requests wait for review"
+    count = rows.count()
+    title = "1 request waits for review" if count == 1 else f"{count} requests wait for review"
     url = url_of("pages:admission", cluster.slug, first.pk)
     return [AttentionItem("review", "review", title, f"{first.version}, {ago(first.created_at)}.", url, "Open request")]
 
@@ -378,12 +429,11 @@ def _alarm(findings: Findings) -> list[AttentionItem]:
 
 
 def _unestimated(findings: Findings) -> list[AttentionItem]:
-    if findings.run is None or not findings.unestimated:
+    count, first = findings.unestimated if findings.run is not None else (0, [])
+    if not count:
         return []
-    names = ", ".join(query.name for query in findings.unestimated[:3])
-    return [
-        AttentionItem("unknown", "muted", f"{len(findings.unestimated)} not in the newest estimate", f"{names}.", "")
-    ]
+    names = ", ".join(query.name for query in first)
+    return [AttentionItem("unknown", "muted", f"{count} not in the newest estimate", f"{names}.", "")]
 
 
 def _assumed(cluster: Cluster) -> list[AttentionItem]:

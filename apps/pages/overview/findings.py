@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.db.models.fields.json import KT
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
-from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.choices import TrustState
+from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.selectors import (
-    UNKNOWN_RANK,
+    NodeTotals,
     ServerLoad,
-    node_estimates,
+    estimates_named,
+    nodes_by_excess,
     objectives_by_headroom,
     run_latest,
-    servers_by_node,
+    servers_drawn,
 )
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
-from apps.queries.selectors import queries_never_run
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
 from apps.ui.pictures import EXCESS_CAP_S, heat_strip
 from apps.ui.sentences import sentence
 from apps.ui.times import ago
 
-__all__ = ["Findings", "NodeLine", "Stat", "headroom_of", "headroom_rank"]
+__all__ = ["Findings", "NodeLine", "Stat", "StateGroup", "StateTotals", "first_estimates"]
 
 _MAX_LINES = 16  # a strip is a hundred rectangles
 _HISTORY_RUNS = 24
 _DECISIONS = 5
+_MAX_NAMED = 4  # of a group of queries
+_MAX_UNESTIMATED = 3
 
 
 @dataclass(frozen=True)
@@ -61,23 +65,34 @@ class NodeLine:
     load: str
 
 
-def headroom_of(row: QueryEstimate) -> tuple[float | None, float | None]:
-    """Headroom of an estimate's objective, in seconds and as a share of it (`QueryEstimate.headroom`)."""
-    return row.headroom
+def first_estimates(rows: QuerySet[QueryEstimate], limit: int) -> list[QueryEstimate]:
+    """The first of some estimates: sorted by their keys, and read by them."""
+    return estimates_named(list(rows.values_list("pk", flat=True)[:limit]))
 
 
-def headroom_rank(state: str, share: float | None) -> float | None:
-    """Headroom to sort by: what never catches up has less than any, what nobody knows less than all that holds.
+class StateGroup:
+    """Estimates of one state: how many, and the first of them by headroom, read where they are named."""
 
-    None, the last of all, for what has no objective, does not run or is not estimated yet.
-    """
-    if share is None and state == ObjectiveState.BREACHED:
-        return -math.inf
-    return UNKNOWN_RANK if share is None and state == ObjectiveState.UNKNOWN else share
+    def __init__(self, rows: QuerySet[QueryEstimate], count: int) -> None:
+        self.rows, self.count = rows, count
+
+    @cached_property
+    def first(self) -> list[QueryEstimate]:
+        return first_estimates(self.rows, _MAX_NAMED) if self.count else []
+
+
+@dataclass(frozen=True)
+class StateTotals:
+    """Estimates of one state: how many, with an objective, measured lately, and that have lost their trust."""
+
+    n: int = 0
+    judged: int = 0
+    measured: int = 0
+    lost: int = 0
 
 
 class Findings:
-    """The newest run of a cluster, read once; every property is computed when a template asks for it."""
+    """The newest run of a cluster; every property is read when a template asks for it, and none reads every query."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -87,31 +102,56 @@ class Findings:
         return run_latest(self.cluster)
 
     @cached_property
-    def running(self) -> dict[int, Query]:
-        rows = Query.objects.filter(cluster=self.cluster, state=QueryState.RUNNING).order_by("name")
-        return {query.pk: query for query in rows}
+    def running_count(self) -> int:
+        return self._running.count()
+
+    @property
+    def _running(self) -> QuerySet[Query]:
+        return self.cluster.queries.filter(state=QueryState.RUNNING)
 
     @cached_property
-    def rows(self) -> list[QueryEstimate]:
+    def rows(self) -> QuerySet[QueryEstimate]:
         """Estimates of the queries that still run, least headroom first."""
+        return objectives_by_headroom(self.run).filter(query__state=QueryState.RUNNING)
+
+    @cached_property
+    def totals(self) -> dict[str, StateTotals]:
+        """Counts of the estimates in each state, in one statement."""
         if self.run is None:
-            return []
-        return [row for row in objectives_by_headroom(self.run) if row.query_id in self.running]
+            return {}
+        counted = (
+            self.rows.order_by()
+            .values("shown_state")
+            .annotate(
+                n=Count("pk"),
+                judged=Count("pk", filter=Q(bound_s__gt=0.0)),
+                measured=Count("measured_rank"),
+                lost=Count("pk", filter=Q(trust=TrustState.LOST)),
+            )
+        )
+        return {row.pop("shown_state"): StateTotals(**row) for row in counted}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of estimates by state."""
+        return {state: total.n for state, total in self.totals.items()}
+
+    @property
+    def row_count(self) -> int:
+        return sum(total.n for total in self.totals.values())
+
+    @property
+    def lost_count(self) -> int:
+        """Number of those that have lost their trust."""
+        return sum(total.lost for total in self.totals.values())
 
     @cached_property
-    def never_run(self) -> set[int]:
-        """Ids of the queries whose costs nobody knows."""
-        return queries_never_run(self.cluster)
-
-    @cached_property
-    def unestimated(self) -> list[Query]:
-        """Queries that started after the newest estimate."""
-        estimated = {row.query_id for row in self.rows}
-        return [query for pk, query in self.running.items() if pk not in estimated]
-
-    @cached_property
-    def servers(self) -> list[ServerLoad]:
-        return servers_by_node(node_estimates(self.run)) if self.run is not None else []
+    def unestimated(self) -> tuple[int, list[Query]]:
+        """Number of queries that started after the newest estimate, and the first three."""
+        if self.row_count == self.running_count:
+            return 0, []
+        rows = self._running.filter(~Exists(QueryEstimate.objects.filter(run=self.run, query=OuterRef("pk"))))
+        return self.running_count - self.row_count, list(rows.order_by("name")[:_MAX_UNESTIMATED])
 
     @cached_property
     def has_nodes(self) -> bool:
@@ -123,34 +163,36 @@ class Findings:
         runs = EstimateRun.objects.filter(cluster=self.cluster).values_list("pk", "created_at")
         return dict(runs[:_HISTORY_RUNS])
 
-    @cached_property
-    def history(self) -> dict[int, list[float]]:
-        """Estimates of each query in the last runs, oldest first."""
-        runs = list(self.last_runs)
-        rows = QueryEstimate.objects.filter(run__in=runs).order_by("run_id").values_list("query_id", "estimate_s")
+    def histories(self, queries: Collection[int]) -> dict[int, list[float]]:
+        """Estimates of some queries in the last runs, oldest first."""
+        rows = QueryEstimate.objects.filter(run__in=list(self.last_runs), query__in=queries).order_by("run_id")
         estimates: dict[int, list[float]] = {}
-        for query_id, estimate_s in rows:
+        for query_id, estimate_s in rows.values_list("query_id", "estimate_s"):
             estimates.setdefault(query_id, []).append(estimate_s)
         return estimates
 
-    def with_state(self, state: str) -> list[QueryEstimate]:
-        """Estimates of queries whose state, by measurement and estimate, is `state`."""
-        return [row for row in self.rows if row.judged_state == state]
+    def _group(self, state: ObjectiveState) -> StateGroup:
+        return StateGroup(self.rows.filter(shown_state=state), self.counts.get(state, 0))
+
+    @property
+    def judged(self) -> int:
+        """Number of those with an objective."""
+        return sum(total.judged for total in self.totals.values())
 
     @cached_property
-    def judged(self) -> list[QueryEstimate]:
-        """Those with an objective."""
-        return [row for row in self.rows if row.bound_s]
+    def least(self) -> QueryEstimate | None:
+        """The estimate with the least headroom of those with an objective."""
+        return next(iter(first_estimates(self.rows.filter(bound_s__gt=0.0), 1)), None) if self.judged else None
 
     @property
     def held(self) -> int:
         """Objectives that hold by measurement and with their whole interval; one at risk is not among them."""
-        return len(self.with_state(ObjectiveState.HOLDS))
+        return self.counts.get(ObjectiveState.HOLDS, 0)
 
-    @cached_property
+    @property
     def has_measured(self) -> bool:
         """Whether something that counts was measured lately of any of them."""
-        return any(row.measured_s is not None for row in self.rows)
+        return any(total.measured for total in self.totals.values())
 
     # -- the sentence
     @property
@@ -158,26 +200,27 @@ class Findings:
         return sentence("pages/overview/sentences/finding.html", findings=self)
 
     @cached_property
-    def breached(self) -> list[QueryEstimate]:
-        return self.with_state(ObjectiveState.BREACHED)
+    def breached(self) -> StateGroup:
+        return self._group(ObjectiveState.BREACHED)
 
     @cached_property
-    def risky(self) -> list[QueryEstimate]:
-        return self.with_state(ObjectiveState.AT_RISK)
+    def risky(self) -> StateGroup:
+        return self._group(ObjectiveState.AT_RISK)
 
     @cached_property
-    def unknown(self) -> list[QueryEstimate]:
-        """Estimates of queries of whose latency nothing is known, since nothing comes out."""
-        return self.with_state(ObjectiveState.UNKNOWN)
+    def unknown(self) -> StateGroup:
+        """Queries of whose latency nothing is known, since nothing comes out."""
+        return self._group(ObjectiveState.UNKNOWN)
 
     @property
     def risky_high(self) -> Quantity:
         """Upper end of the first risky estimate's interval."""
-        return seconds(self.risky[0].high_s, apart_from=self.risky[0].bound_s)
+        first = self.risky.first[0]
+        return seconds(first.high_s, apart_from=first.bound_s)
 
     @property
     def least_headroom(self) -> tuple[float | None, float | None]:
-        return headroom_of(self.judged[0])
+        return self.least.headroom if self.least is not None else (None, None)
 
     @cached_property
     def when(self) -> str:
@@ -192,16 +235,16 @@ class Findings:
         return [self._holding(), self._least(), self._excess(), self._load()]
 
     def _holding(self) -> Stat:
-        breached, risky = len(self.breached), len(self.risky)
+        breached, risky, unknown = self.breached.count, self.risky.count, self.unknown.count
         note = f"{breached} breached, {risky} at risk" if breached or risky else "None at risk"
-        note += f", {len(self.unknown)} unknown" if self.unknown else ""
-        return Stat("Objectives that hold", Quantity(str(self.held), f"of {len(self.judged)}"), note)
+        note += f", {unknown} unknown" if unknown else ""
+        return Stat("Objectives that hold", Quantity(str(self.held), f"of {self.judged}"), note)
 
     def _least(self) -> Stat:
-        if not self.judged:
+        row = self.least
+        if row is None:
             return Stat("Smallest headroom", Quantity(MISSING), "No objective set")
-        row = self.judged[0]
-        gap, share = headroom_of(row)
+        gap, share = row.headroom
         if gap is None:
             never = row.judged_state == ObjectiveState.BREACHED
             note = f"{row.query.name} never catches up" if never else "No latency is known"
@@ -220,27 +263,34 @@ class Findings:
         return Stat("Largest node excess", seconds(worst.excess_s), f"{worst.name}, work waiting at its peak", tone)
 
     def _load(self) -> Stat:
-        if not self.servers:
+        busiest = nodes_by_excess(self.run).order_by("-mean", "-excess", "place").first() if self.run else None
+        if busiest is None:
             return Stat("Highest load", Quantity(MISSING), "No estimate yet")
-        busiest = max(self.servers, key=lambda server: server.mean_load)
-        tone = "bad" if busiest.mean_load > 1 else ""
-        note = f"{busiest.name}, mean; {ratio(busiest.peak_load)} at its peak"
-        return Stat("Highest load", Quantity(ratio(busiest.mean_load), "of capacity"), note, tone)
+        tone = "bad" if busiest["mean"] > 1 else ""
+        note = f"{busiest['place']}, mean; {ratio(busiest['peak'])} at its peak"
+        return Stat("Highest load", Quantity(ratio(busiest["mean"]), "of capacity"), note, tone)
 
     # -- nodes
     @cached_property
-    def node_lines(self) -> list[NodeLine]:
-        """The nodes with the most excess; a link only where work waits for it."""
-        return [self._line(server) for server in self._drawn[:_MAX_LINES]]
-
-    @property
-    def lines_left(self) -> int:
-        """Number of nodes with less excess than those shown."""
-        return max(0, len(self._drawn) - _MAX_LINES)
+    def servers(self) -> list[ServerLoad]:
+        """The nodes with the most excess, as many as are drawn; a link only where work waits for it."""
+        if self.run is None:
+            return []
+        return servers_drawn(self.run, list(self._drawn.values_list("place", flat=True)[:_MAX_LINES]))
 
     @cached_property
-    def _drawn(self) -> list[ServerLoad]:
-        return [server for server in self.servers if server.node_name or server.excess_s > 0]
+    def node_lines(self) -> list[NodeLine]:
+        return [self._line(server) for server in self.servers]
+
+    @cached_property
+    def lines_left(self) -> int:
+        """Number of nodes with less excess than those shown."""
+        return self._drawn.count() - _MAX_LINES if len(self.servers) == _MAX_LINES else 0
+
+    @property
+    def _drawn(self) -> QuerySet[NodeEstimate, NodeTotals]:
+        rows: Any = nodes_by_excess(self.run) if self.run is not None else NodeEstimate.objects.none()
+        return rows.exclude(node_name="", excess=0.0)  # type: ignore[no-any-return]
 
     def _line(self, server: ServerLoad) -> NodeLine:
         url = url_of("pages:node", self.cluster.slug, server.node_name) if server.node_name else ""

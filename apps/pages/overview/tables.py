@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django.db.models import F
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.choices import Certainty
 from apps.estimates.models import QueryEstimate
+from apps.estimates.selectors import estimates_named
 from apps.estimates.words import lacking_words, measured_words
 from apps.pages.context import url_of
-from apps.pages.overview.findings import Findings, headroom_of, headroom_rank
+from apps.pages.overview.findings import Findings
 from apps.queries.choices import ObjectiveState
+from apps.queries.selectors import queries_never_run
 from apps.ui.marks import STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
@@ -80,35 +83,47 @@ def objectives_table(request: HttpRequest, findings: Findings) -> Table:
     return Table(
         request,
         _columns(findings),
-        findings.rows,
+        findings.rows.values_list("pk", flat=True),
         caption="Objectives by headroom",
         default_sort="headroom",
         filters=[_states(findings)],
         page_size=_PAGE,
+        load=partial(_objective_lines, findings),
+        row_count=findings.row_count,
+        identify=lambda key: key,
         file_name=f"objectives-{findings.cluster.slug}",
     )
+
+
+@dataclass(frozen=True)
+class _ObjectiveLine:
+    """An estimate of the list, with what is read for those on its page alone."""
+
+    estimate: QueryEstimate
+    history: list[float]
+    never_ran: bool
+
+    @property
+    def share(self) -> float | None:
+        return self.estimate.headroom[1]
+
+
+def _objective_lines(findings: Findings, keys: list[int]) -> list[_ObjectiveLine]:
+    rows = estimates_named(keys)
+    queries = [row.query_id for row in rows]
+    histories, new = findings.histories(queries), queries_never_run(queries)
+    return [_ObjectiveLine(row, histories.get(row.query_id, []), row.query_id in new) for row in rows]
 
 
 def _states(findings: Findings) -> Filter:
     choices = []
     for state in _STATE_ORDER:
-        count = len(findings.with_state(state))
+        count = findings.counts.get(state, 0)
         if count or state not in (ObjectiveState.NONE, ObjectiveState.UNKNOWN):
             mark = STATES[state]
             choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
-    return Filter("state", choices, _keep_state, all_count=len(findings.rows))
-
-
-def _keep_state(rows: list[QueryEstimate], value: str) -> list[QueryEstimate]:
-    return [row for row in rows if row.judged_state == value]
-
-
-def _share(row: QueryEstimate) -> float | None:
-    return headroom_of(row)[1]
-
-
-def _tone(row: QueryEstimate) -> str:
-    return _TONES.get(row.judged_state, "")
+    keep = lambda rows, value: rows.filter(shown_state=value)  # noqa: E731
+    return Filter("state", choices, keep, all_count=findings.row_count)
 
 
 def estimate_figures(row: QueryEstimate) -> tuple[float | None, float | None]:
@@ -158,15 +173,14 @@ def objective_bar(row: QueryEstimate) -> SafeString:
     )
 
 
-def measured_columns(has_measured: bool, estimate_of: Callable[[Any], QueryEstimate | None]) -> list[Column]:
-    """The column of what was measured lately, where anything was; `estimate_of` is a row's estimate."""
+def measured_columns(has_measured: bool) -> list[Column]:
+    """The column of what was measured lately, where anything was, of lines with an `estimate`."""
 
-    def measured(row: Any) -> float | None:
-        estimate = estimate_of(row)
-        return estimate.measured_s if estimate is not None else None
+    def measured(line: Any) -> float | None:
+        return line.estimate.measured_s if line.estimate is not None else None
 
-    def text(row: Any) -> SafeString:
-        estimate = estimate_of(row)
+    def text(line: Any) -> SafeString:
+        estimate = line.estimate
         standing = estimate.standing if estimate is not None else None
         if standing is None or estimate is None:
             return format_html("{}", MISSING)
@@ -177,12 +191,13 @@ def measured_columns(has_measured: bool, estimate_of: Callable[[Any], QueryEstim
 
     if not has_measured:
         return []
-    return [Column("measured", "Measured", text, sort=measured, csv=measured, num=True, high_first=True)]
+    return [Column("measured", "Measured", text, sort=F("measured_rank"), csv=measured, num=True, high_first=True)]
 
 
-def _spark(findings: Findings, row: QueryEstimate) -> SafeString:
+def _spark(findings: Findings, line: _ObjectiveLine) -> SafeString:
+    row, values = line.estimate, line.history
     label = f"{row.query.name}, last estimates, now {seconds(row.estimate_s, apart_from=row.bound_s)}"
-    values, times = findings.history.get(row.query_id, []), list(findings.last_runs.values())
+    times = list(findings.last_runs.values())
     first = times[len(values) - 1] if values else times[0]
     span_s = (times[0] - first).total_seconds()
     return sparkline(values, label, row.bound_s, 44, first=first, span_s=span_s)
@@ -194,50 +209,56 @@ def _columns(findings: Findings) -> list[Column]:
         Column(
             "query",
             "Query",
-            lambda row: state_and_name(
-                row.judged_state,
-                row.query.name,
-                url_of("pages:query", slug, row.query.name),
-                evidence="unmeasured" if row.query_id in findings.never_run else "",
+            lambda line: state_and_name(
+                line.estimate.judged_state,
+                line.estimate.query.name,
+                url_of("pages:query", slug, line.estimate.query.name),
+                evidence="unmeasured" if line.never_ran else "",
             ),
-            sort=lambda row: row.query.name,
-            csv=lambda row: row.query.name,
+            sort=F("query__name"),
+            csv=lambda line: line.estimate.query.name,
         ),
         Column(
             "objective",
             "Objective",
-            lambda row: objective_text(row.statistic, row.bound_s),
-            sort=lambda row: row.bound_s,
-            csv=lambda row: row.bound_s,
+            lambda line: objective_text(line.estimate.statistic, line.estimate.bound_s),
+            sort=F("bound_s"),
+            csv=lambda line: line.estimate.bound_s,
             num=True,
         ),
-        Column("bar", "Against objective", objective_bar, csv=lambda row: row.judged_state, full=True),
+        Column(
+            "bar",
+            "Against objective",
+            lambda line: objective_bar(line.estimate),
+            csv=lambda line: line.estimate.judged_state,
+            full=True,
+        ),
         Column(
             "headroom",
             "Headroom",
-            lambda row: percent(_share(row)).html,
-            sort=lambda row: headroom_rank(row.judged_state, _share(row)),
-            csv=_share,
+            lambda line: percent(line.share).html,
+            sort=F("rank"),
+            csv=lambda line: line.share,
             num=True,
-            css=_tone,
+            css=lambda line: _TONES.get(line.estimate.judged_state, ""),
         ),
         Column(
             "estimate",
             "Estimate",
-            estimate_cell,
-            sort=lambda row: row.estimate_s,
-            csv=lambda row: estimate_figures(row)[0],
+            lambda line: estimate_cell(line.estimate),
+            sort=F("estimate_s"),
+            csv=lambda line: estimate_figures(line.estimate)[0],
             num=True,
             high_first=True,
         ),
-        *measured_columns(findings.has_measured, lambda row: row),
+        *measured_columns(findings.has_measured),
         Column(
             "interval",
             "Interval, 90%",
-            interval_cell,
-            csv=lambda row: estimate_figures(row)[1],
+            lambda line: interval_cell(line.estimate),
+            csv=lambda line: estimate_figures(line.estimate)[1],
             num=True,
             short="Interval",
         ),
-        Column("spark", "Last runs", partial(_spark, findings), csv=lambda row: None, hide=True),
+        Column("spark", "Last runs", partial(_spark, findings), csv=lambda line: None, hide=True),
     ]

@@ -16,7 +16,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, Page
 from apps.pages.fleet.views import EXAMPLE
-from apps.pages.overview.attention import MAX_ITEMS, attention_list
+from apps.pages.overview.attention import attention_list
 from apps.pages.overview.findings import Findings
 from apps.pages.overview.tables import objectives_table
 from apps.ui.feedback import toast
@@ -45,12 +45,8 @@ class Overview(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         findings = Findings(self.cluster)
         table = objectives_table(request, findings)
-        items = attention_list(findings)
-        context = {
-            "attention": items[:MAX_ITEMS],
-            "attention_count": len(items),
-            "attention_left": len(items[MAX_ITEMS:]),
-        }
+        items, count = attention_list(findings)
+        context = {"attention": items, "attention_count": count, "attention_left": count - len(items)}
         return self.page({"findings": findings, "table": table, "estimate_job": self.estimate_job, **context})
 
     @cached_property

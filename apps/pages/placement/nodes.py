@@ -20,6 +20,7 @@ from apps.fleet.models import Cluster, Node
 from apps.pages.context import url_of
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of
 from apps.planning.placement_search import PlacementProposal
+from apps.queries.choices import QueryState
 from apps.queries.models import Placement
 from apps.ui.numbers import MISSING, Quantity, ratio, seconds
 from apps.ui.pictures import heat_strip
@@ -208,7 +209,7 @@ class NodesNow:
         """62 operators of 10 queries on 12 nodes; n07 carries the most excess, 8.1 s at its peak."""
         placed = Placement.objects.filter(node__cluster=self.cluster)
         operators = placed.values("operator_id").distinct().count()
-        queries = placed.values("operator__version__query_id").distinct().count()
+        queries = self.cluster.queries.filter(state=QueryState.RUNNING).count()
         excess = self.excess.get(self.bottleneck.partition("#")[0])
         return sentence(
             "pages/placement/sentences/now.html",

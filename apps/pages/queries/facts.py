@@ -21,7 +21,7 @@ from apps.estimates.words import cause_sentence, evidence_words, lacking_words
 from apps.fleet.choices import Evidence
 from apps.jobs.models import Job
 from apps.pages.context import url_of
-from apps.pages.overview.findings import Stat, headroom_of
+from apps.pages.overview.findings import Stat
 from apps.pages.predictions.facts import HandOver, PredictionFacts
 from apps.pages.queries.timeline import QueryTimeline
 from apps.predictions.selectors import prediction_newest, query_basis
@@ -126,7 +126,7 @@ class QueryDetail:
     def never_ran(self) -> bool:
         """Whether nobody knows a cost of one of its inputs."""
         if "version" not in self.__dict__:  # one statement, where a page reads its operators for nothing else
-            return self.query.pk in queries_never_run(self.cluster)
+            return self.query.pk in queries_never_run([self.query.pk])
         entries = (entry for row in self.version.operators.all() for entry in row.inputs.all())
         return any(entry.cycles_per_event is None for entry in entries)
 
@@ -269,7 +269,7 @@ class QueryDetail:
         standing = self.standing
         if standing is not None and standing.bound_s and standing.value_s is not None:
             return abs(standing.bound_s - standing.value_s)
-        gap, _ = headroom_of(self.estimate) if self.estimate else (None, None)
+        gap, _ = self.estimate.headroom if self.estimate else (None, None)
         return abs(gap or 0.0)
 
     @property
@@ -376,7 +376,7 @@ class QueryDetail:
     def _headroom(self) -> Stat:
         if self.estimate is None or not self.estimate.bound_s:
             return Stat("Headroom", Quantity(MISSING), "No estimate yet" if self.estimate is None else "No objective")
-        gap, share = headroom_of(self.estimate)
+        gap, share = self.estimate.headroom
         tone = _TONES.get(self.state, "")
         if gap is None:
             note = "It never catches up" if self.state == ObjectiveState.BREACHED else "Its latency is not known"

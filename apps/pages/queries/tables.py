@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, F, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.estimates.models import EstimateRun, ObjectiveStatus, QueryEstimate
-from apps.estimates.selectors import objectives_by_headroom
+from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.selectors import objective_statuses, objectives_by_headroom, queries_judged, state_counts
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
-from apps.pages.overview.findings import headroom_of, headroom_rank
 from apps.pages.overview.tables import (
     estimate_cell,
     estimate_figures,
@@ -28,16 +29,15 @@ from apps.pages.overview.tables import (
 from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.selectors import queries_listed, queries_never_run
+from apps.queries.selectors import queries_never_run
 from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.estimation.answer import Bottleneck
 
-__all__ = ["QueryLine", "estimates_table", "queries_sentence", "queries_table", "query_lines"]
+__all__ = ["QueriesTable", "QueryLine", "estimates_table", "queries_sentence", "queries_table"]
 
 
 _ORDER = ("breached", "at_risk", "unknown", "holds", "none", "no_estimate", "queued", "draft", "stopped")
@@ -46,11 +46,12 @@ _TONES = {"breached": "bad", "at_risk": "watch", "unknown": "watch"}
 
 @dataclass(frozen=True)
 class QueryLine:
-    """A query and, where it runs, its newest estimate and its status."""
+    """A query and, where it runs, its newest estimate."""
 
     query: Query
     estimate: QueryEstimate | None
-    never_ran: bool = False
+    never_ran: bool
+    state: str  #: against the objective while it runs, else the query's own
 
     @property
     def evidence(self) -> str:
@@ -60,53 +61,30 @@ class QueryLine:
         return "unmeasured" if self.query.state == QueryState.RUNNING else "never_ran"
 
     @property
-    def state(self) -> str:
-        """State against the objective while it runs, else the query's own."""
-        if self.query.state != QueryState.RUNNING:
-            return str(self.query.state)
-        if self.standing is not None:
-            return str(self.standing.state)
-        return self.estimate.judged_state if self.estimate else "no_estimate"
-
-    @property
-    def estimate_s(self) -> float | None:
-        return self.estimate.estimate_s if self.estimate else None
-
-    @property
     def headroom_share(self) -> float | None:
-        if self.standing is not None:
-            return self.standing.headroom_share
-        return headroom_of(self.estimate)[1] if self.estimate else None
-
-    @property
-    def standing(self) -> ObjectiveStatus | None:
-        """Its status by measurement and estimate, while it runs."""
-        return getattr(self.query, "objective_status", None) if self.query.state == QueryState.RUNNING else None
-
-    @property
-    def bottleneck(self) -> Bottleneck | None:
-        return self.estimate.answer.bottleneck if self.estimate else None
+        status = getattr(self.query, "objective_status", None) if self.query.state == QueryState.RUNNING else None
+        if status is not None:
+            return float(status.headroom_share) if status.headroom_share is not None else None
+        return self.estimate.headroom[1] if self.estimate else None
 
 
-def query_lines(cluster: Cluster, run: EstimateRun | None) -> list[QueryLine]:
-    """Every query of a cluster, by name, with what the run says of those that are running."""
-    estimates = {row.query_id: row for row in objectives_by_headroom(run)} if run else {}
-    rows: QuerySet[Query] = queries_listed().filter(cluster=cluster).order_by("name")
-    new = queries_never_run(cluster)
-    return [
-        QueryLine(query, estimates.get(query.pk) if query.state == QueryState.RUNNING else None, query.pk in new)
-        for query in rows
-    ]
+def query_lines(run: EstimateRun | None, queries: Sequence[Any]) -> list[QueryLine]:
+    """Some queries of `queries_judged` with what the run says of those that are running."""
+    running = [query.pk for query in queries if query.state == QueryState.RUNNING]
+    rows = objectives_by_headroom(run).filter(query__in=running).defer("series", "result") if run and running else ()
+    estimates = {row.query_id: row for row in rows}
+    new = queries_never_run(query.pk for query in queries)
+    return [QueryLine(query, estimates.get(query.pk), query.pk in new, query.shown_state) for query in queries]
 
 
-def queries_sentence(lines: list[QueryLine]) -> str:
+def queries_sentence(counts: Mapping[str, int]) -> str:
     """9 running: 1 breached, 1 at risk, 7 hold. 2 drafts, 1 queued."""
-    if not lines:
+    if not counts:
         return "None yet. Describe a query, then preview its admission."
-    running = [line for line in lines if line.query.state == QueryState.RUNNING]
-    judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := _count(running, state))]
-    others = [f"{n} {words}" for state, words in _OTHER_WORDS if (n := _count(lines, state))]
-    text = f"{len(running)} running: {', '.join(judged)}." if judged else "None running."
+    judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := counts.get(state, 0))]
+    others = [f"{n} {words}" for state, words in _OTHER_WORDS if (n := counts.get(state, 0))]
+    running = sum(counts.get(state, 0) for state, _ in _RUNNING_WORDS)
+    text = f"{running} running: {', '.join(judged)}." if judged else "None running."
     return f"{text} {', '.join(others)}." if others else text
 
 
@@ -121,11 +99,7 @@ _RUNNING_WORDS = (
 _OTHER_WORDS = (("queued", "queued"), ("draft", "not admitted yet"), ("stopped", "stopped"))
 
 
-def _count(lines: list[QueryLine], state: str) -> int:
-    return sum(line.state == state for line in lines)
-
-
-def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine], *, can_change: bool) -> Table:
+def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | None, *, can_change: bool) -> QueriesTable:
     """Least headroom first; chips by state and by team."""
     views = open_views(request, SavedList.QUERIES)
     empty = {
@@ -135,44 +109,56 @@ def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine]
     }
     if can_change:
         empty |= {"url": reverse("pages:query-new", args=[cluster.slug]), "action": "New query", "action_icon": "plus"}
-    return Table(
+    rows = queries_judged(cluster, run)
+    counts = state_counts(rows)
+    return QueriesTable(
         request,
-        _columns(cluster.slug, any(line.estimate and line.estimate.measured_s is not None for line in lines)),
-        lines,
+        _columns(cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
+        rows.select_related("objective_status").defer("backlogs"),
         caption="Queries",
         default_sort="headroom",
-        filters=[_states(lines, request.GET.get("state", "")), *_teams(lines)],
-        search=lambda line: f"{line.query.name} {line.query.team} {line.query.description}",
+        filters=[_states(counts, request.GET.get("state", "")), *_teams(rows)],
+        search=["name", "team", "description"],
         search_label="Name, team or description",
         views=views,
+        load=partial(query_lines, run),
+        row_count=sum(counts.values()),
         file_name=f"queries-{cluster.slug}",
-        select=can_change and bool(lines),
-        identify=lambda line: line.query.name,
+        select=can_change and bool(counts),
+        identify=lambda query: query.name,
         empty=empty,
+        counts=counts,
     )
 
 
-def _states(lines: list[QueryLine], chosen: str) -> Filter:
+@dataclass
+class QueriesTable(Table):
+    """The list of queries, with how many are in each state."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def _states(counts: Mapping[str, int], chosen: str) -> Filter:
     """States of the rows, and the chosen one: that no query is breached any more is an answer, too."""
     choices = []
     for state in _ORDER:
-        count = _count(lines, state)
+        count = counts.get(state, 0)
         if count or state == chosen:
             mark = STATES[state]
             choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
-    return Filter(
-        "state", choices, lambda rows, value: [line for line in rows if line.state == value], "All", len(lines)
-    )
+    keep = lambda rows, value: rows.filter(shown_state=value)  # noqa: E731
+    return Filter("state", choices, keep, "All", sum(counts.values()))
 
 
-def _teams(lines: list[QueryLine]) -> list[Filter]:
-    teams = sorted({line.query.team for line in lines if line.query.team})
-    if not 1 < len(teams) <= 6:
+def _teams(rows: QuerySet[Query]) -> list[Filter]:
+    teams = rows.exclude(team="").order_by("team").values_list("team").annotate(n=Count("pk"))
+    choices = [Choice(team, team, n) for team, n in teams[: _MAX_TEAMS + 1]]
+    if not 1 < len(choices) <= _MAX_TEAMS:
         return []
-    choices = [Choice(team, team, sum(line.query.team == team for line in lines)) for team in teams]
-    return [
-        Filter("team", choices, lambda rows, value: [line for line in rows if line.query.team == value], "Every team")
-    ]
+    return [Filter("team", choices, lambda rows, value: rows.filter(team=value), "Every team")]
+
+
+_MAX_TEAMS = 6  # more are no row of chips
 
 
 def _state(line: QueryLine) -> SafeString:
@@ -194,14 +180,14 @@ def _estimate(line: QueryLine) -> Any:
 
 
 def _bottleneck(slug: str, line: QueryLine) -> Any:
-    bottleneck = line.bottleneck
-    if bottleneck is None:
+    row = line.estimate
+    if row is None or not row.bottleneck_server:
         return MISSING
-    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(bottleneck.load_peak))
-    server = server_tag(bottleneck.server)
-    if not bottleneck.node:
+    load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(row.bottleneck_load))
+    server = server_tag(row.bottleneck_server)
+    if not row.bottleneck_node:
         return format_html("{} {}", server, load)
-    url = reverse("pages:node", args=[slug, bottleneck.node])
+    url = reverse("pages:node", args=[slug, row.bottleneck_node])
     return format_html('<a class="name" href="{}">{}</a> {}', url, server, load)
 
 
@@ -216,7 +202,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
                 reverse("pages:query", args=[slug, line.query.name]),
                 evidence=line.evidence,
             ),
-            sort=lambda line: line.query.name,
+            sort=F("name"),
             csv=lambda line: line.query.name,
         ),
         Column("state", "State", _state, csv=lambda line: line.state),
@@ -224,7 +210,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "objective",
             "Objective",
             lambda line: objective_text(line.query.objective_statistic, line.query.objective_bound_s),
-            sort=lambda line: line.query.objective_bound_s,
+            sort=F("objective_bound_s"),
             csv=lambda line: line.query.objective_bound_s,
             num=True,
         ),
@@ -233,7 +219,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "headroom",
             "Headroom",
             lambda line: percent(line.headroom_share).html,
-            sort=lambda line: headroom_rank(line.state, line.headroom_share),
+            sort=F("rank"),
             csv=lambda line: line.headroom_share,
             num=True,
             css=lambda line: _TONES.get(line.state, ""),
@@ -242,12 +228,12 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "estimate",
             "Estimate",
             _estimate,
-            sort=lambda line: line.estimate_s,
+            sort=F("estimate_s"),
             csv=lambda line: estimate_figures(line.estimate)[0] if line.estimate else None,
             num=True,
             high_first=True,
         ),
-        *measured_columns(has_measured, lambda line: line.estimate),
+        *measured_columns(has_measured),
         Column(
             "interval",
             "Interval, 90%",
@@ -260,9 +246,9 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "bottleneck",
             "Bottleneck",
             lambda line: _bottleneck(slug, line),
-            csv=lambda line: line.bottleneck and line.bottleneck.server,
+            csv=lambda line: (line.estimate and line.estimate.bottleneck_server) or None,
         ),
-        Column("team", "Team", lambda line: line.query.team or MISSING, sort=lambda line: line.query.team or None),
+        Column("team", "Team", lambda line: line.query.team or MISSING, sort=F("team_rank")),
     ]
 
 

@@ -39,7 +39,7 @@ from apps.pages.queries.forms import (
 )
 from apps.pages.queries.inputs import BacklogForm, source_lines
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
-from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table, query_lines
+from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table
 from apps.predictions.choices import TargetMetric
 from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
@@ -83,10 +83,9 @@ class QueriesPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         run = run_latest(self.cluster)
-        lines = query_lines(self.cluster, run)
-        table = queries_table(request, self.cluster, lines, can_change="operate" in signed_in_user(request).scopes)
+        table = queries_table(request, self.cluster, run, can_change="operate" in signed_in_user(request).scopes)
         bulk = {"bulk_actions": QueriesChange.actions, "bulk_url": reverse(QueriesChange.address, args=[slug])}
-        return self.page({"table": table, "sentence": queries_sentence(lines), "run": run, "key": _KEY, **bulk})
+        return self.page({"table": table, "sentence": queries_sentence(table.counts), "run": run, "key": _KEY, **bulk})
 
 
 class QueriesChange(BulkPage):
@@ -140,8 +139,7 @@ class QueriesChange(BulkPage):
         return {query.name: query for query in self.cluster.queries.select_related("cluster").filter(name__in=names)}
 
     def table(self) -> Table:
-        lines = query_lines(self.cluster, run_latest(self.cluster))
-        return queries_table(self.request, self.cluster, lines, can_change=True)
+        return queries_table(self.request, self.cluster, run_latest(self.cluster), can_change=True)
 
 
 _TABS = {

@@ -45,6 +45,16 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='ClusterParts',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ('digest', models.CharField(max_length=64)),
+                ('parts', apps.core.models.PackedJSONField()),
+                ('read_at', models.DateTimeField()),
+                ('cluster', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='fleet.cluster')),
+            ],
+        ),
+        migrations.CreateModel(
             name='Query',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),

@@ -55,6 +55,7 @@ __all__ = [
     "cluster_parts",
     "cluster_snapshot",
     "operator_id",
+    "parts_digest",
     "snapshot_changes",
 ]
 
@@ -136,8 +137,13 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
         scheduling=scheduling,
     )
     parts = _parts(cluster, rows)
+    return Snapshot(deployment, parts_digest(parts), parts, _closed_nodes(rows.nodes))
+
+
+def parts_digest(parts: Mapping[str, str]) -> str:
+    """Digest of a snapshot of these parts."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    return Snapshot(deployment, hashlib.sha256(text.encode()).hexdigest(), parts, _closed_nodes(rows.nodes))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def cluster_parts(cluster: Cluster) -> dict[str, str]:

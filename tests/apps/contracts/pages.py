@@ -61,6 +61,7 @@ PAGES: dict[str, Page] = {
     "pages:saved-view-delete": _action(READ, pk="saved_view"),
     "pages:overview": _view(),
     "pages:estimate-now": _action(),
+    "pages:cluster-menu": _view(),
     "pages:cluster-new": _form(),
     "pages:cluster-edit": _form(),
     "pages:cluster-delete": _action(),

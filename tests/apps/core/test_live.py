@@ -82,6 +82,43 @@ async def test_open_pages_are_notified_of_committed_changes_once(signed_in: str)
 
 
 @pytest.mark.usefixtures("_closing")
+async def test_page_is_told_of_a_topic_at_once_and_of_what_follows_once(
+    signed_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "COALESCED_S", 0.4)
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+    for _ in range(20):
+        await sync_to_async(announce)("cluster:a")
+    await sync_to_async(announce)("jobs")
+    assert [await page.hear() for _ in range(3)] == [
+        {"changed": "cluster:a"},
+        {"changed": "jobs"},
+        {"changed": "cluster:a"},
+    ]
+    assert await page.receive_nothing(timeout=1.0)
+    await page.disconnect()
+
+
+@pytest.mark.usefixtures("_closing")
+async def test_transaction_of_very_many_topics_is_one_message(signed_in: str) -> None:
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+
+    def change() -> None:
+        with transaction.atomic():
+            for i in range(events.MAX_TOPICS + 1):
+                announce(f"query:a/{i}")
+
+    await sync_to_async(change)()
+    assert await page.hear() == {"changed": "*"}
+    assert await page.receive_nothing()
+    await page.disconnect()
+
+
+@pytest.mark.usefixtures("_closing")
 async def test_websocket_without_login_is_closed_with_4401(transactional_db: None) -> None:
     page = socket()
     assert await page.connect()

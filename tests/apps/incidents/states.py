@@ -11,6 +11,7 @@ from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
 from apps.incidents.refresh import incidents_refresh
 from apps.queries.models import Query
+from engine.measurement.causes import LatenessCause
 from tests.clock import run_moment
 
 __all__ = ["BEGIN", "STARVED", "STREAM", "after", "away_engine", "late", "well"]
@@ -33,10 +34,12 @@ def late(
     values = {
         "state": state, "since": BEGIN, "decided_by": "measurement", "statistic": "worst", "bound_s": 15.0,
         "value_s": 78.7, "headroom_share": -4.2, "measured_s": 78.7, "results": 30, "results_needed": 3,
-        "span_s": 600.0, "lacking": "", "causes": [cause] if cause else [], **fields,
+        "span_s": 600.0, "lacking": "", **fields,
     }  # fmt: skip
     query = Query.objects.get(cluster=cluster, name=name)
-    ObjectiveStatus.objects.update_or_create(query=query, defaults=values)
+    status, _ = ObjectiveStatus.objects.update_or_create(query=query, defaults=values)
+    status.set_causes([LatenessCause.parse(cause)] if cause else [])
+    status.save()
 
 
 def away_engine(cluster: Cluster) -> Connection:

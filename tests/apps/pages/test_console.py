@@ -15,7 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from apps.accounts.models import User
 from apps.demo.build import PASSWORD as DEMO_PASSWORD
 from apps.fleet.models import Cluster
-from apps.fleet.services import node_create
+from apps.fleet.services import cluster_create, node_create
+from apps.pages.context import MENU_CLUSTERS_LIMIT
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.pages.test_jobs import create_job
@@ -78,3 +79,17 @@ def test_refresh_of_a_part_keeps_the_toast_for_the_next_page(browser: Client, cl
     part = {"HX-Request": "true"}
     assert "a is draining." not in body(browser.get("/c/little/", headers=part)).split('class="toasts"')[1]
     assert "a is draining." in body(browser.get("/c/little/fleet/nodes/a/")).split('class="toasts"')[1]
+
+
+def test_menu_of_many_clusters_is_searched(browser: Client, cluster: Cluster) -> None:
+    assert "Search clusters" not in body(browser.get("/c/little/"))
+    for i in range(MENU_CLUSTERS_LIMIT + 3):
+        cluster_create(slug=f"a{i:02}", name=f"Rack {i:02}", environment="prod" if i % 2 else "staging")
+    html = body(browser.get("/c/little/"))
+    assert "Search clusters" in html and "More are not shown" in html
+    assert "Rack 09" in html and "Rack 12" not in html
+    assert 'href="/c/little/fleet/"' in html  # the page's own cluster is the frame's, listed or not
+    found = body(browser.get("/clusters/menu/?q=rack 1"))
+    assert [name for name in ("Rack 09", "Rack 10", "Rack 12") if name in found] == ["Rack 10", "Rack 12"]
+    assert "More are not shown" not in found
+    assert "No cluster has this" in body(browser.get("/clusters/menu/?q=nothing"))

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.choices import Role
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
+from apps.fleet.services import node_drain
 from apps.jobs.models import JobState
 from apps.jobs.runner import run_job
 from apps.queries.documents import IMPORT, document_export, document_import
-from apps.queries.models import ImportRun, Query
+from apps.queries.models import ImportRun, Placement, Query
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
@@ -272,3 +275,52 @@ def test_a_made_up_fleet_is_loaded_as_asked_and_imports_as_it_is() -> None:
 def test_sizes_no_fleet_can_have_are_refused() -> None:
     with pytest.raises(CommandError, match="--nodes is 0; allowed: at least 1; --load is 3"):
         call_command("make_fleet", "--nodes", "0", "--load", "3")
+
+
+def document_of(queries: int, nodes: int = 3) -> dict[str, Any]:
+    """Queries of two operators each, placed on nodes in turn."""
+    operators = [
+        {"id": f"q{i}/{name}", "query": f"q{i}", "node": f"n{i % nodes}", "inputs": [
+            {"from": source.format(i), "selectivity": 1.0, "cycles_per_event": 10.0}
+        ]}
+        for i in range(queries) for name, source in (("a", "clicks"), ("b", "q{}/a"))
+    ]  # fmt: skip
+    placed = [{"id": f"n{i}", "capacity_cps": 1e6} for i in range(nodes)]
+    return document_with(nodes=placed, links=[], operators=operators, objectives=[], priorities={})
+
+
+def test_import_needs_no_more_statements_for_more_queries_and_nodes() -> None:
+    """As long as they fit into one batch, which on SQLite is bounded by the number of values."""
+    counted = []
+    for queries, nodes in ((3, 2), (25, 9)):
+        cluster = make_cluster(slug=f"c{queries}", nodes=0)
+        with CaptureQueriesContext(connection) as statements:
+            document_import(cluster=cluster, document=document_of(queries, nodes), fill="zero", start=True)
+        counted.append(len(statements))
+        assert cluster.queries.filter(state="running", running_version__number=1).count() == queries
+        assert Placement.objects.filter(node__cluster=cluster).count() == 2 * queries
+    assert counted[0] == counted[1]
+
+
+def test_faults_of_all_queries_and_nodes_are_told_at_once_and_nothing_is_stored() -> None:
+    cluster = make_cluster(nodes=0)
+    document = document_of(3)
+    document["operators"][0]["evidence"] = {"kind": "measured", "events": 1e16}
+    document["operators"][4]["evidence"] = {"kind": "measured", "events": 1e16}
+    with pytest.raises(Malformed) as refusal:
+        document_import(cluster=cluster, document=document, fill="zero")
+    paths = fault_paths(refusal)
+    assert paths == {"queries.q0.operators[0].evidence.events", "queries.q2.operators[0].evidence.events"}
+    assert not cluster.queries.exists() and not cluster.nodes.exists()
+
+
+def test_queries_are_not_started_on_nodes_that_drain() -> None:
+    cluster = make_cluster(nodes=0)
+    document_import(cluster=cluster, document=document_of(1), fill="zero")
+    for node in cluster.nodes.all():
+        node_drain(node=node)
+    cluster.queries.all().delete()
+    with pytest.raises(Malformed) as refusal:
+        document_import(cluster=cluster, document=document_of(2), fill="zero", start=True)
+    assert {"queries.q0.placement.a", "queries.q1.placement.b"} <= fault_paths(refusal)
+    assert not cluster.queries.exists()

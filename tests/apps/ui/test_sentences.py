@@ -11,8 +11,13 @@ from apps.ui.sentences import sentence
 
 
 def finding(**facts: object) -> str:
-    defaults = {"cluster": None, "running": [1], "rows": [1], "judged": [], "held": 0, "breached": [], "risky": []}
+    defaults: dict[str, object] = {"cluster": None, "running_count": 1, "row_count": 1, "judged": 0, "held": 0}
+    defaults |= {name: group() for name in ("breached", "risky", "unknown")}
     return sentence("pages/overview/sentences/finding.html", findings=SimpleNamespace(**{**defaults, **facts}))
+
+
+def group(*names: str) -> SimpleNamespace:
+    return SimpleNamespace(count=len(names), first=[row(name) for name in names])
 
 
 def row(name: str) -> SimpleNamespace:
@@ -22,22 +27,22 @@ def row(name: str) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({"running": []}, "No query runs here yet."),
-        ({"running": [1, 2], "rows": []}, "2 queries have not been estimated yet."),
+        ({"running_count": 0}, "No query runs here yet."),
+        ({"running_count": 2, "row_count": 0}, "2 queries have not been estimated yet."),
         (
-            {"judged": [1, 2], "held": 1, "breached": [row("a")]},
+            {"judged": 2, "held": 1, "breached": group("a")},
             "1 of 2 objectives hold. <b>a</b> is over its objective.",
         ),
         (
-            {"judged": [1, 2], "breached": [row("a"), row("b")]},
+            {"judged": 2, "breached": group("a", "b")},
             "0 of 2 objectives hold. <b>a</b> and <b>b</b> are over their objectives.",
         ),
         (
-            {"judged": [1], "risky": [row("a<b")], "risky_high": "10.4 s"},
+            {"judged": 1, "risky": group("a<b"), "risky_high": "10.4 s"},
             "<b>a&lt;b</b> may go over, up to 10.4 s of 10\u00a0s.",
         ),
         (
-            {"judged": [row("a")], "held": 1, "least_headroom": (5.0, 0.5)},
+            {"judged": 1, "least": row("a"), "held": 1, "least_headroom": (5.0, 0.5)},
             "The objective holds. Least headroom: <b>5\u00a0s</b>, a (50% of its objective).",
         ),
     ],

@@ -1,0 +1,123 @@
+"""Pages and lists at any size: neither the statements nor the rows that they read grow with a cluster's queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.backends.sqlite3.base import SQLiteCursorWrapper
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from apps.estimates.models import EstimateRun
+from apps.estimates.refresh import estimate_refresh, refresh_paused
+from apps.estimates.selectors import run_staleness
+from apps.estimates.services import ESTIMATE
+from apps.fleet.models import Cluster
+from apps.fleet.services import node_of_pool, nodes_create
+from apps.queries.models import ClusterParts
+from apps.queries.services import NewQuery, queries_create, query_stop
+from apps.queries.snapshots import parts
+from tests.apps import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+PAGES = (
+    "/c/little/",
+    "/c/little/queries/",
+    "/c/little/queries/?q=more&sort=-estimate",
+    "/c/little/fleet/",
+    "/c/little/search/?q=more",
+    "/c/little/search/suggestions/?q=more",
+    "/c/little/queries/calm/",
+    "/c/little/fleet/nodes/a/",
+    "/c/little/incidents/",
+    "/api/v1/queries?cluster=little&sort=headroom_share",
+    "/api/v1/objectives?cluster=little",
+    "/api/v1/nodes?cluster=little",
+)
+
+
+def grow(cluster: Cluster, count: int) -> None:
+    """Queries up to `count`, each on a node of its own, every second over its objective, and an estimate of them."""
+    names = [f"more-{i:03}" for i in range(cluster.queries.count(), count)]
+    queries = [
+        NewQuery(name, placed(0.001, name), {"statistic": "worst", "bound_s": 1e-6 if i % 2 else 20.0})
+        for i, name in enumerate(names)
+    ]
+    with refresh_paused():
+        nodes_create(cluster=cluster, nodes=[node_of_pool(cluster.pools.get(), name=name) for name in names])
+        queries_create(cluster=cluster, queries=queries, start=True)
+    ESTIMATE.request(cluster=cluster)
+    small_cluster.run_jobs()
+
+
+def placed(load: float, node: str) -> dict[str, Any]:
+    body = small_cluster.body(load)
+    body["operators"][0]["node"] = node
+    return body
+
+
+@contextmanager
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Number of rows that the database handed out, as the only item of a list."""
+    read = [0]
+    fetch = SQLiteCursorWrapper.fetchmany
+
+    def fetchmany(cursor: Any, *args: Any, **options: Any) -> Any:
+        rows = fetch(cursor, *args, **options)
+        read[0] += len(rows)
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SQLiteCursorWrapper, "fetchmany", fetchmany)
+        yield read
+
+
+def cost(client: Client, path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Statements and rows of a GET."""
+    client.get(path)
+    with CaptureQueriesContext(connection) as queries, rows_read(monkeypatch) as read:
+        assert client.get(path).status_code == 200
+    return len(queries), read[0]
+
+
+def test_pages_cost_the_same_however_many_queries_run(
+    browser: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "LARGE", 2)
+    grow(cluster, 60)
+    few = {path: cost(browser, path, monkeypatch) for path in PAGES}
+    grow(cluster, 120)
+    EstimateRun.objects.exclude(pk=EstimateRun.objects.first().pk).delete()  # type: ignore[union-attr]
+    many = {path: cost(browser, path, monkeypatch) for path in PAGES}
+    assert {path: statements for path, (statements, _) in many.items()} == {
+        path: statements for path, (statements, _) in few.items()
+    }
+    assert {path: rows - few[path][1] for path, (_, rows) in many.items() if rows > few[path][1]} == {}
+
+
+def test_page_of_a_large_cluster_compares_with_what_a_worker_read(
+    browser: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "LARGE", 1)
+    run = EstimateRun.objects.filter(cluster=cluster).latest("created_at")
+    estimate_refresh(cluster)
+    assert ClusterParts.objects.get(cluster=cluster).digest == run.snapshot
+    assert not run_staleness(run).is_stale
+    query_stop(query=cluster.queries.get(name="calm"))
+    assert estimate_refresh(cluster) is not None
+    staleness = run_staleness(run)
+    assert staleness.is_stale and "query calm" in staleness.changes[0]
+    monkeypatch.setattr(parts, "cluster_parts", lambda cluster: pytest.fail("rows were read for a page"))
+    assert browser.get("/c/little/queries/late/").status_code == 200
+
+
+def test_parts_of_a_small_cluster_are_read_as_they_are(cluster: Cluster) -> None:
+    run = EstimateRun.objects.filter(cluster=cluster).latest("created_at")
+    query_stop(query=cluster.queries.get(name="calm"))
+    assert run_staleness(run).is_stale
+    assert not ClusterParts.objects.filter(cluster=cluster).exists()
