@@ -373,8 +373,8 @@ def _got(http: httpx.Client, path: str) -> dict[str, Any]:
 
 
 def _is_pending(row: Mapping[str, Any]) -> bool:
-    """Whether parts of a decision follow; one without states of parts has all of them."""
-    return "pending" in (row.get("parts") or {}).values()
+    """Whether parts of a decision follow."""
+    return any(part["state"] in ("pending", "running") for part in row["parts"].values())
 
 
 def _is_ready(service: services.Service, log: Path) -> bool:
