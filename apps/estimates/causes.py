@@ -146,7 +146,7 @@ def estimate_causes(answer: StoredEstimate, estimate_s: float, statistic: str) -
     """Causes of an estimate: the wait that makes most of it, else its busiest server; empty where neither does."""
     term = main_wait(answer.waits, estimate_s, statistic)
     if term is not None:
-        return [LatenessCause(MAIN_WAIT, term.words, seconds=term.part_s(statistic))]
+        return [LatenessCause(MAIN_WAIT, str(term.words), seconds=term.part_s(statistic))]
     server = _server(answer.bottleneck)
     cause = busy_server_cause(server) if server is not None else None
     return [cause] if cause is not None else []

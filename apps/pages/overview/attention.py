@@ -425,7 +425,7 @@ def _alarm(findings: Findings) -> list[AttentionItem]:
     alarm = findings.run.facts.alarm if findings.run is not None else None
     if alarm is None or not alarm.untrusted:
         return []
-    return [AttentionItem("watch", "watch", "The estimate is less certain here", alarm.message, "")]
+    return [AttentionItem("watch", "watch", "The estimate is less certain here", str(alarm.message), "")]
 
 
 def _unestimated(findings: Findings) -> list[AttentionItem]:

@@ -89,7 +89,7 @@ def _estimate(run: EstimateRun | None) -> Iterator[ReportRisk]:
     if run is None:
         return
     if run.facts.alarm.untrusted:
-        yield ReportRisk("medium", "Estimate", run.facts.alarm.message)
+        yield ReportRisk("medium", "Estimate", str(run.facts.alarm.message))
     if run.facts.scheduling is not None:
         upper = "" if run.facts.upper_wc is None else f" It is {seconds(run.facts.upper_wc)}."
         words = f"{run.facts.scheduling.words}{upper} Estimates are those of stimulus time."

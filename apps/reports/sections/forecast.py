@@ -193,11 +193,11 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> Report
         load=ReportLoad(**_thinned(total, ("mean", "low", "high"), buckets)) if total else None,
         backtests=[
             SourceBacktest(
-                name, source.model, source.backtest.mape, source.backtest.coverage, source.backtest.n_origins
+                name, str(source.model), source.backtest.mape, source.backtest.coverage, source.backtest.n_origins
             )
             for name, source in answer.sources.items()
         ],
-        assumptions=list(answer.assumptions),
+        assumptions=[str(found) for found in answer.assumptions],
     )
 
 

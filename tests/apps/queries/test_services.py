@@ -341,7 +341,7 @@ def test_batches_of_one_event_and_a_single_batch_are_taken_for_what_they_are() -
     batches = tuple(Batch(**batch) for batch in statistics_of(version)[0]["batches"])
     noise = cost_noise(Input("s", batches=batches))
     assert noise.cv2 == pytest.approx(np.var([0.5, 1.5, 1.0, 0.6, 1.4], ddof=1))
-    assert "from batches" in noise.assumed
+    assert "from batches" in str(noise.assumed)
     assert cost_noise(Input("s", batches=batches[:1])).cv2 == 1.0
 
 
