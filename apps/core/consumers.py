@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -135,7 +135,7 @@ class ChangesConsumer(ReadOnlyConsumer):
             self.checking.cancel()
         await self._leave()
 
-    async def changed(self, event: Mapping[str, Any]) -> None:
+    async def changed(self, event: Mapping[str, Sequence[str]]) -> None:
         for topic in event["topics"]:
             await self._tell(topic)
 

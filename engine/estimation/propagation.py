@@ -7,10 +7,10 @@ joins where a time that comes to it is another one. Numbers are those of the who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from engine.estimation.loads import has_few_sources
 
 __all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names"]
 
+T = TypeVar("T")
 _LARGE_SHARE = 0.3  # share of the servers beyond which a change is computed on all of them
 ReplicaName = tuple[str, int]  # operator, and the replica's place in its listing
 
@@ -71,13 +72,20 @@ class FlowBase:
         """Flow of all queries, each as it was found or as it was."""
         was, now = self.flow, found.flow
 
-        def by_query(name: str) -> dict[str, Any]:
-            new, old = getattr(now, name), getattr(was, name)
+        def joined(new: Mapping[str, T], old: Mapping[str, T]) -> dict[str, T]:
             of = {query: new if query in found.queries else old for query in after.queries}
             return {query: rows[query] for query, rows in of.items() if query in rows}
 
-        rows: dict[str, Any] = {name: by_query(name) for name in ("by_query", "hops", "lead_by_query", "lead_events")}
-        return Flow(np.zeros(0), slices=was.slices, lead=lead_of(after), times=times, **rows)
+        return Flow(
+            np.zeros(0),
+            joined(now.by_query, was.by_query),
+            was.slices,
+            joined(now.hops, was.hops),
+            lead_of(after),
+            lead_by_query=joined(now.lead_by_query, was.lead_by_query),
+            lead_events=joined(now.lead_events, was.lead_events),
+            times=times,
+        )
 
 
 @dataclass(frozen=True, eq=False)

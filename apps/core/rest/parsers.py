@@ -85,7 +85,7 @@ def _whole(text: str) -> int:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, object]:
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value in pairs:
         if key in values:
             raise _Refused(f'the key "{key}" stands twice in one object', json.dumps(key, ensure_ascii=False))
