@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +48,9 @@ def cluster_base(cluster: Cluster, running: Deployment) -> EstimateBase:
 
 
 def base_keep(cluster: Cluster, base: EstimateBase) -> None:
-    """Keep a base that was made anyway."""
-    if not _path(cluster, base.estimate.deployment).exists():
-        _write(cluster, base)
-    _remember(cluster, base)
+    """Keep a base that was made anyway, unless it is larger than what may be kept."""
+    if _path(cluster, base.estimate.deployment).exists() or _write(cluster, base):
+        _remember(cluster, base)
 
 
 def _remember(cluster: Cluster, base: EstimateBase) -> None:
@@ -99,36 +99,46 @@ def _read(path: Path) -> EstimateBase | None:
 
     try:
         base = read_base(path)
-        os.utime(path)
     except FileNotFoundError:
         return None
     except (OSError, UnreadableBase) as error:
         _log.warning("The base %s is made anew: %s.", path.name, error)
-        path.unlink(missing_ok=True)
+        if isinstance(error, UnreadableBase):
+            _take_away(path)
         return None
+    with suppress(OSError):  # taken away meanwhile, or somebody else's: it is read all the same
+        os.utime(path)
     return base
 
 
-def _write(cluster: Cluster, base: EstimateBase) -> None:
-    """Write a base, and take away what is over the limit; without room the process keeps it alone."""
+def _take_away(path: Path) -> None:
+    with suppress(OSError):  # what cannot be taken away is not believed the next time either
+        path.unlink(missing_ok=True)
+
+
+def _write(cluster: Cluster, base: EstimateBase) -> bool:
+    """Write a base, and take away what is over the limit; False where it is larger than that, or there is no room."""
     from engine.estimation.base_file import base_size, write_base
 
     folder, limit = _folder(), settings.BASES_MAX_BYTES
     path, size = _path(cluster, base.estimate.deployment), base_size(base)
     if size > limit:
-        _log.warning(
-            "The base %s of %.0f MB is kept by this process alone: SLUICE_BASES_MAX_MB allows %.0f.",
-            path.name,
-            size / 1e6,
-            limit / 1e6,
-        )
-        return
+        if limit:
+            _log.warning(
+                "The base %s of %.0f MB is not kept: SLUICE_BASES_MAX_MB allows %.0f.",
+                path.name,
+                size / 1e6,
+                limit / 1e6,
+            )
+        return False
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         bases_purge(limit - size)
         write_base(path, base)
     except OSError as error:
         _log.warning("The base %s is kept by this process alone: %s.", path.name, error)
+        return False
+    return True
 
 
 def bases_purge(most: float) -> None:
@@ -136,8 +146,8 @@ def bases_purge(most: float) -> None:
     now = time.time()
     for changed, _, path in _files(".*.part"):
         if now - changed > _LEFT_S:
-            path.unlink(missing_ok=True)
+            _take_away(path)
     for _, size, path in _files(f"*{_SUFFIX}"):
         most -= size
         if most < 0:
-            path.unlink(missing_ok=True)
+            _take_away(path)

@@ -238,7 +238,7 @@ class _Import:
             nodes_create(cluster=self.cluster, nodes=list(new.values()))
         except Malformed as error:
             for fault in error.faults:
-                name = next(name for name in new if fault.path.startswith(f"{name}."))
+                name = max((name for name in new if fault.path.startswith(f"{name}.")), key=len)  # names hold dots
                 self.faults.append(Fault(f"{places[name]}.{fault.path.removeprefix(f'{name}.')}", fault.message))
 
     def _node(self, node: Node, row: NodeRow, values: dict[str, Any]) -> None:

@@ -14,8 +14,6 @@ import os
 import pickle
 import platform
 import tempfile
-from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, cast
 
@@ -23,7 +21,7 @@ import numpy as np
 
 from engine.estimation.base import EstimateBase
 
-__all__ = ["UnreadableBase", "base_size", "read_base", "write_base"]
+__all__ = ["UnreadableBase", "base_size", "read_base", "source_version", "write_base"]
 
 _MARK = b"sluice-base-1\n"
 _ALIGN = 64  # bytes, a line of the processor's cache
@@ -91,7 +89,7 @@ def read_base(path: Path) -> EstimateBase:
         raise UnreadableBase("damaged")
     end = len(body) - _NUMBER
     table = json.loads(bytes(body[end - int.from_bytes(body[end:], "big") : end]))
-    if table["version"] != _version():
+    if table["version"] != source_version():
         raise UnreadableBase("other_version")
     graph, *arrays = (content[start : start + length] for start, length in table["parts"])
     return cast(EstimateBase, pickle.loads(graph, buffers=arrays))
@@ -124,7 +122,7 @@ def _write(file: IO[bytes], graph: bytes, arrays: list[memoryview]) -> int:
         parts.append((file.tell(), content.nbytes))
         for at in range(0, content.nbytes, _BLOCK):
             put(content[at : at + _BLOCK])
-    table = json.dumps({"version": _version(), "parts": parts}).encode()
+    table = json.dumps({"version": source_version(), "parts": parts}).encode()
     put(table)
     put(len(table).to_bytes(_NUMBER, "big"))
     file.write(digest.digest())
@@ -139,14 +137,16 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-@lru_cache(maxsize=1)
-def _version() -> str:
-    """All that a base means something by: the engine's sources, Python and numpy."""
+def _read_version() -> str:
     digest = hashlib.sha256(f"{platform.python_version()} {np.__version__}".encode())
-    for path in _sources():
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
-    yield from sorted(Path(__file__).parents[1].rglob("*.py"))
+_VERSION = _read_version()  # when the sources are loaded: they may be replaced under a process that runs
+
+
+def source_version() -> str:
+    """All that a kept object of the engine means something by: the engine's sources, Python and numpy."""
+    return _VERSION

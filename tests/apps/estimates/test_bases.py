@@ -113,7 +113,7 @@ def test_file_that_is_not_whole_is_not_believed(
     elif harm == "other_format":
         content[0] ^= 1
     else:
-        monkeypatch.setattr(base_file, "_version", lambda: "another")
+        monkeypatch.setattr(base_file, "_VERSION", "another")
     path.write_bytes(content)
     forget()
     with caplog.at_level(logging.WARNING):
@@ -174,3 +174,22 @@ def test_estimate_of_the_cluster_keeps_its_base(folder: Path, made: list[Deploym
     forget()
     cluster_base(CLUSTER, running)
     assert len(made) == 1
+
+
+def test_file_that_cannot_be_opened_now_stays_for_others(
+    folder: Path, made: list[Deployment], running: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_base(CLUSTER, running)
+    forget()
+    monkeypatch.setattr(base_file, "read_base", lambda path: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+    assert cluster_base(CLUSTER, running).estimate.queries
+    assert len(made) == 2
+    assert len(list(folder.glob("*.base"))) == 1
+
+
+def test_estimate_larger_than_the_limit_is_not_kept_by_its_process(
+    folder: Path, made: list[Deployment], running: Deployment, settings: Any
+) -> None:
+    settings.BASES_MAX_BYTES = 1000
+    base_keep(CLUSTER, EstimateBase.of(running, EVERY))
+    assert bases._kept == {}
