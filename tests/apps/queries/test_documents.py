@@ -207,6 +207,15 @@ def test_faults_of_the_document_come_before_the_job() -> None:
     assert not ImportRun.objects.exists()
 
 
+def test_fault_of_a_node_names_it_where_another_name_begins_alike() -> None:
+    fine = {"id": "n1", "capacity_cps": 100.0, "cores": 4}
+    wrong = {"id": "n1.b c", "capacity_cps": 100.0}
+    document = document_with(nodes=[fine, wrong], links=[])
+    document["operators"] = [operator | {"node": "n1"} for operator in document["operators"]]
+    run = done(IMPORT.request(cluster=make_cluster(nodes=0), document=document, dry_run=False)[0])
+    assert [fault["path"] for fault in run.job.error["faults"]] == ["nodes[1].name"]
+
+
 def test_import_job_fails_with_every_fault_when_the_cluster_does_not_fit() -> None:
     document = document_with(subintervals=2, sources=[{"id": "clicks", "arrivals": [4, 8]}])
     run = done(IMPORT.request(cluster=make_cluster(nodes=0), document=document, dry_run=False)[0])
