@@ -43,7 +43,7 @@ class PartState(models.TextChoices):
     PENDING = "pending", "Pending"  #: waits for a worker, or for the part before it
     RUNNING = "running", "Running"  #: is computed
     DONE = "done", "Done"
-    OUT_OF_BUDGET = "out_of_budget", "Out of time"  #: took longer than the cluster gives it; what it found stands
+    OUT_OF_BUDGET = "out_of_budget", "Out of time"  #: took longer than it may; what it found stands
     CANCELLED = "cancelled", "Cancelled"  #: the request went on without it, or somebody cancelled its job
     FAILED = "failed", "Failed"
     DOES_NOT_APPLY = "does_not_apply", "Does not apply"  #: this verdict has none

@@ -7,6 +7,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,8 @@ __all__ = ["complete_preview", "completion_begin", "completion_retry", "kept_que
 _log = logging.getLogger(__name__)
 
 _KEPT = timedelta(days=1)  # that a question lies there for parts that are tried again
+_SPENT = "It was cut after {:g} s, the time that the settings of the cluster give it."
+_TASK_OVER = "It was cut after {:.0f} s: the task that computes it may take no longer (SLUICE_TASK_VISIBILITY_S)."
 _LOST = (
     "The snapshot of the verdict is no longer there, and the cluster has moved since. Preview it again to have both of "
     "one snapshot."
@@ -56,7 +59,7 @@ _LOST = (
 
 
 class PartOutOfBudget(Exception):
-    """A part has taken the time that its cluster gives it."""
+    """A part has taken the time that it may."""
 
 
 def completion_begin(request: AdmissionRequest, question: RequestQuestion) -> None:
@@ -123,14 +126,18 @@ def completion_retry(*, request: AdmissionRequest, user: User | None, by: Callab
 
 
 def complete_preview(report: JobReporter) -> JobOutcome:
-    """The work of the job: each part within its budget, stored as it comes. Parts of before it was killed stay."""
+    """The work of the job: each part within its budget, stored as it comes. Parts of before it was killed stay.
+
+    Where all are there, it was killed before it could say so.
+    """
     job = report.job
     rows = AdmissionRequest.objects.select_related("cluster", "query", "version__query__cluster")
     request = rows.filter(pk=job.params["admission"]).first()
-    if request is None or not _is_current(request, job):
+    if request is None or not _is_its(job, request) or _is_cancelled(request):
         raise JobCancelled(str(job.pk))
-    opened = _reopen(request, lambda share, step: report(0.3 * share, step))
     names = parts_under_way(request)
+    if names:
+        opened = _reopen(request, lambda share, step: report(0.3 * share, step))
     for i, name in enumerate(names):
         begin, length = 0.3 + 0.7 * i / len(names), 0.7 / len(names)
         _compute(opened, name, request, report, lambda share, begin=begin, length=length: begin + length * share)
@@ -143,10 +150,13 @@ def complete_preview(report: JobReporter) -> JobOutcome:
     return JobOutcome(facts, preview.page(request), preview.address(request))
 
 
-def _is_current(request: AdmissionRequest, job: Job) -> bool:
-    """Whether a job is that of the request's present decision, and something of it is still to come."""
-    is_its = request.parts_job_id == job.pk and request.snapshot == job.params["snapshot"]
-    return is_its and bool(parts_under_way(request))
+def _is_its(job: Job, request: AdmissionRequest) -> bool:
+    """Whether a job is that of the request's present decision."""
+    return request.parts_job_id == job.pk and request.snapshot == job.params["snapshot"]
+
+
+def _is_cancelled(request: AdmissionRequest) -> bool:
+    return any(part.state == PartState.CANCELLED for part in parts_of(request).values())
 
 
 def _reopen(request: AdmissionRequest, report: Callable[[float, str], None]) -> OpenDecision:
@@ -179,22 +189,28 @@ def _compute(
     report: JobReporter,
     whole: Callable[[float], float],
 ) -> None:
-    """Compute a part and store it, or why it is not there. What ends the job ends this, too."""
-    budget_s, begun_s = request.cluster.parts_budget_s, time.monotonic()
+    """Compute a part and store what it has found, with why it is not whole. What ends the job ends this, too.
+
+    The time limit of tasks cuts it as its budget does: between two steps, or within one that is very long.
+    """
+    budget_s, left_s, begun_s = request.cluster.parts_budget_s, report.left_s, time.monotonic()
 
     def tell(share: float, step: str) -> None:
         report(whole(share), step)
-        if time.monotonic() - begun_s > budget_s:
+        if time.monotonic() - begun_s > min(budget_s, left_s):
             raise PartOutOfBudget
 
     _store(report.job, lambda row: parts_write(row, {name: DecisionPart(PartState.RUNNING)}))
     state, message = PartState.DONE, ""
     try:
+        if left_s <= 0:
+            raise PartOutOfBudget
         opened.compute(name, tell)
-    except PartOutOfBudget:
-        message = f"It was cut after {budget_s:g} s, the time that the cluster gives it."
-        state = PartState.OUT_OF_BUDGET
-    except (JobCancelled, JobSuperseded, SoftTimeLimitExceeded):
+    except (PartOutOfBudget, SoftTimeLimitExceeded) as limit:
+        is_of_task = left_s < budget_s or isinstance(limit, SoftTimeLimitExceeded)
+        spent_s = time.monotonic() - begun_s
+        state, message = PartState.OUT_OF_BUDGET, _TASK_OVER.format(spent_s) if is_of_task else _SPENT.format(budget_s)
+    except (JobCancelled, JobSuperseded):
         raise
     except Exception as error:
         state, message = PartState.FAILED, _failure(error, report.job)
@@ -224,7 +240,7 @@ def _store(job: Job, write: Callable[[AdmissionRequest], None]) -> None:
         It has gone on, or has another decision.
     """
     row = requests_locked().filter(pk=job.params["admission"]).first()
-    if row is None or not _is_current(row, job):
+    if row is None or not _is_its(job, row) or not parts_under_way(row):
         raise JobCancelled(str(job.pk))
     write(row)
     row.save(update_fields=["parts", "result", "curves", "updated_at"])
@@ -234,7 +250,7 @@ def _store(job: Job, write: Callable[[AdmissionRequest], None]) -> None:
 def _end(job: Job) -> None:
     """Let the parts that are not there end with their job."""
     row = requests_locked().filter(pk=job.params["admission"]).first()
-    if row is None or not _is_current(row, job):
+    if row is None or not _is_its(job, row):
         return
     if job.state == JobState.CANCELLED:
         parts_end(row, PartState.CANCELLED, "Its job was cancelled.")
@@ -261,7 +277,7 @@ def _keep_question(pk: Any, question: RequestQuestion) -> None:
     try:
         _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         data = zstandard.ZstdCompressor(write_checksum=True).compress(pickle.dumps(question, pickle.HIGHEST_PROTOCOL))
-        replace_file(_path(pk), data)
+        replace_file(_path(pk), _version() + b"\n" + data)
     except OSError as error:
         _log.warning("the snapshot of preview %s is not kept: %s", pk, error)
 
@@ -272,7 +288,11 @@ def _kept_question(request: AdmissionRequest) -> RequestQuestion | None:
     Only this service writes the folder.
     """
     try:
-        question = pickle.loads(zstandard.decompress(_path(request.pk).read_bytes()))
+        version, _, data = _path(request.pk).read_bytes().partition(b"\n")
+        if version != _version():
+            _log.warning("the kept snapshot of preview %s is of another release", request.pk)
+            return None
+        question = pickle.loads(zstandard.decompress(data))
     except FileNotFoundError:
         return None
     except Exception:
@@ -280,6 +300,14 @@ def _kept_question(request: AdmissionRequest) -> RequestQuestion | None:
         return None
     is_asked = isinstance(question, RequestQuestion) and question.digest == request.snapshot
     return question if is_asked else None
+
+
+def _version() -> bytes:
+    """All that a kept question means something by: its own fields, and the sources of the engine's in them."""
+    from engine.estimation.base_file import source_version  # and with it the models, which only workers load
+
+    names = ",".join(field.name for field in fields(RequestQuestion))
+    return f"{source_version()} {names}".encode()
 
 
 def _forget_question(pk: Any) -> None:

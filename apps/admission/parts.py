@@ -117,7 +117,7 @@ def parts_begin(request: AdmissionRequest, without: Mapping[PartName, str]) -> N
     """
     first = DecisionPart(PartState.PENDING)
     if not request.cluster.parts_budget_s:
-        first = DecisionPart(PartState.OUT_OF_BUDGET, "The cluster gives parts of previews no time.")
+        first = DecisionPart(PartState.OUT_OF_BUDGET, "The settings of the cluster give parts of previews no time.")
     none = {name: DecisionPart(PartState.DOES_NOT_APPLY, part_words(why)) for name, why in without.items() if why}
     parts_write(request, dict.fromkeys(without, first) | none)
 

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from apps.accounts.models import User
-from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
+from apps.admission.choices import AdmissionSource, AdmissionState, PartState, Verdict
 from apps.admission.completion import completion_begin
 from apps.admission.decisions import (
     admission_withdraw,
@@ -26,7 +26,7 @@ from apps.admission.decisions import (
     requests_locked,
 )
 from apps.admission.models import AdmissionRequest
-from apps.admission.parts import parts_begin, parts_of
+from apps.admission.parts import parts_begin, parts_end, parts_of
 from apps.admission.questions import (
     AdmissionQuestion,
     RequestQuestion,
@@ -56,6 +56,10 @@ from engine.errors import EngineError
 __all__ = ["ADMISSION", "queue_of", "queue_review"]
 
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
+_WAITS_ON = (
+    "The request waits in the queue, and its verdict is computed anew as the cluster moves. What follows the first is "
+    "computed by itself, what follows a later one when somebody asks."
+)
 _log = logging.getLogger(__name__)
 
 
@@ -226,6 +230,8 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         if request.apply_when_admitted or is_queued:
             _settle(request, is_queued, job.params.get("tries", 0))
         self.announce(request)
+        if is_queued and request.state == AdmissionState.QUEUED:
+            parts_end(request, PartState.CANCELLED, _WAITS_ON)
         completion_begin(request, question)
         return request
 

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from celery import current_task
 from celery.exceptions import SoftTimeLimitExceeded
+from django.conf import settings
 from django.db import connection
 
 from apps.core.rest.problems import as_sluice_error
@@ -32,6 +33,7 @@ __all__ = ["JobOutcome", "JobReporter", "run_job"]
 
 HEARTBEAT_S = 5.0
 _WRITES_PER_S = 4.0
+_WORK_SHARE = 0.9  # of a task's time limit; the rest is for its longest step, and for its end
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class JobReporter:
         self.stop: Exception | None = None
         self._next_write = 0.0
         self._step = ""
+        self._ends_s = time.monotonic() + _WORK_SHARE * settings.CELERY_TASK_SOFT_TIME_LIMIT
 
     def __call__(self, fraction: float, step: str = "") -> None:
         if self.stop is not None:
@@ -70,6 +73,11 @@ class JobReporter:
             return
         self._next_write, self._step = now + 1 / _WRITES_PER_S, step
         job_progress(self.job, fraction, step)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the work may still take without being ended by the time limit of tasks."""
+        return self._ends_s - time.monotonic()
 
 
 def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import make_dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings as django_settings
 from django.db import connection
 from django.utils import timezone
@@ -22,7 +25,7 @@ from apps.admission.decisions import admission_apply, admission_decline, admissi
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_of
 from apps.admission.previews import ADMISSION
-from apps.admission.questions import AdmissionQuestion
+from apps.admission.questions import AdmissionQuestion, RequestQuestion
 from apps.admission.selectors import admission_standing
 from apps.core.errors import Conflict, Impossible, Unavailable
 from apps.fleet.services import cluster_update, node_update
@@ -30,6 +33,7 @@ from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import run_job
 from apps.jobs.services import LOST_AFTER, MAX_ATTEMPTS, job_cancel
 from engine.admission.decision import OpenDecision
+from engine.estimation import base_file
 from tests.apps.small_cluster import make_query, run_jobs, small_cluster, start_query, user
 from workers.jobs import JOB_WORK
 
@@ -220,6 +224,27 @@ def test_lost_snapshot_is_taken_anew_only_of_a_cluster_that_has_not_moved(
     assert request.result["thin"] == "unknown"
 
 
+def _change_engine(patched: Any) -> None:
+    patched.setattr(base_file, "source_version", lambda: "another")
+
+
+def _change_question(patched: Any) -> None:
+    later = make_dataclass("Later", ["later"]).__dataclass_fields__
+    patched.setattr(RequestQuestion, "__dataclass_fields__", {**RequestQuestion.__dataclass_fields__, **later})
+
+
+@pytest.mark.parametrize("release", [_change_engine, _change_question])
+def test_snapshot_kept_by_another_release_is_not_believed(
+    cluster: Any, admitter: Any, monkeypatch: Any, release: Callable[[Any], None]
+) -> None:
+    request = decided(cluster, admitter)
+    with monkeypatch.context() as patched:
+        release(patched)
+        assert completion._kept_question(request) is None
+    kept_question = completion._kept_question(request)
+    assert kept_question is not None and kept_question.digest == request.snapshot
+
+
 def test_parts_of_a_killed_worker_are_taken_up_again(cluster: Any, admitter: Any, monkeypatch: Any) -> None:
     cluster_update(cluster=cluster, review_assumed=True)  # a verdict that passes, and has alternatives to search
     request = decided(cluster, admitter)
@@ -235,6 +260,22 @@ def test_parts_of_a_killed_worker_are_taken_up_again(cluster: Any, admitter: Any
     assert states(request) == {"alternatives": "done", "robustness": "done"}
     assert request.result["choices"] == found
     assert request.result["robustness"]
+
+
+def test_job_killed_after_its_last_part_succeeds_when_it_is_taken_up_again(
+    cluster: Any, admitter: Any, monkeypatch: Any
+) -> None:
+    request = decided(cluster, admitter)
+    with monkeypatch.context() as patched:
+        patched.setattr(completion, "_forget_question", lambda pk: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            run_next()
+    assert states(request)["robustness"] == PartState.DONE
+    silence(request.parts_job)
+    job = run_job(request.parts_job.pk, JOB_WORK[JobKind.ADMISSION_PARTS])
+    assert job is not None
+    assert (job.state, job.result["robustness"]) == (JobState.SUCCEEDED, "done")
+    assert not kept(request).exists()
 
 
 def test_parts_that_kill_every_worker_fail_with_the_reason(cluster: Any, admitter: Any, monkeypatch: Any) -> None:
@@ -287,11 +328,44 @@ def test_parts_get_no_more_than_their_time(cluster: Any, admitter: Any) -> None:
     request = decided(cluster, admitter)
     assert run_next().state == JobState.SUCCEEDED
     assert states(request)["robustness"] == PartState.OUT_OF_BUDGET
+    assert "the settings of the cluster" in parts_of(request)["robustness"].message
     assert request.result["thin"] == "unknown"
     cluster_update(cluster=cluster, parts_budget_s=120)
     completion_retry(request=request, user=admitter)
     run_next()
     assert states(request)["robustness"] == PartState.DONE
+
+
+@pytest.mark.parametrize("limit_s", [0.0, 0.5])
+def test_parts_end_before_the_time_limit_of_their_task(
+    cluster: Any, admitter: Any, settings: Any, monkeypatch: Any, limit_s: float
+) -> None:
+    settings.CELERY_TASK_SOFT_TIME_LIMIT = limit_s
+    cluster_update(cluster=cluster, review_assumed=True, parts_budget_s=600)
+    request = decided(cluster, admitter)
+    during(monkeypatch, lambda: time.sleep(limit_s))
+    assert run_next().state == JobState.SUCCEEDED
+    assert set(states(request).values()) == {PartState.OUT_OF_BUDGET}
+    assert all("SLUICE_TASK_VISIBILITY_S" in part.message for part in parts_of(request).values())
+    settings.CELERY_TASK_SOFT_TIME_LIMIT = 720.0
+    completion_retry(request=request, user=admitter)
+    run_next()
+    assert set(states(request).values()) == {PartState.DONE}
+
+
+def test_time_limit_within_a_long_step_leaves_what_was_found(cluster: Any, admitter: Any, monkeypatch: Any) -> None:
+    request = decided(cluster, admitter, "large")
+    compute = OpenDecision.compute
+
+    def compute_long(self: Any, part: Any, tell: Any) -> None:
+        compute(self, part, tell)
+        raise SoftTimeLimitExceeded
+
+    monkeypatch.setattr(OpenDecision, "compute", compute_long)
+    assert run_next().state == JobState.SUCCEEDED
+    assert states(request)["alternatives"] == PartState.OUT_OF_BUDGET
+    assert "SLUICE_TASK_VISIBILITY_S" in parts_of(request)["alternatives"].message
+    assert request.result["choices"]
 
 
 def test_cluster_that_gives_parts_no_time_has_none(cluster: Any, admitter: Any) -> None:

@@ -9,15 +9,17 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.choices import Role
-from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.choices import AdmissionState, PartState, Verdict
+from apps.admission.completion import completion_retry
 from apps.admission.decisions import admission_apply, admission_withdraw
 from apps.admission.models import AdmissionRequest
+from apps.admission.parts import parts_of
 from apps.admission.previews import ADMISSION, queue_of, queue_review
 from apps.admission.questions import AdmissionQuestion
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
@@ -136,6 +138,41 @@ def test_queued_request_without_a_start_waits_until_its_patience_ends(
     request.refresh_from_db()
     assert (request.state, request.verdict) == (AdmissionState.PREVIEW, Verdict.REJECT)
     assert state_of("waiting") == QueryState.DRAFT
+
+
+def test_looks_at_a_queued_request_have_parts_computed_only_when_asked_for(
+    cluster: Any, request_queued: AdmissionRequest
+) -> None:
+    request = request_queued
+    assert parts_of(request)["alternatives"].state == PartState.DONE, "of the first look"
+    first = Job.objects.filter(kind=JobKind.ADMISSION_PARTS).count()
+    for capacity_cps in (620.0, 630.0):
+        with refresh_paused():
+            node_update(node=cluster.nodes.get(), capacity_cps=capacity_cps)
+        assert queue_review() == 1
+        run_jobs()
+    request.refresh_from_db()
+    assert (request.state, request.verdict) == (AdmissionState.QUEUED, Verdict.REJECT)
+    assert Job.objects.filter(kind=JobKind.ADMISSION_PARTS).count() == first
+    searched = parts_of(request)["alternatives"]
+    assert (searched.state, searched.can_be_retried) == (PartState.CANCELLED, True)
+    assert "when somebody asks" in searched.message
+    completion_retry(request=request, user=request.requested_by)
+    run_jobs()
+    request.refresh_from_db()
+    assert parts_of(request)["alternatives"].state == PartState.DONE
+
+
+def test_last_look_at_a_queued_request_has_its_parts_computed(cluster: Any, request_queued: AdmissionRequest) -> None:
+    with refresh_paused():
+        node_update(node=cluster.nodes.get(), capacity_cps=620.0)
+    for seconds in (0.0, 41.0):
+        pass_time(request_queued, seconds)
+        queue_review()
+        run_jobs()
+    request_queued.refresh_from_db()
+    assert request_queued.state == AdmissionState.PREVIEW
+    assert parts_of(request_queued)["alternatives"].state == PartState.DONE
 
 
 def test_queued_request_is_withdrawn(cluster: Any, request_queued: AdmissionRequest) -> None:
