@@ -140,6 +140,18 @@ def test_queued_request_without_a_start_waits_until_its_patience_ends(
     assert state_of("waiting") == QueryState.DRAFT
 
 
+def test_request_refused_at_its_start_waits_without_one(cluster: Any, request_queued: AdmissionRequest) -> None:
+    request = request_queued
+    pass_time(request, (request.starts_at - request.previewed_at).total_seconds() + 1)
+    with refresh_paused():
+        node_update(node=cluster.nodes.get(), capacity_cps=620.0)
+    assert queue_review() == 1
+    run_jobs()
+    request.refresh_from_db()
+    assert (request.state, request.verdict, request.starts_at) == (AdmissionState.QUEUED, Verdict.REJECT, None)
+    assert queue_review() == 0, "nothing has changed since"
+
+
 def test_looks_at_a_queued_request_have_parts_computed_only_when_asked_for(
     cluster: Any, request_queued: AdmissionRequest
 ) -> None:
