@@ -34,9 +34,9 @@ from apps.queries.snapshots.cluster import (
     ClusterOutline,
     candidate_document,
     cluster_parts,
-    cluster_snapshot,
     snapshot_changes,
 )
+from apps.queries.snapshots.parts import snapshot_take
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import Change, read_changes
 from engine.costream.accuracy import PredictionRecord
@@ -286,7 +286,7 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
 
     A preview does so once, in its job, where the engine is asked; checks and comparisons do without.
     """
-    snapshot = cluster_snapshot(request.cluster)
+    snapshot = snapshot_take(request.cluster)
     running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
     calibrations = query_calibrations(request.cluster)

@@ -18,7 +18,7 @@ from apps.core.errors import SluiceError
 from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, group_applied, in_force
 from apps.estimates.models import EstimateRun, IntervalCalibration, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest, run_latest
-from apps.estimates.services import ESTIMATE
+from apps.estimates.services import ESTIMATE, run_present
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster, Link, Node
 from apps.fleet.services import cluster_changed
@@ -26,8 +26,7 @@ from apps.jobs.models import FINISHED, Job, JobKind, JobState
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query
-from apps.queries.snapshots.cluster import cluster_parts, parts_digest
-from apps.queries.snapshots.parts import is_large, parts_keep
+from apps.queries.snapshots.parts import is_large, parts_renew
 from apps.telemetry.configs import live_served
 from engine.errors import EngineError
 from engine.measurement.changes import MIN_PACE_S, LastEstimate, Pace
@@ -58,37 +57,39 @@ _by_telemetry: ContextVar[bool] = ContextVar("refresh_by_telemetry", default=Fal
 
 
 def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False, compare: bool = True) -> Job | None:
-    """Request an estimate if the newest one is of another snapshot, or without `compare` anyway. None: nothing to do.
+    """Request an estimate if the newest one is of another snapshot; without `compare` its job finds that out. None:
+    nothing to do.
 
     It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
     caught up by the schedule (`estimate_refresh_all`).
     """
     if not cluster.queries.filter(state=QueryState.RUNNING).exists():
+        if compare:
+            parts_renew(cluster)  # previews are compared there, too
         return None
     try:
-        if compare and not _has_changed(cluster):
+        if compare and run_present(cluster) is not None:
             return None
-        return ESTIMATE.request(cluster=cluster, by_telemetry=by_telemetry)[1]
+        return ESTIMATE.request(cluster=cluster, by_telemetry=by_telemetry, if_changed=not compare)[1]
     except (SluiceError, EngineError) as error:
         _log.warning("the estimate of cluster %s cannot be refreshed now: %s", cluster.slug, error)
         return None
 
 
-def _has_changed(cluster: Cluster) -> bool:
-    latest, parts = run_latest(cluster), cluster_parts(cluster)
-    digest = parts_digest(parts)
-    parts_keep(cluster, digest, parts)
-    return latest is None or latest.snapshot != digest
-
-
 def estimate_refresh_all() -> int:
     """Bring every cluster's estimate up to date; returns how many estimates were asked for.
 
-    A cluster that is being estimated is left until that has ended: a large one takes longer than the schedule's step.
+    Of a cluster that is being estimated only the parts that pages compare with are read: no other estimate is asked for
+    until that has ended, as a large one takes longer than the schedule's step.
     """
-    busy = Job.objects.filter(kind=JobKind.ESTIMATE, cluster__isnull=False).exclude(state__in=FINISHED)
-    idle = Cluster.objects.exclude(pk__in=busy.values("cluster"))
-    return sum(estimate_refresh(cluster) is not None for cluster in idle)
+    jobs = Job.objects.filter(kind=JobKind.ESTIMATE, cluster__isnull=False).exclude(state__in=FINISHED)
+    busy, count = set(jobs.values_list("cluster", flat=True)), 0
+    for cluster in Cluster.objects.all():
+        if cluster.pk in busy:
+            parts_renew(cluster)
+        else:
+            count += estimate_refresh(cluster) is not None
+    return count
 
 
 def connect() -> None:

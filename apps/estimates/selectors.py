@@ -172,7 +172,7 @@ def estimate_under_way(cluster: Cluster) -> Job | None:
 
 def run_staleness(run: EstimateRun) -> Staleness:
     """Compare a run's snapshot with the cluster's present one; of a large cluster with what a worker read last."""
-    present = parts_shown(run.cluster)
+    present = parts_shown(run.cluster, lambda: run.job)
     moved = present.digest != run.snapshot
     return Staleness(moved, snapshot_changes(run.snapshot_parts, present.parts) if moved else ())
 
@@ -198,9 +198,12 @@ def objectives_by_headroom(run: EstimateRun | None) -> QuerySet[QueryEstimate]:
 
 
 def estimates_named(keys: Sequence[int]) -> list[QueryEstimate]:
-    """Estimates by their keys, in that order, with query and status, without curve and answer."""
+    """Estimates by their keys, in that order, with query and status, without curve and answer.
+
+    Those that are gone since their keys were read are left out.
+    """
     rows = QueryEstimate.objects.select_related("query", "version", "status").defer("series", "result").in_bulk(keys)
-    return [rows[key] for key in keys]
+    return [rows[key] for key in keys if key in rows]
 
 
 def headroom_rank(estimate: str = "", status: str = "status__", state: str = "shown_state") -> Case:

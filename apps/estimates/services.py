@@ -20,17 +20,18 @@ from apps.estimates.bases import base_keep
 from apps.estimates.calibration import calibrated
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
+from apps.estimates.selectors import run_latest
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
-from apps.jobs.runner import JobReporter
+from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.runs import AnswerKind, RunKind, register
 from apps.measurements.selectors import STREAM_NODE
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
-from apps.queries.snapshots.parts import parts_keep
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot
+from apps.queries.snapshots.parts import parts_read, snapshot_take
 from apps.telemetry.configs import live_served
 from engine.arrays import finite_max, step_maxima
 from engine.document.deployment import Deployment
@@ -44,7 +45,16 @@ if TYPE_CHECKING:
     from engine.estimation.estimate import Estimate
     from engine.estimation.reports import QueryReport
 
-__all__ = ["DOCUMENT_ESTIMATE", "ESTIMATE", "KEEP_RUNS", "KEEP_SERIES", "listed_facts", "runs_kept", "series_purge"]
+__all__ = [
+    "DOCUMENT_ESTIMATE",
+    "ESTIMATE",
+    "KEEP_RUNS",
+    "KEEP_SERIES",
+    "listed_facts",
+    "run_present",
+    "runs_kept",
+    "series_purge",
+]
 
 KEEP_SERIES = 200  # runs of a cluster that keep their curves
 KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
@@ -56,7 +66,8 @@ MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a 
 class EstimateKind(AnswerKind[EstimateRun]):
     """Estimate of everything that runs in a cluster.
 
-    Those `by_telemetry` are quiet: pages do not show their progress, and they are thinned with age.
+    Those `by_telemetry` are quiet: pages do not show their progress, and they are thinned with age. One that is asked
+    for `if_changed` ends with the newest estimate where that is of the cluster as it is.
     """
 
     model, job, name, path = EstimateRun, JobKind.ESTIMATE, "estimate", "estimates"
@@ -70,23 +81,36 @@ class EstimateKind(AnswerKind[EstimateRun]):
     def once(self, run: EstimateRun, params: Mapping[str, object]) -> str:
         return f"estimate:{run.cluster_id}"
 
-    def ask(self, cluster: Cluster, *, by_telemetry: bool = False) -> Mapping[str, object]:
+    def ask(self, cluster: Cluster, *, by_telemetry: bool = False, if_changed: bool = False) -> Mapping[str, object]:
         if not cluster.nodes.exists():
             raise Impossible(
                 f"Cluster {cluster.slug} has no nodes; register at least one before estimating.",
                 [("cluster", f"{cluster.slug} has no nodes")],
             )
-        return {"by_telemetry": True} if by_telemetry else {}
+        flags = {"by_telemetry": by_telemetry, "if_changed": if_changed}
+        return {name: True for name, is_so in flags.items() if is_so}
 
-    def request(self, *, by_telemetry: bool = False, **asked: Any) -> tuple[EstimateRun, Job]:
-        run, job = super().request(by_telemetry=by_telemetry, **asked)
-        if not by_telemetry and job.params.pop("by_telemetry", False):  # one that telemetry asked for is waiting
+    def request(self, *, by_telemetry: bool = False, if_changed: bool = False, **asked: Any) -> tuple[EstimateRun, Job]:
+        flags = {"by_telemetry": by_telemetry, "if_changed": if_changed}
+        run, job = super().request(**flags, **asked)
+        others = {name for name, is_so in flags.items() if not is_so} & job.params.keys()
+        if others:  # one that was asked for otherwise is waiting
+            job.params = {name: value for name, value in job.params.items() if name not in others}
             job.save(update_fields=["params"])
         return run, job
 
+    def work(self, report: JobReporter) -> JobOutcome:
+        run = run_present(report.job.cluster) if report.job.params.get("if_changed") else None
+        if run is None:
+            return super().work(report)
+        return JobOutcome(self.facts(run), self.page(run), self.address(run))
+
+    def answered_by(self, job: Job) -> EstimateRun:
+        return self.visible().get(pk=(job.result or {})["estimate"])
+
     def answer(self, run: EstimateRun, report: Callable[[float, str], None]) -> Estimate:
         report(0.0, "Taking a snapshot")
-        return self.estimate(run, cluster_snapshot(run.cluster), report)
+        return self.estimate(run, snapshot_take(run.cluster), report)
 
     def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> Estimate:
         """Estimate a snapshot, and set the columns of the run."""
@@ -121,7 +145,6 @@ class EstimateKind(AnswerKind[EstimateRun]):
         run.nodes.bulk_create(_node_row(run, name, server) for name, server in (facts.servers or {}).items())
         objectives_refresh(cluster)
         series_purge(cluster=cluster)
-        parts_keep(cluster, run.snapshot, run.snapshot_parts)
         announce(f"cluster:{cluster.slug}")
         return run
 
@@ -131,6 +154,12 @@ class EstimateKind(AnswerKind[EstimateRun]):
 
 
 ESTIMATE = register(EstimateKind())
+
+
+def run_present(cluster: Cluster) -> EstimateRun | None:
+    """The newest estimate where it is of the cluster as it is: read from its rows, whose parts are kept."""
+    present, newest = parts_read(cluster), run_latest(cluster)
+    return newest if newest is not None and newest.snapshot == present.digest else None
 
 
 def _query_row(run: EstimateRun, query: Query, answer: StoredEstimate) -> QueryEstimate:

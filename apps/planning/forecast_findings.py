@@ -148,7 +148,7 @@ def forecast_latest(cluster: Cluster) -> Forecast | None:
 
 def forecast_changes(forecast: Forecast) -> Sequence[str]:
     """Changes of the cluster since a forecast was made; empty if it still holds."""
-    present = parts_shown(forecast.cluster)
+    present = parts_shown(forecast.cluster, lambda: forecast.job)
     changes = []
     if forecast.is_over:
         changes.append(

@@ -38,7 +38,8 @@ from apps.planning.load_histories import history_values
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.times import zone_of
 from apps.queries.models import ArrivalSeries
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL
+from apps.queries.snapshots.parts import snapshot_take
 from engine.errors import InfeasibleError
 from engine.forecasts.answer import ForecastAnswer
 from engine.forecasts.regret import LeastRegret
@@ -116,7 +117,7 @@ class ForecastKind(AnswerKind[Forecast]):
 
         cluster, params = run.cluster, report.job.params
         report(0.0, "Taking a snapshot")
-        snapshot = cluster_snapshot(cluster)
+        snapshot = snapshot_take(cluster)
         rows = list(LoadHistory.objects.filter(cluster=cluster))
         if not rows:
             message = "the cluster has no load history any more"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Max, Min
@@ -24,7 +25,7 @@ from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from apps.queries.services import placement_move
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
-from apps.queries.snapshots.parts import PartsRead
+from apps.queries.snapshots.parts import PartsRead, parts_renew
 from engine.words import counted, listed
 
 __all__ = [
@@ -176,6 +177,7 @@ def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
     run.resume_at = shared_now() + timedelta(seconds=pause_s)
     run.save(update_fields=["expected", "expected_parts", "resume_at", "updated_at"])
     _announce(run)
+    transaction.on_commit(partial(parts_renew, run.cluster), robust=True)  # this run left the cluster so
     return BatchDone(moves[0].batch, run.batches, len(moves))
 
 

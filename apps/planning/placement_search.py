@@ -24,7 +24,8 @@ from apps.planning.choices import ENDED_STATES, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placement_parameters import check_parameters, objective_default
 from apps.queries.choices import QueryState
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, cluster_snapshot
+from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot
+from apps.queries.snapshots.parts import snapshot_take
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints
 from engine.placement.answer import BestSoFar, MoveAnswer, PlacementAnswer, QueryChange
@@ -177,7 +178,7 @@ class PlacementKind(RunKind[PlacementRun]):
         from engine.placement.proposal import place  # SciPy with it: only a worker that searches pays for it
 
         report(0.0, "Taking a snapshot")
-        snapshot = cluster_snapshot(run.cluster)
+        snapshot = snapshot_take(run.cluster)
         placement_started(run=run, snapshot=snapshot)
         deployment = replace(snapshot.deployment, constraints=Constraints.parse(run.constraints))
         follow = SearchFollower(run, report)

@@ -73,7 +73,8 @@ def placement_standing(run: PlacementRun, *, compare: bool = True) -> PlacementS
     if not is_proposal and not is_undoable:
         return PlacementStanding((), False, False, f"The run is {run.get_state_display().lower()}.")
     digest, parts = (run.snapshot, run.snapshot_parts) if is_proposal else (run.expected, run.expected_parts)
-    changes = changes_since(digest, parts, parts_shown(run.cluster)) if compare else []
+    taken_by = lambda: run.job if is_proposal else run.moves_job  # noqa: E731
+    changes = changes_since(digest, parts, parts_shown(run.cluster, taken_by)) if compare else []
     other = placement_in_progress(run.cluster)
     why_not = _why_not(run, changes, other)
     free = not why_not

@@ -38,7 +38,7 @@ from apps.planning.scenarios import read_changes
 from apps.planning.sweeps import BenchFigures, bench_sweep
 from apps.planning.what_if_options import Inputs, given_options, read_options
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
-from apps.queries.snapshots.parts import PartsRead, parts_shown
+from apps.queries.snapshots.parts import PartsRead, parts_shown, snapshot_take
 from engine.provisioning.answers.pools import MixAnswer, ParetoFront, PoolAnswer, PoolSize
 from engine.provisioning.answers.scenarios import ComparedScenario, Growth, ScenarioComparison, SurvivalAnswer
 from engine.records import Record
@@ -166,7 +166,7 @@ class WhatIfKind(RunKind[WhatIf]):
         from apps.planning.what_if_work import find_answer  # and with it the engine, which only workers load
 
         report(0.0, "Taking a snapshot")
-        snapshot = cluster_snapshot(run.cluster)
+        snapshot = snapshot_take(run.cluster)
         started = time.perf_counter()
         run.result = find_answer(run, snapshot, lambda share, step: report(0.02 + 0.97 * share, step))
         run.duration_s = time.perf_counter() - started
@@ -190,7 +190,7 @@ def what_if_changes(row: WhatIf, present: Snapshot | PartsRead | None = None) ->
     """Changes since a what-if was answered, in words; None where nothing has moved, or there is no answer yet."""
     if row.state != RunState.ANSWERED:
         return None
-    present = present or parts_shown(row.cluster)
+    present = present or parts_shown(row.cluster, lambda: row.job)
     return None if present.digest == row.snapshot else snapshot_changes(row.snapshot_parts, present.parts)
 
 

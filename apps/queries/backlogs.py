@@ -162,8 +162,11 @@ def backlogs_measure(
             amounts = float(count), since.get(source)
             rows["", source] = StoredBacklog("", source, *amounts, MEASURED, read_at.isoformat())
     query.backlogs = _documents(rows.values())
-    query.save(update_fields=["backlogs"])
-    return backlog_content(query) != before
+    if backlog_content(query) != before:
+        query.save(update_fields=["backlogs"])
+        return True
+    Query.objects.filter(pk=query.pk).update(backlogs=query.backlogs)  # nobody who watches queries has to hear of it
+    return False
 
 
 def set_backlogs(query: Query, operators: Iterable[EngineOperator], now: datetime) -> bool:

@@ -14,7 +14,8 @@ from apps.admission.models import AdmissionRequest
 from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import run_latest
 from apps.estimates.services import ESTIMATE
-from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from apps.queries.snapshots.cluster import Snapshot, snapshot_changes
+from apps.queries.snapshots.parts import snapshot_take
 from apps.reports.choices import ReportKind, ReportState
 from apps.reports.models import Report
 from apps.reports.report import (
@@ -46,7 +47,7 @@ Progress = Callable[[float, str], None]
 def gather_facts(report: Report, progress: Progress) -> tuple[AnyReport, dict[str, str]]:
     """The facts, and the parts of the snapshot they were computed on."""
     progress(0.02, "Taking a snapshot")
-    snapshot = cluster_snapshot(report.definition.cluster)
+    snapshot = snapshot_take(report.definition.cluster)
     progress(0.05, "Estimating what runs")
     run = _fresh_run(report, snapshot, progress)
     facts: AnyReport

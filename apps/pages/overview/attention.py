@@ -291,9 +291,11 @@ def _late_groups(findings: Findings) -> tuple[list[_LateGroup], int]:
         worst.setdefault(named[row.pk], []).append(row)
     keys = [(cause["kind"], cause["subject"]) for cause in first]
     groups = [
-        _LateGroup(key, cause["n"], cause["breached"], worst[key]) for key, cause in zip(keys, first, strict=True)
+        _LateGroup(key, cause["n"], cause["breached"], worst[key])
+        for key, cause in zip(keys, first, strict=True)
+        if key in worst  # its states may have changed since it was counted
     ]
-    return groups, len(first) if len(first) < MAX_ITEMS else causes.count()
+    return groups, len(groups) if len(first) < MAX_ITEMS else causes.count()
 
 
 def _of_query(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
@@ -372,7 +374,7 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
 def _unknown(findings: Findings) -> list[AttentionItem]:
     """Queries of whose latency nothing is known, since nothing comes out."""
     unknown = findings.unknown
-    if not unknown.count:
+    if not unknown.count or not unknown.first:
         return []
     names = _listed_first([row.query.name for row in unknown.first], unknown.count)
     text = f"Nothing of {names} comes out in the horizon, so no objective can be said to hold."

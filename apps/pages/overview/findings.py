@@ -71,14 +71,21 @@ def first_estimates(rows: QuerySet[QueryEstimate], limit: int) -> list[QueryEsti
 
 
 class StateGroup:
-    """Estimates of one state: how many, and the first of them by headroom, read where they are named."""
+    """Estimates of one state: how many, and the first of them by headroom, read where they are named.
 
-    def __init__(self, rows: QuerySet[QueryEstimate], count: int) -> None:
-        self.rows, self.count = rows, count
+    States change between the statement that `counted` them and the one that reads them: a few are as many as are read.
+    """
+
+    def __init__(self, rows: QuerySet[QueryEstimate], counted: int) -> None:
+        self.rows, self.counted = rows, counted
+
+    @property
+    def count(self) -> int:
+        return self.counted if self.counted > _MAX_NAMED else len(self.first)
 
     @cached_property
     def first(self) -> list[QueryEstimate]:
-        return first_estimates(self.rows, _MAX_NAMED) if self.count else []
+        return first_estimates(self.rows, _MAX_NAMED) if self.counted else []
 
 
 @dataclass(frozen=True)
@@ -215,8 +222,8 @@ class Findings:
     @property
     def risky_high(self) -> Quantity:
         """Upper end of the first risky estimate's interval."""
-        first = self.risky.first[0]
-        return seconds(first.high_s, apart_from=first.bound_s)
+        first = next(iter(self.risky.first), None)
+        return Quantity(MISSING) if first is None else seconds(first.high_s, apart_from=first.bound_s)
 
     @property
     def least_headroom(self) -> tuple[float | None, float | None]:

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Link, Node
 from apps.queries.arrivals.series import arrival_rows, load_arrays
@@ -68,12 +70,13 @@ class Snapshot:
 
     `parts` names everything in it (`node:n1`, `link:a->b`, `query:checkout`, `source:clicks`, `grid`, `policy`) with
     what identifies its content; `digest` is the SHA-256 of them all: equal digests mean equal answers of the engine.
-    `closed_nodes` take nothing new: they are draining.
+    `read_at` is the moment before its rows were read. `closed_nodes` take nothing new: they are draining.
     """
 
     deployment: Deployment
     digest: str
     parts: dict[str, str]
+    read_at: datetime
     closed_nodes: tuple[str, ...] = ()
 
 
@@ -110,6 +113,7 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
     `source@query`. Its horizon begins now, with what is known to wait at inputs; without `with_waiting` it begins
     empty. Nodes are scheduled as their agents say.
     """
+    read_at = shared_now()
     rows = _read_rows(cluster)
     names = rows.node_names
     queries = [running.query for running in rows.running]
@@ -137,7 +141,7 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
         scheduling=scheduling,
     )
     parts = _parts(cluster, rows)
-    return Snapshot(deployment, parts_digest(parts), parts, _closed_nodes(rows.nodes))
+    return Snapshot(deployment, parts_digest(parts), parts, read_at, _closed_nodes(rows.nodes))
 
 
 def parts_digest(parts: Mapping[str, str]) -> str:

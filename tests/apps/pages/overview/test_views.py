@@ -7,12 +7,15 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from apps.estimates.models import QueryEstimate
+from apps.estimates.models import ObjectiveStatus, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create
 from apps.jobs.models import Job
+from apps.pages.overview import attention
+from apps.pages.overview.findings import Findings
 from apps.queries.models import Query
+from apps.ui.numbers import MISSING
 from tests.apps import small_cluster
 from tests.apps.estimates.answers import widening
 from tests.apps.pages.html import body
@@ -153,3 +156,33 @@ def test_search_finds_queries_nodes_sources_and_decisions(browser: Client, clust
     assert "/c/little/queries/late/" in html
     assert "/c/little/fleet/nodes/a/" in page(browser, "/c/little/search/?q=pool")
     assert "Nothing in Little is called" in page(browser, "/c/little/search/?q=zzz")
+
+
+def test_overview_leaves_out_what_changes_while_it_is_read(
+    browser: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = attention.estimates_named
+
+    def gone(keys: list[int]) -> list[QueryEstimate]:
+        QueryEstimate.objects.filter(query__name="late").delete()
+        return named(keys)
+
+    monkeypatch.setattr(attention, "estimates_named", gone)
+    assert "Overview" in page(browser, "/c/little/") and not QueryEstimate.objects.filter(query__name="late").exists()
+
+
+@pytest.mark.parametrize("state", ["breached", "at_risk", "unknown"])
+def test_findings_count_no_query_whose_state_has_changed_since(cluster: Cluster, state: str) -> None:
+    set_state(state)
+    findings = Findings(cluster)
+    assert findings.counts[state] == 1
+    set_state("holds")
+    items, count = attention.attention_list(findings)
+    assert len(items) == count and "late" not in " ".join(item.title for item in items)
+    assert (findings.breached.count, findings.risky.count, findings.unknown.count) == (0, 0, 0)
+    assert findings.risky_high.text == MISSING
+    assert "late" not in findings.sentence.split("Least headroom")[0]
+
+
+def set_state(state: str) -> None:
+    ObjectiveStatus.objects.filter(query__name="late").update(state=state)

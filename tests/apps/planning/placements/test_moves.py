@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 from types import SimpleNamespace
 
 import pytest
@@ -31,6 +32,7 @@ from apps.planning.placement_moves import (
 )
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.placements import placement_standing
+from apps.queries.snapshots import parts
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
 
@@ -89,6 +91,18 @@ def test_apply_and_undo_are_stale_when_the_cluster_has_changed(cluster: Cluster,
     with pytest.raises(Stale, match="this run left it"):
         placement_undo(run=fresh(run), user=None)
     assert not placement_standing(fresh(run)).can_undo
+
+
+def test_moves_in_a_large_cluster_can_be_undone_as_soon_as_they_are_made(
+    cluster: Cluster, proposed: Proposed, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    monkeypatch.setattr(parts, "LARGE", 1)
+    run = proposed()
+    assert placement_standing(run).can_apply
+    with django_capture_on_commit_callbacks(execute=True):
+        placement_apply(run=run, user=None, pace=0.0)
+        small_cluster.run_jobs()
+    assert placement_standing(fresh(run)).can_undo
 
 
 def test_a_second_run_of_a_cluster_is_refused_while_one_is_applied(crowded: Cluster, proposed: Proposed) -> None:
