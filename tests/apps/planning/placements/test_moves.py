@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
 from apps.core.errors import Conflict, Malformed, Stale
+from apps.estimates.refresh import estimate_refresh_all
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
@@ -32,6 +33,7 @@ from apps.planning.placement_moves import (
 )
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.placements import placement_standing
+from apps.queries.models import ClusterParts
 from apps.queries.snapshots import parts
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
@@ -98,10 +100,13 @@ def test_moves_in_a_large_cluster_can_be_undone_as_soon_as_they_are_made(
 ) -> None:
     monkeypatch.setattr(parts, "LARGE", 1)
     run = proposed()
+    estimate_refresh_all()
     assert placement_standing(run).can_apply
     with django_capture_on_commit_callbacks(execute=True):
-        placement_apply(run=run, user=None, pace=0.0)
+        _, job = placement_apply(run=run, user=None, pace=0.0)
         small_cluster.run_jobs()
+        job.refresh_from_db()
+        ClusterParts.objects.update(read_at=job.started_at)  # read after the job began and before it moved anything
     assert placement_standing(fresh(run)).can_undo
 
 
