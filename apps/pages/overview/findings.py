@@ -40,6 +40,7 @@ _MAX_LINES = 16  # a strip is a hundred rectangles
 _HISTORY_RUNS = 24
 _DECISIONS = 5
 _MAX_NAMED = 4  # of a group of queries
+_MAX_SAID = 2  # of a group, by name in the sentence
 _MAX_UNESTIMATED = 3
 
 
@@ -73,7 +74,8 @@ def first_estimates(rows: QuerySet[QueryEstimate], limit: int) -> list[QueryEsti
 class StateGroup:
     """Estimates of one state: how many, and the first of them by headroom, read where they are named.
 
-    States change between the statement that `counted` them and the one that reads them: a few are as many as are read.
+    States change between the statement that `counted` them and the one that reads them: of as few as the sentence
+    names, those that are read count.
     """
 
     def __init__(self, rows: QuerySet[QueryEstimate], counted: int) -> None:
@@ -81,7 +83,7 @@ class StateGroup:
 
     @property
     def count(self) -> int:
-        return self.counted if self.counted > _MAX_NAMED else len(self.first)
+        return self.counted if self.counted > _MAX_SAID else len(self.first)
 
     @cached_property
     def first(self) -> list[QueryEstimate]:
