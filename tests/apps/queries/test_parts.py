@@ -51,7 +51,7 @@ def _estimated() -> Cluster:
 
 @pytest.fixture
 def committed(django_capture_on_commit_callbacks: Any) -> Committed:
-    """What is changed inside is committed; what was before never is."""
+    """Commits what is changed inside, and nothing from before."""
 
     def commit() -> AbstractContextManager[Any]:
         connection.run_on_commit.clear()
