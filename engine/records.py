@@ -124,6 +124,13 @@ class Fact:
         return hash(str(self))
 
 
+def _written(value: object) -> str:
+    """A fact within what is passed on without a type."""
+    if isinstance(value, Fact):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written")
+
+
 #: A fact, or its words once they are read back.
 Sentence = Annotated[Fact | str, WrittenAs(str, str)]
 
@@ -331,7 +338,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Document that `parse` reads."""
-        return _adapter(type(self)).dump_python(self, mode="json", by_alias=True)  # type: ignore[no-any-return]
+        adapter = _adapter(type(self))
+        return adapter.dump_python(self, mode="json", by_alias=True, fallback=_written)  # type: ignore[no-any-return]
 
     @classmethod
     def json_schema(cls, ref_template: str = "#/$defs/{model}", *, of_answer: bool = False) -> JsonSchemaValue:

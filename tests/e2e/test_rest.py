@@ -63,7 +63,9 @@ def test_register_estimate_decide(api: Api) -> None:
     assert refused["verdict"] == "reject"
     assert "neighbour_breached" in codes(refused)
     assert refused["decision"]["headline"].startswith(f"{FIRST[0]} would miss its objective")
-    choices = refused["decision"]["choices"]
+    address = f"admissions/{refused['id']}"
+    wait_until(lambda: api.get(address)["parts"]["alternatives"]["state"] == "done", what="what else would pass")
+    choices = api.get(address)["decision"]["choices"]
     assert {"scale_rate", "add_node"} <= {choice["kind"] for choice in choices}
 
     chosen = api.post(f"admissions/{refused['id']}/preview", {"choice": choices[0]["id"]}, wait_s=30)

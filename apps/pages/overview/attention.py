@@ -124,7 +124,7 @@ def _over_memory(cluster: Cluster) -> list[AttentionItem]:
     if len(over) > 1:
         title = f"{len(over)} nodes hold more state than memory"
     url = url_of("pages:node", cluster.slug, worst.node)
-    return [AttentionItem("bad", "bad", title, f"{worst.words}.", url, "Open node")]
+    return [AttentionItem("bad", "bad", title, f"{worst.held}.", url, "Open node")]
 
 
 def _agents(cluster: Cluster) -> list[AttentionItem]:

@@ -12,7 +12,7 @@ from apps.reports.blocks import Block, ReportColumn, ReportHeading, ReportPictur
 from apps.reports.drawings import Curve, Plot, label
 from apps.ui.numbers import money, percent, seconds
 from apps.ui.svg.shapes import Drawing, path, rect
-from engine.records import Record
+from engine.records import Record, Sentence
 from engine.words import counted, mix_text
 
 __all__ = [
@@ -60,7 +60,7 @@ class PurchaseChoice(Record):
     reservation: str
     notes: list[str]
     at_risk: list[str]
-    assumed: list[str]
+    assumed: list[Sentence]
     why_not: str
 
     @property

@@ -202,7 +202,7 @@ class WaitTerm(Record):
         Examples
         --------
         >>> WaitTerm("agg", "window", 10.0, 5.0).words
-        'the window of agg'
+        the window of agg
         """
         return Fact(f"estimation.wait_{self.kind}", self.operator)
 

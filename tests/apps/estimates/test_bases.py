@@ -145,7 +145,7 @@ def test_limit_takes_away_what_was_longest_not_used(folder: Path, running: Deplo
     for at, deployment in enumerate((one, two)):
         cluster_base(CLUSTER, deployment)
         for path in folder.glob(f"*{deployment.digest}*"):
-            os.utime(path, (time.time() - 100 + at,) * 2)
+            os.utime(path, (path.stat().st_mtime - 100 + at,) * 2)
     forget()
     cluster_base(CLUSTER, one)  # used again
     settings.BASES_MAX_BYTES = int(sum(path.stat().st_size for path in folder.glob("*.base")) * 1.2)

@@ -114,12 +114,12 @@ def test_estimates_of_live_queries_assume_no_more_than_what_nobody_measured(live
         return [words for words in [*slices, *costs] if words]
 
     before = assumed()
-    assert sum(words.endswith(": 1.") for words in before) == 3
+    assert sum(str(words).endswith(": 1.") for words in before) == 3
     tell(live)
     refine_cluster(cluster, NOW)
     after = assumed()
-    assert not any(words.startswith("Arrivals") for words in after)
-    assert all("from its dispersion over" in words for words in after)
+    assert not any(str(words).startswith("Arrivals") for words in after)
+    assert all("from its dispersion over" in str(words) for words in after)
     statistics_update(
         version=live.version, statistics=[{"operator": operator["id"], "cost_cv2": CV2} for operator in OPERATORS]
     )

@@ -164,7 +164,7 @@ def test_slower_batches_raise_the_flag_and_a_refit_lowers_it(query: SparkQuery) 
     assert query.drifting_since is not None and query.drift_bias is not None and query.drift_bias > 0.15
     connection.run_on_commit.clear()
     fit = fit_refit(query=query)
-    topics = {getattr(entry[1], "topic", "") for entry in connection.run_on_commit}
+    topics = {topic for entry in connection.run_on_commit for topic in getattr(entry[1], "topics", ())}
     assert "cluster:little" in topics, "the attention list is told"
     query.refresh_from_db()
     assert (fit.reason, fit.batches, query.drifting_since) == (FitReason.REQUEST, 20, None)
