@@ -25,7 +25,7 @@ from engine.dataflow import Pipeline
 from engine.dataflow.sketch import SKETCH_TYPE
 from engine.dataflow.templates import S2SPROBE
 from engine.jarvis.settings import AdaptationSettings
-from engine.jarvis.wire_bytes import Overhead, PartialRows, WireBytes
+from engine.jarvis.wire_bytes import AggregateGroups, Overhead, PartialRows, WireBytes
 
 __all__ = ["LOAD_FACTORS", "ProbeLoad", "SentFrames", "planetlab_ms", "predictions", "send_probes", "sent_bytes"]
 
@@ -213,15 +213,15 @@ def predictions(load: ProbeLoad, whole: SentFrames) -> tuple[WireBytes, WireByte
     windows = whole.epochs / load.window_s
     rows, size = aggregate["records_out"], aggregate["bytes_out"]
     partials = PartialRows.of(
-        {
-            "groups": rows / windows,
-            "seen_records": aggregate["records_processed"] / windows,
-            "bytes": (size - _PART_BYTES * whole.parts) / rows,
-            "window_epochs": load.window_s,
-            "records_per_key": max(load.window_s / load.interval_s, aggregate["records_processed"] / rows),
-            "parts": whole.parts / windows,
-            "part_bytes": _PART_BYTES,
-        }
+        AggregateGroups(
+            groups=rows / windows,
+            seen_records=aggregate["records_processed"] / windows,
+            bytes=(size - _PART_BYTES * whole.parts) / rows,
+            window_epochs=load.window_s,
+            records_per_key=max(load.window_s / load.interval_s, aggregate["records_processed"] / rows),
+            parts=whole.parts / windows,
+            part_bytes=_PART_BYTES,
+        )
     )
     relay = [count["records_out"] / count["records_processed"] for count in whole.counts]
     sizes = [count["bytes_in"] / count["records_in"] for count in whole.counts] + [size / rows]
