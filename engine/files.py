@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-__all__ = ["replace_file"]
+__all__ = ["fresh_file", "replace_file"]
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
@@ -20,15 +22,22 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     OSError
         The disk is full, or the folder cannot be written.
     """
-    fresh = path.with_name(f".{path.name}.new")
+    with fresh_file(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def fresh_file(path: Path, *, mode: int = 0o600, suffix: str = ".new") -> Iterator[IO[bytes]]:
+    """File that takes the place of `path` when all is written, as `replace_file` does; `suffix` tells writers apart."""
+    fresh = path.with_name(f".{path.name}{suffix}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(descriptor)
         fresh.replace(path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise

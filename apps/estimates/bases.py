@@ -118,23 +118,23 @@ def _take_away(path: Path) -> None:
 
 def _write(cluster: Cluster, base: EstimateBase) -> bool:
     """Write a base, and take away what is over the limit; False where it is larger than that, or there is no room."""
-    from engine.estimation.base_file import base_size, write_base
+    from engine.estimation.base_file import PackedBase
 
     folder, limit = _folder(), settings.BASES_MAX_BYTES
-    path, size = _path(cluster, base.estimate.deployment), base_size(base)
-    if size > limit:
+    path, packed = _path(cluster, base.estimate.deployment), PackedBase(base)
+    if packed.size > limit:
         if limit:
             _log.warning(
                 "The base %s of %.0f MB is not kept: SLUICE_BASES_MAX_MB allows %.0f.",
                 path.name,
-                size / 1e6,
+                packed.size / 1e6,
                 limit / 1e6,
             )
         return False
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        bases_purge(limit - size)
-        write_base(path, base)
+        bases_purge(limit - packed.size)
+        packed.write(path)
     except OSError as error:
         _log.warning("The base %s is kept by this process alone: %s.", path.name, error)
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,14 +86,13 @@ class EstimateBase:
             Its queries are those concerned; all others have the report that they had. `judged` and `alarm` are of the
             whole deployment. Numbers are those of `estimate` of the whole, to the last bit.
         """
-        return self._change(after, counted_from, concerned)[0]
+        return self._change(after, counted_from, concerned).estimate
 
     def moved(self, after: Deployment) -> EstimateBase:
         """Base of a changed deployment, of the same subintervals: equal to one made from nothing, to the last bit."""
         was = {objective.query: objective for objective in self.estimate.deployment.objectives}
         judged_anew = [found.query for found in after.objectives if was.pop(found.query, None) != found]
-        found, flowed, unburdened = self._change(after, 0, {*judged_anew, *was} & {*after.queries})
-        probed = probe_deployment(after)
+        found, probed, flowed, unburdened, worst_s = self._change(after, 0, {*judged_anew, *was} & {*after.queries})
         bare = probed.deployment.without_backlogs()
         known = self.estimate.queries | found.realised().queries
         moved = Estimate(
@@ -108,12 +108,9 @@ class EstimateBase:
             self._unburdened.moved(bare, unburdened).flow if unburdened else None,
             REALISED,
         )
-        return EstimateBase(moved, self.mace_every, self._moved_worst_s(after, flowed))
+        return EstimateBase(moved, self.mace_every, worst_s)
 
-    def _change(
-        self, after: Deployment, counted_from: int, concerned: Collection[str]
-    ) -> tuple[Estimate, ChangedFlow, ChangedFlow | None]:
-        """Estimate of a change, as `changed` has it, and what was found of Flow, and with nothing waiting."""
+    def _change(self, after: Deployment, counted_from: int, concerned: Collection[str]) -> _Change:
         was = self.estimate
         probed = probe_deployment(after)
         coarse = probed.deployment.coarsened(self.mace_every)
@@ -122,7 +119,7 @@ class EstimateBase:
         part = ProbedDeployment(flowed.deployment, probed.probes)
         mace_part = mace(part.deployment.coarsened(self.mace_every))
         judged = self._judged(coarse, mace_part, flowed)
-        flow_s = self._largest_flow_s(probed.deployment, flowed)
+        flow_s, worst_s = self._largest_flow_s(probed.deployment, flowed), self._moved_worst_s(after, flowed)
         estimated = Estimate(
             part.deployment,
             part,
@@ -130,14 +127,14 @@ class EstimateBase:
             mace_part,
             flowed.flow,
             was.resolution_s,
-            alarm_of(after, flow_s, max(self._moved_worst_s(after, flowed).values(), default=0.0)),
+            alarm_of(after, flow_s, max(worst_s.values(), default=0.0)),
             {},
             mace_part,
             unburdened.flow if unburdened else None,
             counted_from=counted_from,
         )
         changed = replace(estimated, queries=estimated.reports(flowed.queries), judged=judged)
-        return changed, flowed, unburdened
+        return _Change(changed, probed, flowed, unburdened, worst_s)
 
     def _flows(
         self, probed: ProbedDeployment, concerned: Collection[str], anew: bool
@@ -195,6 +192,16 @@ class EstimateBase:
             server.name: (computed if server.name in flowed.servers else self.worst_s).get(server.name, 0.0)
             for server in after.servers
         }
+
+
+class _Change(NamedTuple):
+    """Findings about a change: `estimate` as `EstimateBase.changed` has it, `worst_s` as a base does."""
+
+    estimate: Estimate
+    probed: ProbedDeployment  # of the whole
+    flowed: ChangedFlow
+    unburdened: ChangedFlow | None
+    worst_s: Mapping[str, float]
 
 
 def _latencies_s(base: FlowBase) -> dict[ReplicaName, float]:

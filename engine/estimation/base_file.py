@@ -13,15 +13,15 @@ import mmap
 import os
 import pickle
 import platform
-import tempfile
 from pathlib import Path
 from typing import IO, cast
 
 import numpy as np
 
 from engine.estimation.base import EstimateBase
+from engine.files import fresh_file
 
-__all__ = ["UnreadableBase", "base_size", "read_base", "source_version", "write_base"]
+__all__ = ["PackedBase", "UnreadableBase", "read_base", "source_version"]
 
 _MARK = b"sluice-base-1\n"
 _ALIGN = 64  # bytes, a line of the processor's cache
@@ -35,33 +35,38 @@ class UnreadableBase(Exception):
     """A file that is no base of this version: other_format, cut, damaged or other_version."""
 
 
-def write_base(path: Path, base: EstimateBase) -> int:
-    """Write a base so that it is there whole or not at all; returns its bytes.
+class PackedBase:
+    """A base as it is written: its large arrays aside.
 
-    Raises
-    ------
-    OSError
-        If there is no room, or the folder cannot be written; nothing is left of it then.
+    Attributes
+    ----------
+    size : int
+        Bytes that its file takes, within one percent.
     """
-    graph, arrays = _taken_apart(base)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            size = _write(file, graph, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-    return size
 
+    def __init__(self, base: EstimateBase) -> None:
+        self._arrays: list[memoryview] = []
+        self._graph = pickle.dumps(base, protocol=5, buffer_callback=self._stays)
+        self.size = len(self._graph) + sum(array.nbytes + _ALIGN for array in self._arrays)
 
-def base_size(base: EstimateBase) -> int:
-    """Bytes that the file of a base takes, within one percent."""
-    graph, arrays = _taken_apart(base)
-    return len(graph) + sum(array.nbytes + _ALIGN for array in arrays)
+    def _stays(self, buffer: pickle.PickleBuffer) -> bool:
+        """Whether an array is small enough to stay with the rest; the others are put aside."""
+        content = buffer.raw()
+        if content.nbytes < _LARGE:
+            return True
+        self._arrays.append(content)
+        return False
+
+    def write(self, path: Path) -> None:
+        """Write it so that it is there whole or not at all.
+
+        Raises
+        ------
+        OSError
+            If there is no room, or the folder cannot be written; nothing is left of it then.
+        """
+        with fresh_file(path, suffix=f".{os.getpid()}.part") as file:
+            _write(file, [memoryview(self._graph), *self._arrays])
 
 
 def read_base(path: Path) -> EstimateBase:
@@ -95,21 +100,7 @@ def read_base(path: Path) -> EstimateBase:
     return cast(EstimateBase, pickle.loads(graph, buffers=arrays))
 
 
-def _taken_apart(base: EstimateBase) -> tuple[bytes, list[memoryview]]:
-    """A base without its large arrays, and these."""
-    arrays: list[memoryview] = []
-
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        content = buffer.raw()
-        if content.nbytes < _LARGE:
-            return True
-        arrays.append(content)
-        return False
-
-    return pickle.dumps(base, protocol=5, buffer_callback=stays), arrays
-
-
-def _write(file: IO[bytes], graph: bytes, arrays: list[memoryview]) -> int:
+def _write(file: IO[bytes], contents: list[memoryview]) -> None:
     digest, parts = hashlib.sha256(), []
 
     def put(content: bytes | memoryview) -> None:
@@ -117,7 +108,7 @@ def _write(file: IO[bytes], graph: bytes, arrays: list[memoryview]) -> int:
         file.write(content)
 
     put(_MARK)
-    for content in (memoryview(graph), *arrays):
+    for content in contents:
         put(bytes(-file.tell() % _ALIGN))
         parts.append((file.tell(), content.nbytes))
         for at in range(0, content.nbytes, _BLOCK):
@@ -126,15 +117,6 @@ def _write(file: IO[bytes], graph: bytes, arrays: list[memoryview]) -> int:
     put(table)
     put(len(table).to_bytes(_NUMBER, "big"))
     file.write(digest.digest())
-    return file.tell()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _read_version() -> str:
