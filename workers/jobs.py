@@ -7,6 +7,7 @@ from collections.abc import Callable
 from celery import shared_task
 
 from apps.admission.completion import complete_preview
+from apps.admission.dry_runs import preview_dry_run
 from apps.connections.work import check_connection, import_connection, refresh_connection
 from apps.estimates.simulations import simulate_cluster
 from apps.jobs.models import JobKind
@@ -21,6 +22,7 @@ __all__ = ["JOB_WORK"]
 #: What is done for a job, by its kind; kinds of runs say it themselves.
 JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
     JobKind.ADMISSION_PARTS: complete_preview,
+    JobKind.DRY_RUN: preview_dry_run,
     JobKind.CONNECTION_CHECK: check_connection,
     JobKind.CONNECTION_IMPORT: import_connection,
     JobKind.CONNECTION_REFRESH: refresh_connection,

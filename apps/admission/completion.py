@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.admission.choices import OPEN, AdmissionState, PartState
+from apps.admission.choices import OPEN, AdmissionSource, AdmissionState, PartState
 from apps.admission.decisions import requests_locked
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import (
@@ -35,7 +35,7 @@ from apps.admission.parts import (
 from apps.admission.questions import RequestQuestion, ask_engine, is_model_changed, question_of
 from apps.core.errors import Conflict, Impossible, SluiceError
 from apps.core.rest.problems import as_sluice_error
-from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.models import LATER, Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.runs import RUN_KINDS
 from apps.jobs.services import JobCancelled, JobSuperseded, job_submit, on_unanswered
@@ -82,10 +82,12 @@ def completion_begin(request: AdmissionRequest, question: RequestQuestion) -> No
 def _submit(request: AdmissionRequest, user: User | None, by: Callable[..., Job] = job_submit) -> Job:
     """Submit the job of the parts, in place of one of before."""
     before = request.parts_job
+    is_asked_for = request.source != AdmissionSource.KUBERNETES or before is not None
+    later = {} if is_asked_for else {LATER: True}
     request.parts_job = by(
         kind=JobKind.ADMISSION_PARTS,
         title=f"Parts of preview {request.version}",
-        params={"admission": str(request.pk), "snapshot": request.snapshot},
+        params={"admission": str(request.pk), "snapshot": request.snapshot} | later,
         cluster=request.cluster,
         user=user,
         dedupe_key=f"parts:{request.pk}:{request.snapshot}",

@@ -37,6 +37,7 @@ __all__ = [
     "admission_apply",
     "admission_approve",
     "admission_decline",
+    "admission_hold",
     "admission_override",
     "admission_request_review",
     "admission_withdraw",
@@ -76,6 +77,16 @@ def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: 
     request_close(request, AdmissionState.WITHDRAWN, user, reason)
     if job is not None and not job.is_finished:
         job_cancel(job)
+    return request
+
+
+@transaction.atomic
+def admission_hold(*, request: AdmissionRequest) -> AdmissionRequest:
+    """Let a request that is estimated be a preview only: who asked to have it applied was denied meanwhile."""
+    request = requests_locked().get(pk=request.pk)
+    if request.state == AdmissionState.ESTIMATING:
+        request.apply_when_admitted = False
+        request.save(update_fields=["apply_when_admitted", "updated_at"])
     return request
 
 

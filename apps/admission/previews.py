@@ -53,7 +53,7 @@ from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
 from engine.admission.answer import PARTS, AdmissionDecision, AdmissionPolicy, PartName
 from engine.errors import EngineError
 
-__all__ = ["ADMISSION", "queue_of", "queue_review"]
+__all__ = ["ADMISSION", "policy_of", "queue_of", "queue_review"]
 
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
 _WAITS_ON = (
@@ -196,7 +196,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         question = question_of(run)
         later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
         changes = [*run.changes, *later]
-        opened, prediction = ask_engine(run, question, _policy(run.cluster, question), changes, report, begun_s)
+        opened, prediction = ask_engine(run, question, policy_of(run.cluster, question), changes, report, begun_s)
         decision = opened.decision
         if prediction is not None and decision.prediction is not None:
             prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
@@ -227,7 +227,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         if not is_queued:
             request.previewed_at, request.state = now, AdmissionState.PREVIEW
         request.save()
-        if request.apply_when_admitted or is_queued:
+        if is_queued or (request.apply_when_admitted and _may_settle(request)):
             _settle(request, is_queued, job.params.get("tries", 0))
         self.announce(request)
         if is_queued and request.state == AdmissionState.QUEUED:
@@ -266,9 +266,14 @@ def _offered_changes(request: AdmissionRequest, alternative: str) -> list[Any]:
     return changes[alternative]
 
 
-def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
+def policy_of(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
     """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
     return AdmissionPolicy(**cluster.review_rules, thin_below=cluster.thin_below, closed_nodes=question.closed_nodes)
+
+
+def _may_settle(request: AdmissionRequest) -> bool:
+    """Whether a verdict may be acted on: Kubernetes makes no changes and has no queue."""
+    return request.source != AdmissionSource.KUBERNETES or request.verdict == Verdict.ADMIT
 
 
 def _settle(request: AdmissionRequest, is_queued: bool, tries: int) -> None:

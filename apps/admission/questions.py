@@ -32,6 +32,7 @@ from apps.queries.services import query_create, query_version_create
 from apps.queries.snapshots.cluster import (
     SLICES_PER_SUBINTERVAL,
     ClusterOutline,
+    Snapshot,
     candidate_document,
     cluster_parts,
     snapshot_changes,
@@ -281,12 +282,12 @@ class RequestQuestion:
     record: PredictionRecord = field(default_factory=PredictionRecord)
 
 
-def question_of(request: AdmissionRequest) -> RequestQuestion:
+def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> RequestQuestion:
     """Take a snapshot of the request's cluster as it is now. An earlier version of the query is left out of it.
 
     A preview does so once, in its job, where the engine is asked; checks and comparisons do without.
     """
-    snapshot = snapshot_take(request.cluster)
+    snapshot = snapshot or snapshot_take(request.cluster)
     running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
     calibrations = query_calibrations(request.cluster)

@@ -31,7 +31,7 @@ from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot
-from apps.queries.snapshots.parts import parts_read, snapshot_take
+from apps.queries.snapshots.parts import is_large, parts_read, snapshot_take
 from apps.telemetry.configs import live_served
 from engine.arrays import finite_max, step_maxima
 from engine.document.deployment import Deployment
@@ -80,6 +80,9 @@ class EstimateKind(AnswerKind[EstimateRun]):
 
     def once(self, run: EstimateRun, params: Mapping[str, object]) -> str:
         return f"estimate:{run.cluster_id}"
+
+    def is_long(self, run: EstimateRun) -> bool:
+        return is_large(run.cluster)
 
     def ask(self, cluster: Cluster, *, by_telemetry: bool = False, if_changed: bool = False) -> Mapping[str, object]:
         if not cluster.nodes.exists():

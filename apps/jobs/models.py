@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.core.limits import MAX_MESSAGE, MAX_NOTE, MAX_PAGE_URL
 from apps.core.models import PackedJSONField
 
-__all__ = ["FINISHED", "Job", "JobKind", "JobState", "Run"]
+__all__ = ["FINISHED", "LATER", "Job", "JobKind", "JobState", "Run"]
 
 
 class JobState(models.TextChoices):
@@ -35,6 +35,7 @@ class JobKind(models.TextChoices):
     ESTIMATE_DOCUMENT = "workers.estimate_document", "Estimate a document"
     ADMISSION_PREVIEW = "workers.preview_admission", "Preview an admission"
     ADMISSION_PARTS = "workers.complete_preview", "Complete a preview"
+    DRY_RUN = "workers.preview_dry_run", "Preview a dry run"
     IMPORT = "workers.import_deployment", "Import a deployment"
     PLACEMENT = "workers.search_placement", "Search a placement"
     MOVES = "workers.apply_moves", "Move operators"
@@ -58,6 +59,7 @@ class JobKind(models.TextChoices):
 _QUICK = frozenset(
     {
         JobKind.ADMISSION_PREVIEW,
+        JobKind.DRY_RUN,
         JobKind.ESTIMATE,
         JobKind.ESTIMATE_DOCUMENT,
         JobKind.IMPORT,
@@ -70,7 +72,10 @@ _QUICK = frozenset(
 )
 
 
+# Verdicts take a second or less, and API servers hang up on those who wait behind an import.
+_FIRST = frozenset({JobKind.ADMISSION_PREVIEW, JobKind.DRY_RUN})
 _LATER = 3  # one of the ranks that the broker keeps apart
+LATER = "later"  #: parameter of a job that goes to the background for its size, or after others of its kind
 
 
 class Job(models.Model):
@@ -119,16 +124,24 @@ class Job(models.Model):
     @property
     def queue(self) -> str:
         """The queue its task waits in: what somebody asked for and takes seconds never waits for anything else."""
-        is_awaited = self.kind in _QUICK and self.requested_by_id is not None
+        is_awaited = self.kind in _QUICK and self.requested_by_id is not None and not self._is_later
         return settings.INTERACTIVE_QUEUE if is_awaited else settings.BACKGROUND_QUEUE
 
     @property
     def priority(self) -> int:
-        """Rank among the waiting tasks of its queue, 0 first: parts of previews, which people look at, and the
-        schedule's own short tasks go before what takes minutes.
+        """Rank among the waiting tasks of its queue, 0 first.
+
+        Of what people wait for, verdicts go first. In the background these are parts of previews, which people look at,
+        what takes seconds in a smaller cluster, and the schedule's own short tasks; searches and replays come then.
         """
-        is_long = self.queue == settings.BACKGROUND_QUEUE and self.kind != JobKind.ADMISSION_PARTS
-        return _LATER if is_long else 0
+        is_first = self.kind in _FIRST
+        if self.queue == settings.BACKGROUND_QUEUE:
+            is_first = self.kind in _QUICK if self._is_later else self.kind == JobKind.ADMISSION_PARTS
+        return 0 if is_first else _LATER
+
+    @property
+    def _is_later(self) -> bool:
+        return LATER in self.params
 
 
 class Run(models.Model):

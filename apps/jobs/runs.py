@@ -16,7 +16,7 @@ from django.db.models import Model, Q, QuerySet
 from apps.accounts.models import User
 from apps.core.clock import shared_now
 from apps.core.events import announce
-from apps.jobs.models import Job, JobState
+from apps.jobs.models import LATER, Job, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit, on_unanswered
 
@@ -141,7 +141,12 @@ class RunKind(Generic[R]):
     def job_by(self, by: Callable[..., Job], run: R, user: User | None, params: Mapping[str, object]) -> Job:
         """The job of a run, made by `job_submit` or what does as it does."""
         asked = {"title": self.title(run), "cluster": self.cluster(run), "dedupe_key": self.once(run, params)}
-        return by(kind=self.job, params=params, user=user, **asked)
+        later = {LATER: True} if self.is_long(run) else {}
+        return by(kind=self.job, params={**params, **later}, user=user, **asked)
+
+    def is_long(self, run: R) -> bool:
+        """Whether a run takes so long for its size that verdicts and short work must not wait for it."""
+        return False
 
     def taken(self, job: Job) -> R:
         """The run that a job begins to answer."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,8 @@ from django.db import IntegrityError, transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
-from apps.admission.decisions import admission_apply, admission_request_review, admission_withdraw
+from apps.admission.decisions import admission_hold, admission_request_review, admission_withdraw
+from apps.admission.dry_runs import DryRunAnswer, dry_run_request
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
@@ -25,11 +27,13 @@ from apps.core.limits import MAX_MESSAGE
 from apps.fleet.choices import Fallback
 from apps.fleet.models import Cluster
 from apps.jobs import api as jobs_api
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobState
+from apps.jobs.services import job_cancel
 from apps.kubernetes.models import KubernetesReview, ReviewBasis, ReviewOrigin
 from apps.kubernetes.objects import DOCUMENT_ANNOTATION, QUERY_ANNOTATION, ReviewRequest, StreamingObject, read_document
 from apps.kubernetes.words import (
     admission_link,
+    dry_run_words,
     fallback_words,
     message_line,
     thin_warnings,
@@ -191,11 +195,11 @@ def _decided(row: KubernetesReview, user: User, review: ReviewRequest, until_s: 
         if at_once is not None:
             return at_once
     elif review.dry_run:
-        return _checked(cluster, user, subject)
-    request, answer = _previewed(row, user, subject, until_s)
+        return _rehearsed(cluster, user, subject, until_s)
+    request, answer = _previewed(row, user, subject, until_s, may_apply=may_apply and not review.dry_run)
     if answer is not None or request is None:
         return answer or _unknown(cluster, "There is no verdict.")
-    return _by_verdict(row, request, user, may_apply=may_apply)
+    return _by_verdict(row, request, user)
 
 
 def _without_verdict(cluster: Cluster, version: QueryVersion, item: StreamingObject) -> _Answer | None:
@@ -223,27 +227,37 @@ def _without_verdict(cluster: Cluster, version: QueryVersion, item: StreamingObj
     return _Answer(True, ReviewBasis.RUNNING, f"{version} runs already: its load is part of the cluster's.", warnings)
 
 
-def _checked(cluster: Cluster, user: User, subject: ReviewSubject) -> _Answer:
-    """Of a dry run with a document: whether it can be read. An estimate would register the query."""
+def _rehearsed(cluster: Cluster, user: User, subject: ReviewSubject, until_s: float) -> _Answer:
+    """Of a dry run with a document: the verdict that it would get. Nothing of it is registered."""
     try:
-        with transaction.atomic():
-            ADMISSION.create(cluster=cluster, user=user, question=AdmissionQuestion(document=subject.document))
-            transaction.set_rollback(True)
+        job = dry_run_request(cluster=cluster, user=user, document=subject.document or {})
+    except Unavailable as error:
+        return _late(cluster, error.message)
     except SluiceError as error:
         return _unknown(cluster, f"The query cannot be decided on: {error.message}")
-    return _unknown(
-        cluster, "A dry run registers nothing, so its document was read and not estimated; it has no fault."
-    )
+    jobs_api.job_wait(job, max(0.0, until_s - time.monotonic()))
+    if not job.is_finished:
+        with suppress(Conflict):  # it has ended in this moment: nobody waits for it any more
+            job_cancel(job)
+        return _late(cluster, "The verdict of the dry run is not there in time.")
+    if job.state != JobState.SUCCEEDED:
+        return _unknown(cluster, _failure_words(job))
+    found = DryRunAnswer.parse(job.result)
+    return _by_decision(cluster, found.verdict, dry_run_words(found), thin_warnings(found.thin))
 
 
 def _previewed(
-    row: KubernetesReview, user: User, subject: ReviewSubject, until_s: float
+    row: KubernetesReview, user: User, subject: ReviewSubject, until_s: float, *, may_apply: bool
 ) -> tuple[AdmissionRequest | None, _Answer | None]:
-    """The request once it is decided; or the answer where that failed or takes too long."""
+    """The request once it is decided, and applied where it may be; or the answer where that failed or takes too long.
+
+    The worker applies it in the transaction that keeps the verdict, on an unmoved cluster: of many reviews at once each
+    is decided on beside those that were let in before.
+    """
     reason = f"Kubernetes: {row.operation} {row.kind} {row.path} by {row.username or 'nobody named'}"
-    question = AdmissionQuestion(document=subject.document, reason=reason)
+    question = AdmissionQuestion(document=subject.document, reason=reason, mode="apply" if may_apply else "preview")
     if subject.version is not None:
-        question = AdmissionQuestion(query=subject.version.query.name, version=subject.version.number, reason=reason)
+        question = replace(question, query=subject.version.query.name, version=subject.version.number)
     try:
         request, job = ADMISSION.request(
             cluster=row.cluster,
@@ -257,15 +271,24 @@ def _previewed(
         return None, _unknown(row.cluster, f"The query cannot be decided on: {error.message}")
     row.admission = request
     row.save(update_fields=["admission"])
-    jobs_api.job_wait(job, max(0.0, until_s - time.monotonic()))
-    request.refresh_from_db()
+    while True:
+        jobs_api.job_wait(job, max(0.0, until_s - time.monotonic()))
+        request = ADMISSION.visible().defer(None).get(pk=request.pk)
+        if request.state != AdmissionState.ESTIMATING or request.job in (None, job):
+            break
+        job = request.job  # the cluster moved while the verdict was computed: it is asked again
+    if may_apply and request.state == AdmissionState.ESTIMATING and not _late(row.cluster, "").allowed:
+        request = admission_hold(request=request)
     if row.dry_run:
         _close_dry_run(row, request, user)
-    if request.verdict:
-        return request, None
-    if job.is_finished:
+    if request.state == AdmissionState.ESTIMATING:
+        words = f"The verdict is not there in time; it will stand at {admission_link(request)}"
+        return request, _late(row.cluster, words)
+    if not request.verdict:
         return request, _unknown(row.cluster, _failure_words(job))
-    return request, _late(row.cluster, f"The verdict is not there in time; it will stand at {admission_link(request)}")
+    if may_apply and request.verdict == Verdict.ADMIT and request.state != AdmissionState.APPLIED:
+        return request, _late(row.cluster, f"It was admitted. {request.decision_reason or 'It was not applied.'}")
+    return request, None
 
 
 def _failure_words(job: Job) -> str:
@@ -282,34 +305,21 @@ def _close_dry_run(row: KubernetesReview, request: AdmissionRequest, user: User)
         _log.info("the dry run's request %s was closed by another", request.pk)
 
 
-def _by_verdict(row: KubernetesReview, request: AdmissionRequest, user: User, *, may_apply: bool) -> _Answer:
-    words = verdict_words(request)
-    warnings = thin_warnings(request)
-    if request.verdict == Verdict.ADMIT:
-        return (
-            _applied(row, request, user, words, warnings)
-            if may_apply
-            else _Answer(True, ReviewBasis.VERDICT, words, warnings)
-        )
-    if request.verdict == Verdict.REVIEW:
-        if not row.dry_run and request.state == AdmissionState.PREVIEW:
-            admission_request_review(request=request, user=user, reason=request.reason)
-        answer = _by_rule(row.cluster.kubernetes_review, "requests for a person", ReviewBasis.VERDICT, words)
+def _by_verdict(row: KubernetesReview, request: AdmissionRequest, user: User) -> _Answer:
+    if request.verdict == Verdict.REVIEW and not row.dry_run and request.state == AdmissionState.PREVIEW:
+        admission_request_review(request=request, user=user, reason=request.reason)
+    thin = request.decision.thin if request.decision is not None else False
+    return _by_decision(
+        row.cluster, request.verdict, verdict_words(request), thin_warnings(thin, admission_link(request))
+    )
+
+
+def _by_decision(cluster: Cluster, verdict: str, words: str, warnings: Sequence[str]) -> _Answer:
+    """Kubernetes makes no changes and has no queue: admit is the one verdict that lets an object pass."""
+    if verdict == Verdict.REVIEW:
+        answer = _by_rule(cluster.kubernetes_review, "requests for a person", ReviewBasis.VERDICT, words)
         return _Answer(answer.allowed, answer.basis, answer.message, [*answer.warnings, *warnings])
-    return _Answer(False, ReviewBasis.VERDICT, words, warnings)
-
-
-def _applied(
-    row: KubernetesReview, request: AdmissionRequest, user: User, words: str, warnings: Sequence[str]
-) -> _Answer:
-    """Let the admitted query count as running; where the cluster has moved meanwhile the verdict holds no longer."""
-    if row.dry_run:
-        return _Answer(True, ReviewBasis.VERDICT, words, warnings)
-    try:
-        admission_apply(request=request, user=user)
-    except SluiceError as error:
-        return _late(row.cluster, f"It was admitted, but could not be applied: {error.message}")
-    return _Answer(True, ReviewBasis.VERDICT, words, warnings)
+    return _Answer(verdict == Verdict.ADMIT, ReviewBasis.VERDICT, words, warnings)
 
 
 def _unknown(cluster: Cluster, why: str) -> _Answer:

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 
 from django.conf import settings
 
+from apps.admission.choices import Verdict
+from apps.admission.dry_runs import DryRunAnswer
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_under_way
 from apps.fleet.choices import Fallback
+from engine.admission.answer import Thinness
 
-__all__ = ["admission_link", "fallback_words", "message_line", "thin_warnings", "verdict_words", "warning_lines"]
+__all__ = [
+    "admission_link",
+    "dry_run_words",
+    "fallback_words",
+    "message_line",
+    "thin_warnings",
+    "verdict_words",
+    "warning_lines",
+]
 
 _MAX_MESSAGE = 2000
 _MAX_WARNING = 250  # kubectl shows about 256 characters of one
@@ -44,15 +55,19 @@ def verdict_words(request: AdmissionRequest) -> str:
     return f"{request.get_verdict_display()}: {headline}. See {admission_link(request)}{would}"
 
 
-def thin_warnings(request: AdmissionRequest) -> list[str]:
+def dry_run_words(answer: DryRunAnswer) -> str:
+    """Reject: the headline. A dry run has no page."""
+    return f"{Verdict(answer.verdict).label}: {answer.headline.rstrip('.')}. A dry run registers nothing."
+
+
+def thin_warnings(thin: Thinness, link: str = "") -> list[str]:
     """Warning of a verdict that stands little, or of which that is not known: answers wait for no parts."""
-    thin = request.decision.thin if request.decision is not None else False
     words = {
         True: "the verdict is thin: it stands little more load or cost",
         "pending": "how much more load or cost the verdict stands is not known yet",
         "unknown": "how much more load or cost the verdict stands is not known",
     }
-    return [f"{words[thin]}. {admission_link(request)}"] if thin else []
+    return [f"{words[thin]}. {link}".strip()] if thin else []
 
 
 def fallback_words(fallback: str, rule: str) -> str:

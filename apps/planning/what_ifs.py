@@ -38,7 +38,7 @@ from apps.planning.scenarios import read_changes
 from apps.planning.sweeps import BenchFigures, bench_sweep
 from apps.planning.what_if_options import Inputs, given_options, read_options
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
-from apps.queries.snapshots.parts import PartsRead, parts_shown, snapshot_take
+from apps.queries.snapshots.parts import PartsRead, is_large, parts_shown, snapshot_take
 from engine.provisioning.answers.pools import MixAnswer, ParetoFront, PoolAnswer, PoolSize
 from engine.provisioning.answers.scenarios import ComparedScenario, Growth, ScenarioComparison, SurvivalAnswer
 from engine.records import Record
@@ -111,6 +111,9 @@ class WhatIfKind(RunKind[WhatIf]):
 
     def page(self, run: WhatIf) -> str:
         return f"/c/{run.cluster.slug}/provisioning/what-ifs/{run.pk}/"
+
+    def is_long(self, run: WhatIf) -> bool:
+        return is_large(run.cluster)
 
     @transaction.atomic
     def create(

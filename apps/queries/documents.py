@@ -32,6 +32,7 @@ from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals
 from apps.queries.models import ImportRun, Query
 from apps.queries.services import NewQuery, queries_create, query_start, query_version_create
 from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.snapshots.parts import LARGE
 from engine.document.deployment import Deployment
 from engine.document.elements import STIMULUS_TIME, Input, InputModel, Node, Operator, Source
 from engine.document.export import backlog_document, operator_document
@@ -392,6 +393,9 @@ class ImportKind(RunKind[ImportRun]):
     def title(self, run: ImportRun) -> str:
         what = "Check" if run.options["dry_run"] else "Import"
         return f"{what} a document of {run.counts['operators']} operators"
+
+    def is_long(self, run: ImportRun) -> bool:
+        return int(run.counts["nodes"]) + int(run.counts["queries"]) > LARGE
 
     def page(self, run: ImportRun) -> str:
         return f"/c/{run.cluster.slug}/import/{run.pk}/"

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible, Unavailable
-from apps.jobs.models import Job, JobKind, JobState
+from apps.jobs.models import LATER, Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import (
@@ -82,6 +82,21 @@ def test_what_somebody_waits_for_has_a_queue_of_its_own(user_of: Callable[..., U
     submit()
     job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of())
     assert (sent("interactive"), sent()) == (1, 2)
+
+
+def test_verdicts_go_before_what_else_people_wait_for(user_of: Callable[..., User]) -> None:
+    submit(user=user_of())
+    job_submit(JobKind.ADMISSION_PREVIEW, "Verdict", {}, user=user_of())
+    job_submit(JobKind.DRY_RUN, "Verdict", {}, user=user_of())
+    with redis.Redis.from_url(django_settings.REDIS_URL) as client:
+        assert (client.llen("interactive"), client.llen("interactive\x06\x163")) == (2, 1)
+
+
+def test_what_takes_long_for_its_size_leaves_the_queue_of_verdicts(user_of: Callable[..., User]) -> None:
+    job = job_submit(JobKind.ESTIMATE, "Of a large cluster", {LATER: True}, user=user_of())
+    assert (job.queue, job.priority) == ("background", 0)
+    parts = job_submit(JobKind.ADMISSION_PARTS, "Of a program", {LATER: True}, user=user_of())
+    assert (parts.queue, parts.priority) == ("background", 3)
 
 
 def test_waiting_job_is_sent_again_once_somebody_waits_for_it(user_of: Callable[..., User]) -> None:

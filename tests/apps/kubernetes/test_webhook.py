@@ -14,10 +14,11 @@ from rest_framework.test import APIClient
 from apps.accounts.services import token_create
 from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job
+from apps.jobs.models import Job, JobKind
 from apps.kubernetes.models import KubernetesReview
 from apps.queries.models import Query, QueryVersion
 from tests.apps.small_cluster import body as plan
+from tests.apps.small_cluster import run_jobs
 
 pytestmark = pytest.mark.django_db
 
@@ -85,22 +86,48 @@ def test_a_dry_run_starts_nothing_and_leaves_no_open_request(
     assert Query.objects.get(name="third").state == "draft"
 
 
-def test_a_dry_run_with_a_document_registers_nothing(
+def dry_run_of(review: Review, document: dict[str, Any]) -> dict[str, Any]:
+    body = review("flink_dry_run")
+    body["request"]["object"]["metadata"]["annotations"]["sluice.io/document"] = json.dumps(document)
+    return body
+
+
+@pytest.mark.parametrize(("load", "verdict"), [(0.1, "Admit"), (0.95, "Reject")])
+def test_a_dry_run_with_a_document_is_estimated_and_registers_nothing(
+    api: APIClient, cluster: Cluster, review: Review, worker: None, load: float, verdict: str
+) -> None:
+    Cluster.objects.update(kubernetes_unknown="allow")
+    document = {"query": "fourth", **plan(load), "objective": {"statistic": "worst", "bound_s": 5.0}}
+    models = (Query, QueryVersion, AdmissionRequest)
+    before = [model.objects.count() for model in models]
+    response = send(api, dry_run_of(review, document))
+    assert response["allowed"] is (verdict == "Admit")
+    assert response["status"]["message"].startswith(f"{verdict}: ")
+    assert [model.objects.count() for model in models] == before
+    row, job = KubernetesReview.objects.get(), Job.objects.get()
+    assert (row.basis, row.dry_run, row.admission) == ("verdict", True, None)
+    assert (job.kind, job.params) == (JobKind.DRY_RUN, {}), "nothing of the document stays"
+
+
+@pytest.mark.parametrize(("fallback", "allowed"), [("allow", True), ("deny", False)])
+def test_a_dry_run_without_a_verdict_in_time_is_answered_by_the_rule_and_cancelled(
+    api: APIClient, cluster: Cluster, review: Review, fallback: str, allowed: bool
+) -> None:
+    Cluster.objects.update(kubernetes_late=fallback)
+    body = dry_run_of(review, {"query": "fourth", **plan(0.1)})
+    response = send(api, body, f"{URL}?timeout=100ms")  # no worker is there
+    assert response["allowed"] is allowed
+    assert KubernetesReview.objects.get().basis == "late"
+    assert (Job.objects.get().state, Job.objects.get().params) == ("cancelled", {})
+
+
+def test_a_dry_run_of_a_faulty_document_is_not_known_and_says_the_fault(
     api: APIClient, cluster: Cluster, review: Review, worker: None
 ) -> None:
-    body = review("flink_dry_run")
-    document = json.dumps({"query": "fourth", **plan(0.1)})
-    body["request"]["object"]["metadata"]["annotations"]["sluice.io/document"] = document
-    before = (
-        Query.objects.count(),
-        QueryVersion.objects.count(),
-        AdmissionRequest.objects.count(),
-        Job.objects.count(),
-    )
-    response = send(api, body)
-    assert response["allowed"] is True and "not estimated" in response["warnings"][0]
-    after = (Query.objects.count(), QueryVersion.objects.count(), AdmissionRequest.objects.count(), Job.objects.count())
-    assert after == before
+    Cluster.objects.update(kubernetes_unknown="deny")
+    response = send(api, dry_run_of(review, {"query": "fourth", "operators": [{"id": "a"}]}))
+    assert response["allowed"] is False and "document.operators" in response["status"]["message"]
+    assert not Job.objects.exists()
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -201,6 +228,40 @@ def test_no_verdict_in_time_is_answered_by_the_rule_of_the_cluster(
     row = KubernetesReview.objects.get()
     assert (row.basis, row.admission.verdict) == ("late", "")  # type: ignore[union-attr]
     assert row.waited_s < 5
+
+
+@pytest.mark.parametrize(("fallback", "state"), [("allow", "applied"), ("deny", "preview")])
+def test_verdict_that_comes_late_is_applied_only_where_the_job_was_let_in(
+    api_of: Any, cluster: Cluster, review: Review, fallback: str, state: str
+) -> None:
+    Cluster.objects.update(kubernetes_late=fallback)
+    send(api_of("admitter"), review("flink_create"), f"{URL}?timeout=100ms")
+    run_jobs()
+    assert KubernetesReview.objects.get().admission.state == state  # type: ignore[union-attr]
+
+
+def test_reviews_at_once_are_decided_on_beside_each_other(
+    api_of: Any, cluster: Cluster, review: Review, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that fit alone and not together: both are asked before either is answered."""
+    first = {"query": "one", **plan(0.5), "objective": {"statistic": "worst", "bound_s": 5.0}}
+    second = {**first, "query": "two"}
+    bodies = [review("flink_create", uid=uid) for uid in ("1", "2")]
+    for body, document in zip(bodies, (first, second), strict=True):
+        body["request"]["object"]["metadata"]["annotations"]["sluice.io/document"] = json.dumps(document)
+    waiting = [bodies[1]]
+    answers: list[dict[str, Any]] = []
+
+    def work(job: Job, wait_s: float) -> None:
+        if waiting:
+            answers.append(send(api_of("admitter"), waiting.pop()))
+        run_jobs()
+        job.refresh_from_db()
+
+    monkeypatch.setattr("apps.jobs.api.job_wait", work)
+    answers.append(send(api_of("admitter"), bodies[0]))
+    assert sorted(answer["allowed"] for answer in answers) == [False, True]
+    assert Query.objects.filter(name__in=("one", "two"), state="running").count() == 1
 
 
 @pytest.mark.parametrize(("fallback", "allowed"), [("allow", True), ("deny", False)])
