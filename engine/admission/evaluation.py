@@ -222,29 +222,35 @@ class Evaluator:
 
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
-        return self._changed(scenario.deployment, scenario.start_p, goes_on)
-
-    def under_stress(self, running: Deployment) -> Evaluator:
-        """Evaluator of the same question where what runs is under a stress; its base is kept by nobody else."""
-        stressed = Evaluator(
-            replace(self.question, running=running), EstimateBase.of(running, self.question.mace_every)
-        )
-        stressed.before = stressed._evaluation(running, stressed.base.estimate)
-        return stressed
-
-    def _changed(
-        self, deployment: Deployment, start_p: int, goes_on: Callable[[Evaluation], bool] | None = None
-    ) -> Evaluation:
-        """Evaluation of what a change concerns, of the events from `start_p` on; other queries have that of now."""
-        was = {objective.query: objective for objective in self.question.running.objectives}
-        judged_anew = [found.query for found in deployment.objectives if was.get(found.query) != found]
-        found = self.base.changed(deployment, counted_from=start_p - 1, concerned=judged_anew)
+        deployment, start_p = scenario.deployment, scenario.start_p
+        found = self.base.changed(deployment, counted_from=start_p - 1, concerned=self._judged_anew(scenario))
         before = self.before_from(start_p)
         if goes_on is not None:
             evaluation = self._evaluation(deployment, found, before)
             if not goes_on(evaluation):
                 return evaluation
         return self._evaluation(deployment, found.realised(), before)
+
+    def holds_under(
+        self, running: Deployment, scenario: AdmissionScenario, holds: Callable[[Evaluation, Evaluation], bool]
+    ) -> bool:
+        """Whether a scenario holds beside what runs under the same stress: `holds` is told of both, realised.
+
+        Both are estimated of the queries that the scenario concerns under that stress. What others are is the same in
+        both, so that they are taken as they are without it.
+        """
+        stressed, begin = self.base.shifted(running), scenario.start_p - 1
+        found = stressed.changed(scenario.deployment, counted_from=begin, concerned=self._judged_anew(scenario))
+        alone = stressed.changed(running, counted_from=begin, concerned=found.queries.keys() & {*running.queries})
+        before = self._evaluation(running, alone.realised(), self.before_from(scenario.start_p))
+        return holds(before, self._evaluation(scenario.deployment, found, before)) and holds(
+            before, self._evaluation(scenario.deployment, found.realised(), before)
+        )
+
+    def _judged_anew(self, scenario: AdmissionScenario) -> list[str]:
+        """Queries with another objective than now."""
+        was = {objective.query: objective for objective in self.question.running.objectives}
+        return [found.query for found in scenario.deployment.objectives if was.get(found.query) != found]
 
     def _evaluation(self, deployment: Deployment, estimated: Estimate, before: Evaluation | None = None) -> Evaluation:
         """Evaluation of the queries that were estimated; of the others it is that of `before`."""

@@ -1,14 +1,14 @@
 """Robustness of a passing verdict: how far load and costs may rise, which node may be lost, what it rests on most.
 
-Rises are sought by the mean path (`engine.admission.screen`), and one is told only where realised figures confirm it.
-Losses of nodes are judged by Mace, those nearest to an objective by realised figures. The weakest assumption rests on
-the mean path alone: it ranks what to measure first.
+Rises and costs are judged by realised figures, as the verdict is. Losses of nodes are judged by Mace, those nearest to
+an objective by realised figures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from engine.admission.answer import LostNode, Robustness, WeakestAssumption
 from engine.admission.evaluation import Evaluation, related_queries, restrict_to_queries
 from engine.admission.grounds import MAX_RISE
 from engine.admission.reasons import reasons_of
-from engine.admission.scenario import AdmissionScenario
-from engine.admission.screen import Screen
-from engine.admission.search import AdmissionSearch, largest, passes
+from engine.admission.scenario import AdmissionScenario, party_of
+from engine.admission.search import AdmissionSearch, passes
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator
+from engine.document.topology import servers_above
 from engine.estimation.loads import loads_of
+from engine.estimation.waits.clocks import sources_above
 from engine.provisioning.survival import lose_each
 
 __all__ = ["robustness_of"]
@@ -49,13 +50,13 @@ def robustness_of(search: AdmissionSearch, progress: Callable[[float, str], None
 
     Notes
     -----
-    Load: all arrivals of the sources that queries tied to the candidate read. Costs: those of the candidate. Losses:
+    Load: all arrivals of the sources that queries read which share a server with the candidate or with what its changes
+    move, whatever else reads these. Costs: those of the candidate. Losses:
     operators of a lost node are placed anew where they wait least; Mace chooses, and the nearest to an objective are
     estimated in full (`engine.provisioning.survival`).
     """
     assert search.base is not None
-    assert search.screen is not None
-    return _Stress(search, search.base, search.screen, progress).robustness()
+    return _Stress(search, search.base, progress).robustness()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,20 +65,21 @@ class _Stress:
 
     search: AdmissionSearch
     base: AdmissionScenario
-    screen: Screen
     tell: Callable[[float, str], None]
 
     def robustness(self) -> Robustness:
-        deployment = self.base.deployment
-        related = related_queries(deployment, self.search.question.running, self.base.touched)
+        deployment, running = self.base.deployment, self.search.question.running
+        related = related_queries(deployment, running, self.base.touched)
         lost, nodes = self._lost_nodes(restrict_to_queries(deployment, related))
-        running = self.search.question.running
-        read = {entry.source for op in deployment.operators if op.query in related for entry in op.inputs}
+        read = _sources_beside(deployment, self.base.touched) | _sources_beside(running, self.base.touched)
+
+        def raised(by: float) -> bool:
+            # What it does to a neighbour by itself is not the candidate's doing: it takes nothing from the verdict.
+            return self._passes(_with_load(deployment, read, by), _with_load(running, read, by))
+
         return Robustness(
-            load=self._largest_rise(
-                "load", lambda by: _with_load(deployment, read, by), lambda by: _with_load(running, read, by)
-            ),
-            costs=self._largest_rise("costs", lambda by: _with_costs(deployment, self._own, by)),
+            load=self._largest_rise("load", raised),
+            costs=self._largest_rise("costs", lambda by: self._passes(_with_costs(deployment, self._own, by))),
             lost_nodes=lost,
             nodes=nodes,
             weakest=self._weakest(),
@@ -87,49 +89,27 @@ class _Stress:
     def _own(self) -> frozenset[str]:
         return frozenset(operator.id for operator in self.search.question.candidate.operators)
 
-    def _stressed(self, what: str, by: float, deployment: Deployment) -> AdmissionScenario:
-        self.tell(*_STEPS.get(what, _LAST_STEP))
-        return replace(self.base, deployment=deployment, stress=(what, by))
+    def _largest_rise(self, what: str, does_pass: Callable[[float], bool]) -> float:
+        """The largest rise that passes, within the budget; 0 where none does."""
 
-    def _largest_rise(
-        self,
-        what: str,
-        stressed: Callable[[float], Deployment],
-        running: Callable[[float], Deployment] | None = None,
-    ) -> float:
-        """The largest rise that is confirmed in full, within the budget; 0 where none is.
+        def looked_at(i: int) -> bool:
+            self.tell(*_STEPS[what])
+            return does_pass(1.0 + _RISES[i])
 
-        `running` puts what runs under the same stress: what it does to a neighbour by itself is not the candidate's
-        doing, and so takes nothing from the verdict.
-        """
-
-        def scenario(i: int) -> AdmissionScenario:
-            return self._stressed(what, _RISES[i], stressed(1.0 + _RISES[i]))
-
-        def alone(i: int) -> Deployment | None:
-            return running(1.0 + _RISES[i]) if running else None
-
-        at = largest(0, len(_RISES) - 1, lambda i: self.screen.flow_s(scenario(i), alone(i)) <= 1.0)
-        kept, refuted = -1, len(_RISES)
-        for _ in range(self.search.budget):
-            if at is None or refuted - kept <= 1:
-                break
-            if self._passes_in_full(scenario(at), alone(at)):
-                kept = at
-            else:
-                refuted = at
-            at = (kept + refuted) // 2 if refuted < len(_RISES) else None
+        kept = _largest_kept(len(_RISES), looked_at, self.search.budget)
         return _RISES[kept] if kept >= 0 else 0.0
 
-    def _passes_in_full(self, scenario: AdmissionScenario, alone: Deployment | None) -> bool:
-        search = self.search
-        evaluator = search.evaluator if alone is None else search.evaluator.under_stress(alone)
-        before = evaluator.before_from(scenario.start_p)
+    def _passes(self, deployment: Deployment, running: Deployment | None = None) -> bool:
+        """Whether the scenario passes with another deployment, realised; beside what runs under a stress, if given."""
+        search, scenario = self.search, replace(self.base, deployment=deployment)
 
-        def holds(evaluation: Evaluation) -> bool:
-            return passes(reasons_of(search.question, scenario, before, evaluation))
+        def holds(before: Evaluation, after: Evaluation) -> bool:
+            return passes(reasons_of(search.question, scenario, before, after))
 
-        return holds(evaluator.full(scenario, holds))
+        if running is not None:
+            return search.evaluator.holds_under(running, scenario, holds)
+        before = search.evaluator.before_from(scenario.start_p)
+        return holds(before, search.evaluator.full(scenario, partial(holds, before)))
 
     def _lost_nodes(self, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
         """Nodes of the queries concerned that may not be lost, and how many were looked at."""
@@ -168,16 +148,45 @@ class _Stress:
         return WeakestAssumption(name, _origin(operators[name]), kept)
 
     def _factor_kept(self, name: str) -> float | None:
-        """Largest rise of one operator's cost that the mean path keeps; None if all of them."""
+        """Largest rise of one operator's cost that passes; None if all of them do."""
 
-        def kept(i: int) -> bool:
-            deployment = _with_costs(self.base.deployment, frozenset({name}), _FACTORS[i])
-            return self.screen.flow_s(self._stressed(name, _FACTORS[i], deployment)) <= 1.0
+        def does_pass(i: int) -> bool:
+            self.tell(*_LAST_STEP)
+            return self._passes(_with_costs(self.base.deployment, frozenset({name}), _FACTORS[i]))
 
-        found = largest(0, len(_FACTORS) - 1, kept)
-        if found is None:
-            return 0.0
-        return None if found == len(_FACTORS) - 1 else _FACTORS[found] - 1.0
+        kept = _largest_kept(len(_FACTORS), does_pass, len(_FACTORS))
+        return None if kept == len(_FACTORS) - 1 else (1.0, *_FACTORS)[kept + 1] - 1.0
+
+
+def _largest_kept(count: int, does_pass: Callable[[int], bool], budget: int) -> int:
+    """The largest number below `count` that passes, if passing ends at one point, in `budget` looks; -1 for none.
+
+    The largest is looked at first: what has room has it mostly.
+    """
+    kept, refuted, at = -1, count, count - 1
+    for _ in range(budget):
+        if does_pass(at):
+            kept = at
+        else:
+            refuted = at
+        if refuted - kept <= 1:
+            break
+        at = (kept + refuted) // 2
+    return kept
+
+
+def _sources_beside(deployment: Deployment, parties: Collection[str]) -> frozenset[str]:
+    """Sources that are read, by whatever way, by queries which share a server or a link with some parties."""
+    layout, names = deployment.layout, [party_of(operator) for operator in deployment.operators]
+    own = np.flatnonzero([names[j] in parties for j in layout.rep_operator])
+    servers = servers_above(layout, own)
+    over = np.isin(layout.hop_server, servers)
+    passing = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))[over]
+    beside = np.concatenate([np.flatnonzero(np.isin(layout.rep_server, servers)), passing])
+    sharing = {names[j] for j in layout.rep_operator[beside]} | {*parties}
+    above = sources_above(deployment)
+    read = set[int]().union(*(above[j] for j, name in enumerate(names) if name in sharing))
+    return frozenset(deployment.sources[u].id for u in read)
 
 
 def _with_load(deployment: Deployment, read: Collection[str], by: float) -> Deployment:

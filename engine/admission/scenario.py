@@ -87,7 +87,6 @@ class AdmissionScenario:
     start_p: int  #: first subinterval (from 1) in which the candidate reads
     #: operators of the candidate that could not join one they exchange events with, and why
     apart: tuple[ApartOperator, ...] = ()
-    stress: tuple[str, float] | None = None  #: what is raised in it, and by which share, to see whether it still passes
 
     def replicas_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`."""

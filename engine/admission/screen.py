@@ -8,7 +8,7 @@ point to scale by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -164,20 +164,12 @@ class Screen:
             self._overload(result, self._running, begin),
         )
 
-    def flow_s(self, scenario: AdmissionScenario, stressed: Deployment | None = None) -> float:
-        """As `mace_s`, by Flow at Mace's width; with `stressed`, against what runs under the same stress."""
-        result, begin = self._mace(scenario.deployment), self._begin(scenario)
-        values = self._values_of(scenario, result)
-        if stressed is None:
-            overload = self._overload(result, self._running, begin)
-            return max(self._overshoot(scenario, values, self._flow_scale), overload)
-        was = self._mace(stressed)
-        neighbours = self._flow_values(was, begin)
-        scales = self._flow_scale
-        limits = {q: scales[q].upper(value) if q in scales else value.path_s for q, value in neighbours.items()}
+    def flow_s(self, scenario: AdmissionScenario) -> float:
+        """As `mace_s`, by Flow at Mace's width."""
+        result = self._mace(scenario.deployment)
         return max(
-            self._overshoot(scenario, values, scales, limits),
-            self._overload(result, was, begin),
+            self._overshoot(scenario, self._values_of(scenario, result), self._flow_scale),
+            self._overload(result, self._running, self._begin(scenario)),
         )
 
     def learn(self, scenario: AdmissionScenario, estimated: Evaluation) -> None:
@@ -193,7 +185,7 @@ class Screen:
 
     def _values_of(self, scenario: AdmissionScenario, result: Mace | None) -> dict[str, _Screened]:
         """Flow's values of a scenario, which are asked for again once it is estimated; `result` is its Mace."""
-        key = (scenario.changes, scenario.stress)
+        key = scenario.changes
         if key not in self._screened:
             found = result or self._mace(scenario.deployment)
             begin = self._begin(scenario)
@@ -226,21 +218,13 @@ class Screen:
         random_s = max(0.0, self._upper_s(outcome) - outcome.wait_s - _path_s(outcome))
         return _Known(value, _path_s(outcome), outcome.wait_s, random_s)
 
-    def _overshoot(
-        self,
-        scenario: AdmissionScenario,
-        values: dict[str, _Screened],
-        scales: dict[str, _Scale],
-        stressed_s: Mapping[str, float] | None = None,
-    ) -> float:
-        """Largest upper end over its limit; `stressed_s` are upper ends that queries have without the candidate."""
+    def _overshoot(self, scenario: AdmissionScenario, values: dict[str, _Screened], scales: dict[str, _Scale]) -> float:
+        """Largest upper end over its limit."""
         worst = 0.0
         for query, value in values.items():
             objective = scenario.deployment.objective_of(query)
             if objective is not None:
                 limit_s = self.limit_s(query, objective.bound_s)
-                if stressed_s and stressed_s.get(query, 0.0) > objective.bound_s:
-                    limit_s = max(limit_s, stressed_s[query] + tolerance_s(self._before.outcomes[query]))
                 scale = scales.get(query)
                 worst = max(worst, (scale.upper(value) if scale else value.path_s) / limit_s)
         return worst

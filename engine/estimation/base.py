@@ -15,7 +15,7 @@ from engine.estimation.estimate import Estimate, alarm_of, estimate, own_mace
 from engine.estimation.loads import UnkeptLoads, has_few_sources
 from engine.estimation.mace import Mace, drain_times, mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
-from engine.estimation.propagation import ChangedFlow, FlowBase, ReplicaName, changed_flow, flow_base, replica_names
+from engine.estimation.propagation import ChangedFlow, FlowBase, changed_flow, flow_base, replica_names, spread_flow
 from engine.estimation.reports import REALISED
 
 __all__ = ["EstimateBase"]
@@ -110,12 +110,27 @@ class EstimateBase:
         )
         return EstimateBase(moved, self.mace_every, worst_s)
 
-    def _change(self, after: Deployment, counted_from: int, concerned: Collection[str]) -> _Change:
+    def shifted(self, after: Deployment) -> EstimateBase:
+        """Base of a changed deployment from which changes are estimated, as a stress that somebody joins.
+
+        It has no reports of queries, and holds no more than what differs.
+        """
+        found, probed, flowed, unburdened, worst_s = self._change(after, 0, None)
+        estimate = replace(found, deployment=after, probed=probed, coarse=found.judged.deployment, mace=found.judged)
+        shifted = EstimateBase(estimate, self.mace_every, worst_s)
+        flows = {"_flow": self._flow.overlaid(probed.deployment, flowed)}
+        if unburdened is not None:
+            flows["_unburdened"] = self._unburdened.overlaid(probed.deployment.without_backlogs(), unburdened)
+        vars(shifted).update(flows)
+        return shifted
+
+    def _change(self, after: Deployment, counted_from: int, concerned: Collection[str] | None) -> _Change:
+        """Findings about a change; of no query where `concerned` is None."""
         was = self.estimate
         probed = probe_deployment(after)
         coarse = probed.deployment.coarsened(self.mace_every)
         anew = has_few_sources(coarse) != has_few_sources(was.judged.deployment)
-        flowed, unburdened = self._flows(probed, concerned, anew)
+        flowed, unburdened = self._spreads(probed, anew) if concerned is None else self._flows(probed, concerned, anew)
         part = ProbedDeployment(flowed.deployment, probed.probes)
         mace_part = mace(part.deployment.coarsened(self.mace_every))
         judged = self._judged(coarse, mace_part, flowed)
@@ -149,6 +164,13 @@ class EstimateBase:
             flowed = changed_flow(self._flow, probed.deployment, concerned=unburdened.queries, anew=anew)
         return flowed, unburdened
 
+    def _spreads(self, probed: ProbedDeployment, anew: bool) -> tuple[ChangedFlow, ChangedFlow | None]:
+        """Flow of the servers that differ, and the same with nothing waiting."""
+        flowed = spread_flow(self._flow, probed.deployment, anew=anew)
+        if probed.deployment.oldest_backlog_s is None:
+            return flowed, None
+        return flowed, spread_flow(self._unburdened, probed.deployment.without_backlogs(), anew=anew)
+
     def _judged(self, coarse: Deployment, part: Mace, flowed: ChangedFlow) -> Mace:
         """Mace of the whole: rows of the servers that were computed, and of the others as they were."""
         was = self.estimate.judged
@@ -179,7 +201,7 @@ class EstimateBase:
 
     def _largest_flow_s(self, after: Deployment, flowed: ChangedFlow) -> float:
         """Largest latency of the horizon at all sinks."""
-        latency_s = _latencies_s(self._flow) | _latencies_s(FlowBase(flowed.deployment, flowed.flow))
+        latency_s = self._flow.overlaid(after, flowed).latencies_s
         sinks = after.graph.sink[after.layout.rep_operator].tolist()
         names = (name for name, is_sink in zip(replica_names(after), sinks, strict=True) if is_sink)
         return max((latency_s[name] for name in names), default=0.0)
@@ -202,13 +224,6 @@ class _Change(NamedTuple):
     flowed: ChangedFlow
     unburdened: ChangedFlow | None
     worst_s: Mapping[str, float]
-
-
-def _latencies_s(base: FlowBase) -> dict[ReplicaName, float]:
-    """Largest latency at each replica that was computed, if its output ends there."""
-    times, names = base.flow.times, replica_names(base.deployment)
-    assert times is not None
-    return {names[r]: latency_s for r, latency_s in zip(times.replica.tolist(), times.latency.tolist(), strict=True)}
 
 
 def _worst_s(found: Mace) -> dict[str, float]:

@@ -7,13 +7,15 @@ joins where a time that comes to it is another one. Numbers are those of the who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator, Source
 from engine.estimation.backlog import lead_of
@@ -21,24 +23,54 @@ from engine.estimation.flow import Flow, flow, room_for_times
 from engine.estimation.flow_kernel import FlowTimes
 from engine.estimation.loads import has_few_sources
 
-__all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names"]
+__all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names", "spread_flow"]
 
 T = TypeVar("T")
-_LARGE_SHARE = 0.3  # share of the servers beyond which a change is computed on all of them
+_ALONE = 2  # times that a server is computed before it is taken together with others that came as often
+_MAX_BEGINNINGS = 32  # servers of a stress beyond which only what is late is followed: beginnings spread everywhere
 ReplicaName = tuple[str, int]  # operator, and the replica's place in its listing
+
+
+class ReplicaTimes(NamedTuple):
+    """Begin and finish of the slices of one replica, and its largest latency, as `FlowTimes` has them."""
+
+    start: FloatArray
+    finish: FloatArray
+    latency_s: float
 
 
 @dataclass(frozen=True, eq=False)
 class FlowBase:
-    """Flow by input of a deployment, with the times of all replicas."""
+    """Flow by input of a deployment, with the times of all replicas.
+
+    Of one that is laid over another (`overlaid`), `flow` is that of `timed`, the deployment of before; `newer` are the
+    times of the replicas that have others.
+    """
 
     deployment: Deployment
     flow: Flow
+    timed: Deployment | None = None
+    newer: Mapping[ReplicaName, ReplicaTimes] = field(default_factory=dict)
 
     @cached_property
-    def row(self) -> dict[ReplicaName, int]:
-        """Row of every replica in the times."""
-        return {name: i for i, name in enumerate(replica_names(self.deployment))}
+    def _row(self) -> dict[ReplicaName, int]:
+        """Row of every replica in the times of the flow."""
+        return {name: i for i, name in enumerate(replica_names(self.timed or self.deployment))}
+
+    def times_of(self, name: ReplicaName) -> ReplicaTimes | None:
+        """Times of a replica; None if it was not there."""
+        if name in self.newer:
+            return self.newer[name]
+        row, times = self._row.get(name), self.flow.times
+        assert times is not None
+        return None if row is None else ReplicaTimes(times.start[row], times.finish[row], float(times.latency[row]))
+
+    @cached_property
+    def latencies_s(self) -> dict[ReplicaName, float]:
+        """Largest latency at each replica, if its output ends there."""
+        assert self.flow.times is not None
+        known = dict(zip(self._row, self.flow.times.latency.tolist(), strict=True))
+        return known | {name: times.latency_s for name, times in self.newer.items()}
 
     @cached_property
     def operators(self) -> dict[str, Operator]:
@@ -55,18 +87,26 @@ class FlowBase:
 
         Its flow has no latency of the whole by subinterval: `Flow.latency_s` is empty.
         """
-        was, now = self.flow.times, found.flow.times
-        assert was is not None
-        assert now is not None
-        names, part = replica_names(after), replica_names(found.deployment)
-        computed = {part[r]: i for i, r in enumerate(now.replica.tolist())}
-        shape = len(names), (now if computed else was).start.shape[1]
-        times = FlowTimes(np.arange(len(names)), room_for_times(shape), room_for_times(shape), np.zeros(len(names)))
-        for r, name in enumerate(names):
-            i = computed.get(name)
-            of, row = (now, i) if i is not None else (was, self.row[name])
-            times.start[r], times.finish[r], times.latency[r] = of.start[row], of.finish[row], of.latency[row]
+        overlaid, names = self.overlaid(after, found), replica_names(after)
+        times = self.stacked(range(len(names)), [overlaid.times_of(name) for name in names])
         return FlowBase(after, self._joined(after, found, times))
+
+    def stacked(self, replicas: Sequence[int], known: Sequence[ReplicaTimes | None]) -> FlowTimes:
+        """Times of some replicas one above the other."""
+        was = self.flow.times
+        assert was is not None
+        shape = len(known), len(known[0].start) if known and known[0] else was.start.shape[1]
+        times = FlowTimes(
+            np.array(replicas, dtype=np.int64), room_for_times(shape), room_for_times(shape), np.zeros(len(known))
+        )
+        for row, of in enumerate(known):
+            assert of is not None
+            times.start[row], times.finish[row], times.latency[row] = of
+        return times
+
+    def overlaid(self, after: Deployment, found: ChangedFlow) -> FlowBase:
+        """The base of the changed deployment for further changes; its flow says nothing of queries."""
+        return FlowBase(after, self.flow, self.timed or self.deployment, {**self.newer, **found.times})
 
     def _joined(self, after: Deployment, found: ChangedFlow, times: FlowTimes) -> Flow:
         """Flow of all queries, each as it was found or as it was."""
@@ -99,15 +139,18 @@ class ChangedFlow:
     deployment : Deployment
         All that is on the servers of these queries, and what is above it. Loads of their servers are whole.
     flow : Flow
-        Of that deployment, with the times of the replicas on `servers`. Of other queries it says nothing.
+        Of that deployment. Of other queries it says nothing.
     servers : frozenset of str
-        Servers and links that were computed; of the others in `deployment` residents are missing.
+        Servers and links that are whole there: all that a change touches, and those of the queries.
+    times : mapping
+        Times of all replicas that have others than before, wherever they are.
     """
 
     queries: frozenset[str]
     deployment: Deployment
     servers: frozenset[str]
     flow: Flow
+    times: Mapping[ReplicaName, ReplicaTimes]
 
 
 def flow_base(deployment: Deployment, *, slices: int = 1) -> FlowBase:
@@ -136,72 +179,100 @@ def changed_flow(
     ValueError
         If the subintervals are others.
     """
-    before = base.deployment
-    if (before.subintervals, before.subinterval_s) != (after.subintervals, after.subinterval_s):
-        raise ValueError("subintervals differ; allowed: a deployment of the same subintervals")
     return _Propagation(base, after, anew).run(concerned)
+
+
+def spread_flow(base: FlowBase, after: Deployment, *, anew: bool = False) -> ChangedFlow:
+    """Flow of the servers of `after` that differ from those of `base`, and of no query: a stress, for changes of it.
+
+    Where it goes beyond 32 servers, beginnings that alone differ are not followed: hardly anything finishes at another
+    time for them.
+    """
+    return _Propagation(base, after, anew).run(None)
 
 
 class _Propagation:
     """The spread of one change; servers go by their names, which are the same before and after."""
 
     def __init__(self, base: FlowBase, after: Deployment, anew: bool) -> None:
+        before = base.deployment
+        if (before.subintervals, before.subinterval_s) != (after.subintervals, after.subinterval_s):
+            raise ValueError("subintervals differ; allowed: a deployment of the same subintervals")
         self._base, self._after, self._anew = base, after, anew
         self._slices = base.flow.slices
         self._cluster, self._known = _Cluster(after), base.cluster
+        self._newer: dict[ReplicaName, ReplicaTimes] = {}
 
-    def run(self, concerned: Collection[str]) -> ChangedFlow:
+    def run(self, concerned: Collection[str] | None) -> ChangedFlow:
+        """Flow of the queries that differ; of none where `concerned` is None."""
         touched = self._touched()
-        active, changed = self._cluster.with_links(touched), dict[ReplicaName, bool]()
-        found: tuple[Deployment, Flow] | None = None
-        while active and not touched >= self._cluster.used:  # or all are concerned, whatever moves
-            part = self._cluster.part(active)
-            found = part, self._flow(part, active)
-            changed = self._changed(*found)
-            reached = self._cluster.servers_behind(changed)
-            if reached <= active:
-                break
-            active = self._cluster.with_links(active | reached)
-            if len(active) > _LARGE_SHARE * len(self._cluster.used):  # the rest is soon reached: all at once is cheaper
-                active = self._cluster.used | active
+        if not touched >= self._cluster.used:  # else all are computed, whatever moves
+            self._spread(touched, _MAX_BEGINNINGS if concerned is None else np.inf)
         # By what was there as well: an operator that has left no longer stands behind anybody's window.
-        late = [name for name, is_late in changed.items() if is_late]  # a beginning is nobody's latency
-        hit = self._cluster.queries_with(touched, late) | self._known.queries_with(touched, ()) | {*concerned}
-        queries = hit & {*self._after.queries}
-        whole = self._cluster.with_links(active | self._cluster.servers_of_queries(queries))
-        deployment = self._cluster.part(whole, queries)
-        if found is None or whole != active or len(deployment.operators) != len(found[0].operators):
-            found = deployment, self._flow(deployment, whole)
-        return ChangedFlow(queries, found[0], frozenset(whole), found[1])
+        late = [name for name in self._newer if self._is_late(name)]  # a beginning is nobody's latency
+        hit = self._cluster.queries_with(touched, late) | self._known.queries_with(touched, ()) | {*(concerned or ())}
+        queries = frozenset() if concerned is None else hit & {*self._after.queries}
+        whole = self._cluster.with_links(touched | self._cluster.servers_of_queries(queries))
+        part = self._cluster.part(whole, queries)
+        flowed = self._flow(part, whole, trace=True)
+        self._take(part, flowed)
+        return ChangedFlow(queries, part, frozenset(whole), flowed, self._newer)
 
-    def _flow(self, part: Deployment, active: Collection[str]) -> Flow:
-        """Flow of the servers in `active`; replicas elsewhere have the times of before."""
-        given, rows = [], []
+    def _spread(self, touched: set[str], begin: float) -> None:
+        """Compute servers until no time differs that comes to one of them.
+
+        Beyond `begin` servers, what begins at another time and finishes at the same is not followed any further.
+
+        Each round takes those alone to which another time came in the last one. Servers that wait for each other would
+        go on for as many rounds as a delay takes from one to the other: those that come again are taken together.
+        """
+        looks, todo = Counter[str](), self._cluster.with_links(touched)
+        while todo:
+            looks.update(todo)
+            again = {server for server, count in looks.items() if count > _ALONE}
+            if again & todo:
+                todo = self._cluster.with_links(todo | again)
+            part = self._cluster.part(todo)
+            moved = self._take(part, self._flow(part, todo))
+            followed = (name for name, is_late in moved.items() if is_late or len(looks) <= begin)
+            todo = self._cluster.with_links(self._cluster.servers_behind(followed) - todo)
+
+    def _flow(self, part: Deployment, active: Collection[str], *, trace: bool = False) -> Flow:
+        """Flow of the servers in `active`; replicas elsewhere have the times that are known."""
+        given, known = [], []
         for i, (name, server) in enumerate(zip(replica_names(part), _servers_of_replicas(part), strict=True)):
             if server not in active:
                 given.append(i)
-                rows.append(self._base.row[name])
-        times = self._base.flow.times
-        assert times is not None
-        known = FlowTimes(np.array(given, dtype=np.int64), times.start[rows], times.finish[rows], times.latency[rows])
-        return flow(part, slices=self._slices, by_input=True, trace=True, keep_times=True, given=known)
+                known.append(self._times_of(name))
+        times = self._base.stacked(given, known)
+        return flow(part, slices=self._slices, by_input=True, trace=trace, keep_times=True, given=times)
 
-    def _changed(self, part: Deployment, flowed: Flow) -> dict[ReplicaName, bool]:
-        """Replicas that were computed whose times are others than before, and whether they finish at another one.
+    def _times_of(self, name: ReplicaName) -> ReplicaTimes | None:
+        return self._newer.get(name) or self._base.times_of(name)
 
-        Also those that were not there.
+    def _take(self, part: Deployment, flowed: Flow) -> dict[ReplicaName, bool]:
+        """Keep what was computed where it differs from before.
+
+        Returns the replicas that have other times than were known, and whether they finish at another one.
         """
-        found, was = flowed.times, self._base.flow.times
+        found, names, moved = flowed.times, replica_names(part), {}
         assert found is not None
-        assert was is not None
-        names, changed = replica_names(part), {}
         for i, r in enumerate(found.replica.tolist()):
-            row = self._base.row.get(names[r])
-            if row is None or not np.array_equal(found.finish[i], was.finish[row]):
-                changed[names[r]] = True
-            elif not np.array_equal(found.start[i], was.start[row]):
-                changed[names[r]] = False
-        return changed
+            name, times = names[r], ReplicaTimes(found.start[i], found.finish[i], float(found.latency[i]))
+            known, was = self._times_of(name), self._base.times_of(name)
+            if _is_same(times, known):
+                continue
+            moved[name] = known is None or not np.array_equal(times.finish, known.finish)
+            if _is_same(times, was):
+                self._newer.pop(name, None)
+            else:
+                self._newer[name] = ReplicaTimes(times.start.copy(), times.finish.copy(), times.latency_s)
+        return moved
+
+    def _is_late(self, name: ReplicaName) -> bool:
+        """Whether a replica finishes at another time than before."""
+        was = self._base.times_of(name)
+        return was is None or not np.array_equal(self._newer[name].finish, was.finish)
 
     def _touched(self) -> set[str]:
         """Servers whose capacity, residents, or work of these differ."""
@@ -415,6 +486,15 @@ def _reached(names: Iterable[str], following: Callable[[str], Iterable[str] | No
 def replica_names(deployment: Deployment) -> list[ReplicaName]:
     """Names of all replicas, (r,), as the layout numbers them."""
     return [(operator.id, b) for operator in deployment.operators for b in range(len(operator.replicas))]
+
+
+def _is_same(times: ReplicaTimes, was: ReplicaTimes | None) -> bool:
+    return (
+        was is not None
+        and times.latency_s == was.latency_s
+        and np.array_equal(times.finish, was.finish)
+        and np.array_equal(times.start, was.start)
+    )
 
 
 def _servers_of_replicas(deployment: Deployment) -> list[str]:

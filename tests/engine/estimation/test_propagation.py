@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from engine.document.deployment import Deployment
 from engine.estimation import flow as flow_module
+from engine.estimation import propagation
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import estimate
 from engine.estimation.flow import flow
-from engine.estimation.propagation import changed_flow, flow_base
+from engine.estimation.propagation import changed_flow, flow_base, replica_names, spread_flow
 from engine.estimation.reports import QueryReport
 from tests.engine.estimation.clusters import random_change, random_cluster
 from tests.engine.samples import deployment as document
@@ -115,6 +116,47 @@ def test_any_moved_base_equals_one_made_from_nothing(seed: int) -> None:
             for query, report in whole_anew.queries.items():
                 assert written(moves.queries[query]) == written(report), query
         after = random_change(rng, after)
+
+
+def check_change_of_a_shifted_base(seed: int) -> None:
+    rng, before, stressed = drawn(seed)
+    every = int(rng.choice([1, 4]))
+    after = random_change(rng, stressed)
+    shifted = EstimateBase.of(before, every).shifted(stressed)
+    changed = shifted.changed(after)
+    kept = [query for query in stressed.queries if query in after.queries]
+    alone = shifted.changed(stressed, concerned=kept)
+    joined, without = (estimate(found, mace_every=every) for found in (after, stressed))
+    assert np.array_equal(changed.judged.ce, joined.judged.ce)
+    assert np.array_equal(alone.judged.load, without.judged.load)
+    assert changed.alarm == joined.alarm
+    of_change, of_stress = changed.realised().queries, alone.realised().queries
+    for query, report in joined.queries.items():
+        assert written(of_change.get(query) or of_stress[query]) == written(report), query
+    for query in kept:
+        assert written(of_stress[query]) == written(without.queries[query]), query
+
+
+@settings(max_examples=8, derandomize=True)
+@given(SEEDS)
+def test_change_of_what_is_under_a_stress_equals_the_whole(seed: int) -> None:
+    check_change_of_a_shifted_base(seed)
+
+
+def test_stress_that_follows_no_beginnings_is_off_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(propagation, "_MAX_BEGINNINGS", 0)
+    differing = 0
+    for seed in range(40, 60):
+        _, before, after = drawn(seed)
+        base, whole = flow_base(before), flow(after, by_input=True, keep_times=True)
+        overlaid = base.overlaid(after, spread_flow(base, after))
+        assert whole.times is not None
+        for name, finish in zip(replica_names(after), whole.times.finish, strict=True):
+            found = overlaid.times_of(name)
+            assert found is not None
+            differing += not np.array_equal(found.finish, finish)
+            assert np.abs(found.finish - finish).max() <= 0.05 * max(whole.wc, after.subinterval_s), (seed, name)
+    assert differing
 
 
 def pairs(count: int, cycles: float) -> dict[str, Any]:
