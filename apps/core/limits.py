@@ -47,6 +47,7 @@ MAX_RECIPIENTS = 50  # of one mail
 MAX_RULE_WEBHOOKS = 10
 MAX_WINDOWS_LISTED = 1000  # results in one answer
 MAX_SYNC_OPERATORS = 300  # operators of a document that are stored within about a second
+MAX_REQUEST_OPERATORS = 5_000  # of a document that a request checks, in about a second; of others its job finds faults
 
 # -- bodies
 MAX_UNKNOWN_BYTES = 2**16  # of a body whose sender nobody knows; every endpoint takes as much of those it knows

@@ -61,6 +61,7 @@ class JobReporter:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.stop: Exception | None = None
+        self.noted: tuple[float, str] | None = None
         self._next_write = 0.0
         self._step = ""
         self._ends_s = time.monotonic() + _WORK_SHARE * settings.CELERY_TASK_SOFT_TIME_LIMIT
@@ -72,7 +73,14 @@ class JobReporter:
         if now < self._next_write and step == self._step:
             return
         self._next_write, self._step = now + 1 / _WRITES_PER_S, step
+        self.noted = None
         job_progress(self.job, fraction, step)
+
+    def note(self, fraction: float, step: str = "") -> None:
+        """Report from inside a transaction, whose rows nobody else may wait for: a heartbeat writes it, beside it."""
+        if self.stop is not None:
+            raise self.stop
+        self.noted = fraction, step
 
     @property
     def left_s(self) -> float:
@@ -128,15 +136,17 @@ def _heartbeats(report: JobReporter) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        try:
-            while report.stop is None and not ended.wait(HEARTBEAT_S):
-                job_heartbeat(report.job)
-        except (JobCancelled, JobSuperseded) as reason:
-            report.stop = reason
-        except Exception:
-            _log.warning("the heartbeat could not be stored", exc_info=True)
-        finally:
-            connection.close()
+        while report.stop is None and not ended.wait(HEARTBEAT_S):
+            try:
+                if report.noted is not None:
+                    job_progress(report.job, *report.noted)
+                else:
+                    job_heartbeat(report.job)
+            except (JobCancelled, JobSuperseded) as reason:
+                report.stop = reason
+            except Exception:
+                _log.warning("the heartbeat could not be stored", exc_info=True)
+        connection.close()
 
     thread = threading.Thread(target=beat, name="job-heartbeat", daemon=True)
     thread.start()

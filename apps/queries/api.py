@@ -38,8 +38,10 @@ from apps.queries.arrivals.services import (
 )
 from apps.queries.arrivals.uploads import UploadedTrace
 from apps.queries.backlogs import backlogs_of, backlogs_update
-from apps.queries.documents import IMPORT, DocumentImport, document_export, document_import
+from apps.queries.documents import document_export, document_import
+from apps.queries.imports import IMPORT, operator_count
 from apps.queries.models import ArrivalSeries, Query, QueryVersion
+from apps.queries.prepared_imports import DocumentImport
 from apps.queries.selectors import (
     ArrivalFilter,
     QueryFilter,
@@ -292,16 +294,11 @@ class ClusterDocumentView(ApiMixin, APIView):
             raise Forbidden(
                 f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]
             )
-        if _operator_count(asked["document"]) > MAX_SYNC_OPERATORS:
+        if operator_count(asked["document"]) > MAX_SYNC_OPERATORS:
             run, job = IMPORT.request(cluster=cluster, user=signed_in_user(request), **asked)
             return job_response(request, job, lambda _: IMPORT.visible().get(pk=run.pk).result or {})
         done = document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
         return Response(done.to_dict())
-
-
-def _operator_count(document: Any) -> int:
-    operators = document.get("operators") if isinstance(document, Mapping) else None
-    return len(operators) if isinstance(operators, list) else 0
 
 
 def _version(query: Query, number: Any) -> QueryVersion:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +15,14 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, join_path
 from apps.core.events import announce
 from apps.core.limits import MAX_DESCRIPTION
-from apps.fleet.choices import NodeState
-from apps.fleet.models import Cluster, Node
+from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed
 from apps.fleet.validation import check_free, check_row
 from apps.queries.backlogs import set_backlogs
 from apps.queries.bodies import COST_NOISE_NAMES, Surroundings, body_parse, latest_version, operators_store
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
-from apps.queries.snapshots.elements import operator_id
-from engine.document.checks import is_mergeable
-from engine.document.cycles import cycle_unit_words, is_of_clock
+from apps.queries.placements import PlacementGround, placement_ground, placement_part, placement_rows
 from engine.document.elements import Operator as EngineOperator
 from engine.document.kinds import POSITIVE, STATISTIC
 from engine.errors import Fault as EngineFault
@@ -34,11 +31,13 @@ from engine.records import BAD
 
 __all__ = [
     "NewQuery",
+    "QueryReading",
     "placement_move",
-    "queries_create",
+    "queries_store",
     "query_announce",
     "query_create",
     "query_delete",
+    "query_read",
     "query_start",
     "query_stop",
     "query_update",
@@ -114,7 +113,7 @@ def _read_query(
 
 @dataclass(frozen=True)
 class NewQuery:
-    """A query that `queries_create` makes; objective and body as of `query_create`."""
+    """A query that is not stored; objective and body as of `query_create`."""
 
     name: str
     body: Any
@@ -122,59 +121,80 @@ class NewQuery:
     priority: int = 0
 
 
-@transaction.atomic
-def queries_create(
-    *, cluster: Cluster, queries: Sequence[NewQuery], user: User | None = None, start: bool = False
-) -> list[Query]:
-    """Create many queries, each a draft with its first version, by a number of statements that does not grow with them.
+@dataclass(frozen=True)
+class QueryReading:
+    """A new query and its first version, read and checked but not stored."""
 
-    With `start` they run where their bodies place them, past admission. With any fault none is created.
+    query: Query
+    version: QueryVersion
+    operators: tuple[EngineOperator, ...]
+
+
+def query_read(cluster: Cluster, new: NewQuery, known: Surroundings) -> QueryReading:
+    """Read a new query among the sources and nodes that its body may name.
 
     Raises
     ------
     Malformed
-        With every fault of every query; the paths begin with `queries.<name>`.
+        With every fault; the paths begin with `queries.<name>`.
     """
-    known, faults = Surroundings(cluster), []
-    now = timezone.now()
-    listed: list[tuple[Query, QueryVersion, tuple[EngineOperator, ...]]] = []
-    taken = set(cluster.queries.values_list("name", flat=True))
-    for new in queries:
-        query = Query(cluster=cluster, name=new.name, priority=new.priority)
-        version = QueryVersion(query=query, number=1, created_by=user)
+    query = Query(cluster=cluster, name=new.name, priority=new.priority)
+    try:
+        operators = _read_query(query, new.body, new.objective, "", known)
+    except Malformed as error:
         path = f"queries.{new.name}"
-        try:
-            operators = _read_query(query, new.body, new.objective, "", known)
-        except Malformed as error:
-            faults += [Fault(join_path(path, fault.path), fault.message) for fault in error.faults]
-            continue
-        if new.name in taken:
-            faults.append(Fault(f"{path}.name", f"{new.name!r} is taken by another query"))
-        taken.add(new.name)
-        set_backlogs(query, operators, now)
-        listed.append((query, version, operators))
+        raise _malformed([Fault(join_path(path, fault.path), fault.message) for fault in error.faults]) from None
+    set_backlogs(query, operators, timezone.now())
+    return QueryReading(query, QueryVersion(query=query, number=1), operators)
+
+
+@transaction.atomic
+def queries_store(
+    *,
+    cluster: Cluster,
+    readings: Sequence[QueryReading],
+    user: User | None = None,
+    start: bool = False,
+) -> list[Query]:
+    """Create queries that were read, drafts with their first versions; statements do not grow with their number.
+
+    With `start` they run where their bodies place them, past admission.
+
+    Raises
+    ------
+    Malformed
+        With every fault; the paths begin with `queries.<name>`. None is created then.
+    """
+    faults: list[Fault] = []
+    taken = set(cluster.queries.values_list("name", flat=True))
+    for reading in readings:
+        name = reading.query.name
+        if name in taken:
+            faults.append(Fault(f"queries.{name}.name", f"{name!r} is taken by another query"))
+        taken.add(name)
+        reading.version.created_by = user
     if faults:
         raise _malformed(faults)
-    Query.objects.bulk_create([query for query, _, _ in listed], batch_size=_BATCH)
-    QueryVersion.objects.bulk_create([version for _, version, _ in listed], batch_size=_BATCH)
-    stored = operators_store([(version, operators) for _, version, operators in listed])
+    Query.objects.bulk_create([reading.query for reading in readings], batch_size=_BATCH)
+    QueryVersion.objects.bulk_create([reading.version for reading in readings], batch_size=_BATCH)
+    stored = operators_store([(reading.version, reading.operators) for reading in readings])
     if start:
-        _start_new(cluster, [(query, version, rows) for (query, version, _), rows in zip(listed, stored, strict=True)])
+        _start_new(cluster, [(r.query, r.version, rows) for r, rows in zip(readings, stored, strict=True)])
     cluster_changed.send(Query, cluster=cluster)
     announce(f"cluster:{cluster.slug}")
-    return [query for query, _, _ in listed]
+    return [reading.query for reading in readings]
 
 
 def _start_new(cluster: Cluster, queries: Sequence[tuple[Query, QueryVersion, list[Operator]]]) -> None:
     """Let new queries run where their bodies place them."""
     inputs = OperatorInput.objects.filter(operator__version__query__cluster=cluster, cycles_per_event__isnull=False)
     nodes = {node.name: node for node in cluster.nodes.all()}
-    places = _Places(nodes, frozenset(), dict(inputs.values_list("operator_id", "cycle_unit")))
+    places = PlacementGround(nodes, frozenset(), dict(inputs.values_list("operator_id", "cycle_unit")))
     faults: list[Fault] = []
     placements: list[Placement] = []
     for query, version, operators in queries:
         try:
-            placements += _placement_rows(query, operators, {row.name: row.requested for row in operators}, places)
+            placements += placement_rows(query, operators, {row.name: row.requested for row in operators}, places)
         except (Malformed, Conflict) as error:
             faults += [Fault(f"queries.{query.name}.{fault.path}", fault.message) for fault in error.faults]
         query.state, query.running_version = QueryState.RUNNING, version
@@ -361,7 +381,7 @@ def query_start(
         raise Malformed(f"start_s is {start_s}; allowed: {allowed}.", [("start_s", f"allowed: {allowed}")])
     operators = list(version.operators.all())
     _check_sources(version)
-    rows = _placement_rows(query, operators, placement, _places_of(query, operators, placement))
+    rows = placement_rows(query, operators, placement, placement_ground(query, operators, placement))
     if query.running_version_id:
         Placement.objects.filter(operator__version=query.running_version_id).delete()
     Placement.objects.filter(operator__version=version).delete()
@@ -380,7 +400,7 @@ def placement_move(*, query: Query, placement: Mapping[str, object]) -> Query:
     if query.running_version is None:
         raise Conflict(f"Query {query.name!r} does not run; only what runs can be moved.")
     operators = list(query.running_version.operators.all())
-    rows = _rows(query, operators, placement, _places_of(query, operators, placement))
+    rows = placement_part(query, operators, placement, placement_ground(query, operators, placement))
     Placement.objects.filter(operator__in={row.operator_id for row in rows}).delete()
     Placement.objects.bulk_create(rows)
     query.save()
@@ -418,106 +438,3 @@ def _check_sources(version: QueryVersion) -> None:
     if missing:
         faults = [("", f"source {name!r} has no arrivals") for name in missing]
         raise Impossible(f"There are no arrivals of {', '.join(missing)}. Upload or generate them first.", faults)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Ground that a placement is checked on: nodes by name, what is placed already, units of operators' known costs."""
-
-    nodes: Mapping[str, Node]
-    held: Collection[tuple[str, int]]
-    units: Mapping[int, str]
-
-
-def _places_of(query: Query, operators: Iterable[Operator], placement: Mapping[str, object]) -> _Places:
-    named = {str(replica.get("node", "")) for where in placement.values() for replica in _replicas(where)}
-    nodes = {node.name: node for node in query.cluster.nodes.filter(name__in=named)}
-    held = set(Placement.objects.filter(operator__version__query=query).values_list("operator__name", "node_id"))
-    ids = [operator.pk for operator in operators]
-    known = OperatorInput.objects.filter(operator__in=ids, cycles_per_event__isnull=False)
-    return _Places(nodes, held, dict(known.values_list("operator_id", "cycle_unit")))
-
-
-def _placement_rows(
-    query: Query, operators: Sequence[Operator], placement: Mapping[str, object], places: _Places
-) -> list[Placement]:
-    """Rows of a placement of all operators, checked whole before anything is stored."""
-    rows = _rows(query, operators, placement, places)
-    placed = {row.operator_id for row in rows}
-    missing = [operator.name for operator in operators if operator.pk not in placed]
-    if missing:
-        faults = [(f"placement.{name}", "operator has no node") for name in missing]
-        raise Malformed(f"Operators without a node: {', '.join(missing)}.", faults)
-    return rows
-
-
-def _rows(
-    query: Query, operators: Iterable[Operator], placement: Mapping[str, object], places: _Places
-) -> list[Placement]:
-    """Rows of a placement of some operators, checked whole."""
-    by_name = {operator_id(query.name, operator.name): operator for operator in operators}
-    faults: list[Fault] = []
-    closed: list[Fault] = []
-    rows: list[Placement] = []
-    for name, where in placement.items():
-        path = f"placement.{name}"
-        operator = by_name.get(operator_id(query.name, name))
-        if operator is None:
-            faults.append(Fault(path, f"query {query.name!r} has no operator {name!r}"))
-            continue
-        replicas = _replicas(where)
-        for replica in replicas:
-            row = _row(operator, replica, places.nodes, path, faults)
-            held = (operator.name, row.node_id) in places.held if row is not None else True
-            if row is not None and row.node.state != NodeState.ACTIVE and not held:
-                closed.append(Fault(path, f"node {row.node.name!r} is {row.node.state} and takes nothing new"))
-            rows += [row] if row is not None else []
-        _check_split(operator, replicas, path, faults)
-    faults += _unit_faults(query, rows, places)
-    if faults:
-        raise Malformed(f"The placement has {len(faults)} faults; first: {faults[0].path}: {faults[0].message}", faults)
-    if closed:
-        raise Conflict(f"{closed[0].path}: {closed[0].message}.", closed)
-    return rows
-
-
-def _unit_faults(query: Query, rows: Sequence[Placement], places: _Places) -> Iterator[Fault]:
-    """Faults of operators on nodes that count in another unit than their costs."""
-    for row in rows:
-        unit = places.units.get(row.operator_id)
-        if unit is not None and is_of_clock(unit) != is_of_clock(row.node.cycle_unit):
-            costs, counts = cycle_unit_words(unit), cycle_unit_words(row.node.cycle_unit)
-            message = f"its costs are in {costs}, and node {row.node.name!r} counts {counts}; allowed: nodes that do"
-            yield Fault(f"placement.{operator_id(query.name, row.operator.name)}", message)
-
-
-def _replicas(where: Any) -> list[dict[str, object]]:
-    if isinstance(where, str):
-        return [{"node": where}]
-    return [dict(where)] if isinstance(where, Mapping) else [dict(replica) for replica in where]
-
-
-def _row(
-    operator: Operator, replica: Mapping[str, Any], nodes: Mapping[str, Node], path: str, faults: list[Fault]
-) -> Placement | None:
-    node, core = nodes.get(replica.get("node", "")), replica.get("core", 0)
-    if node is None:
-        faults.append(Fault(path, f"node is {replica.get('node')!r}; allowed: a node of the cluster"))
-        return None
-    if isinstance(core, bool) or not isinstance(core, int) or not 0 <= core < node.cores:
-        faults.append(Fault(path, f"core is {core!r}; allowed: 0 to {node.cores - 1} on node {node.name!r}"))
-        return None
-    return Placement(operator=operator, node=node, core=core, fraction=replica.get("fraction", 1.0))
-
-
-def _check_split(operator: Operator, replicas: list[dict[str, Any]], path: str, faults: list[Fault]) -> None:
-    fractions = [replica.get("fraction", 1.0) for replica in replicas]
-    if not all(isinstance(part, (int, float)) and 0 < part <= 1 for part in fractions):
-        faults.append(Fault(path, f"fractions are {fractions}; allowed: numbers above 0 and up to 1"))
-    elif abs(sum(fractions) - 1) > 1e-9:
-        faults.append(Fault(path, f"fractions add up to {sum(fractions):.12g}; allowed: 1"))
-    if len(replicas) > 1 and operator.stateless is False and not is_mergeable(operator.extra.get("expression")):
-        faults.append(Fault(path, f"operator {operator.name!r} has state; allowed: one node"))
-    places = [(replica.get("node"), replica.get("core", 0)) for replica in replicas]
-    if len(set(places)) < len(places):
-        faults.append(Fault(path, "two parts are on the same core; allowed: one part per core"))

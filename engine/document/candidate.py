@@ -12,7 +12,16 @@ from engine.document.checks import DeploymentParts, UnreadReference, check_parts
 from engine.document.cycles import CYCLE_UNITS, convert_operators
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, Operator, Source
-from engine.document.kinds import CYCLE_UNIT, ID, NOT_NEGATIVE, POSITIVE, PRIORITY, STATISTIC
+from engine.document.kinds import (
+    CYCLE_UNIT,
+    ID,
+    MAX_OPERATORS,
+    MAX_SOURCES,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PRIORITY,
+    STATISTIC,
+)
 from engine.document.reader import OperatorRecord, collect_references, faulty_items, read_operators, with_unit
 from engine.document.translation import source_rates, stream_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault, join_path
@@ -40,8 +49,8 @@ class CandidateRecord(Record):
     JUDGES_PARTS: ClassVar[bool] = True
 
     query: Annotated[str, ID]
-    operators: Annotated[tuple[OperatorRecord, ...], ItemCount(least=1)]
-    sources: tuple[Source, ...] = ()
+    operators: Annotated[tuple[OperatorRecord, ...], ItemCount(1, MAX_OPERATORS)]
+    sources: Annotated[tuple[Source, ...], ItemCount(most=MAX_SOURCES)] = ()
     objective: CandidateBound | None = None
     priority: Annotated[int, PRIORITY] = 0
     may_wait_s: Annotated[float, NOT_NEGATIVE] = 0.0

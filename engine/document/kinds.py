@@ -26,6 +26,10 @@ __all__ = [
     "INDEX",
     "INTERVAL",
     "MAX_DISPERSION",
+    "MAX_LINKS",
+    "MAX_NODES",
+    "MAX_OPERATORS",
+    "MAX_SOURCES",
     "MEMORY",
     "NOT_NEGATIVE",
     "OPERATOR_KINDS",
@@ -71,6 +75,9 @@ FIELD_COUNT = Number(least=0, most=10_000, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
 MEMORY = Number(least=0)
+# What one document may have: larger ones would take a worker's memory before anybody could say what they are.
+MAX_SOURCES = MAX_OPERATORS = MAX_LINKS = 100_000
+MAX_NODES = 20_000
 SUBINTERVALS = Number(least=1, most=10_000_000, whole=True)
 STATISTIC = String(
     r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"

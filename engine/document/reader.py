@@ -35,6 +35,10 @@ from engine.document.kinds import (
     FORMAT,
     ID,
     INDEX,
+    MAX_LINKS,
+    MAX_NODES,
+    MAX_OPERATORS,
+    MAX_SOURCES,
     NOT_NEGATIVE,
     POSITIVE,
     PRIORITY,
@@ -196,10 +200,10 @@ class DeploymentRecord(Record):
     version: Annotated[int, Enumeration((VERSION,))] = VERSION
     subinterval_s: Annotated[float, WIDTH]
     subintervals: Annotated[int | None, SUBINTERVALS, Words("needed only without sources")] = None
-    sources: tuple[Source, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    operators: tuple[OperatorRecord, ...] = ()
-    links: tuple[Link, ...] = ()
+    sources: Annotated[tuple[Source, ...], ItemCount(most=MAX_SOURCES)] = ()
+    nodes: Annotated[tuple[Node, ...], ItemCount(most=MAX_NODES)] = ()
+    operators: Annotated[tuple[OperatorRecord, ...], ItemCount(most=MAX_OPERATORS)] = ()
+    links: Annotated[tuple[Link, ...], ItemCount(most=MAX_LINKS)] = ()
     combine: Combine = field(default_factory=lambda: Combine("sum"))
     scheduling: Annotated[
         Annotated[str, SCHEDULING] | None, Words("policy of the nodes that name none; stimulus-time")
@@ -241,8 +245,9 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     faults: list[Fault] = []
     unit = document.get("cycle_unit") if isinstance(document, Mapping) else None
     record = DeploymentRecord.read_parts(_with_units(document, unit), "", "", faults)
-    if record is BAD:
-        raise DocumentError(faults)
+    sections = ("sources", "nodes", "operators", "links")
+    if record is BAD or any(getattr(record, name) is BAD and isinstance(document[name], list) for name in sections):
+        raise DocumentError(faults)  # of a list that is too long nothing else is read
     sources, nodes, operators = _listed(record.sources), _listed(record.nodes), _listed(record.operators)
     links, objectives = _listed(record.links), _listed(record.objectives)
     parts = DeploymentParts(

@@ -31,10 +31,10 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
     Examples
     --------
-    >>> counted(1, "gap"), counted(2, "gap"), counted(2, "query", "queries")
-    ('1 gap', '2 gaps', '2 queries')
+    >>> counted(1, "gap"), counted(2000, "gap"), counted(2, "query", "queries")
+    ('1 gap', '2,000 gaps', '2 queries')
     """
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:

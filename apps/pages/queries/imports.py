@@ -13,7 +13,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.parsers import strict_json
 from apps.jobs.models import JobState
 from apps.pages.base import ClusterPage, try_service
-from apps.queries.documents import IMPORT
+from apps.queries.imports import IMPORT
 from apps.queries.models import ImportRun
 
 __all__ = ["DocumentImportPage", "ImportRunPage"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.fleet.services import cluster_locked
+from apps.fleet.services import cluster_changed, cluster_locked
 from apps.queries.arrivals import series
 from apps.queries.arrivals.grid import EventCounts, resample
 from apps.queries.arrivals.inspection import Inspection, inspect_table
@@ -41,6 +42,7 @@ from engine.errors import Fault as EngineFault
 from engine.workload import GENERATORS, WorkloadError
 
 __all__ = [
+    "SourceCounts",
     "arrivals_create_from_counts",
     "arrivals_create_from_generator",
     "arrivals_create_from_upload",
@@ -49,8 +51,17 @@ __all__ = [
     "arrivals_fields_update",
     "arrivals_inspect",
     "arrivals_replace",
+    "arrivals_row",
+    "arrivals_store",
     "generate_arrivals",
 ]
+
+_BATCH = 500  # rows of one statement, each with a packed series
+_REPLACED = tuple(
+    field.name
+    for field in ArrivalSeries._meta.concrete_fields
+    if field.name not in ("id", "cluster", "source_id", "created_at")
+)
 
 
 def generate_arrivals(spec: Mapping[str, Any], cluster: Cluster, path: str = "generator") -> FloatArray:
@@ -206,31 +217,96 @@ def arrivals_create_from_counts(
     `known_step_s` tells that the counts themselves were spread from wider ones; `dispersion` is stated of counts of
     `dispersion_step_s`.
     """
-    faults = source_faults(source_id)
+    counts = SourceCounts(source_id, counts, known_step_s, dispersion, dispersion_step_s)
     step_s = cluster.slice_s if step_s is None else step_s
-    if not (math.isfinite(step_s) and step_s > 0):
-        faults.append(Fault("step_s", f"step_s is {step_s}; allowed: a number above 0"))
-    values = np.asarray(counts, dtype=np.float64)
-    faults += fill_faults(fill) + dispersion_faults(dispersion, dispersion_step_s, cluster.horizon_s)
-    faults += count_faults(values)
-    raise_faults(faults)
-    check_step(step_s, cluster.horizon_s, "step_s")
+    values = _values_on_grid(cluster, counts, step_s, fill)
     check_free(cluster, source_id, replace)
-    trace = EventCounts(np.arange(len(values)) * step_s, np.full(len(values), step_s), values)
-    check_length(trace, 0.0, cluster, fill)
-    resampled = resample(trace, start_s=0.0, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
     return arrivals_replace(
         cluster=cluster,
         source_id=source_id,
-        values=values if len(values) == cluster.slices and step_s == cluster.slice_s else resampled,
+        values=values,
         origin=origin,
         evidence=evidence,
-        spec={"step_s": step_s, "counts": len(values), "fill": fill},
+        spec={"step_s": step_s, "counts": len(counts.counts), "fill": fill},
         description=description,
         step_s=max(step_s, known_step_s or 0.0),
         dispersion=dispersion,
         dispersion_step_s=dispersion_step_s,
     )
+
+
+@dataclass(frozen=True)
+class SourceCounts:
+    """Counts of a source from the beginning of the horizon; fields as of `arrivals_create_from_counts`."""
+
+    source_id: str
+    counts: Sequence[float]
+    known_step_s: float | None = None
+    dispersion: float | None = None
+    dispersion_step_s: float | None = None
+    event_fields: EventFields | None = None
+
+
+def _values_on_grid(cluster: Cluster, source: SourceCounts, step_s: float, fill: str) -> FloatArray:
+    """Counts of `step_s` checked, and on the cluster's grid."""
+    faults = source_faults(source.source_id)
+    if not (math.isfinite(step_s) and step_s > 0):
+        faults.append(Fault("step_s", f"step_s is {step_s}; allowed: a number above 0"))
+    values = np.asarray(source.counts, dtype=np.float64)
+    faults += fill_faults(fill) + dispersion_faults(source.dispersion, source.dispersion_step_s, cluster.horizon_s)
+    faults += count_faults(values)
+    raise_faults(faults)
+    check_step(step_s, cluster.horizon_s, "step_s")
+    if len(values) == cluster.slices and step_s == cluster.slice_s:
+        return values
+    trace = EventCounts(np.arange(len(values)) * step_s, np.full(len(values), step_s), values)
+    check_length(trace, 0.0, cluster, fill)
+    return resample(trace, start_s=0.0, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
+
+
+def arrivals_row(cluster: Cluster, source: SourceCounts, step_s: float, fill: str) -> ArrivalSeries:
+    """The arrivals of a source of a document, checked and packed, but not stored: what takes long needs no transaction.
+
+    Raises
+    ------
+    Malformed
+        With every fault.
+    """
+    row = ArrivalSeries(cluster=cluster, source_id=source.source_id, origin=ArrivalOrigin.DOCUMENT)
+    row.evidence, row.spec = Evidence.ASSUMED, {"step_s": step_s, "counts": len(source.counts), "fill": fill}
+    _set_series(row, _values_on_grid(cluster, source, step_s, fill), max(step_s, source.known_step_s or 0.0))
+    row.dispersion, row.dispersion_step_s = source.dispersion, source.dispersion_step_s
+    if source.event_fields is not None:
+        row.event_fields = source.event_fields.to_dict()
+    return row
+
+
+@transaction.atomic
+def arrivals_store(*, cluster: Cluster, rows: Sequence[ArrivalSeries]) -> list[str | None]:
+    """Store rows of `arrivals_row`, by a number of statements that does not grow with them; digests of those before.
+
+    Rows take the place of those of the same source, which keeps the fields of its events where none are stated.
+
+    Raises
+    ------
+    Conflict
+        The cluster's grid is another one by now.
+    """
+    _check_grid(cluster, cluster_locked(cluster).get())
+    known = {row.source_id: row for row in cluster.arrivals.only("source_id", "digest", "event_fields")}
+    for row in rows:
+        if row.source_id in known:
+            row.event_fields = row.event_fields or known[row.source_id].event_fields
+    ArrivalSeries.objects.bulk_create(
+        rows,
+        batch_size=_BATCH,
+        update_conflicts=True,
+        unique_fields=["cluster", "source_id"],
+        update_fields=_REPLACED,
+    )
+    cluster_changed.send(ArrivalSeries, cluster=cluster)
+    announce(f"cluster:{cluster.slug}")
+    return [known[row.source_id].digest if row.source_id in known else None for row in rows]
 
 
 @transaction.atomic
@@ -264,8 +340,7 @@ def arrivals_replace(
     """
     present = cluster_locked(cluster).get()  # its grid stays as it is until this is stored
     faults = source_faults(source_id) + count_faults(values)
-    if present.subinterval_s != cluster.subinterval_s:
-        raise Conflict("The cluster's subinterval was changed meanwhile. Store the arrivals again.")
+    _check_grid(cluster, present)
     if len(values) != present.slices:
         allowed = f"{present.slices}, the slices of the cluster's horizon"
         faults.append(Fault("counts", f"there are {len(values)} values; allowed: {allowed}"))
@@ -275,14 +350,26 @@ def arrivals_replace(
     row = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
     row = row or ArrivalSeries(cluster=cluster, source_id=source_id)
     row.origin, row.evidence, row.spec, row.description = origin, evidence, dict(spec or {}), description
-    row.slice_s, row.slices, row.starts_at = cluster.slice_s, cluster.slices, starts_at
-    row.step_s = _step_s(step_s, cluster)
+    row.starts_at = starts_at
     row.dispersion, row.dispersion_step_s = dispersion, dispersion_step_s
-    row.data, row.digest = series.pack(values), series.digest(values)
-    row.events, row.peak_eps = float(values.sum()), float(values.max() / cluster.slice_s)
+    _set_series(row, values, step_s)
     row.save()
     announce(f"cluster:{cluster.slug}")
     return row
+
+
+def _check_grid(cluster: Cluster, present: Cluster) -> None:
+    """Refuse values on a grid that is not the cluster's any more."""
+    if present.subinterval_s != cluster.subinterval_s:
+        raise Conflict("The cluster's subinterval was changed meanwhile. Store the arrivals again.")
+
+
+def _set_series(row: ArrivalSeries, values: FloatArray, step_s: float | None) -> None:
+    """The values of a row on its cluster's grid, and what is said of them."""
+    row.slice_s, row.slices = row.cluster.slice_s, row.cluster.slices
+    row.step_s = _step_s(step_s, row.cluster)
+    row.data, row.digest = series.pack(values), series.digest(values)
+    row.events, row.peak_eps = float(values.sum()), float(values.max() / row.slice_s)
 
 
 def _step_s(step_s: float | None, cluster: Cluster) -> float | None:

@@ -39,7 +39,7 @@ from apps.predictions.choices import ExecutionOrigin, FineTuningState
 from apps.predictions.models import FineTuning, ObservedExecution
 from apps.predictions.services import prediction_request
 from apps.queries.arrivals.uploads import upload_keep
-from apps.queries.documents import IMPORT
+from apps.queries.imports import IMPORT
 from apps.queries.models import Query, QueryVersion
 from apps.reports.lifecycle import REPORT
 from apps.reports.models import Delivery

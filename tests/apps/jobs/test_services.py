@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 from django.conf import settings as django_settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -303,3 +303,48 @@ def test_heartbeats_continue_while_the_work_reports_nothing(monkeypatch: pytest.
     run_job(job.pk, work)
     job.refresh_from_db()
     assert job.state == JobState.CANCELLED
+
+
+def test_progress_noted_inside_a_transaction_is_written_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from apps.jobs import runner
+
+    monkeypatch.setattr(runner, "HEARTBEAT_S", 0.05)
+    job = submit()
+
+    def work(report: JobReporter) -> JobOutcome:
+        report.note(0.6, "Storing")
+        assert Job.objects.get(pk=job.pk).step == ""
+        wait_until(lambda: Job.objects.get(pk=job.pk).step == "Storing", what="the heartbeat's note")
+        job_cancel(job)
+        wait_until(lambda: report.stop is not None, what="the heartbeat's notice of the cancellation")
+        report.note(0.7, "more")
+        pytest.fail("a note should have stopped the work")
+
+    run_job(job.pk, work)
+    job.refresh_from_db()
+    assert (job.state, job.progress) == (JobState.CANCELLED, 0.6)
+
+
+def test_heartbeat_that_could_not_be_stored_is_followed_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    from apps.jobs import runner
+
+    stored = runner.job_heartbeat
+    failures = iter([OperationalError("database is locked")])
+
+    def heartbeat(job: Job) -> None:
+        for error in failures:
+            raise error
+        stored(job)
+
+    monkeypatch.setattr(runner, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(runner, "job_heartbeat", heartbeat)
+    job = submit()
+
+    def work(report: JobReporter) -> JobOutcome:
+        silence(job)
+        wait_until(lambda: not jobs_lost().exists(), what="a sign of life")
+        return JobOutcome()
+
+    run_job(job.pk, work)
+    job.refresh_from_db()
+    assert job.state == JobState.SUCCEEDED

@@ -18,8 +18,9 @@ from apps.estimates.selectors import run_staleness
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_of_pool, nodes_create
+from apps.queries.bodies import Surroundings
 from apps.queries.models import ClusterParts
-from apps.queries.services import NewQuery, queries_create, query_stop
+from apps.queries.services import NewQuery, queries_store, query_read, query_stop
 from apps.queries.snapshots import parts
 from tests.apps import small_cluster
 
@@ -50,7 +51,9 @@ def grow(cluster: Cluster, count: int) -> None:
     ]
     with refresh_paused():
         nodes_create(cluster=cluster, nodes=[node_of_pool(cluster.pools.get(), name=name) for name in names])
-        queries_create(cluster=cluster, queries=queries, start=True)
+        known = Surroundings(cluster)
+        readings = [query_read(cluster, query, known) for query in queries]
+        queries_store(cluster=cluster, readings=readings, start=True)
     ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
 

@@ -17,12 +17,17 @@ from apps.accounts.choices import Role
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_drain
-from apps.jobs.models import JobState
+from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
-from apps.queries.documents import IMPORT, document_export, document_import
+from apps.jobs.services import JobCancelled
+from apps.queries import imports, prepared_imports
+from apps.queries.documents import document_export, document_import, document_prepare, document_store
+from apps.queries.imports import IMPORT
 from apps.queries.models import ImportRun, Placement, Query
+from apps.queries.services import query_delete
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
+from engine.document.kinds import MAX_OPERATORS
 from engine.estimation.mace import mace
 from tests.apps.domain import fault_paths, make_cluster, make_query, start
 
@@ -207,6 +212,79 @@ def test_faults_of_the_document_come_before_the_job() -> None:
     assert not ImportRun.objects.exists()
 
 
+def test_job_finds_the_faults_of_a_document_that_no_request_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MAX_REQUEST_OPERATORS", 1)
+    run = IMPORT.request(cluster=make_cluster(nodes=0), document=document_with(surprise=1), dry_run=False)[0]
+    assert run.counts == {"nodes": 2, "queries": 1, "operators": 2}
+    run = done(run)
+    assert run.job.state == JobState.FAILED
+    assert [fault["path"] for fault in run.job.error["faults"]] == ["surprise"]
+
+
+def test_more_operators_than_a_document_may_have_are_refused_before_any_job() -> None:
+    document = document_with(operators=DOCUMENT["operators"][:1] * (MAX_OPERATORS + 1))
+    with pytest.raises(Malformed, match=r"document.operators: .* 100,001 items; allowed: at most 100,000"):
+        IMPORT.request(cluster=make_cluster(nodes=0), document=document)
+    assert not ImportRun.objects.exists() and not Job.objects.exists()
+
+
+def test_import_reports_a_growing_share_and_stops_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_imports, "_REPORTED", 1)
+    cluster, said = make_cluster(nodes=0), []
+
+    def report(share: float, step: str) -> None:
+        said.append((share, step))
+        if step == "Storing queries":
+            raise JobCancelled("enough")
+
+    prepared = document_prepare(cluster=cluster, document=DOCUMENT, report=report)
+    with pytest.raises(JobCancelled):
+        document_store(prepared, report=report)
+    shares = [share for share, _ in said]
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] > 0.5
+    assert len(dict(said).values()) > 3
+    assert not cluster.nodes.exists() and not cluster.arrivals.exists() and not Query.objects.exists()
+
+
+def test_sources_that_would_be_stored_under_one_name_are_refused() -> None:
+    cluster = make_cluster(nodes=0)
+    twice = [{"id": name, "arrivals": [4, 8, 0, 4]} for name in ("clicks", "clicks-q", "clicks@q")]
+    with pytest.raises(Malformed) as refused:
+        document_import(cluster=cluster, document=document_with(sources=twice))
+    assert fault_paths(refused) == {"sources[2].id"}
+
+
+def test_query_that_went_while_its_document_was_read_is_named() -> None:
+    cluster = make_cluster(nodes=0)
+    document_import(cluster=cluster, document=DOCUMENT)
+    prepared = document_prepare(cluster=cluster, document=DOCUMENT)
+    query_delete(query=cluster.queries.get())
+    with pytest.raises(Malformed, match="'q' was deleted or renamed while"):
+        document_store(prepared)
+    assert not cluster.queries.exists()
+
+
+def test_name_that_was_taken_while_its_document_was_read_is_named() -> None:
+    cluster = make_cluster(nodes=0)
+    prepared = document_prepare(cluster=cluster, document=DOCUMENT)
+    document_import(cluster=cluster, document=DOCUMENT)
+    with pytest.raises(Malformed, match="'q' is taken by another query"):
+        document_store(prepared)
+    assert cluster.queries.get().versions.count() == 1
+
+
+def test_import_again_keeps_fields_of_events_and_replaces_counts() -> None:
+    cluster = make_cluster(nodes=0)
+    fields = {"ints": 1, "strings": 2, "doubles": 0}
+    source = {"id": "clicks", "arrivals": [4, 8, 0, 4]}
+    document_import(cluster=cluster, document=document_with(sources=[source | {"event_fields": fields}]))
+    created = cluster.arrivals.get().created_at
+    again = document_import(cluster=cluster, document=document_with(sources=[source | {"arrivals": [1, 1, 1, 1]}]))
+    row = cluster.arrivals.get()
+    assert (row.event_fields, row.events, row.created_at) == (fields, 4.0, created)
+    assert "source clicks" in again.updated
+
+
 def test_fault_of_a_node_names_it_where_another_name_begins_alike() -> None:
     fine = {"id": "n1", "capacity_cps": 100.0, "cores": 4}
     wrong = {"id": "n1.b c", "capacity_cps": 100.0}
@@ -295,10 +373,11 @@ def document_of(queries: int, nodes: int = 3) -> dict[str, Any]:
         for i in range(queries) for name, source in (("a", "clicks"), ("b", "q{}/a"))
     ]  # fmt: skip
     placed = [{"id": f"n{i}", "capacity_cps": 1e6} for i in range(nodes)]
-    return document_with(nodes=placed, links=[], operators=operators, objectives=[], priorities={})
+    sources = [{"id": name, "arrivals": [4, 8, 0, 4]} for name in ("clicks", *(f"s{i}" for i in range(queries)))]
+    return document_with(nodes=placed, links=[], sources=sources, operators=operators, objectives=[], priorities={})
 
 
-def test_import_needs_no_more_statements_for_more_queries_and_nodes() -> None:
+def test_import_needs_no_more_statements_for_more_queries_sources_and_nodes() -> None:
     """As long as they fit into one batch, which on SQLite is bounded by the number of values."""
     counted = []
     for queries, nodes in ((3, 2), (25, 9)):

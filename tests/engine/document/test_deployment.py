@@ -12,6 +12,7 @@ import pytest
 
 from engine.document.candidate import parse_candidate
 from engine.document.deployment import Deployment, Replica, json_schema
+from engine.document.kinds import MAX_LINKS, MAX_NODES, MAX_OPERATORS, MAX_SOURCES
 from engine.errors import DocumentError
 from tests.engine.samples import chain, deployment, entry, figure3, operator
 
@@ -301,3 +302,26 @@ def test_huge_number_of_subintervals_is_refused(document: dict[str, Any], path: 
     with pytest.raises(DocumentError) as error:
         Deployment.parse({"subinterval_s": 1.0, "operators": [], **document})
     assert path in [fault.path for fault in error.value.faults]
+
+
+def test_more_operators_than_a_document_may_have_are_refused_by_name_and_limit() -> None:
+    document = deployment()
+    document["operators"] = document["operators"][:1] * (MAX_OPERATORS + 1)
+    with pytest.raises(DocumentError) as refused:
+        Deployment.parse(document)
+    assert [str(fault) for fault in refused.value.faults] == [
+        "operators: operators has 100,001 items; allowed: at most 100,000"
+    ]
+    running = Deployment.parse(deployment())
+    with pytest.raises(DocumentError, match="100,001 items; allowed: 1 to 100,000"):
+        parse_candidate({"query": "many", "operators": document["operators"]}, running)
+
+
+@pytest.mark.parametrize(("name", "limit"), [("sources", MAX_SOURCES), ("nodes", MAX_NODES), ("links", MAX_LINKS)])
+def test_more_elements_of_any_kind_than_a_document_may_have_are_refused(name: str, limit: int) -> None:
+    document = deployment(links=[{"from": "A", "to": "B"}])
+    document[name] = document[name][:1] * (limit + 1)
+    with pytest.raises(DocumentError) as refused:
+        Deployment.parse(document)
+    assert f"{name}: {name} has {limit + 1:,} items; allowed: at most {limit:,}" in map(str, refused.value.faults)
+    assert json_schema()["properties"][name]["maxItems"] == limit
