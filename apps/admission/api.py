@@ -52,6 +52,7 @@ from apps.core.limits import MAX_REASON
 from apps.core.rest.api import Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
+from apps.estimates.bases import BaseFacts
 from apps.fleet.models import Cluster
 from apps.jobs.api import JobSerializer, job_response, job_wait, prefer_wait, wait_applied
 from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
@@ -174,6 +175,7 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     changes = serializers.JSONField()
     may_wait_s = serializers.FloatField()
     snapshot = serializers.CharField()
+    base = StoredRecordField(BaseFacts, allow_null=True, help_text="Estimate of what runs that the verdict rests on.")
     previewed_at = serializers.DateTimeField()
     decision = StoredRecordField(
         AdmissionDecision, source="result", help_text="The engine's answer; null while it is computed."
@@ -190,7 +192,17 @@ class AdmissionDetailSerializer(AdmissionSerializer):
 
     class Meta(AdmissionSerializer.Meta):
         fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "target"]
-        fields += ["snapshot", "previewed_at", "decision", "parts", "parts_job", "prediction", "standing", "trial"]
+        fields += [
+            "snapshot",
+            "base",
+            "previewed_at",
+            "decision",
+            "parts",
+            "parts_job",
+            "prediction",
+            "standing",
+            "trial",
+        ]
 
     @field_type(StoredRecordField(DecisionParts))
     def get_parts(self, request: AdmissionRequest) -> Any:

@@ -176,7 +176,7 @@ def _reopen(request: AdmissionRequest, report: Callable[[float, str], None]) -> 
         question = question_of(request)
     if decision is None or question.digest != request.snapshot or is_model_changed(request, question):
         raise Impossible(_LOST, code="snapshot_lost")
-    opened, _ = ask_engine(request, question, decision.policy, decision.changes, report, begun_s)
+    opened, _, _ = ask_engine(request, question, decision.policy, decision.changes, report, begun_s)
     again = opened.decision
     if (again.verdict, again.placement, again.start_p) != (decision.verdict, decision.placement, decision.start_p):
         message = "Computed again, the same snapshot gives another verdict or placement. Preview it again."

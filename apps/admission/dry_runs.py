@@ -70,7 +70,7 @@ def preview_dry_run(report: JobReporter) -> JobOutcome:
         request = _draft(cluster, user, job.params[_DOCUMENT])
         question = question_of(request, snapshot)
         transaction.set_rollback(True)
-    opened, _ = ask_engine(request, question, policy_of(cluster, question), request.changes, report, begun_s)
+    opened, _, _ = ask_engine(request, question, policy_of(cluster, question), request.changes, report, begun_s)
     decision = opened.decision
     thin = "unknown" if decision.thin == "pending" else decision.thin
     answer = DryRunAnswer(decision.verdict, decision.headline, thin)

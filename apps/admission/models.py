@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionSource, AdmissionState, TrialState, Verdict
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON
+from apps.estimates.bases import BaseFacts
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, Run
 from apps.predictions.choices import TargetMetric
@@ -58,6 +59,7 @@ class AdmissionRequest(Run):
     verdict = models.CharField(max_length=20, choices=Verdict.choices, blank=True)
     snapshot = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
+    base: Any = models.JSONField(null=True, blank=True, help_text="Facts of the base that the verdict rests on.")
     result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer without its curves.")
     curves = models.JSONField(
         null=True, blank=True, help_text="Latencies and loads over the horizon, before, after and of alternatives."
@@ -93,6 +95,11 @@ class AdmissionRequest(Run):
     def decision(self) -> AdmissionDecision | None:
         """The engine's answer, without its curves; None while there is none."""
         return AdmissionDecision.parse(self.result) if self.result else None
+
+    @property
+    def base_facts(self) -> BaseFacts | None:
+        """The base that the verdict rests on; None of one that was kept without."""
+        return BaseFacts.parse(self.base) if self.base else None
 
     @property
     def decision_curves(self) -> DecisionCurves | None:

@@ -42,6 +42,7 @@ from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.clock import shared_now
 from apps.core.errors import Malformed, SluiceError
 from apps.core.limits import MAX_REASON
+from apps.estimates.bases import BaseFacts
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobReporter
@@ -70,6 +71,7 @@ class Answer:
     question: RequestQuestion
     decision: AdmissionDecision
     prediction: CandidatePrediction | None
+    base: BaseFacts
     without: Mapping[PartName, str]
 
 
@@ -196,11 +198,11 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         question = question_of(run)
         later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
         changes = [*run.changes, *later]
-        opened, prediction = ask_engine(run, question, policy_of(run.cluster, question), changes, report, begun_s)
+        opened, prediction, base = ask_engine(run, question, policy_of(run.cluster, question), changes, report, begun_s)
         decision = opened.decision
         if prediction is not None and decision.prediction is not None:
             prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
-        return Answer(question, decision, prediction, {name: opened.why_without(name) for name in PARTS})
+        return Answer(question, decision, prediction, base, {name: opened.why_without(name) for name in PARTS})
 
     def keep(self, run: AdmissionRequest, answer: Answer, job: Job) -> AdmissionRequest:
         """Keep the answer; apply it at once where that was asked for."""
@@ -221,6 +223,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
                 user=request.requested_by,
             )
         request.snapshot, request.snapshot_parts = question.digest, question.parts
+        request.base = answer.base.to_dict()
         request.finished_at, request.valid_until = now, now + timedelta(seconds=request.cluster.preview_valid_s)
         parts_begin(request, answer.without)
         is_queued = request.state == AdmissionState.QUEUED

@@ -17,7 +17,7 @@ from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, fault_count, from_engine, join_path
 from apps.core.limits import MAX_REASON
-from apps.estimates.bases import cluster_base
+from apps.estimates.bases import BaseFacts, base_facts, cluster_base
 from apps.estimates.calibration import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
@@ -313,12 +313,13 @@ def ask_engine(
     changes: Sequence[Mapping[str, Any] | Change],
     report: Callable[[float, str], None],
     begun_s: float,
-) -> tuple[OpenDecision, CandidatePrediction | None]:
-    """The decision as far as its verdict needs; about a query that never ran, a model predicts first."""
+) -> tuple[OpenDecision, CandidatePrediction | None, BaseFacts]:
+    """The decision as far as its verdict needs, and its base; about a query that never ran, a model predicts first."""
     from engine.admission.decision import open_decision  # and with it the models, which only workers load
 
     prediction = _predict(request, question, begun_s) if question.never_ran else None
     base = cluster_base(request.cluster, question.snapshot)
+    facts = base_facts(base)
     if question.running is not question.snapshot:
         base = base.moved(question.running)
     opened = open_decision(
@@ -335,7 +336,7 @@ def ask_engine(
         kept=base,
         progress=report,
     )
-    return opened, prediction
+    return opened, prediction, facts
 
 
 def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: float) -> CandidatePrediction | None:

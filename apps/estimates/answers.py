@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -88,9 +88,9 @@ class StoredEstimate(QueryAnswer):
         return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
 
 
-def stored_estimates(answer: EstimateAnswer) -> dict[str, StoredEstimate]:
-    """Each query of an answer by its name, with its operators and what waits at its inputs."""
-    reports = answer.queries or {}
+def stored_estimates(answer: EstimateAnswer, among: Collection[str] | None = None) -> dict[str, StoredEstimate]:
+    """Queries of an answer by their names, all or some, each with its operators and what waits at its inputs."""
+    reports = {name: report for name, report in (answer.queries or {}).items() if among is None or name in among}
     operators: dict[str, dict[str, OperatorLoad]] = {name: {} for name in reports}
     for name, curves in (answer.operators or {}).items():
         query, _, own = name.partition("/")  # names of operators may have slashes, those of queries have none

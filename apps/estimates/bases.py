@@ -1,7 +1,9 @@
 """Bases of what runs in each cluster, for workers: the last one in the process, and files that all processes share.
 
 After a change the base of before is brought up to date by what the change moves (`engine.estimation.base`). A file that
-is damaged, cut or of another version is not believed: it goes, and the base is made anew.
+is damaged, cut or of another version is not believed: it goes, and the base is made anew. Verdicts write no file of a
+base that they moved: the estimate that follows a change does, once a minute at most, and a process that starts moves on
+from there.
 """
 
 from __future__ import annotations
@@ -9,53 +11,129 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from django.conf import settings
+from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL
 from engine.document.deployment import Deployment
+from engine.records import Record, Words
 
 if TYPE_CHECKING:
     from engine.estimation.base import EstimateBase
 
-__all__ = ["base_keep", "bases_purge", "cluster_base"]
+__all__ = ["BaseChange", "BaseFacts", "base_changes", "base_facts", "base_keep", "bases_purge", "cluster_base"]
 
 _log = logging.getLogger(__name__)
 _SUFFIX = ".base"
 _LEFT_S = 3600.0  # age of a half-written file that nobody writes any more
-_kept: dict[int, EstimateBase] = {}  # of one cluster, by its key: bases are large
+_WRITE_S = 60.0  # a base is large, and one of a minute ago is brought up to date within a second
+_MAX_STATES = 50  # of a cluster, whose differences from the present one are known
 
 
-def cluster_base(cluster: Cluster, running: Deployment) -> EstimateBase:
-    """Base of what runs in a cluster, from which changes are estimated: as it is kept, brought up to date, or made."""
+@dataclass(frozen=True)
+class BaseFacts(Record):
+    """The base that an answer rests on: each worker's own, of one digest where they are equal."""
+
+    TITLE: ClassVar[str] = "the base of an answer"
+
+    digest: Annotated[str, Words("Digest of what runs, as the base has it.")]
+    made_at: Annotated[datetime | None, Words("When everything was computed last.")]
+    moves: Annotated[int, Words("Changes of the cluster since, by which it was brought up to date.")]
+
+
+@dataclass(frozen=True)
+class BaseChange:
+    """Queries and servers whose figures differ between two states of a cluster."""
+
+    queries: frozenset[str] = frozenset()
+    servers: frozenset[str] = frozenset()
+
+    def __or__(self, other: BaseChange) -> BaseChange:
+        return BaseChange(self.queries | other.queries, self.servers | other.servers)
+
+
+@dataclass
+class _KeptBase:
+    """A base in memory, and by the digest of states of before what differs since; a restart forgets both."""
+
+    base: EstimateBase
+    since: dict[str, BaseChange] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        return self.base.estimate.deployment.digest
+
+
+_kept: dict[int, _KeptBase] = {}  # of one cluster, by its key: bases are large
+
+
+def cluster_base(
+    cluster: Cluster, running: Deployment, progress: Callable[[float, str], None] | None = None
+) -> EstimateBase:
+    """Base of what runs in a cluster, from which changes are estimated: as it is kept, brought up to date, or made.
+
+    `progress` is told of one that is made.
+    """
     from engine.estimation.base import EstimateBase  # numba with it, which only workers load
 
     kept = _kept.get(cluster.pk)
-    if kept is not None and kept.estimate.deployment.digest == running.digest:
-        return kept
+    if kept is not None and kept.digest == running.digest:
+        return kept.base
     found = _read(_path(cluster, running))
-    if found is None:
-        before = next((base for base in _earlier(cluster, kept) if _is_of_one_grid(base, running)), None)
-        found = EstimateBase.of(running, SLICES_PER_SUBINTERVAL) if before is None else before.moved(running)
-        _write(cluster, found)
-    _remember(cluster, found)
-    return found
+    if found is not None:
+        _kept.clear()
+        _kept[cluster.pk] = _KeptBase(found)
+        return found
+    before = next((known for known in _earlier(cluster, kept) if _is_of_one_grid(known.base, running)), None)
+    if before is not None:
+        return _moved(cluster, before, running)
+    made = replace(EstimateBase.of(running, SLICES_PER_SUBINTERVAL, progress), made_at=timezone.now())
+    _write(cluster, made)
+    _kept.clear()
+    _kept[cluster.pk] = _KeptBase(made)
+    return made
+
+
+def base_changes(cluster: Cluster, base: EstimateBase, digest: str) -> BaseChange | None:
+    """Differences of a base in memory from a former state of its cluster; None where they are not known."""
+    kept = _kept.get(cluster.pk)
+    if kept is None or kept.base is not base:
+        return None
+    return BaseChange() if kept.digest == digest else kept.since.get(digest)
+
+
+def base_facts(base: EstimateBase) -> BaseFacts:
+    """Facts of a base for the answers that rest on it."""
+    return BaseFacts(base.estimate.deployment.digest, base.made_at, base.moves)
 
 
 def base_keep(cluster: Cluster, base: EstimateBase) -> None:
-    """Keep a base that was made anyway, unless it is larger than what may be kept."""
-    if _path(cluster, base.estimate.deployment).exists() or _write(cluster, base):
-        _remember(cluster, base)
+    """Write a base for other processes, unless one of the cluster was written or used within a minute.
+
+    What is larger than may be kept stays in no memory either: nobody asked this process for a verdict.
+    """
+    path = _path(cluster, base.estimate.deployment)
+    newest = max((used for used, _, _ in _files(f"{cluster.pk}-*{_SUFFIX}")), default=0.0)
+    if not path.exists() and time.time() - newest > _WRITE_S and not _write(cluster, base):
+        _kept.clear()
 
 
-def _remember(cluster: Cluster, base: EstimateBase) -> None:
+def _moved(cluster: Cluster, before: _KeptBase, running: Deployment) -> EstimateBase:
+    """The base of before, brought up to date; it is kept by this process."""
+    moved = before.base.moved(running)
+    change = BaseChange(*moved.differences(before.base))
+    since = {digest: known | change for digest, known in before.since.items()} | {before.digest: change}
     _kept.clear()
-    _kept[cluster.pk] = base
+    _kept[cluster.pk] = _KeptBase(moved, dict(list(since.items())[-_MAX_STATES:]))
+    return moved
 
 
 def _is_of_one_grid(base: EstimateBase, running: Deployment) -> bool:
@@ -71,14 +149,14 @@ def _path(cluster: Cluster, running: Deployment) -> Path:
     return _folder() / f"{cluster.pk}-{running.digest}{_SUFFIX}"
 
 
-def _earlier(cluster: Cluster, kept: EstimateBase | None) -> Iterator[EstimateBase]:
+def _earlier(cluster: Cluster, kept: _KeptBase | None) -> Iterator[_KeptBase]:
     """Bases of former states of a cluster, the latest first: that of the process, then those of files."""
     if kept is not None:
         yield kept
     for _, _, path in _files(f"{cluster.pk}-*{_SUFFIX}"):
         base = _read(path)
         if base is not None:
-            yield base
+            yield _KeptBase(base)
 
 
 def _files(pattern: str) -> list[tuple[float, int, Path]]:

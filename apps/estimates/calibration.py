@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from apps.estimates.answers import AppliedCalibration, StoredEstimate
@@ -23,6 +23,7 @@ from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
 from apps.queries.choices import OperatorKind
 from apps.queries.models import Query, QueryVersion
+from apps.telemetry.configs import live_served
 from engine.arrays import FloatArray
 from engine.document.elements import Objective
 from engine.document.policies import high_under_policies
@@ -52,6 +53,7 @@ __all__ = [
     "group_of_estimate",
     "in_force",
     "is_windowed",
+    "queries_calibrated",
     "queries_untrusted",
     "query_calibrations",
     "run_figures",
@@ -276,10 +278,11 @@ def calibrated(queries: Mapping[str, StoredEstimate], *, cluster: Cluster) -> di
     """Estimates with the intervals of live queries scaled, and of those whose runs another engine reported."""
     calibrations = calibrations_in_force(cluster)
     origins = _reported_origins(calibrations)
-    running = Query.objects.filter(cluster=cluster, running_version__isnull=False)
-    running = running.select_related("running_version").prefetch_related("running_version__operators")
     scaled = dict(queries)
-    for query in running:
+    live = [name for name, answer in queries.items() if answer.live]
+    running = Query.objects.filter(cluster=cluster, running_version__isnull=False)
+    running = running.filter(Q(name__in=live) | Q(pk__in=[pk for pk in origins if pk is not None]))
+    for query in running.select_related("running_version").prefetch_related("running_version__operators"):
         answer = scaled.get(query.name)
         origin = RunOrigin.LIVE if answer and answer.live else origins.get(query.pk)
         if answer is not None and origin is not None:
@@ -297,6 +300,12 @@ def group_of_estimate(answer: StoredEstimate, query: Query, origin: str) -> Cali
         windowed=is_windowed(query.running_version),
         query_id=query.pk,
     )
+
+
+def queries_calibrated(cluster: Cluster) -> set[int]:
+    """Running queries whose intervals may be scaled otherwise from one moment to the next, by their keys."""
+    live = live_served().filter(query__cluster=cluster).values_list("query", flat=True)
+    return {*live, *(pk for pk in _reported_origins(calibrations_in_force(cluster)) if pk is not None)}
 
 
 def _reported_origins(calibrations: Mapping[CalibrationGroup, IntervalCalibration]) -> dict[int | None, str]:
@@ -376,7 +385,7 @@ def query_calibrations(cluster: Cluster) -> dict[str, QueryCalibration]:
     if run is None:
         return {}
     calibrations = calibrations_in_force(cluster)
-    rows = run.queries.filter(result__has_key="calibration").order_by("query__name")
+    rows = run.queries.exclude(trust="").order_by("query__name")
     applied = rows.values("query__name", "query_id", "statistic", "result__calibration")
     return {
         row["query__name"]: in_force(

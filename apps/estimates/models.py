@@ -12,6 +12,7 @@ from django.utils import timezone
 from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_QUERY_PATH, MAX_SLUG
 from apps.core.models import PackedJSONField
 from apps.estimates.answers import StoredEstimate
+from apps.estimates.bases import BaseFacts
 from apps.estimates.choices import (
     CalibrationScope,
     Certainty,
@@ -186,6 +187,7 @@ class EstimateRun(models.Model):
     job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="estimate_run")
     snapshot = models.CharField(max_length=DIGEST_LENGTH, help_text="Hash of the snapshot it was computed on.")
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
+    base: Any = models.JSONField(null=True, help_text="Facts of the base it rests on (apps.estimates.bases).")
     subinterval_s = models.FloatField()
     slice_s = models.FloatField()
     slices = models.PositiveIntegerField()
@@ -204,6 +206,11 @@ class EstimateRun(models.Model):
     def facts(self) -> EstimateAnswer:
         """The stored facts of the cluster as a whole."""
         return EstimateAnswer.parse(self.result)
+
+    @property
+    def base_facts(self) -> BaseFacts | None:
+        """The base that it rests on; None of one that was kept without."""
+        return BaseFacts.parse(self.base) if self.base else None
 
     @property
     def horizon_s(self) -> float:

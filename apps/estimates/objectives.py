@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from django.db import transaction
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.dispatch import Signal
 
 from apps.core.clock import shared_now
@@ -56,18 +57,30 @@ def objectives_refresh_all(now: datetime | None = None) -> int:
 
 
 @transaction.atomic
-def objectives_refresh(cluster: Cluster, now: datetime | None = None) -> int:
+def objectives_refresh(cluster: Cluster, now: datetime | None = None, among: Collection[int] | None = None) -> int:
     """Judge the objectives of a cluster's running queries by what is known now; returns how many states changed.
 
-    A query of which neither a measurement nor an estimate speaks has no status.
+    A query of which neither a measurement nor an estimate speaks has no status. `among` are the queries whose estimates
+    differ from those of the run before, by their keys: the others are not judged anew, and only point to the new run.
     """
     present = now or shared_now()
     # one at a time: of two that judge at once, the later must not count the state from its own beginning
     Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()
     run = run_latest(cluster)
-    estimates = {row.query_id: row for row in run.queries.defer("series", "result")} if run is not None else {}
-    queries = list(Query.objects.filter(cluster=cluster, state=QueryState.RUNNING))
-    before = {row.query_id: row for row in ObjectiveStatus.objects.filter(query__cluster=cluster)}
+    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING)
+    statuses = ObjectiveStatus.objects.filter(query__cluster=cluster)
+    of_run = run.queries.defer("series", "result") if run is not None else QueryEstimate.objects.none()
+    if among is not None:
+        statuses.exclude(query__in=rows).delete()
+        _point_to(of_run)
+        rows, statuses, of_run = (
+            rows.filter(pk__in=among),
+            statuses.filter(query__in=among),
+            of_run.filter(query__in=among),
+        )
+    estimates = {row.query_id: row for row in of_run}
+    queries = list(rows)
+    before = {row.query_id: row for row in statuses}
     measured = latencies_measured(queries, present)
     judged = [
         row
@@ -81,6 +94,13 @@ def objectives_refresh(cluster: Cluster, now: datetime | None = None) -> int:
         announce(f"cluster:{cluster.slug}")
     transaction.on_commit(partial(objectives_judged.send, Cluster, cluster=cluster, now=present), robust=True)
     return changed
+
+
+def _point_to(rows: QuerySet[QueryEstimate]) -> None:
+    """Have the statuses of queries whose estimate stands in another run by now point to it there."""
+    newest = rows.order_by().filter(query=OuterRef("query")).values("pk")[:1]
+    stale = ObjectiveStatus.objects.filter(query__in=rows.order_by().values("query"), estimate__isnull=False)
+    stale.exclude(estimate__in=rows.order_by()).update(estimate=Subquery(newest))
 
 
 def _status(

@@ -11,6 +11,7 @@ from apps.core.rest.api import StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type
 from apps.estimates.answers import StoredEstimate, curves_unpack
+from apps.estimates.bases import BaseFacts
 from apps.estimates.choices import MeasurementLack
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom
@@ -131,11 +132,12 @@ class EstimateRunSerializer(serializers.ModelSerializer):
 
     cluster = serializers.CharField(source="cluster.slug")
     result = StoredRecordField(EstimateAnswer)
+    base = StoredRecordField(BaseFacts, allow_null=True, help_text="Null of one that was made before 0.3.0.")
 
     class Meta:
         model = EstimateRun
-        fields = ["id", "cluster", "job", "snapshot", "subinterval_s", "slice_s", "slices", "result", "duration_s"]
-        fields += ["created_at"]
+        fields = ["id", "cluster", "job", "snapshot", "base", "subinterval_s", "slice_s", "slices", "result"]
+        fields += ["duration_s", "created_at"]
 
 
 class EstimateRunDetailSerializer(EstimateRunSerializer):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
 from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimates
-from apps.estimates.bases import base_keep
+from apps.estimates.bases import base_facts, base_keep, cluster_base
 from apps.estimates.calibration import calibrated
+from apps.estimates.copies import copies_of
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.estimates.selectors import run_latest
@@ -30,7 +31,7 @@ from apps.measurements.selectors import STREAM_NODE
 from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot
+from apps.queries.snapshots.cluster import Snapshot
 from apps.queries.snapshots.parts import is_large, parts_read, snapshot_take
 from apps.telemetry.configs import live_served
 from engine.arrays import finite_max, step_maxima
@@ -42,6 +43,7 @@ from engine.words import counted
 
 if TYPE_CHECKING:
     from engine.estimation.answer import ServerAnswer
+    from engine.estimation.base import EstimateBase
     from engine.estimation.estimate import Estimate
     from engine.estimation.reports import QueryReport
 
@@ -111,48 +113,52 @@ class EstimateKind(AnswerKind[EstimateRun]):
     def answered_by(self, job: Job) -> EstimateRun:
         return self.visible().get(pk=(job.result or {})["estimate"])
 
-    def answer(self, run: EstimateRun, report: Callable[[float, str], None]) -> Estimate:
+    def answer(self, run: EstimateRun, report: Callable[[float, str], None]) -> EstimateBase:
         report(0.0, "Taking a snapshot")
         return self.estimate(run, snapshot_take(run.cluster), report)
 
-    def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> Estimate:
-        """Estimate a snapshot, and set the columns of the run."""
-        from engine.estimation.base import EstimateBase  # numba with it, which only workers load
-        from engine.estimation.estimate import estimate
-
+    def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> EstimateBase:
+        """Estimate a snapshot by what has changed since the last, and set the columns of the run."""
         started = time.perf_counter()
-        found = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, keep_times=True, progress=report)
+        base = cluster_base(run.cluster, snapshot.deployment, report)
         run.duration_s = time.perf_counter() - started
-        base_keep(run.cluster, EstimateBase.from_estimate(found, SLICES_PER_SUBINTERVAL))
         run.snapshot, run.snapshot_parts = snapshot.digest, dict(snapshot.parts)
+        run.base = base_facts(base).to_dict()
         run.subinterval_s, run.slice_s = run.cluster.subinterval_s, run.cluster.slice_s
         run.slices = snapshot.deployment.subintervals
-        return found
+        return base
 
     @transaction.atomic
-    def keep(self, run: EstimateRun, answer: Estimate, job: Job | None) -> EstimateRun:
-        """Keep a run, one row per query and one per server."""
-        facts, cluster = answer.answer(), run.cluster
-        stored = stored_estimates(facts)
-        stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=answer), cluster=cluster)
+    def keep(self, run: EstimateRun, answer: EstimateBase, job: Job | None) -> EstimateRun:
+        """Keep a run, one row per query and one per server: copies of the last run's where nothing differs."""
+        cluster, estimate = run.cluster, answer.whole
+        facts = estimate.answer(plain=False)
         run.result = facts.facts.to_dict()
         run.by_telemetry = job is not None and job.params.get("by_telemetry", False)
+        copies = copies_of(run, answer)
         self.write(run)
         rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).select_related("running_version")
         running = {query.name: query for query in rows}
+        stored = stored_estimates(facts, running.keys() - copies.queries.keys())
+        stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=estimate), cluster=cluster)
         run.queries.bulk_create(
             _query_row(run, running[name], report)
             for name, report in stored.items()
             if name in running  # stopped while it was estimated: nobody asks for it any more
         )
-        run.nodes.bulk_create(_node_row(run, name, server) for name, server in (facts.servers or {}).items())
-        objectives_refresh(cluster)
+        run.nodes.bulk_create(
+            _node_row(run, name, server) for name, server in (facts.servers or {}).items() if name not in copies.servers
+        )
+        copies.write(run)
+        written = {query.pk for name, query in running.items() if name not in copies.queries}
+        objectives_refresh(cluster, among=None if copies.before is None else written)
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
+        transaction.on_commit(partial(base_keep, cluster, answer), robust=True)
         return run
 
     def facts(self, run: EstimateRun) -> Mapping[str, object]:
-        states = Counter(run.queries.order_by().values_list("state", flat=True))
+        states = run.queries.order_by().values_list("state").annotate(count=Count("pk"))
         return {"estimate": run.pk, "queries": dict(states), "duration_s": round(run.duration_s, 3)}
 
 

@@ -205,7 +205,7 @@ class EstimateAnswer(Record):
     loose_upper_wc: float
     pd_lower_wc: float
     pd_upper_wc: float | None
-    flow_wc: float
+    flow_wc: float | None  #: of Flow's plain definition; None where that was not computed
     flow_by_input_wc: float
     epsilon: float
     loose_epsilon: _Series = field(default_factory=_no_series)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.estimation.estimate import Estimate, alarm_of, estimate, own_mace
-from engine.estimation.loads import UnkeptLoads, has_few_sources
+from engine.estimation.estimate import Estimate, Progress, alarm_of, estimate, own_mace
+from engine.estimation.flow import Flow
+from engine.estimation.loads import UnkeptLoads, has_few_sources, loads_of
 from engine.estimation.mace import Mace, drain_times, mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.propagation import ChangedFlow, FlowBase, changed_flow, flow_base, replica_names, spread_flow
@@ -33,16 +35,23 @@ class EstimateBase:
         Subintervals that make one of Mace's.
     worst_s : mapping of str to float
         Largest Mace of every server on the deployment's own subintervals, without probes.
+    made_at : datetime, optional
+        When it was computed from nothing, where whoever keeps it says so.
+    moves : int
+        Changes by which it was brought up to date since.
     """
 
     estimate: Estimate
     mace_every: int
     worst_s: Mapping[str, float]
+    made_at: datetime | None = None
+    moves: int = 0
 
     @classmethod
-    def of(cls, deployment: Deployment, mace_every: int = 1) -> EstimateBase:
-        """Base of a placed deployment."""
-        return cls.from_estimate(estimate(deployment, mace_every=mace_every, keep_times=True), mace_every)
+    def of(cls, deployment: Deployment, mace_every: int = 1, progress: Progress | None = None) -> EstimateBase:
+        """Base of a placed deployment; `progress` as of `estimate`."""
+        found = estimate(deployment, mace_every=mace_every, keep_times=True, progress=progress)
+        return cls.from_estimate(found, mace_every)
 
     @classmethod
     def from_estimate(cls, found: Estimate, mace_every: int = 1) -> EstimateBase:
@@ -108,7 +117,26 @@ class EstimateBase:
             self._unburdened.moved(bare, unburdened).flow if unburdened else None,
             REALISED,
         )
-        return EstimateBase(moved, self.mace_every, worst_s)
+        return EstimateBase(moved, self.mace_every, worst_s, self.made_at, self.moves + 1)
+
+    @property
+    def whole(self) -> Estimate:
+        """The estimate with the loads of everything, as it was made: all but Flow by its plain definition is known."""
+        found = self.estimate
+        if found.probed.deployment is found.deployment:
+            kept = replace(found.judged, loads=loads_of(found.judged.deployment))
+        else:
+            kept = mace(found.deployment.coarsened(self.mace_every))  # probes are nobody's load
+        return replace(found, coarse=kept.deployment, mace=kept, flow=_with_latency(found.flow, found.probed.deployment))
+
+    def differences(self, before: EstimateBase) -> tuple[frozenset[str], frozenset[str]]:
+        """Queries and servers whose figures differ from those of the base that this one was moved from, or are new."""
+        was, now = before.estimate, self.estimate
+        queries = {query for query, report in now.queries.items() if was.queries.get(query) is not report}
+        servers = {server.name for server in now.judged.deployment.servers}
+        if was.probed.deployment is was.deployment and now.probed.deployment is now.deployment:
+            servers -= _equal_servers(was.judged, now.judged)
+        return frozenset(queries), frozenset(servers)
 
     def shifted(self, after: Deployment) -> EstimateBase:
         """Base of a changed deployment from which changes are estimated, as a stress that somebody joins.
@@ -224,6 +252,31 @@ class _Change(NamedTuple):
     flowed: ChangedFlow
     unburdened: ChangedFlow | None
     worst_s: Mapping[str, float]
+
+
+def _with_latency(found: Flow, deployment: Deployment) -> Flow:
+    """Flow with the largest latency of all queries, which a change does not compute."""
+    if len(found.latency_s):
+        return found
+    latency_s = np.zeros(deployment.subintervals)
+    for by_slice in found.by_query.values():
+        np.maximum(latency_s, by_slice.reshape(-1, found.slices).max(axis=1), out=latency_s)
+    lead_s = np.zeros(max((len(by_slice) for by_slice in found.lead_by_query.values()), default=0))
+    for by_slice in found.lead_by_query.values():
+        np.maximum(lead_s, by_slice, out=lead_s)
+    return replace(found, latency_s=latency_s, lead_latency_s=lead_s)
+
+
+def _equal_servers(was: Mace, now: Mace) -> set[str]:
+    """Servers of both with the same load and excess."""
+    places = {server.name: i for i, server in enumerate(was.deployment.servers)}
+    names = [server.name for server in now.deployment.servers]
+    there = np.array([places.get(name, -1) for name in names], dtype=np.int64)
+    here = np.flatnonzero(there >= 0)
+    equal = np.ones(len(here), dtype=bool)
+    for old, new in ((was.load, now.load), (was.ce, now.ce)):
+        equal &= (old[there[here]] == new[here]).all(axis=1)
+    return {names[i] for i in here[equal].tolist()}
 
 
 def _worst_s(found: Mace) -> dict[str, float]:

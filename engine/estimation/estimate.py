@@ -25,7 +25,7 @@ from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryRep
 from engine.estimation.waits.estimate import query_waits
 from engine.records import Fact
 
-__all__ = ["Estimate", "alarm_of", "command", "estimate", "own_mace"]
+__all__ = ["Estimate", "Progress", "alarm_of", "command", "estimate", "own_mace"]
 
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
 Progress = Callable[[float, str], None]
@@ -95,14 +95,21 @@ class Estimate:
         padded = np.concatenate([latency_s, np.zeros(-len(latency_s) % factor)])
         return np.asarray(padded.reshape(-1, factor).max(axis=1))
 
-    def answer(self, *, detail: bool = True) -> EstimateAnswer:
-        """The estimate as it is written. Without `detail` the series of operators, servers and queries are left out."""
+    def answer(self, *, detail: bool = True, plain: bool = True) -> EstimateAnswer:
+        """The estimate as it is written.
+
+        Without `detail` the series of operators, servers and queries are left out, and without `plain` Flow by its
+        plain definition, which takes a pass over everything.
+        """
         m, others = self.mace, self.coarse.other_policies
         bottleneck = m.bottleneck
-        series = self._series()
+        series = self._series(plain)
         largest = {name: None if values is None else float(values.max()) for name, values in series.items()}
         if self.flow.lead is not None:  # what waits where the horizon begins came before any subinterval
-            largest |= {"mace": m.worst, "flow": self.plain_flow.wc, "flow_by_input": self.flow.wc}
+            largest |= {"mace": m.worst, "flow_by_input": self.flow.wc}
+            largest |= {"flow": self.plain_flow.wc} if plain else {}
+        if not plain:
+            series, largest = series | {"flow": np.zeros(0)}, largest | {"flow": None}
         largest_by_name: Any = {f"{name}_wc": value for name, value in largest.items()}
         series_by_name: Any = series
         events = m.loads.outputs(np.where(self.coarse.graph.sink, 0, -1), 1)[0]
@@ -135,8 +142,8 @@ class Estimate:
             operators=self._operators() if detail else None,
         )
 
-    def _series(self) -> dict[str, FloatArray | None]:
-        """Latencies by subinterval; an upper end that is not proven is None."""
+    def _series(self, plain: bool) -> dict[str, FloatArray | None]:
+        """Latencies by subinterval; an upper end that is not proven is None, and so is Flow that is left out."""
         m = self.mace
         low, high = m.delayed_s
         upper: FloatArray | None = m.upper_s + self._waited_s
@@ -150,7 +157,7 @@ class Estimate:
             "loose_upper": m.loose_upper_s + self._waited_s,
             "pd_lower": low,
             "pd_upper": delayed_upper,
-            "flow": self._reported(self.plain_flow.latency_s),
+            "flow": self._reported(self.plain_flow.latency_s) if plain else None,
             "flow_by_input": self._reported(self.flow.latency_s),
         }
 

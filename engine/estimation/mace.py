@@ -188,7 +188,8 @@ class Mace:
     @cached_property
     def loose_epsilon_s(self) -> FloatArray:
         """Epsilon for other schedulers (section VII-A), shape (d,): load over capacity, summed over the servers."""
-        return np.asarray((self.load / self.least_capacity[:, None]).sum(axis=0))
+        load = np.asfortranarray(self.load)  # a sum is rounded by how its rows lie in memory
+        return np.asarray((load / self.least_capacity[:, None]).sum(axis=0))
 
     @cached_property
     def delays_s(self) -> tuple[FloatArray, FloatArray]:

@@ -33,6 +33,7 @@ from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
 from apps.ui.pictures import EXCESS_CAP_S, heat_strip
 from apps.ui.sentences import sentence
 from apps.ui.times import ago
+from engine.words import counted
 
 __all__ = ["Findings", "NodeLine", "Stat", "StateGroup", "StateTotals", "first_estimates"]
 
@@ -236,7 +237,11 @@ class Findings:
         if self.run is None:
             return ""
         stretch = seconds(self.run.horizon_s)
-        return f"Estimated {ago(self.run.created_at)} in {seconds(self.run.duration_s)}, over {stretch} of arrivals."
+        when = f"Estimated {ago(self.run.created_at)} in {seconds(self.run.duration_s)}, over {stretch} of arrivals."
+        base = self.run.base_facts
+        if base is None or not base.moves or base.made_at is None:
+            return when
+        return f"{when} Everything was computed {ago(base.made_at)}, and {counted(base.moves, 'change')} since."
 
     # -- the strip
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from apps.estimates import bases
-from apps.estimates.bases import base_keep, cluster_base
+from apps.estimates.bases import base_changes, base_facts, base_keep, cluster_base
 from apps.fleet.models import Cluster
 from engine.document.deployment import Deployment
 from engine.estimation import base as base_module
@@ -142,14 +143,18 @@ def test_disk_without_room_leaves_nothing_and_harms_nobody(
 def test_limit_takes_away_what_was_longest_not_used(folder: Path, running: Deployment, settings: Any) -> None:
     source = running.sources[0]
     one, two, three = (running.with_arrivals({source.id: source.arrivals * by}) for by in (1.1, 1.2, 1.3))
-    for at, deployment in enumerate((one, two)):
-        cluster_base(CLUSTER, deployment)
-        for path in folder.glob(f"*{deployment.digest}*"):
-            os.utime(path, (path.stat().st_mtime - 100 + at,) * 2)
+
+    def write(deployment: Deployment) -> None:
+        for path in folder.glob("*.base"):  # none was written within a minute
+            os.utime(path, (path.stat().st_mtime - 100,) * 2)
+        base_keep(CLUSTER, cluster_base(CLUSTER, deployment))
+
+    write(one)
+    write(two)
     forget()
     cluster_base(CLUSTER, one)  # used again
     settings.BASES_MAX_BYTES = int(sum(path.stat().st_size for path in folder.glob("*.base")) * 1.2)
-    cluster_base(CLUSTER, three)
+    write(three)
     kept = {path.name.split("-")[1].removesuffix(".base") for path in folder.glob("*.base")}
     assert kept == {one.digest, three.digest}
 
@@ -191,5 +196,56 @@ def test_estimate_larger_than_the_limit_is_not_kept_by_its_process(
     folder: Path, made: list[Deployment], running: Deployment, settings: Any
 ) -> None:
     settings.BASES_MAX_BYTES = 1000
-    base_keep(CLUSTER, EstimateBase.of(running, EVERY))
+    base_keep(CLUSTER, cluster_base(CLUSTER, running))
     assert bases._kept == {}
+
+
+def test_base_that_a_verdict_moved_is_written_by_the_estimate_and_once_a_minute(
+    folder: Path, running: Deployment
+) -> None:
+    cluster_base(CLUSTER, running)
+    after = running.without_query(running.queries[-1])
+    moved = cluster_base(CLUSTER, after)
+    base_keep(CLUSTER, moved)
+    (path,) = folder.glob("*.base")
+    os.utime(path, (time.time() - 61,) * 2)
+    base_keep(CLUSTER, moved)
+    assert {path.name for path in folder.glob("*.base")} == {f"7-{each.digest}.base" for each in (running, after)}
+
+
+def test_base_says_when_it_was_made_and_how_often_it_was_moved(folder: Path, running: Deployment) -> None:
+    first = base_facts(cluster_base(CLUSTER, running))
+    assert first.digest == running.digest and first.moves == 0 and first.made_at is not None
+    after = running.without_query(running.queries[-1])
+    forget()
+    second = base_facts(cluster_base(CLUSTER, after))
+    assert (second.digest, second.moves, second.made_at) == (after.digest, 1, first.made_at)
+
+
+def test_differences_from_a_former_state_are_those_of_every_change_since(folder: Path, running: Deployment) -> None:
+    """Of what is left out, the whole computation gives the same figures to the last bit."""
+    states = [running]
+    for query in running.queries[:2]:
+        states.append(states[-1].without_query(query))
+    for state in states:
+        base = cluster_base(CLUSTER, state)
+    change = base_changes(CLUSTER, base, running.digest)
+    assert change is not None
+    before, after = (EstimateBase.of(state, EVERY).estimate for state in (states[0], states[-1]))
+    for query in after.queries.keys() - change.queries:
+        assert after.queries[query].answer().to_dict() == before.queries[query].answer().to_dict()
+    servers = {server.name: i for i, server in enumerate(running.servers)}
+    for i, server in enumerate(states[-1].servers):
+        if server.name not in change.servers:
+            assert (after.judged.load[i] == before.judged.load[servers[server.name]]).all()
+            assert (after.judged.ce[i] == before.judged.ce[servers[server.name]]).all()
+    assert base_changes(CLUSTER, base, "unknown") is None
+
+
+def test_estimate_of_a_moved_base_is_written_as_that_of_the_whole(folder: Path, running: Deployment) -> None:
+    cluster_base(CLUSTER, running)
+    for query in running.queries[:2]:
+        running = running.without_query(query)
+        moved = cluster_base(CLUSTER, running).whole.answer(plain=False).to_dict()
+        whole = estimate(running, mace_every=EVERY).answer(plain=False).to_dict()
+        assert json.dumps(moved, default=list) == json.dumps(whole, default=list)
