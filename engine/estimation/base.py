@@ -127,7 +127,8 @@ class EstimateBase:
             kept = replace(found.judged, loads=loads_of(found.judged.deployment))
         else:
             kept = mace(found.deployment.coarsened(self.mace_every))  # probes are nobody's load
-        return replace(found, coarse=kept.deployment, mace=kept, flow=_with_latency(found.flow, found.probed.deployment))
+        flowed = _with_latency(found.flow, found.probed.deployment)
+        return replace(found, coarse=kept.deployment, mace=kept, flow=flowed)
 
     def differences(self, before: EstimateBase) -> tuple[frozenset[str], frozenset[str]]:
         """Queries and servers whose figures differ from those of the base that this one was moved from, or are new."""
