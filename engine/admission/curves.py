@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.admission.answer import Curves, DecisionCurves
 from engine.admission.evaluation import CURVE_POINTS, Evaluation
-from engine.arrays import FloatArray, step_maxima
+from engine.arrays import FloatArray
 
 __all__ = ["decision_curves"]
 
@@ -36,7 +36,7 @@ def decision_curves(
         Queries whose latency is no estimate of this model: they get no curve.
     """
     grid = before.mace.deployment
-    loads_before = _node_loads(before)
+    loads_before = before.node_loads
     changed = {
         name: _changed_curves(before, loads_before, outcome, unknown)
         for name, outcome in ({"": after} | dict(alternatives)).items()
@@ -54,18 +54,6 @@ def decision_curves(
     )
 
 
-def _node_loads(evaluation: Evaluation) -> dict[str, FloatArray]:
-    """Load of the busiest core of every node over the horizon."""
-    deployment = evaluation.mace.deployment
-    shares = step_maxima(evaluation.mace.load_share, CURVE_POINTS)
-    loads: dict[str, FloatArray] = {}
-    for i, server in enumerate(deployment.servers):
-        if server.node is not None:
-            name = deployment.nodes[server.node].id
-            loads[name] = np.maximum(loads[name], shares[i]) if name in loads else shares[i]
-    return loads
-
-
 def _changed_curves(
     before: Evaluation, loads_before: Mapping[str, FloatArray], after: Evaluation, unknown: Collection[str]
 ) -> dict[str, Curves]:
@@ -75,6 +63,8 @@ def _changed_curves(
         if name in unknown:
             continue
         known = before.outcomes.get(name)
+        if known is outcome and after.paths[name] is before.paths[name]:
+            continue
         if known is None:
             moves[name] = np.inf
             continue
@@ -82,7 +72,7 @@ def _changed_curves(
         if by_s >= max(_CHANGED_S, _CHANGED_SHARE * (outcome.bound_s or 0.0)) or outcome.state != known.state:
             # Who loses or wins its objective comes before who only moves.
             moves[name] = by_s / (outcome.bound_s or by_s or 1.0) + 1e6 * (outcome.state != known.state)
-    loads = _node_loads(after)
+    loads = after.node_loads
     rises = {
         name: _distance(load, loads_before[name]) if name in loads_before else np.inf for name, load in loads.items()
     }

@@ -144,6 +144,7 @@ def open_decision(
     tell = progress or _tell_nobody
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question, kept)
+    question = replace(question, ground=evaluator.ground)
     evaluator.before  # noqa: B018 - computed here, so that progress tells of it
     tell(0.5, f"Estimating it with {read.query}")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from engine.estimation.reports import REALISED, QueryReport
 from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
+from engine.placement.ground import PlacementGround
 
 __all__ = [
     "CURVE_POINTS",
@@ -77,7 +79,7 @@ class QueryOutcome:
     catch_up: CatchUp | None = None  #: with what waits where the horizon begins; None where nothing holds it up
     oldest_s: float = 0.0  #: age of the oldest of its events that wait there: no placement makes its latency less
 
-    @property
+    @cached_property
     def state(self) -> str:
         """holds, at_risk (only the upper end is over), breached, unknown, or none without an objective.
 
@@ -121,8 +123,8 @@ class Evaluation:
     """Outcomes of all queries of a deployment, and the load of its servers.
 
     `paths` are the mean paths of the queries in at most `CURVE_POINTS` steps of the horizon, the largest of each.
-    `mace` is that of the whole deployment at Mace's width, `begin` the first of its subintervals (from 0) that counts:
-    the one in which the candidate starts.
+    `mace` is that of the deployment at Mace's width, of a change as far as it may differ from `before`, of which all
+    else is; `begin` is the first of its subintervals (from 0) that counts: the one in which the candidate starts.
     """
 
     outcomes: Mapping[str, QueryOutcome]
@@ -130,30 +132,63 @@ class Evaluation:
     mace: Mace
     alarm: Alarm
     begin: int = 0
+    before: Evaluation | None = None
 
     @cached_property
-    def peaks(self) -> dict[str, float]:
+    def peaks(self) -> Mapping[str, float]:
         """Largest load of every server, as a share of its capacity."""
-        shares = self.mace.load_share
-        return {server.name: float(shares[i].max()) for i, server in enumerate(self.mace.deployment.servers)}
+        return self._joined("peaks", self.mace.load_share.max(axis=1))
 
     @cached_property
-    def means(self) -> dict[str, float]:
+    def means(self) -> Mapping[str, float]:
         """Mean load of every server over the part of the horizon that counts, as a share of its capacity."""
-        shares = self.mace.load_share[:, self.begin :]
-        return {server.name: float(shares[i].mean()) for i, server in enumerate(self.mace.deployment.servers)}
+        return self._joined("means", self.mace.load_share[:, self.begin :].mean(axis=1))
+
+    @cached_property
+    def node_loads(self) -> dict[str, FloatArray]:
+        """Load of the busiest core of every node of `mace`, in at most `CURVE_POINTS` steps of the horizon."""
+        deployment, loads = self.mace.deployment, dict[str, FloatArray]()
+        shares = step_maxima(self.mace.load_share, CURVE_POINTS)
+        for i, server in enumerate(deployment.servers):
+            if server.node is not None:
+                name = deployment.nodes[server.node].id
+                loads[name] = np.maximum(loads[name], shares[i]) if name in loads else shares[i]
+        return loads
+
+    @cached_property
+    def effects_of_nothing(self) -> Mapping[str, QueryEffect]:
+        """Effects on queries of which nothing changes."""
+        width_s = self.mace.deployment.subinterval_s
+        return {query: _effect(outcome, outcome, (), width_s) for query, outcome in self.outcomes.items()}
+
+    @cached_property
+    def quiet(self) -> frozenset[str]:
+        """Queries of which there is nothing to say as long as their outcome stays."""
+        return frozenset(query for query, outcome in self.outcomes.items() if outcome.state in ("holds", "none"))
+
+    def _joined(self, name: str, values: FloatArray) -> Mapping[str, float]:
+        """A figure of every server: as found, or as before where nothing was looked for."""
+        known = {} if self.before is None else getattr(self.before, name)
+        found = zip(self.mace.deployment.servers, values.tolist(), strict=True)
+        return {**known, **{server.name: value for server, value in found}}
 
     @cached_property
     def growing(self) -> frozenset[str]:
         """Servers whose backlog still grows at the end of the horizon, for good or by a burst."""
-        return frozenset(self.mace.deployment.servers[i].name for i in still_growing(self.mace, self.begin).tolist())
+        servers = self.mace.deployment.servers
+        found = {servers[i].name for i in still_growing(self.mace, self.begin).tolist()}
+        return frozenset(found if self.before is None else found | (self.before.growing - {s.name for s in servers}))
 
     @cached_property
     def endless(self) -> frozenset[str]:
         """Servers that never catch up."""
-        return frozenset(overload.server for overload in lasting_overloads(self.mace, self.begin).values())
+        found = {overload.server for overload in lasting_overloads(self.mace, self.begin).values()}
+        if self.before is None:
+            return frozenset(found)
+        return frozenset(found | (self.before.endless - {server.name for server in self.mace.deployment.servers}))
 
-    def node_peaks(self) -> dict[str, float]:
+    @cached_property
+    def node_peaks(self) -> Mapping[str, float]:
         """Largest load of the busiest core of every node."""
         deployment = self.mace.deployment
         cores: dict[str, list[CoreLoad]] = {node.id: [] for node in deployment.nodes}
@@ -161,7 +196,8 @@ class Evaluation:
             if server.node is not None:
                 load = CoreLoad(self.means[server.name], self.peaks[server.name])
                 cores[deployment.nodes[server.node].id].append(load)
-        return {node: combine_cores(loads).peak for node, loads in cores.items()}
+        known = {} if self.before is None else self.before.node_peaks
+        return {**known, **{node: combine_cores(loads).peak for node, loads in cores.items()}}
 
 
 # What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
@@ -171,6 +207,7 @@ _KEPT = 4
 _STEP_TOLERANCE = 1e-6
 _before: dict[tuple[Any, ...], Evaluation] = {}
 _bases: dict[tuple[str, int], EstimateBase] = {}
+_grounds: WeakKeyDictionary[EstimateBase, PlacementGround] = WeakKeyDictionary()
 
 
 class Evaluator:
@@ -192,6 +229,14 @@ class Evaluator:
             _bases.clear()
             _bases[key] = found
         return found
+
+    @property
+    def ground(self) -> PlacementGround:
+        """What runs now, as placements see it."""
+        base = self.base
+        if base not in _grounds:
+            _grounds[base] = PlacementGround(base.estimate.deployment, base.estimate.judged)
+        return _grounds[base]
 
     @cached_property
     def before(self) -> Evaluation:
@@ -261,7 +306,7 @@ class Evaluator:
         if estimated.basis == REALISED:
             outcomes |= {q: _widened(outcomes[q], *self._factors[q]) for q in estimated.queries if q in self._factors}
         paths = {**paths, **{q: step_maxima(r.series["flow"], CURVE_POINTS) for q, r in estimated.queries.items()}}
-        return Evaluation(outcomes, paths, estimated.judged, estimated.alarm, estimated.counted_from // every)
+        return Evaluation(outcomes, paths, estimated.judged, estimated.alarm, estimated.counted_from // every, before)
 
 
 def _outcomes(
@@ -338,21 +383,13 @@ def coarse_sources(deployment: Deployment, queries: Collection[str], width_s: fl
 
     A dispersion that was measured at an eighth of their step or less tells of the bursts within.
     """
-    above = {operator.id: operator for operator in deployment.operators}
-    todo = [operator.id for operator in deployment.operators if operator.query in queries]
-    read: set[str] = set()
-    while todo:
-        name = todo.pop()
-        if name not in read:
-            read.add(name)
-            todo += [entry.source for entry in above[name].inputs] if name in above else []
+    own = (deployment.operators[i].id for query in queries for i in deployment.operators_of(query))
     return tuple(
         source
-        for source in deployment.sources
-        if source.id in read
-        and source.arrivals.any()
-        and _is_coarse(source, width_s)
+        for source in deployment.with_above(own)[0]
+        if _is_coarse(source, width_s)
         and (source.dispersion_step_s or np.inf) > (source.arrivals_step_s or 0.0) * MEASURED_FINELY
+        and source.arrivals.any()
     )
 
 
@@ -395,23 +432,23 @@ def list_effects(
     question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> tuple[QueryEffect, ...]:
     """One entry per running query, in their order, and one for the candidate."""
-    own = set(scenario.nodes_of(question.candidate.query))
-    width_s = question.mace_width_s
-    effects = [
-        _effect(before.outcomes[q], after.outcomes[q], [node for node in scenario.nodes_of(q) if node in own], width_s)
-        for q in question.running.queries
-    ]
-    candidate = after.outcomes[question.candidate.query]
-    return *effects, _effect(None, candidate, scenario.nodes_of(question.candidate.query), width_s)
+    running, width_s = question.running, question.mace_width_s
+    nodes = scenario.nodes_of(question.candidate.query)
+    near = {*scenario.touched, *(query for query, was in before.outcomes.items() if after.outcomes[query] is not was)}
+    near.update(*(running.queries_by_node.get(node, ()) for node in nodes))
+    effects = dict(before.effects_of_nothing)
+    for query in near & effects.keys():
+        shares = [node for node in scenario.nodes_of(query) if node in nodes]
+        effects[query] = _effect(before.outcomes[query], after.outcomes[query], shares, width_s)
+    return *effects.values(), _effect(None, after.outcomes[question.candidate.query], nodes, width_s)
 
 
 def list_effects_without(question: CandidateQuestion, before: Evaluation) -> tuple[QueryEffect, ...]:
     """The effects of a candidate that can be placed nowhere: none; of itself nothing is known."""
     candidate, objective = question.candidate, question.candidate.objective
     statistic, bound_s = (objective.statistic, objective.bound_s) if objective else ("worst", None)
-    running = [before.outcomes[query] for query in question.running.queries]
     return (
-        *(_effect(outcome, outcome, (), question.mace_width_s) for outcome in running),
+        *before.effects_of_nothing.values(),
         QueryEffect(query=candidate.query, statistic=statistic, bound_s=bound_s, is_candidate=True, standing=None),
     )
 
@@ -446,8 +483,8 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: Sequence[str], 
 
 def node_effects(before: Evaluation, after: Evaluation) -> tuple[NodeEffect, ...]:
     """Peak load of the busiest core of every node, before and after; a new node has no before."""
-    was = before.node_peaks()
-    return tuple(NodeEffect(name, was.get(name), peak) for name, peak in after.node_peaks().items())
+    was = before.node_peaks
+    return tuple(NodeEffect(name, was.get(name), peak) for name, peak in after.node_peaks.items())
 
 
 def servers_of_query(deployment: Deployment, query: str) -> IntArray:

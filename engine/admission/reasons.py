@@ -17,7 +17,6 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unstated_memory
-from engine.estimation.waits.clocks import sources_above
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
@@ -136,8 +135,10 @@ def _objectives(
         yield _query_reason("under_resolution", "watch", ground, question, review=review_at_risk)
     if own.standing.is_known and own.standing.words:
         yield _query_reason("rate_bounded", "info", OutcomeGround("rate_bounded", own), question)
-    for query in question.running.queries:
-        reason = _neighbour(question, scenario, before.outcomes[query], after)
+    for query, was in before.outcomes.items():
+        if after.outcomes[query] is was and query in before.quiet:
+            continue
+        reason = _neighbour(question, scenario, was, after)
         if reason:
             yield reason
 
@@ -242,13 +243,13 @@ def _overloads(
     """
     most = question.policy.max_mean_load
     late = {o.bottleneck.server for o in after.outcomes.values() if o.bottleneck and _newly_late(o, before)}
-    for server in scenario.deployment.servers:
+    for server in after.mace.deployment.servers:  # of all others the load is as before
         name = server.name
         mean, peak = after.means[name], after.peaks[name]
         mean_was, peak_was = before.means.get(name, 0.0), before.peaks.get(name, 0.0)
         subject = ReasonSubject("link", name)
         if server.node is not None:
-            subject = ReasonSubject("node", scenario.deployment.nodes[server.node].id)
+            subject = ReasonSubject("node", after.mace.deployment.nodes[server.node].id)
         code, kind, severity, was, now, bound = "node_overloaded", "", "bad", peak_was, peak, 1.0
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
             kind, was, now, bound = "overloaded", mean_was, mean, most
@@ -370,9 +371,8 @@ def _coarse_counts(
 def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
     """Sources of the candidate without events, of which nothing follows for its latencies."""
     after, name = scenario.deployment, question.candidate.query
-    above = sources_above(after)
-    read = set[int]().union(*(above[j] for j in after.operators_of(name)))
-    silent = tuple(after.sources[u].id for u in sorted(read) if not after.arrivals[u].any())
+    read = after.with_above(after.operators[j].id for j in after.operators_of(name))[0]
+    silent = tuple(source.id for source in read if not source.arrivals.any())
     if silent:
         review = question.policy.review_assumed and len(silent) == len(read)
         severity, subject = "watch" if review else "info", ReasonSubject("source", silent[0])

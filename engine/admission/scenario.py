@@ -35,6 +35,7 @@ from engine.document.deployment import (
 )
 from engine.measurement.trust import QueryCalibration
 from engine.placement.extension import extend_placement
+from engine.placement.ground import PlacementGround
 from engine.placement.separation import ApartOperator
 
 __all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
@@ -58,6 +59,7 @@ class CandidateQuestion:
     )  #: of the model, or of nominal costs, on this cluster
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
     currency: str = ""  #: of prices, where it is known
+    ground: PlacementGround | None = None  #: what runs, as placements see it, where that is kept
 
     @property
     def mace_width_s(self) -> float:
@@ -131,7 +133,8 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
         whole = replace(whole, constraints=replace(limits, pin={**limits.pin, **candidate.pins}))
     moves = {name: (replica,) for name, replica in moves_in(changes).items()}
     whole = whole.with_placement(moves) if moves else whole
-    extension = extend_placement(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
+    closed, every = question.policy.closed_nodes, question.mace_every
+    extension = extend_placement(whole, closed=closed, coarse=every, ground=question.ground)
     whole = whole.with_placement(extension.placement) if extension.placement else whole
     touched = {candidate.query} | {party_of(op) for op in deployment.operators if op.id in moves}
     altered = {name: node for name, node in altered.items() if name not in moves}

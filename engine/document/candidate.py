@@ -106,15 +106,16 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     ids = {item.id for item in items if item is not BAD and item.id is not BAD}
     references = collect_references(items, operators, where)
     faults += _join_faults(running, sources, owned, path, ids, references)
-    if query is not BAD and query in running.queries:
+    if query is not BAD and query in running.query_index:
         faults.append(Fault(f"{path}.query", f"query {query!r} is running already; allowed: a new name"))
     if faults:
         raise DocumentError(faults, "candidate")
     brought = tuple(source for source in sources if source)
     joining = tuple(operator for operator in owned if operator)
     if any(operator.never_ran for operator in joining):
-        known = source_rates((*running.sources, *brought), running.subinterval_s)
-        known = stream_rates(running.operators, known, running.subinterval_s)
+        above = running.with_above(entry.source for operator in joining for entry in operator.inputs)
+        known = source_rates((*above[0], *brought), running.subinterval_s)
+        known = stream_rates(above[1], known, running.subinterval_s)
         joining = with_nominal_costs(joining, known, running.subinterval_s, running.nodes)
     return Candidate(
         query=query,
@@ -143,12 +144,37 @@ def _join_faults(
     ids: set[str],
     references: list[UnreadReference],
 ) -> list[Fault]:
-    """Faults of the whole once the candidate has joined; paths are turned into those of the candidate."""
+    """Faults of the whole once the candidate has joined; paths are turned into those of the candidate.
+
+    Only what the candidate names can be at fault with it; where something is, the whole is looked at, which can say
+    what else there is.
+    """
+    named = [element.id for element in (*sources, *operators) if element]
+    named += [entry.source for operator in operators if operator for entry in operator.inputs]
+    near = running.with_above([*named, *(reference.name for reference in references)])
+    of_all = list(running.sources), list(running.operators)
+    found: list[Fault] = []
+    for known in (near, of_all):
+        found = _faults_with(running, known, sources, operators, ids, references)
+        if not found:
+            return []
+    counts = {"sources": len(running.sources), "operators": len(running.operators)}
+    return [Fault(_shift_path(fault.path, counts, path), fault.message) for fault in found]
+
+
+def _faults_with(
+    running: Deployment,
+    known: tuple[list[Source], list[Operator]],
+    sources: list[Source | None],
+    operators: list[Operator | None],
+    ids: set[str],
+    references: list[UnreadReference],
+) -> list[Fault]:
     parts = DeploymentParts(
         running.subintervals,
-        (*running.sources, *sources),
+        (*known[0], *sources),
         running.nodes,
-        (*running.operators, *operators),
+        (*known[1], *operators),
         broken=ids - {operator.id for operator in operators if operator},
         references=references,
         subinterval_s=running.subinterval_s,
@@ -156,13 +182,12 @@ def _join_faults(
     check_parts(parts)
     if not parts.faults and None not in (*sources, *operators):
         parts.faults += find_excessive_rates(
-            [*running.sources, *(source for source in sources if source)],
+            [*known[0], *(source for source in sources if source)],
             running.nodes,
-            [*running.operators, *(operator for operator in operators if operator)],
+            [*known[1], *(operator for operator in operators if operator)],
             running.subinterval_s,
         )
-    counts = {"sources": len(running.sources), "operators": len(running.operators)}
-    return [Fault(_shift_path(fault.path, counts, path), fault.message) for fault in parts.faults]
+    return parts.faults
 
 
 def _shift_path(fault_path: str, counts: dict[str, int], path: str) -> str:
@@ -192,7 +217,9 @@ def read_candidate(document: Any, running: Deployment, *, path: str = "candidate
         if not _same_arrivals(document["sources"][i].get("arrivals"), source)
     ]
     names = {source.id for source in repeated.values()}
-    others = replace(running, sources=tuple(source for source in running.sources if source.id not in names))
+    others = running
+    if names:
+        others = replace(running, sources=tuple(source for source in running.sources if source.id not in names))
     try:
         candidate = parse_candidate(document, others, path=path)
     except DocumentError as error:
@@ -205,12 +232,12 @@ def read_candidate(document: Any, running: Deployment, *, path: str = "candidate
 def _repeated_sources(document: Any, running: Deployment) -> dict[int, Source]:
     """Running sources that the candidate lists again (once each), by their position in its list."""
     listed = document.get("sources") if isinstance(document, Mapping) else None
-    known = {source.id: source for source in running.sources}
+    known = running.source_index
     repeated: dict[int, Source] = {}
     for i, item in enumerate(listed if isinstance(listed, (list, tuple)) else ()):
         name = item.get("id") if isinstance(item, Mapping) else None
         if isinstance(name, str) and name in known:
-            repeated[i] = known[name]
+            repeated[i] = running.sources[known[name]]
     return repeated
 
 

@@ -79,6 +79,9 @@ __all__ = [
 ]
 
 
+_OF_THE_WHOLE = ("oldest_backlog_s", "has_models", "has_series", "source_count")  # a part keeps them
+
+
 @dataclass(frozen=True, eq=False)
 class Deployment(DeploymentContent):
     """A deployment: what runs where, and what arrives.
@@ -141,6 +144,16 @@ class Deployment(DeploymentContent):
         """The queries of the operators, in the order in which they appear."""
         return tuple(dict.fromkeys(operator.query for operator in self.operators if operator.query))
 
+    @cached_property
+    def queries_by_node(self) -> dict[str, set[str]]:
+        """Queries with an operator on each node that is used."""
+        found: dict[str, set[str]] = {}
+        for operator in self.operators:
+            if operator.query:
+                for replica in operator.replicas:
+                    found.setdefault(replica.node, set()).add(operator.query)
+        return found
+
     def operators_of(self, query: str) -> tuple[int, ...]:
         """Indices of the operators of `query`."""
         return self._operators_by_query.get(query, ())
@@ -161,6 +174,24 @@ class Deployment(DeploymentContent):
     def operator_index(self) -> dict[str, int]:
         """Position of every operator by its id."""
         return {operator.id: i for i, operator in enumerate(self.operators)}
+
+    @cached_property
+    def source_index(self) -> dict[str, int]:
+        """Position of every source by its id."""
+        return {source.id: i for i, source in enumerate(self.sources)}
+
+    def with_above(self, streams: Iterable[str]) -> tuple[list[Source], list[Operator]]:
+        """Sources and operators of some names with all that is above them, in their order; other names are left out."""
+        found, todo = set[str](), list(streams)
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found.add(name)
+                i = self.operator_index.get(name)
+                todo += [] if i is None else [entry.source for entry in self.operators[i].inputs]
+        sources = sorted(self.source_index[name] for name in found & self.source_index.keys())
+        operators = sorted(self.operator_index[name] for name in found & self.operator_index.keys())
+        return [self.sources[i] for i in sources], [self.operators[i] for i in operators]
 
     @cached_property
     def node_index(self) -> dict[str, int]:
@@ -192,7 +223,13 @@ class Deployment(DeploymentContent):
 
     def without_backlogs(self) -> Deployment:
         """The same deployment with nothing waiting, of a horizon that does not begin now."""
-        return strip_backlogs(self)
+        return self._inherit(strip_backlogs(self), *(name for name in _OF_THE_WHOLE if name != "oldest_backlog_s"))
+
+    def with_probes(self, operators: tuple[Operator, ...], sources: tuple[Source, ...]) -> Deployment:
+        """The same deployment with other rates at some operators, and more sources; a part stays one."""
+        derived = self._inherit(replace(self, operators=operators, sources=sources), "has_models", "has_series")
+        derived.__dict__["source_count"] = self.source_count + len(sources) - len(self.sources)
+        return derived
 
     @cached_property
     def arrivals(self) -> FloatArray:
@@ -219,6 +256,11 @@ class Deployment(DeploymentContent):
     def has_models(self) -> bool:
         """Whether an input is not linear: loads are then computed in another way; a part keeps the whole's."""
         return any(entry.model for operator in self.operators for entry in operator.inputs)
+
+    @cached_property
+    def source_count(self) -> int:
+        """Number of sources, by which loads are computed in one of two ways; a part keeps the whole's."""
+        return len(self.sources)
 
     @cached_property
     def layout(self) -> PlacementLayout:
@@ -255,7 +297,7 @@ class Deployment(DeploymentContent):
             nodes=tuple(coarsen_node(node, factor) for node in self.nodes),
             operators=tuple(coarsen_operator(operator, factor) for operator in settled.operators),
         )
-        names = "layout", "oldest_backlog_s", "has_models", "has_series"
+        names = "layout", *_OF_THE_WHOLE
         return self._inherit(derived, *names, *([] if self.graph.models else ["graph"]))
 
     def with_placement(self, placement: Mapping[str, Sequence[Replica]]) -> Deployment:
@@ -271,9 +313,13 @@ class Deployment(DeploymentContent):
             operators[i] = replace(operators[i], replicas=tuple(replicas))
             check_replicas(parts, f"operators[{i}]", operators[i], nodes)
         _refuse(parts.faults)
-        return self._inherit(
-            replace(self, operators=tuple(operators)), "graph", "arrivals", "order", "servers", "capacities"
-        )
+        derived = replace(self, operators=tuple(operators))
+        return self._inherit(derived, "graph", "arrivals", "order", "servers", "capacities", *_OF_THE_WHOLE)
+
+    def placed_at(self, node: str) -> Deployment:
+        """The same deployment with every operator that has no place on a node, so that loads can be computed."""
+        stand_in = (Replica(node),)
+        return self.with_placement({op.id: stand_in for op in self.operators if not op.replicas})
 
     def with_arrivals(self, arrivals: Mapping[str, object]) -> Deployment:
         """The same deployment with other arrivals at the named sources, each of shape (d,).
@@ -338,14 +384,21 @@ class Deployment(DeploymentContent):
         sources, operators = settle_backlogs(self.sources, self.operators, self.subinterval_s)
         return replace(self, sources=sources, operators=operators)
 
-    def restricted(self, kept: Collection[str]) -> Deployment:
-        """Some of the operators, which read no others, and their nodes; sources and ages of what waits stay."""
+    def restricted(
+        self, kept: Collection[str], *, with_sources: bool = True, nodes: Collection[str] = ()
+    ) -> Deployment:
+        """Some of the operators, which read no others, and their nodes; ages of what waits stay as in the whole.
+
+        Sources that nobody of them reads stay as well, unless they are not wanted; of nodes some others, by their ids.
+        """
         operators = tuple(operator for operator in self.operators if operator.id in kept)
         queries = {operator.query for operator in operators}
-        nodes = {replica.node for operator in operators for replica in operator.replicas}
+        nodes = {replica.node for operator in operators for replica in operator.replicas} | {*nodes}
+        read = {entry.source for operator in operators for entry in operator.inputs}
         part = replace(
             self,
             operators=operators,
+            sources=self.sources if with_sources else tuple(source for source in self.sources if source.id in read),
             nodes=tuple(node for node in self.nodes if node.id in nodes),
             links=tuple(link for link in self.links if link.source in nodes and link.target in nodes),
             objectives=tuple(objective for objective in self.objectives if objective.query in queries),
@@ -353,7 +406,7 @@ class Deployment(DeploymentContent):
             constraints=Constraints(),
             plans={},
         )
-        whole = "arrivals", "oldest_backlog_s", "has_models", "has_series"
+        whole = _OF_THE_WHOLE + (("arrivals",) if with_sources else ())
         part.__dict__.update({name: getattr(self, name) for name in whole})
         return part
 

@@ -12,12 +12,23 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
+from engine.estimation.answer import Alarm
 from engine.estimation.estimate import Estimate, Progress, alarm_of, estimate, own_mace
+from engine.estimation.excerpt import Difference, Excerpt, Surroundings
 from engine.estimation.flow import Flow
 from engine.estimation.loads import UnkeptLoads, has_few_sources, loads_of
 from engine.estimation.mace import Mace, drain_times, mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
-from engine.estimation.propagation import ChangedFlow, FlowBase, changed_flow, flow_base, replica_names, spread_flow
+from engine.estimation.propagation import (
+    BeyondExcerpt,
+    ChangedFlow,
+    FlowBase,
+    ReplicaName,
+    changed_flow,
+    flow_base,
+    replica_names,
+    spread_flow,
+)
 from engine.estimation.reports import REALISED
 
 __all__ = ["EstimateBase"]
@@ -92,16 +103,126 @@ class EstimateBase:
         Returns
         -------
         Estimate
-            Its queries are those concerned; all others have the report that they had. `judged` and `alarm` are of the
-            whole deployment. Numbers are those of `estimate` of the whole, to the last bit.
+            Its queries are those concerned; all others have the report that they had. Servers that `judged` lacks are
+            as they were; `alarm` is of the whole deployment. Numbers are those of `estimate` of the whole, to the last
+            bit.
         """
-        return self._change(after, counted_from, concerned).estimate
+        difference = self._surroundings.difference(after)
+        if difference is not None:
+            near = self._change_near(after, difference, counted_from, concerned)
+            if near is not None:
+                return near
+        change = self._change(after, counted_from, concerned)
+        return replace(change.estimate, alarm=self._alarm(after, change))
+
+    @cached_property
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self.estimate.deployment, self._flow.cluster, self.mace_every)
+
+    def _change_near(
+        self, after: Deployment, difference: Difference, counted_from: int, concerned: Collection[str]
+    ) -> Estimate | None:
+        """`changed` by an excerpt around the change; None where that would be most of the cluster."""
+        servers, around = {*difference.servers}, self._surroundings
+        known = self.estimate.deployment.operator_index
+        left = (self.estimate.deployment.operators[known[name]] for name in difference.gone)
+        nodes = {part.node for operator in (*difference.joined, *left) for part in operator.replicas}
+        while (found := around.around(difference, servers, concerned)) is not None:
+            joined = {operator.id for operator in difference.joined}
+            part = after.restricted(found.operators - difference.gone | joined, with_sources=False, nodes=nodes)
+            part.__dict__.update(
+                oldest_backlog_s=self.estimate.deployment.oldest_backlog_s,
+                has_models=self.estimate.deployment.has_models,
+                has_series=self.estimate.deployment.has_series,
+                source_count=len(after.sources),
+            )
+            asked = found.queries | difference.queries
+            try:
+                change = self._excerpt(found, nodes)._change(
+                    part, counted_from, {*concerned} & asked, within=found.servers | difference.servers
+                )
+            except BeyondExcerpt as beyond:
+                servers.update(beyond.servers)
+                continue
+            missed = around.missed(found, difference, change.flowed)
+            if not missed:
+                return replace(change.estimate, alarm=self._alarm_near(after, difference, change))
+            servers |= missed
+        return None
+
+    def _excerpt(self, found: Excerpt, nodes: Collection[str]) -> EstimateBase:
+        """The base of some of the operators, as far as changes are computed from it; some nodes may be without any."""
+        was, names = self.estimate, found.operators
+        probed = was.probed.deployment.restricted(names, with_sources=False, nodes=nodes)
+        probes = {query: probe for query, probe in was.probed.probes.items() if query in probed.query_index}
+        coarse = probed.coarsened(self.mace_every)
+        rows = [self._judged_row[server.name] for server in coarse.servers]
+        m = was.judged
+        judged = Mace(
+            coarse, UnkeptLoads(), m.load[rows], m.ce[rows], m.worst_s[rows], m.total_s, None, m.start[rows], m.lead
+        )
+        estimate_of = replace(
+            was,
+            deployment=was.deployment.restricted(names, with_sources=False),
+            probed=ProbedDeployment(probed, probes),
+            coarse=coarse,
+            mace=judged,
+            queries={},
+            judged=judged,
+        )
+        base = EstimateBase(estimate_of, self.mace_every, self.worst_s)
+        vars(base)["_flow"] = self._flow.of_part(probed)
+        if was.unburdened is not None:
+            vars(base)["_unburdened"] = self._unburdened.of_part(probed.without_backlogs())
+        return base
+
+    @cached_property
+    def _judged_row(self) -> dict[str, int]:
+        return {server.name: i for i, server in enumerate(self.estimate.judged.deployment.servers)}
+
+    def _alarm_near(self, after: Deployment, difference: Difference, change: _Change) -> Alarm:
+        """Alarm of the whole, where an excerpt was computed."""
+        flowed, readers = change.flowed, self._surroundings.readers
+        joined = {entry.source for operator in difference.joined for entry in operator.inputs}
+
+        def is_sink(name: str) -> bool:
+            return name not in joined and all(reader in difference.gone for reader in readers.get(name, ()))
+
+        found = flowed.times
+        flow_s = max((times.latency_s for (name, _), times in found.items() if is_sink(name)), default=0.0)
+        for latency_s, name in self._latest:
+            if name not in found and name[0] not in difference.gone and is_sink(name[0]):
+                flow_s = max(flow_s, latency_s)
+                break
+        worst_s = max((change.worst_s.get(name, 0.0) for name in flowed.servers), default=0.0)
+        for found_s, server in self._worst_first:
+            if server not in flowed.servers:
+                worst_s = max(worst_s, found_s)
+                break
+        return alarm_of(after, flow_s, worst_s)
+
+    @cached_property
+    def _latest(self) -> list[tuple[float, ReplicaName]]:
+        """Largest latencies of all sinks, the largest first."""
+        sinks = self._flow.deployment.graph.sink[self._flow.deployment.layout.rep_operator].tolist()
+        known = self._flow.latencies_s
+        named = zip(replica_names(self._flow.deployment), sinks, strict=True)
+        return sorted(((known.get(name, 0.0), name) for name, is_sink in named if is_sink), reverse=True)
+
+    @cached_property
+    def _worst_first(self) -> list[tuple[float, str]]:
+        return sorted(((found_s, name) for name, found_s in self.worst_s.items()), reverse=True)
+
+    def _alarm(self, after: Deployment, change: _Change) -> Alarm:
+        flow_s = self._largest_flow_s(change.probed.deployment, change.flowed)
+        return alarm_of(after, flow_s, max(change.worst_s.values(), default=0.0))
 
     def moved(self, after: Deployment) -> EstimateBase:
         """Base of a changed deployment, of the same subintervals: equal to one made from nothing, to the last bit."""
         was = {objective.query: objective for objective in self.estimate.deployment.objectives}
         judged_anew = [found.query for found in after.objectives if was.pop(found.query, None) != found]
-        found, probed, flowed, unburdened, worst_s = self._change(after, 0, {*judged_anew, *was} & {*after.queries})
+        change = self._change(after, 0, {*judged_anew, *was} & {*after.queries})
+        found, probed, flowed, unburdened, worst_s = change
         bare = probed.deployment.without_backlogs()
         known = self.estimate.queries | found.realised().queries
         moved = Estimate(
@@ -111,7 +232,7 @@ class EstimateBase:
             found.judged,
             self._flow.moved(probed.deployment, flowed).flow,
             found.resolution_s,
-            found.alarm,
+            self._alarm(after, change),
             {query: known[query] for query in probed.deployment.queries},
             found.judged,
             self._unburdened.moved(bare, unburdened).flow if unburdened else None,
@@ -153,17 +274,30 @@ class EstimateBase:
         vars(shifted).update(flows)
         return shifted
 
-    def _change(self, after: Deployment, counted_from: int, concerned: Collection[str] | None) -> _Change:
-        """Findings about a change; of no query where `concerned` is None."""
+    def _change(
+        self,
+        after: Deployment,
+        counted_from: int,
+        concerned: Collection[str] | None,
+        within: Collection[str] | None = None,
+    ) -> _Change:
+        """Findings about a change, the alarm that of before; of no query where `concerned` is None.
+
+        Of an excerpt `within` are the servers that are whole.
+        """
         was = self.estimate
         probed = probe_deployment(after)
         coarse = probed.deployment.coarsened(self.mace_every)
-        anew = has_few_sources(coarse) != has_few_sources(was.judged.deployment)
-        flowed, unburdened = self._spreads(probed, anew) if concerned is None else self._flows(probed, concerned, anew)
+        known, width = was.judged.deployment, coarse.subintervals
+        anew = has_few_sources(coarse.source_count, width) != has_few_sources(known.source_count, width)
+        if concerned is None:
+            flowed, unburdened = self._spreads(probed, anew)
+        else:
+            flowed, unburdened = self._flows(probed, concerned, anew, within)
         part = ProbedDeployment(flowed.deployment, probed.probes)
         mace_part = mace(part.deployment.coarsened(self.mace_every))
         judged = self._judged(coarse, mace_part, flowed)
-        flow_s, worst_s = self._largest_flow_s(probed.deployment, flowed), self._moved_worst_s(after, flowed)
+        worst_s = self._moved_worst_s(after, flowed)
         estimated = Estimate(
             part.deployment,
             part,
@@ -171,7 +305,7 @@ class EstimateBase:
             mace_part,
             flowed.flow,
             was.resolution_s,
-            alarm_of(after, flow_s, max(worst_s.values(), default=0.0)),
+            was.alarm,
             {},
             mace_part,
             unburdened.flow if unburdened else None,
@@ -181,16 +315,16 @@ class EstimateBase:
         return _Change(changed, probed, flowed, unburdened, worst_s)
 
     def _flows(
-        self, probed: ProbedDeployment, concerned: Collection[str], anew: bool
+        self, probed: ProbedDeployment, concerned: Collection[str], anew: bool, within: Collection[str] | None
     ) -> tuple[ChangedFlow, ChangedFlow | None]:
         """Flow of what is concerned, and the same with nothing waiting; of the same queries."""
-        flowed = changed_flow(self._flow, probed.deployment, concerned=concerned, anew=anew)
+        flowed = changed_flow(self._flow, probed.deployment, concerned=concerned, anew=anew, within=within)
         if probed.deployment.oldest_backlog_s is None:
             return flowed, None
         bare = probed.deployment.without_backlogs()
-        unburdened = changed_flow(self._unburdened, bare, concerned=flowed.queries, anew=anew)
+        unburdened = changed_flow(self._unburdened, bare, concerned=flowed.queries, anew=anew, within=within)
         if unburdened.queries != flowed.queries:
-            flowed = changed_flow(self._flow, probed.deployment, concerned=unburdened.queries, anew=anew)
+            flowed = changed_flow(self._flow, probed.deployment, concerned=unburdened.queries, anew=anew, within=within)
         return flowed, unburdened
 
     def _spreads(self, probed: ProbedDeployment, anew: bool) -> tuple[ChangedFlow, ChangedFlow | None]:

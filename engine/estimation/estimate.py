@@ -295,11 +295,11 @@ def own_mace(deployment: Deployment, found: Mace) -> Mace:
 def alarm_of(deployment: Deployment, flow_s: float, mace_s: float) -> Alarm:
     """Alarm of the largest Flow against the largest Mace, both on the same subintervals."""
     over = flow_s / mace_s - 1.0 if mace_s > 0.0 else None
-    busy = int(deployment.arrivals.any(axis=1).sum())
+    if not (over > _TRUSTED if over is not None else flow_s > deployment.subinterval_s):
+        return Alarm(False, over, "")
+    busy = sum(bool(source.arrivals.any()) for source in deployment.sources)
     nodes = {replica.node for operator in deployment.operators for replica in operator.replicas}
-    beyond = over > _TRUSTED if over is not None else flow_s > deployment.subinterval_s
-    untrusted = busy > 1 and len(nodes) > 1 and beyond
-    if not untrusted:
+    if busy < 2 or len(nodes) < 2:
         return Alarm(False, over, "")
     kind = "estimation.alarm_alone" if over is None else "estimation.alarm"
     return Alarm(True, over, Fact(kind, percent=100 * (over or 0.0), sources=busy, nodes=len(nodes)))

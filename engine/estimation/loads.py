@@ -361,14 +361,15 @@ def loads_of(deployment: Deployment, *, graph: DataflowGraph | None = None) -> L
         If an operator has no node.
     """
     graph = graph or deployment.graph
-    if has_few_sources(deployment) and not graph.models and deployment.combine.kind == "sum":
+    is_linear = not graph.models and deployment.combine.kind == "sum"
+    if is_linear and has_few_sources(deployment.source_count, deployment.subintervals):
         return LinearLoads(deployment, graph)
     return GeneralLoads(deployment, graph)
 
 
-def has_few_sources(deployment: Deployment) -> bool:
+def has_few_sources(count: int, subintervals: int) -> bool:
     """Whether coefficients by source cost less than series by operator; both ways round differently."""
-    return 2 * len(deployment.sources) <= deployment.subintervals + 64
+    return 2 * count <= subintervals + 64
 
 
 def sink_outputs(loads: Loads, graph: DataflowGraph, queries: int) -> FloatArray:

@@ -155,7 +155,7 @@ class _Prober:
             probes[query] = self._probe(query, members)
         if not probes:
             return ProbedDeployment(self.deployment)
-        derived = replace(self.deployment, operators=tuple(self.operators), sources=tuple(self.sources))
+        derived = self.deployment.with_probes(tuple(self.operators), tuple(self.sources))
         return ProbedDeployment(derived, probes)
 
     def _probe(self, query: str, members: list[int]) -> Probe:

@@ -23,12 +23,34 @@ from engine.estimation.flow import Flow, flow, room_for_times
 from engine.estimation.flow_kernel import FlowTimes
 from engine.estimation.loads import has_few_sources
 
-__all__ = ["ChangedFlow", "FlowBase", "ReplicaName", "changed_flow", "flow_base", "replica_names", "spread_flow"]
+__all__ = [
+    "BeyondExcerpt",
+    "ChangedFlow",
+    "ClusterPlaces",
+    "FlowBase",
+    "ReplicaName",
+    "changed_flow",
+    "flow_base",
+    "is_of_one_piece",
+    "names_reached",
+    "replica_names",
+    "same_node",
+    "same_source",
+    "spread_flow",
+]
 
 T = TypeVar("T")
 _ALONE = 2  # times that a server is computed before it is taken together with others that came as often
 _MAX_BEGINNINGS = 32  # servers of a stress beyond which only what is late is followed: beginnings spread everywhere
 ReplicaName = tuple[str, int]  # operator, and the replica's place in its listing
+
+
+class BeyondExcerpt(Exception):
+    """A change goes on to `servers`, of which not all that is on them was looked at."""
+
+    def __init__(self, servers: Collection[str]) -> None:
+        super().__init__()
+        self.servers = servers
 
 
 class ReplicaTimes(NamedTuple):
@@ -78,9 +100,9 @@ class FlowBase:
         return {operator.id: operator for operator in self.deployment.operators}
 
     @cached_property
-    def cluster(self) -> _Cluster:
+    def cluster(self) -> ClusterPlaces:
         """Places of its operators."""
-        return _Cluster(self.deployment)
+        return ClusterPlaces(self.deployment)
 
     def moved(self, after: Deployment, found: ChangedFlow) -> FlowBase:
         """The base of the changed deployment, of what was found and of the rest as it was.
@@ -107,6 +129,12 @@ class FlowBase:
     def overlaid(self, after: Deployment, found: ChangedFlow) -> FlowBase:
         """The base of the changed deployment for further changes; its flow says nothing of queries."""
         return FlowBase(after, self.flow, self.timed or self.deployment, {**self.newer, **found.times})
+
+    def of_part(self, part: Deployment) -> FlowBase:
+        """The base of some of the operators, for changes of these; its flow says nothing of queries."""
+        base = FlowBase(part, self.flow, self.timed or self.deployment, self.newer)
+        vars(base)["_row"] = self._row
+        return base
 
     def _joined(self, after: Deployment, found: ChangedFlow, times: FlowTimes) -> Flow:
         """Flow of all queries, each as it was found or as it was."""
@@ -144,6 +172,10 @@ class ChangedFlow:
         Servers and links that are whole there: all that a change touches, and those of the queries.
     times : mapping
         Times of all replicas that have others than before, wherever they are.
+    touched : frozenset of str
+        Servers on which what loads them differs, or their capacity.
+    late : frozenset of str
+        Operators that finish at another time, or to which a link may bring its events at another.
     """
 
     queries: frozenset[str]
@@ -151,6 +183,8 @@ class ChangedFlow:
     servers: frozenset[str]
     flow: Flow
     times: Mapping[ReplicaName, ReplicaTimes]
+    touched: frozenset[str]
+    late: frozenset[str]
 
 
 def flow_base(deployment: Deployment, *, slices: int = 1) -> FlowBase:
@@ -159,7 +193,12 @@ def flow_base(deployment: Deployment, *, slices: int = 1) -> FlowBase:
 
 
 def changed_flow(
-    base: FlowBase, after: Deployment, *, concerned: Collection[str] = (), anew: bool = False
+    base: FlowBase,
+    after: Deployment,
+    *,
+    concerned: Collection[str] = (),
+    anew: bool = False,
+    within: Collection[str] | None = None,
 ) -> ChangedFlow:
     """Flow of the queries of `after` that differ in anything from those of `base`.
 
@@ -173,34 +212,40 @@ def changed_flow(
         Queries that are looked at in any case.
     anew : bool
         Whether nothing of before is used.
+    within : collection of str, optional
+        Of an excerpt, the servers on which all is that is on them in the whole.
 
     Raises
     ------
     ValueError
         If the subintervals are others.
+    BeyondExcerpt
+        If another server than those `within` is concerned.
     """
-    return _Propagation(base, after, anew).run(concerned)
+    return _Propagation(base, after, anew, within).run(concerned)
 
 
-def spread_flow(base: FlowBase, after: Deployment, *, anew: bool = False) -> ChangedFlow:
+def spread_flow(
+    base: FlowBase, after: Deployment, *, anew: bool = False, within: Collection[str] | None = None
+) -> ChangedFlow:
     """Flow of the servers of `after` that differ from those of `base`, and of no query: a stress, for changes of it.
 
     Where it goes beyond 32 servers, beginnings that alone differ are not followed: hardly anything finishes at another
     time for them.
     """
-    return _Propagation(base, after, anew).run(None)
+    return _Propagation(base, after, anew, within).run(None)
 
 
 class _Propagation:
     """The spread of one change; servers go by their names, which are the same before and after."""
 
-    def __init__(self, base: FlowBase, after: Deployment, anew: bool) -> None:
+    def __init__(self, base: FlowBase, after: Deployment, anew: bool, within: Collection[str] | None) -> None:
         before = base.deployment
         if (before.subintervals, before.subinterval_s) != (after.subintervals, after.subinterval_s):
             raise ValueError("subintervals differ; allowed: a deployment of the same subintervals")
-        self._base, self._after, self._anew = base, after, anew
+        self._base, self._after, self._anew, self._within = base, after, anew, within
         self._slices = base.flow.slices
-        self._cluster, self._known = _Cluster(after), base.cluster
+        self._cluster, self._known = ClusterPlaces(after), base.cluster
         self._newer: dict[ReplicaName, ReplicaTimes] = {}
 
     def run(self, concerned: Collection[str] | None) -> ChangedFlow:
@@ -210,13 +255,20 @@ class _Propagation:
             self._spread(touched, _MAX_BEGINNINGS if concerned is None else np.inf)
         # By what was there as well: an operator that has left no longer stands behind anybody's window.
         late = [name for name in self._newer if self._is_late(name)]  # a beginning is nobody's latency
+        late += self._cluster.readers_over_links(touched, self._newer)
         hit = self._cluster.queries_with(touched, late) | self._known.queries_with(touched, ()) | {*(concerned or ())}
         queries = frozenset() if concerned is None else hit & {*self._after.queries}
         whole = self._cluster.with_links(touched | self._cluster.servers_of_queries(queries))
+        self._stay(whole)
         part = self._cluster.part(whole, queries)
         flowed = self._flow(part, whole, trace=True)
         self._take(part, flowed)
-        return ChangedFlow(queries, part, frozenset(whole), flowed, self._newer)
+        names = frozenset(operator for operator, _ in late)
+        return ChangedFlow(queries, part, frozenset(whole), flowed, self._newer, frozenset(touched), names)
+
+    def _stay(self, servers: set[str]) -> None:
+        if self._within is not None and not servers <= {*self._within}:
+            raise BeyondExcerpt(servers)
 
     def _spread(self, touched: set[str], begin: float) -> None:
         """Compute servers until no time differs that comes to one of them.
@@ -232,6 +284,7 @@ class _Propagation:
             again = {server for server, count in looks.items() if count > _ALONE}
             if again & todo:
                 todo = self._cluster.with_links(todo | again)
+            self._stay(todo)
             part = self._cluster.part(todo)
             moved = self._take(part, self._flow(part, todo))
             followed = (name for name, is_late in moved.items() if is_late or len(looks) <= begin)
@@ -280,10 +333,11 @@ class _Propagation:
         as_one = "combine", "scheduling", "statistics_of", "oldest_backlog_s", "has_models", "has_series"
         if (
             self._anew
-            or has_few_sources(before) != has_few_sources(after)
+            or has_few_sources(before.source_count, before.subintervals)
+            != has_few_sources(after.source_count, after.subintervals)
             or any(getattr(before, name) != getattr(after, name) for name in as_one)
-            or _is_of_one_piece(before)
-            or _is_of_one_piece(after)
+            or is_of_one_piece(before)
+            or is_of_one_piece(after)
         ):
             return {server.name for server in after.servers}
         nodes = {node.id: node for node in before.nodes}
@@ -291,7 +345,7 @@ class _Propagation:
             server.name
             for server in after.servers
             if server.node is not None
-            and not _same_node(nodes.get(after.nodes[server.node].id), after.nodes[server.node])
+            and not same_node(nodes.get(after.nodes[server.node].id), after.nodes[server.node])
         }
         was, now = self._known.residents, self._cluster.residents
         differing = self._differing()
@@ -304,7 +358,7 @@ class _Propagation:
         """Operators that do something else than before, or with other events."""
         before, after = self._base.deployment, self._after
         sources = {source.id: source for source in before.sources}
-        streams = {source.id for source in after.sources if not _same_source(sources.get(source.id), source)}
+        streams = {source.id for source in after.sources if not same_source(sources.get(source.id), source)}
         known, differing = self._base.operators, set[str]()
         for j in after.order:
             operator = after.operators[j]
@@ -319,7 +373,7 @@ class _Propagation:
         return differing
 
 
-class _Cluster:
+class ClusterPlaces:
     """Places of the operators of a deployment, and who reads whom."""
 
     def __init__(self, deployment: Deployment) -> None:
@@ -391,14 +445,36 @@ class _Cluster:
 
     def with_links(self, servers: Iterable[str]) -> set[str]:
         """Servers with the links that are read over there, and all that read over these."""
-        return _reached(servers, self._tied.get)
+        return names_reached(servers, self._tied.get)
+
+    def readers_over_links(self, servers: Collection[str], senders: Collection[ReplicaName]) -> list[ReplicaName]:
+        """Replicas that read over one of some links, or over one that a sender uses as well: it may bring them theirs
+        at another time, though they finish at the same.
+        """
+        found: list[ReplicaName] = []
+        for link, passing in self._passing.items():
+            if link in servers or any(sender in senders for sender, _ in passing):
+                found += [reader for _, reader in passing]
+        return found
+
+    @cached_property
+    def _passing(self) -> dict[str, list[tuple[ReplicaName, ReplicaName]]]:
+        """Of every link the replicas that send over it, with those that read."""
+        layout, names = self.deployment.layout, replica_names(self.deployment)
+        passing: dict[str, list[tuple[ReplicaName, ReplicaName]]] = {}
+        for r, reader in enumerate(names):
+            for h in range(layout.hop_start[r], layout.hop_start[r + 1]):
+                if layout.hop_server[h] >= 0:
+                    link = self.deployment.servers[layout.hop_server[h]].name
+                    passing.setdefault(link, []).append((names[layout.hop_origin[h]], reader))
+        return passing
 
     def servers_behind(self, replicas: Iterable[ReplicaName]) -> set[str]:
         """Servers that read what some replicas put out."""
         return {server for name in {operator for operator, _ in replicas} for server in self._readers.get(name, ())}
 
     @cached_property
-    def _above(self) -> dict[str, frozenset[str]]:
+    def above(self) -> dict[str, frozenset[str]]:
         """Each query's operators: at and above its sinks, and those that run in one batch with one of these."""
         deployment, (start, members) = self.deployment, self.deployment.closures
         names = [name for name, _ in replica_names(deployment)]
@@ -416,7 +492,7 @@ class _Cluster:
         return found
 
     @cached_property
-    def _behind(self) -> dict[str, frozenset[str]]:
+    def behind(self) -> dict[str, frozenset[str]]:
         """For queries with a window the operators behind it, whose work on a result its events wait for."""
         operators = self.deployment.operators
         windows = {operator.id for operator in operators if operator.window is not None}
@@ -426,15 +502,15 @@ class _Cluster:
         for operator in operators:
             for entry in operator.inputs:
                 readers.setdefault(entry.source, []).append(operator.id)
-        behind = {name: _reached([name], readers.get) for name in windows}
+        behind = {name: names_reached([name], readers.get) for name in windows}
         return {
             query: frozenset().union(*(behind[name] for name in members & windows))
-            for query, members in self._above.items()
+            for query, members in self.above.items()
             if members & windows
         }
 
     @cached_property
-    def _places(self) -> dict[str, set[str]]:
+    def places(self) -> dict[str, set[str]]:
         """Servers and incoming links of every operator."""
         places: dict[str, set[str]] = {}
         for (operator, _), server, links in self._layout:
@@ -447,32 +523,32 @@ class _Cluster:
         Also those that have one behind a window of theirs.
         """
         named = {operator for operator, _ in replicas}
-        hit = {name for name, places in self._places.items() if name in named or not places.isdisjoint(servers)}
+        hit = {name for name, places in self.places.items() if name in named or not places.isdisjoint(servers)}
         none = frozenset[str]()
         return frozenset(
             query
-            for query, members in self._above.items()
-            if not members.isdisjoint(hit) or not self._behind.get(query, none).isdisjoint(hit)
+            for query, members in self.above.items()
+            if not members.isdisjoint(hit) or not self.behind.get(query, none).isdisjoint(hit)
         )
 
     def servers_of_queries(self, queries: Iterable[str]) -> set[str]:
         """Servers of some queries, and the links into them."""
-        return {server for query in queries for operator in self._above[query] for server in self._places[operator]}
+        return {server for query in queries for operator in self.above[query] for server in self.places[operator]}
 
     def part(self, servers: Collection[str], queries: Iterable[str] = ()) -> Deployment:
         """The operators on some servers with all that is above them, and what some queries look at behind windows."""
         deployment = self.deployment
         kept = {operator for (operator, _), server, _ in self._layout if server in servers}
-        kept.update(*(self._behind.get(query, ()) for query in queries))
+        kept.update(*(self.behind.get(query, ()) for query in queries))
 
         def above(name: str) -> list[str]:
             inputs = deployment.operators[deployment.operator_index[name]].inputs
             return [entry.source for entry in inputs if entry.source in deployment.operator_index]
 
-        return deployment.restricted(_reached(kept, above))
+        return deployment.restricted(names_reached(kept, above))
 
 
-def _reached(names: Iterable[str], following: Callable[[str], Iterable[str] | None]) -> set[str]:
+def names_reached(names: Iterable[str], following: Callable[[str], Iterable[str] | None]) -> set[str]:
     """Names and all that follows them."""
     found = set(names)
     todo = list(found)
@@ -507,7 +583,7 @@ def _links_into(deployment: Deployment, replica: int) -> list[int]:
     return np.unique(links[links >= 0]).tolist()
 
 
-def _is_of_one_piece(deployment: Deployment) -> bool:
+def is_of_one_piece(deployment: Deployment) -> bool:
     """Whether a part says nothing: bounds under other policies go through all servers, batches over all operators."""
     return bool(deployment.other_policies) or any(op.query is None and op.trigger for op in deployment.operators)
 
@@ -525,13 +601,13 @@ def _output_of(operator: Operator) -> list[object]:
     return [(entry.source, entry.selectivity, entry.model, entry.backlog) for entry in operator.inputs]
 
 
-def _same_source(was: Source | None, now: Source) -> bool:
+def same_source(was: Source | None, now: Source) -> bool:
     if was is None or was is now:
         return was is now
     return all(np.array_equal(getattr(was, f.name), getattr(now, f.name)) for f in fields(Source))
 
 
-def _same_node(was: Node | None, now: Node) -> bool:
+def same_node(was: Node | None, now: Node) -> bool:
     """Whether a node works as it did."""
     if was is None or was is now:
         return was is now

@@ -11,11 +11,12 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment, Replica
-from engine.document.memory import MEMORY_SLACK, memory_by_node, needs_of
+from engine.document.memory import MEMORY_SLACK, needs_of
 from engine.errors import InfeasibleError
 from engine.estimation.overload import hold_budget, hold_load, lasting_growth
 from engine.placement.colocation import TRANSFER_S, apart_operators, colocate, separations
-from engine.placement.greedy import GreedyPlacement, Placement, greedy
+from engine.placement.greedy import GreedyPlacement, Placement, free_bytes, greedy
+from engine.placement.ground import PlacementGround
 from engine.placement.local_search.search import search
 from engine.placement.network import climb, pairs_of, room_of, starts_of
 from engine.placement.network_kernels import NetworkArrays, NetworkState, move_item, network_value, worst_of
@@ -45,6 +46,7 @@ def extend_placement(
     rounds: int = 4,
     seed: int = 0,
     transfer_s: float = TRANSFER_S,
+    ground: PlacementGround | None = None,
 ) -> Extension:
     """Find a place for every operator that has none, together where being apart gains nothing.
 
@@ -60,6 +62,8 @@ def extend_placement(
         Of the search; time plays no part, so the same input gives the same answer.
     transfer_s : float
         Seconds that an event's way to another node is taken to cost where no link says it.
+    ground : PlacementGround, optional
+        What runs, where that is kept. Of a large fleet the nodes with the most room are looked at then.
 
     Returns
     -------
@@ -70,10 +74,28 @@ def extend_placement(
     InfeasibleError
         If constraints leave an operator without a node.
     """
-    base = greedy(deployment, closed=closed, coarse=coarse)
-    if base is None:
+    if all(operator.replicas for operator in deployment.operators):
         return Extension()
-    extension = _Extension(deployment, base)
+    if ground is None or not ground.is_under(deployment):
+        return _extend(deployment, closed, coarse, rounds, seed, transfer_s, None)
+    try:
+        return _extend(ground.near(deployment, closed), closed, coarse, rounds, seed, transfer_s, ground)
+    except InfeasibleError:  # there may be a place elsewhere, and if not, the whole fleet tells why
+        return _extend(deployment, closed, coarse, rounds, seed, transfer_s, None)
+
+
+def _extend(
+    deployment: Deployment,
+    closed: Collection[str],
+    coarse: int,
+    rounds: int,
+    seed: int,
+    transfer_s: float,
+    ground: PlacementGround | None,
+) -> Extension:
+    base = greedy(deployment, closed=closed, coarse=coarse, ground=ground)
+    assert base is not None
+    extension = _Extension(deployment, base, ground)
     best = _best_cores(extension, rounds, seed)
     if extension.never_catches_up(best) and extension.may_catch_up():
         extension = replace(extension, is_held_on=True)
@@ -110,6 +132,7 @@ class _Extension:
 
     deployment: Deployment
     greedy: GreedyPlacement
+    ground: PlacementGround | None
     is_held_on: bool = False
 
     @cached_property
@@ -197,7 +220,7 @@ class _Extension:
     @cached_property
     def _room_bytes(self) -> FloatArray:
         """Bytes of memory that what runs leaves on every node; infinite where nobody knows."""
-        free = [entry.free_bytes for entry in memory_by_node(self.deployment).values()]
+        free = free_bytes(self.deployment, self.ground).values()
         return np.array([np.inf if size is None else size for size in free])
 
     @cached_property
@@ -245,6 +268,8 @@ class _Extension:
         operators, joins = self.deployment.operators, {self.deployment.operators[i].query for i in self.greedy.missing}
         parties = {query: k for k, query in enumerate(dict.fromkeys(operators[i].query for i in self.greedy.missing))}
         bounds = [objective.bound_s for objective in self.deployment.objectives if objective.query not in parties]
+        if self.ground and self.ground.least_bound_s is not None:
+            bounds.append(self.ground.least_bound_s)
         weight = np.full(len(parties) + 1, 1.0 / min(bounds, default=1.0))
         weight[-1] = 0.0
         party = [parties[operators[j].query] if operators[j].query in joins else len(parties) for j in members]
@@ -257,6 +282,9 @@ class _Extension:
 
     def _base_weight(self, servers: int) -> FloatArray:
         weight = np.zeros(servers)
+        if self.ground:
+            known = self.ground.tightness
+            weight[: len(self.cores)] = [known.get((core.node, core.core), 0.0) for core in self.cores]
         tightness = {query: self._tightness(query) for query in self.deployment.queries}
         for operator in self.deployment.operators:
             for part in operator.replicas:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -20,11 +20,12 @@ from engine.document.elements import Operator, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
 from engine.errors import Fault, InfeasibleError
 from engine.estimation.backlog import burdened_series
+from engine.placement.ground import PlacementGround
 from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
 from engine.words import size_words
 
-__all__ = ["GreedyPlacement", "greedy", "place"]
+__all__ = ["GreedyPlacement", "free_bytes", "greedy", "place"]
 
 # Two cores whose peaks differ by less than this are equally good: rounding of sums must not decide.
 _TIE = 1e-9
@@ -86,17 +87,22 @@ class GreedyPlacement:
         return [self.core_loads.deployment.operators[i].id for i in self.missing]
 
 
-def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1) -> GreedyPlacement | None:
-    """Place like `place` and keep the loads; None if every operator has a place."""
+def greedy(
+    deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1, ground: PlacementGround | None = None
+) -> GreedyPlacement | None:
+    """Place like `place` and keep the loads; None if every operator has a place.
+
+    With a `ground`, `deployment` is what is `near` on it.
+    """
     missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
     if not missing:
         return None
-    free = {name: entry.free_bytes for name, entry in memory_by_node(deployment).items()}
+    free = free_bytes(deployment, ground)
     nodes_of = {
         deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed, free) for i in missing
     }
     _refuse_impossible(deployment, missing, nodes_of)
-    core_loads = _CoreLoads(deployment, coarse)
+    core_loads = _CoreLoads(deployment, coarse, ground)
     peaks = {i: float(core_loads.load[i].max()) for i in missing}
     # What has no choice goes first, so that nobody who has one takes its place.
     open_nodes = {i: nodes_of[deployment.operators[i].id].left(core_loads.homes) for i in missing}
@@ -107,13 +113,13 @@ def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int 
         if not any(nodes_of[deployment.operators[i].id].need for i in missing):
             raise
         # Memory may be what is short: the largest states first, then where an exhaustive search puts them.
-        core_loads = _CoreLoads(deployment, coarse)
+        core_loads = _CoreLoads(deployment, coarse, ground)
         by_state = sorted(order, key=lambda i: (len(open_nodes[i]) > 1, -nodes_of[deployment.operators[i].id].need))
         try:
             placement = _placed(core_loads, nodes_of, by_state)
         except InfeasibleError as error:
             nodes = _fitting_nodes(core_loads, missing, nodes_of, error)
-            core_loads = _CoreLoads(deployment, coarse)
+            core_loads = _CoreLoads(deployment, coarse, ground)
             placement = _placed(core_loads, nodes_of, order, nodes)
     return GreedyPlacement(missing, placement, core_loads, open_nodes)
 
@@ -151,7 +157,7 @@ def _fitting_nodes(
     row = {deployment.operators[i].id: k for k, i in enumerate(missing)}
     open_ = [set(entry.left(homes)) for entry in own]
     groups = (tuple(row[name] for name in group if name in row) for group in deployment.constraints.apart)
-    free = [entry.free_bytes for entry in memory_by_node(deployment).values()]
+    free = list(free_bytes(deployment, core_loads.ground).values())
     problem = PlacementProblem(
         load=np.zeros((len(missing), 1)),
         budget=np.ones((len(names), 1)),
@@ -166,6 +172,16 @@ def _fitting_nodes(
     except InfeasibleError:
         raise error from None
     return {i: names[core] for i, core in zip(missing, cores.tolist(), strict=True) if core >= 0}
+
+
+def free_bytes(deployment: Deployment, ground: PlacementGround | None) -> dict[str, float | None]:
+    """Bytes of memory that are left on every node, in their order; None where nobody knows."""
+    if ground is None:
+        return {name: entry.free_bytes for name, entry in memory_by_node(deployment).items()}
+    own = replace(deployment, operators=tuple(ground.joining(deployment)))
+    held = {name: entry.held_bytes for name, entry in memory_by_node(own).items()}
+    left = {node.id: ground.free_bytes.get(node.id, node.memory_bytes) for node in deployment.nodes}
+    return {name: None if size is None else max(0.0, size - held[name]) for name, size in left.items()}
 
 
 class _Options:
@@ -253,19 +269,21 @@ class _CoreLoads:
 
     deployment: Deployment
     coarse: int
+    ground: PlacementGround | None
     homes: dict[str, set[str]] = field(init=False)
     held: dict[str, float] = field(default_factory=dict)  # bytes of memory that operators placed here take, by node
 
     def __post_init__(self) -> None:
         whole = self.deployment
-        stand_in = (Replica(whole.nodes[0].id),)
-        filled = whole.with_placement({op.id: stand_in for op in whole.operators if not op.replicas})
-        coarse = filled.coarsened(self.coarse)
+        coarse = whole.placed_at(whole.nodes[0].id).coarsened(self.coarse)
         series = burdened_series(coarse)
         self.load, self.output = series.load, series.output
         self.budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)
         self.width_s = coarse.subinterval_s
-        self.server_load = np.zeros((len(whole.servers), coarse.subintervals))
+        known = self.ground.deployment.operator_index if self.ground else {}
+        self.server_load = (
+            self.ground.load(whole.servers) if self.ground else np.zeros((len(whole.servers), coarse.subintervals))
+        )
         self.cores = [
             _Core(whole.nodes[server.node].id, server.core, i)
             for i, server in enumerate(whole.servers)
@@ -275,10 +293,11 @@ class _CoreLoads:
         self.replicas = {op.id: op.replicas for op in whole.operators if op.replicas}
         self.homes = {name: {replica.node for replica in parts} for name, parts in self.replicas.items()}
         self._links()
-        for i, operator in enumerate(whole.operators):
+        added = [(i, operator) for i, operator in enumerate(whole.operators) if operator.id not in known]
+        for i, operator in added:
             for replica in operator.replicas:
                 self.server_load[self.core_of[replica.node, replica.core]] += replica.fraction * self.load[i]
-        for i, operator in enumerate(whole.operators):
+        for i, operator in added:
             if operator.replicas:
                 self._load_links(i, upstream_only=True)
 

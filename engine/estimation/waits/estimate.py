@@ -164,7 +164,7 @@ class _Estimator:
         return self._sent[key]
 
     def _sent_way(self, way: Way, gains: FloatArray) -> _SentWay:
-        total = float(gains @ self._deployment.arrivals.sum(axis=1))
+        total = self._finder.total(gains)
         if not way or not total > 0.0:
             unheld = PhaseWaits(total, np.zeros((1, 1)), np.zeros(1))
             return _SentWay(total, np.zeros(1), np.zeros(self._deployment.subintervals), {}, unheld)
@@ -221,7 +221,8 @@ class _Estimator:
 
     def _arriving(self, gains: FloatArray, shares: FloatArray) -> FloatArray:
         """Times by which these shares of a way's events have arrived."""
-        events = gains @ self._deployment.arrivals
+        read = np.flatnonzero(gains)  # rounded the same whatever other sources there are
+        events = gains[read] @ self._deployment.arrivals[read]
         edges = np.arange(len(events) + 1) * self._deployment.subinterval_s
         reached = np.concatenate([[0.0], np.cumsum(events)])
         return np.asarray(np.interp(shares * reached[-1], reached, edges))

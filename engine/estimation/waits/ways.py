@@ -162,11 +162,16 @@ class WayFinder:
         servers = {int(s) for i in alike for s in layout.rep_server[layout.rep_start[i] : layout.rep_start[i + 1]]}
         return trigger.interval_s, trigger.overhead_s or 0.0, tuple(sorted(servers))
 
+    def total(self, gains: FloatArray) -> float:
+        """Events of a way, from its gains by source; rounded the same whatever other sources there are."""
+        read = np.flatnonzero(gains)
+        return float(gains[read] @ self._totals[read])
+
     def _fewest(self, ways: dict[Way, FloatArray]) -> dict[Way, FloatArray]:
         """At most so many ways: events of those with the fewest holds are held as long as the largest."""
         if len(ways) <= MAX_WAYS:
             return ways
-        listed = sorted(ways, key=lambda way: (len(way), float(ways[way] @ self._totals)), reverse=True)
+        listed = sorted(ways, key=lambda way: (len(way), self.total(ways[way])), reverse=True)
         kept = {way: ways[way] for way in listed[:MAX_WAYS]}
         for way in listed[MAX_WAYS:]:
             kept[listed[0]] = kept[listed[0]] + ways[way]
@@ -197,26 +202,32 @@ class WorkVariation:
         self._noises = input_costs(deployment)
         self._totals = deployment.arrivals.sum(axis=1)
         graph, sources = deployment.graph, len(deployment.sources)
-        self._gains = np.vstack([np.eye(sources), np.zeros((len(deployment.operators), sources))])
+        self._gains: list[dict[int, float]] = [{u: 1.0} for u in range(sources)]  # of every stream, by source
+        self._gains += [{} for _ in deployment.operators]
         for j in graph.order:
+            own = self._gains[sources + j]
             for k in range(graph.in_start[j], graph.in_start[j + 1]):
-                self._gains[sources + j] += self._gains[graph.in_stream[k]] * selectivity[k]
+                for u, gain in self._gains[graph.in_stream[k]].items():
+                    own[u] = own.get(u, 0.0) + gain * float(selectivity[k])
 
     def of_server(self, server: int, seconds: float) -> tuple[float, float]:
         """Standard deviation of a batch's work of so many seconds, and the error that all batches share, in seconds."""
         inputs, shares = self._inputs(server)
         amounts = self._cycles[inputs] / self._speeds[server]
-        events = self._gains[self._deployment.graph.in_stream[inputs]] * shares[:, None]
-        work = (events * self._totals) * amounts[:, None]  # (inputs, sources)
+        gains = [self._gains[stream] for stream in self._deployment.graph.in_stream[inputs]]
+        read = sorted({u for row in gains for u in row})
+        totals = self._totals[read]
+        events = np.array([[row.get(u, 0.0) for u in read] for row in gains]) * shares[:, None]
+        work = (events * totals) * amounts[:, None]  # (inputs, sources that are read)
         total = float(work.sum())
         if not total > 0.0:
             return 0.0, 0.0
         noises = [self._noises[k] for k in inputs]
         parts = work.sum(axis=1) / total
         variance = float((work.sum(axis=1) * amounts * np.array([noise.cv2 for noise in noises])).sum())
-        variance += sum(float(count) * thinning_variance(events[:, u], amounts) for u, count in enumerate(self._totals))
+        variance += sum(float(count) * thinning_variance(events[:, u], amounts) for u, count in enumerate(totals))
         slow = float((parts**2 * np.array([noise.slow for noise in noises])).sum())
-        ends = _ENDS * float((self._totals * (events * amounts[:, None]).sum(axis=0) ** 2).sum())
+        ends = _ENDS * float((totals * (events * amounts[:, None]).sum(axis=0) ** 2).sum())
         ends /= self._deployment.subintervals
         errors = parts * np.array([math.hypot(noise.cost_error, noise.output_error) for noise in noises])
         deviation = math.sqrt(variance / total * seconds + slow * seconds**2 + ends)

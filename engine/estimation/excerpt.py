@@ -1,0 +1,242 @@
+"""Excerpts of a cluster: as much of it as a change can concern, whatever its size.
+
+What a change touches are the servers of the operators that differ. Whom it concerns are the queries with an operator
+there, and what decides about these is on their other servers. An excerpt holds all that is on these servers, and what
+is above it. Whether a change stays within, its computation tells: one that goes on is looked at in a larger excerpt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from engine.document.deployment import Deployment
+from engine.document.elements import Input, Operator, Replica
+from engine.document.topology import servers_of
+from engine.estimation.loads import has_few_sources
+from engine.estimation.propagation import (
+    ChangedFlow,
+    ClusterPlaces,
+    is_of_one_piece,
+    names_reached,
+    same_node,
+    same_source,
+)
+
+__all__ = ["Difference", "Excerpt", "Surroundings"]
+
+_LARGE_SHARE = 0.4  # share of the operators beyond which an excerpt gains nothing
+_AS_ONE = "subintervals", "subinterval_s", "combine", "scheduling", "statistics_of"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a deployment has other than the one before: servers, queries and operators by their names.
+
+    `joined` are operators that were not there or were others, `gone` those of before that are not there or are others.
+    """
+
+    joined: tuple[Operator, ...]
+    gone: frozenset[str]
+    servers: frozenset[str]
+    queries: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Operators of before in the excerpt; the servers on which all is that is on them in the whole, and the queries
+    of which all is there. `inner` are the servers whose queries are complete.
+    """
+
+    operators: frozenset[str]
+    servers: frozenset[str]
+    queries: frozenset[str]
+    inner: frozenset[str]
+
+
+class Surroundings:
+    """Whom each operator of a deployment shares servers and streams with."""
+
+    def __init__(self, deployment: Deployment, places: ClusterPlaces, every: int) -> None:
+        """Surroundings in a deployment; `places` are those of the probed one, and `every` is that of its base."""
+        self._deployment, self._places, self._every = deployment, places, every
+
+    @cached_property
+    def _is_of_one_piece(self) -> bool:
+        fed = self._places.deployment.source_count - self._deployment.source_count
+        return fed > 0 or is_of_one_piece(self._deployment)
+
+    @cached_property
+    def _identities(self) -> dict[str, Operator]:
+        return {operator.id: operator for operator in self._deployment.operators}
+
+    @cached_property
+    def _residents(self) -> dict[str, set[str]]:
+        """Operators on every server, and on every link those that read over it."""
+        found: dict[str, set[str]] = {}
+        for name, servers in self._places.places.items():
+            for server in servers:
+                found.setdefault(server, set()).add(name)
+        return found
+
+    @cached_property
+    def readers(self) -> dict[str, list[str]]:
+        """Operators that read each stream."""
+        readers: dict[str, list[str]] = {}
+        for operator in self._deployment.operators:
+            for entry in operator.inputs:
+                readers.setdefault(entry.source, []).append(operator.id)
+        return readers
+
+    @cached_property
+    def _queries_of(self) -> dict[str, set[str]]:
+        """Queries that look at each operator: it is at or above their sinks, or behind a window of theirs."""
+        found: dict[str, set[str]] = {}
+        for members in (self._places.above, self._places.behind):
+            for query, names in members.items():
+                for name in names:
+                    found.setdefault(name, set()).add(query)
+        return found
+
+    @cached_property
+    def _server_names(self) -> dict[tuple[str, int], str]:
+        nodes = self._deployment.nodes
+        return {(nodes[s.node].id, s.core): s.name for s in self._deployment.servers if s.node is not None}
+
+    @cached_property
+    def _link_names(self) -> dict[tuple[str, str], str]:
+        links = self._deployment.links
+        named = ((links[s.link], s.name) for s in self._deployment.servers if s.link is not None)
+        return {(link.source, link.target): name for link, name in named}
+
+    def difference(self, after: Deployment) -> Difference | None:
+        """What `after` has other than this deployment; None where that concerns everybody."""
+        before = self._deployment
+        if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in _AS_ONE):
+            return None
+        if any(self._goes_another_way(after, every) for every in (1, self._every)):
+            return None
+        servers = self._servers_of_other_nodes(after)
+        if servers is None or before.links != after.links:
+            return None
+        known = self._identities
+        joined = tuple(op for op in after.operators if known.get(op.id) is not op and known.get(op.id) != op)
+        names = {op.id for op in after.operators}
+        gone = {name for name in known if name not in names} | {op.id for op in joined if op.id in known}
+        if not self._is_like_the_whole(joined, [known[name] for name in gone]) or not self._is_in_turn(after, joined):
+            return None
+        streams = {*self._other_sources(after), *gone, *(op.id for op in joined)}
+        behind = names_reached(streams, self.readers.get) & known.keys()
+        servers.update(*(self._places.places[name] for name in behind))
+        servers.update(self._servers_of(joined, after))
+        queries = {op.query for op in joined if op.query is not None}
+        return Difference(joined, frozenset(gone), frozenset(servers), frozenset(queries))
+
+    def _goes_another_way(self, after: Deployment, every: int) -> bool:
+        """Whether the number of sources has all loads computed, and rounded, otherwise than before."""
+        subintervals = -(-after.subintervals // every)
+        was = has_few_sources(self._deployment.source_count, subintervals)
+        return was != has_few_sources(after.source_count, subintervals)
+
+    def _is_like_the_whole(self, joined: Iterable[Operator], gone: Iterable[Operator]) -> bool:
+        """Whether all that holds of the deployment as one stays so: what is modelled, and what waits."""
+        for op in (*joined, *gone):
+            if (op.query is None and op.trigger) or (op.id in self._identities and self._waiting):
+                return False
+            if any(entry.model or self._may_wait(entry) for entry in op.inputs):
+                return False
+        return True
+
+    def _may_wait(self, entry: Input) -> bool:
+        backlog = entry.backlog
+        return entry.source in self._waiting_sources if backlog is None else not backlog.is_empty
+
+    @cached_property
+    def _waiting_sources(self) -> frozenset[str]:
+        return frozenset(source.id for source in self._deployment.sources if source.backlog is not None)
+
+    @cached_property
+    def _waiting(self) -> bool:
+        """Whether anything waits: the age of what does may follow from the rates above it."""
+        return self._deployment.oldest_backlog_s is not None
+
+    def _is_in_turn(self, after: Deployment, joined: Iterable[Operator]) -> bool:
+        """Whether what was there and stays is listed in the same order."""
+        fresh = {op.id for op in joined}
+        stay = {op.id for op in after.operators} - fresh
+        was = [op.id for op in self._deployment.operators if op.id in stay]
+        return was == [op.id for op in after.operators if op.id in stay]
+
+    def _servers_of_other_nodes(self, after: Deployment) -> set[str] | None:
+        """Servers of nodes that work otherwise than before; None where a capacity varies or varied there."""
+        if self._deployment.nodes is after.nodes:
+            return set()
+        known = {node.id: node for node in self._deployment.nodes}
+        other = [node for node in after.nodes if not same_node(known.get(node.id), node)]
+        if any(node.capacity_series_cps is not None or node.scheduling for node in other):
+            return None
+        if any(known[node.id].capacity_series_cps is not None for node in other if node.id in known):
+            return None
+        return {server.name for server in servers_of(tuple(other), ())}
+
+    def _other_sources(self, after: Deployment) -> set[str]:
+        known = {source.id: source for source in self._deployment.sources}
+        return {source.id for source in after.sources if not same_source(known.get(source.id), source)}
+
+    def _servers_of(self, joined: Iterable[Operator], after: Deployment) -> set[str]:
+        """Servers of operators as they are now, and the links into them and out of them."""
+        now = {op.id: op for op in joined}
+        found = set[str]()
+        for op in joined:
+            found.update(self._server_name(part, after) for part in op.replicas)
+            for entry in op.inputs:
+                sender = now.get(entry.source) or self._identities.get(entry.source)
+                found |= self._links_between(sender, op)
+            for name in self.readers.get(op.id, ()):
+                found |= self._links_between(op, now.get(name) or self._identities[name])
+        return found
+
+    def _server_name(self, part: Replica, after: Deployment) -> str:
+        name = self._server_names.get((part.node, part.core))
+        if name is None:
+            node = after.nodes[after.node_index[part.node]]
+            name = servers_of((node,), ())[part.core].name
+        return name
+
+    def _links_between(self, sender: Operator | None, reader: Operator) -> set[str]:
+        if sender is None or not self._link_names:
+            return set()
+        ends = ((a.node, b.node) for a in sender.replicas for b in reader.replicas)
+        return {self._link_names[pair] for pair in ends if pair in self._link_names}
+
+    def around(self, difference: Difference, servers: Collection[str], queries: Collection[str]) -> Excerpt | None:
+        """The excerpt in which all queries on some servers, and some others, are complete; None if it is most."""
+        places = self._places
+        inner = places.with_links(servers)
+        found = {*queries} & places.above.keys()
+        for server in inner:
+            for name in self._residents.get(server, ()):
+                found |= self._queries_of.get(name, set())
+        members = {name for query in found for of in (places.above, places.behind) for name in of.get(query, ())}
+        complete = places.with_links(inner.union(*(places.places[name] for name in members)))
+        names = members.union(*(self._residents.get(server, ()) for server in complete))
+        names.update(*(self.readers.get(name, ()) for name in tuple(names)))  # so that whoever goes beyond is seen
+        names.update(entry.source for op in difference.joined for entry in op.inputs)
+        names = names_reached(names & self._identities.keys(), self._streams_above)
+        if len(names) > _LARGE_SHARE * len(self._identities):
+            return None
+        return Excerpt(frozenset(names), frozenset(complete), frozenset(found), frozenset(inner))
+
+    def _streams_above(self, name: str) -> list[str]:
+        known = self._identities
+        return [entry.source for entry in known[name].inputs if entry.source in known]
+
+    def missed(self, excerpt: Excerpt, difference: Difference, flowed: ChangedFlow) -> set[str]:
+        """Servers beyond which a change went where not all queries are complete; empty if it stayed within."""
+        concerned = {query for name in flowed.late for query in self._queries_of.get(name, ())} | flowed.queries
+        members = {
+            name for query in concerned - excerpt.queries - difference.queries for name in self._places.above[query]
+        }
+        missed = {*flowed.touched} - excerpt.inner
+        return missed.union(*(self._places.places[name] for name in members))
