@@ -184,6 +184,7 @@ class EstimateBase:
         """Alarm of the whole, where an excerpt was computed."""
         flowed, readers = change.flowed, self._surroundings.readers
         joined = {entry.source for operator in difference.joined for entry in operator.inputs}
+        left = difference.gone - {operator.id for operator in difference.joined}
 
         def is_sink(name: str) -> bool:
             return name not in joined and all(reader in difference.gone for reader in readers.get(name, ()))
@@ -191,7 +192,7 @@ class EstimateBase:
         found = flowed.times
         flow_s = max((times.latency_s for (name, _), times in found.items() if is_sink(name)), default=0.0)
         for latency_s, name in self._latest:
-            if name not in found and name[0] not in difference.gone and is_sink(name[0]):
+            if name not in found and name[0] not in left and is_sink(name[0]):
                 flow_s = max(flow_s, latency_s)
                 break
         worst_s = max((change.worst_s.get(name, 0.0) for name in flowed.servers), default=0.0)
