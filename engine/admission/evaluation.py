@@ -30,7 +30,7 @@ from engine.estimation.reports import REALISED, QueryReport
 from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
-from engine.placement.ground import PlacementGround
+from engine.placement.ground import RunningGround
 
 __all__ = [
     "CURVE_POINTS",
@@ -207,7 +207,7 @@ _KEPT = 4
 _STEP_TOLERANCE = 1e-6
 _before: dict[tuple[Any, ...], Evaluation] = {}
 _bases: dict[tuple[str, int], EstimateBase] = {}
-_grounds: WeakKeyDictionary[EstimateBase, PlacementGround] = WeakKeyDictionary()
+_grounds: WeakKeyDictionary[EstimateBase, RunningGround] = WeakKeyDictionary()
 
 
 class Evaluator:
@@ -231,11 +231,11 @@ class Evaluator:
         return found
 
     @property
-    def ground(self) -> PlacementGround:
+    def ground(self) -> RunningGround:
         """What runs now, as placements see it."""
         base = self.base
         if base not in _grounds:
-            _grounds[base] = PlacementGround(base.estimate.deployment, base.estimate.judged)
+            _grounds[base] = RunningGround(base.estimate.deployment, base.estimate.judged)
         return _grounds[base]
 
     @cached_property

@@ -35,7 +35,7 @@ from engine.document.deployment import (
 )
 from engine.measurement.trust import QueryCalibration
 from engine.placement.extension import extend_placement
-from engine.placement.ground import PlacementGround
+from engine.placement.ground import RunningGround
 from engine.placement.separation import ApartOperator
 
 __all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
@@ -59,7 +59,7 @@ class CandidateQuestion:
     )  #: of the model, or of nominal costs, on this cluster
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
     currency: str = ""  #: of prices, where it is known
-    ground: PlacementGround | None = None  #: what runs, as placements see it, where that is kept
+    ground: RunningGround | None = None  #: what runs, as placements see it, where that is kept
 
     @property
     def mace_width_s(self) -> float:

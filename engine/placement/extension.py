@@ -16,7 +16,7 @@ from engine.errors import InfeasibleError
 from engine.estimation.overload import hold_budget, hold_load, lasting_growth
 from engine.placement.colocation import TRANSFER_S, apart_operators, colocate, separations
 from engine.placement.greedy import GreedyPlacement, Placement, free_bytes, greedy
-from engine.placement.ground import PlacementGround
+from engine.placement.ground import RunningGround
 from engine.placement.local_search.search import search
 from engine.placement.network import climb, pairs_of, room_of, starts_of
 from engine.placement.network_kernels import NetworkArrays, NetworkState, move_item, network_value, worst_of
@@ -46,7 +46,7 @@ def extend_placement(
     rounds: int = 4,
     seed: int = 0,
     transfer_s: float = TRANSFER_S,
-    ground: PlacementGround | None = None,
+    ground: RunningGround | None = None,
 ) -> Extension:
     """Find a place for every operator that has none, together where being apart gains nothing.
 
@@ -62,7 +62,7 @@ def extend_placement(
         Of the search; time plays no part, so the same input gives the same answer.
     transfer_s : float
         Seconds that an event's way to another node is taken to cost where no link says it.
-    ground : PlacementGround, optional
+    ground : RunningGround, optional
         What runs, where that is kept. Of a large fleet the nodes with the most room are looked at then.
 
     Returns
@@ -91,7 +91,7 @@ def _extend(
     rounds: int,
     seed: int,
     transfer_s: float,
-    ground: PlacementGround | None,
+    ground: RunningGround | None,
 ) -> Extension:
     base = greedy(deployment, closed=closed, coarse=coarse, ground=ground)
     assert base is not None
@@ -132,7 +132,7 @@ class _Extension:
 
     deployment: Deployment
     greedy: GreedyPlacement
-    ground: PlacementGround | None
+    ground: RunningGround | None
     is_held_on: bool = False
 
     @cached_property

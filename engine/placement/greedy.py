@@ -20,7 +20,7 @@ from engine.document.elements import Operator, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
 from engine.errors import Fault, InfeasibleError
 from engine.estimation.backlog import burdened_series
-from engine.placement.ground import PlacementGround
+from engine.placement.ground import RunningGround
 from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
 from engine.words import size_words
@@ -88,7 +88,7 @@ class GreedyPlacement:
 
 
 def greedy(
-    deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1, ground: PlacementGround | None = None
+    deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1, ground: RunningGround | None = None
 ) -> GreedyPlacement | None:
     """Place like `place` and keep the loads; None if every operator has a place.
 
@@ -174,7 +174,7 @@ def _fitting_nodes(
     return {i: names[core] for i, core in zip(missing, cores.tolist(), strict=True) if core >= 0}
 
 
-def free_bytes(deployment: Deployment, ground: PlacementGround | None) -> dict[str, float | None]:
+def free_bytes(deployment: Deployment, ground: RunningGround | None) -> dict[str, float | None]:
     """Bytes of memory that are left on every node, in their order; None where nobody knows."""
     if ground is None:
         return {name: entry.free_bytes for name, entry in memory_by_node(deployment).items()}
@@ -269,7 +269,7 @@ class _CoreLoads:
 
     deployment: Deployment
     coarse: int
-    ground: PlacementGround | None
+    ground: RunningGround | None
     homes: dict[str, set[str]] = field(init=False)
     held: dict[str, float] = field(default_factory=dict)  # bytes of memory that operators placed here take, by node
 

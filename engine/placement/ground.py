@@ -21,7 +21,7 @@ from engine.estimation.backlog import burdened_series
 from engine.estimation.mace import Mace
 from engine.placement.problem import loaded_peaks
 
-__all__ = ["PlacementGround"]
+__all__ = ["RunningGround"]
 
 _FEW_NODES = 64  # up to so many all are looked at
 _NODES_EACH = 24  # with the most room for an operator
@@ -29,8 +29,8 @@ _SERIES = 8  # operators, those with the most work first, for which every server
 
 
 @dataclass(frozen=True, eq=False)
-class PlacementGround:
-    """What runs, for placements of more.
+class RunningGround:
+    """All that runs, for placements of more.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
 from engine.placement import ground as ground_module
 from engine.placement.extension import extend_placement
-from engine.placement.ground import PlacementGround
+from engine.placement.ground import RunningGround
 from tests.engine.estimation.clusters import random_cluster
 from tests.engine.samples import entry, operator
 
@@ -40,7 +40,7 @@ def drawn(seed: int, nodes: int) -> tuple[Deployment, Deployment]:
     return running, replace(running, operators=(*running.operators, *joining.operators))
 
 
-def worst_s(whole: Deployment, ground: PlacementGround | None) -> float:
+def worst_s(whole: Deployment, ground: RunningGround | None) -> float:
     """Largest Mace with the query where it is put."""
     return mace(whole.with_placement(extend_placement(whole, ground=ground).placement)).worst
 
@@ -49,7 +49,7 @@ def worst_s(whole: Deployment, ground: PlacementGround | None) -> float:
 @given(st.integers(0, 2**32 - 1))
 def test_places_on_what_is_kept_are_those_of_the_whole(seed: int) -> None:
     running, whole = drawn(seed, nodes=6)
-    ground = PlacementGround(running, mace(running))
+    ground = RunningGround(running, mace(running))
     assert ground.is_under(whole)
     assert extend_placement(whole, ground=ground) == extend_placement(whole)
 
@@ -59,7 +59,7 @@ def test_places_on_the_roomiest_nodes_cost_no_more_than_on_all(monkeypatch: pyte
     monkeypatch.setattr(ground_module, "_NODES_EACH", 3)
     for seed in range(10):
         running, whole = drawn(seed, nodes=12)
-        ground = PlacementGround(running, mace(running))
+        ground = RunningGround(running, mace(running))
         assert len(ground.near(whole, ()).nodes) < 12
         assert worst_s(whole, ground) <= worst_s(whole, None) * 1.05
 
@@ -68,7 +68,7 @@ def test_closed_nodes_are_not_among_the_roomiest(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ground_module, "_FEW_NODES", 4)
     monkeypatch.setattr(ground_module, "_NODES_EACH", 3)
     running, whole = drawn(3, nodes=12)
-    ground = PlacementGround(running, mace(running))
+    ground = RunningGround(running, mace(running))
     closed = [node.id for node in ground.near(whole, ()).nodes]
     placed = extend_placement(whole, closed=closed, ground=ground).placement
     assert not {part.node for parts in placed.values() for part in parts} & {*closed}
@@ -78,4 +78,4 @@ def test_ground_is_not_under_what_runs_elsewhere() -> None:
     running, whole = drawn(1, nodes=6)
     first = replace(whole.operators[0], bytes_per_event=77.0)
     moved = replace(whole, operators=(first, *whole.operators[1:]))
-    assert not PlacementGround(running, mace(running)).is_under(moved)
+    assert not RunningGround(running, mace(running)).is_under(moved)
