@@ -1,4 +1,4 @@
-"""What runs, as more that joins it sees it: load, memory and tightest objective of every place.
+"""All that runs, as more that joins it sees it: load, memory and tightest objective of every place.
 
 With it a placement of some operators looks at these, at those they exchange events with, and at the nodes that have the
 most room for them, whatever else runs.
