@@ -232,7 +232,7 @@ class Evaluator:
 
     @property
     def ground(self) -> RunningGround:
-        """What runs now, as placements see it."""
+        """All that runs now, as placements see it."""
         base = self.base
         if base not in _grounds:
             _grounds[base] = RunningGround(base.estimate.deployment, base.estimate.judged)

@@ -32,7 +32,7 @@ _AS_ONE = "subintervals", "subinterval_s", "combine", "scheduling", "statistics_
 
 @dataclass(frozen=True)
 class Difference:
-    """What a deployment has other than the one before: servers, queries and operators by their names.
+    """All that a deployment has other than the one before: servers, queries and operators by their names.
 
     `joined` are operators that were not there or were others, `gone` those of before that are not there or are others.
     """
@@ -111,7 +111,7 @@ class Surroundings:
         return {(link.source, link.target): name for link, name in named}
 
     def difference(self, after: Deployment) -> Difference | None:
-        """What `after` has other than this deployment; None where that concerns everybody."""
+        """All that `after` has other than this deployment; None where that concerns everybody."""
         before = self._deployment
         if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in _AS_ONE):
             return None
