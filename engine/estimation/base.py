@@ -14,7 +14,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.answer import Alarm
 from engine.estimation.estimate import Estimate, Progress, alarm_of, estimate, own_mace
-from engine.estimation.excerpt import Difference, Excerpt, Surroundings
+from engine.estimation.excerpt import ClusterDifference, ClusterSurroundings, Excerpt
 from engine.estimation.flow import Flow
 from engine.estimation.loads import UnkeptLoads, has_few_sources, loads_of
 from engine.estimation.mace import Mace, drain_times, mace
@@ -116,11 +116,11 @@ class EstimateBase:
         return replace(change.estimate, alarm=self._alarm(after, change))
 
     @cached_property
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(self.estimate.deployment, self._flow.cluster, self.mace_every)
+    def _surroundings(self) -> ClusterSurroundings:
+        return ClusterSurroundings(self.estimate.deployment, self._flow.cluster, self.mace_every)
 
     def _change_near(
-        self, after: Deployment, difference: Difference, counted_from: int, concerned: Collection[str]
+        self, after: Deployment, difference: ClusterDifference, counted_from: int, concerned: Collection[str]
     ) -> Estimate | None:
         """`changed` by an excerpt around the change; None where that would be most of the cluster."""
         servers, around = {*difference.servers}, self._surroundings
@@ -180,7 +180,7 @@ class EstimateBase:
     def _judged_row(self) -> dict[str, int]:
         return {server.name: i for i, server in enumerate(self.estimate.judged.deployment.servers)}
 
-    def _alarm_near(self, after: Deployment, difference: Difference, change: _Change) -> Alarm:
+    def _alarm_near(self, after: Deployment, difference: ClusterDifference, change: _Change) -> Alarm:
         """Alarm of the whole, where an excerpt was computed."""
         flowed, readers = change.flowed, self._surroundings.readers
         joined = {entry.source for operator in difference.joined for entry in operator.inputs}

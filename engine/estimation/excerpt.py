@@ -24,14 +24,14 @@ from engine.estimation.propagation import (
     same_source,
 )
 
-__all__ = ["Difference", "Excerpt", "Surroundings"]
+__all__ = ["ClusterDifference", "ClusterSurroundings", "Excerpt"]
 
 _LARGE_SHARE = 0.4  # share of the operators beyond which an excerpt gains nothing
 _AS_ONE = "subintervals", "subinterval_s", "combine", "scheduling", "statistics_of"
 
 
 @dataclass(frozen=True)
-class Difference:
+class ClusterDifference:
     """All that a deployment has other than the one before: servers, queries and operators by their names.
 
     `joined` are operators that were not there or were others, `gone` those of before that are not there or are others.
@@ -55,11 +55,11 @@ class Excerpt:
     inner: frozenset[str]
 
 
-class Surroundings:
+class ClusterSurroundings:
     """Whom each operator of a deployment shares servers and streams with."""
 
     def __init__(self, deployment: Deployment, places: ClusterPlaces, every: int) -> None:
-        """Surroundings in a deployment; `places` are those of the probed one, and `every` is that of its base."""
+        """ClusterSurroundings in a deployment; `places` are those of the probed one, and `every` is that of its base."""
         self._deployment, self._places, self._every = deployment, places, every
 
     @cached_property
@@ -110,7 +110,7 @@ class Surroundings:
         named = ((links[s.link], s.name) for s in self._deployment.servers if s.link is not None)
         return {(link.source, link.target): name for link, name in named}
 
-    def difference(self, after: Deployment) -> Difference | None:
+    def difference(self, after: Deployment) -> ClusterDifference | None:
         """All that `after` has other than this deployment; None where that concerns everybody."""
         before = self._deployment
         if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in _AS_ONE):
@@ -131,7 +131,7 @@ class Surroundings:
         servers.update(*(self._places.places[name] for name in behind))
         servers.update(self._servers_of(joined, after))
         queries = {op.query for op in joined if op.query is not None}
-        return Difference(joined, frozenset(gone), frozenset(servers), frozenset(queries))
+        return ClusterDifference(joined, frozenset(gone), frozenset(servers), frozenset(queries))
 
     def _goes_another_way(self, after: Deployment, every: int) -> bool:
         """Whether the number of sources has all loads computed, and rounded, otherwise than before."""
@@ -210,7 +210,9 @@ class Surroundings:
         ends = ((a.node, b.node) for a in sender.replicas for b in reader.replicas)
         return {self._link_names[pair] for pair in ends if pair in self._link_names}
 
-    def around(self, difference: Difference, servers: Collection[str], queries: Collection[str]) -> Excerpt | None:
+    def around(
+        self, difference: ClusterDifference, servers: Collection[str], queries: Collection[str]
+    ) -> Excerpt | None:
         """The excerpt in which all queries on some servers, and some others, are complete; None if it is most."""
         places = self._places
         inner = places.with_links(servers)
@@ -232,7 +234,7 @@ class Surroundings:
         known = self._identities
         return [entry.source for entry in known[name].inputs if entry.source in known]
 
-    def missed(self, excerpt: Excerpt, difference: Difference, flowed: ChangedFlow) -> set[str]:
+    def missed(self, excerpt: Excerpt, difference: ClusterDifference, flowed: ChangedFlow) -> set[str]:
         """Servers beyond which a change went where not all queries are complete; empty if it stayed within."""
         concerned = {query for name in flowed.late for query in self._queries_of.get(name, ())} | flowed.queries
         members = {

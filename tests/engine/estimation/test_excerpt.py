@@ -13,7 +13,7 @@ from engine.document.deployment import Deployment
 from engine.estimation import excerpt
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import estimate
-from engine.estimation.excerpt import Surroundings
+from engine.estimation.excerpt import ClusterSurroundings
 from engine.estimation.propagation import flow_base
 from tests.engine.estimation.clusters import random_change, random_cluster
 from tests.engine.estimation.test_propagation import SEEDS, check_servers, pairs, written
@@ -57,12 +57,12 @@ def test_any_change_in_an_excerpt_equals_that_of_the_whole(seed: int) -> None:
     check_change(seed)
 
 
-def surroundings(count: int) -> tuple[Surroundings, Deployment]:
+def surroundings(count: int) -> tuple[ClusterSurroundings, Deployment]:
     """Those of `count` pairs of operators in a circle of nodes, and the same after a third operator joins on N3."""
     found = pairs(count, 3.0)
     joining = operator("new.0", "N3", entry("s", 1.0, 2.0), query="new")
     before = Deployment.parse(found)
-    return Surroundings(before, flow_base(before).cluster, 1), before.extended(
+    return ClusterSurroundings(before, flow_base(before).cluster, 1), before.extended(
         Deployment.parse(found | {"operators": [*found["operators"], joining]}).operators[-1:]
     )
 
