@@ -59,7 +59,7 @@ class ClusterSurroundings:
     """Whom each operator of a deployment shares servers and streams with."""
 
     def __init__(self, deployment: Deployment, places: ClusterPlaces, every: int) -> None:
-        """ClusterSurroundings in a deployment; `places` are those of the probed one, and `every` is that of its base."""
+        """Surroundings in a deployment; `places` are those of the probed one, and `every` is that of its base."""
         self._deployment, self._places, self._every = deployment, places, every
 
     @cached_property
