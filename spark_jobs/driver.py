@@ -28,9 +28,19 @@ from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.planner import Planner
 from spark_jobs.plans import FlowKey
 from spark_jobs.report import StateReader, StatusReport, stream_report
-from spark_jobs.session import NoJava, Options, WrongOptions, spark_session
+from spark_jobs.session import (
+    INTERPRETED,
+    NoJava,
+    Options,
+    WrongOptions,
+    interpret_everywhere,
+    interpreter,
+    python_path,
+    spark_session,
+)
 from spark_jobs.sink import Sink
 from spark_jobs.stream import StreamSettings, stream_of
+from spark_jobs.worker_forks import forking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +110,11 @@ class Driver:
             self._report.stop()
 
     def _run(self) -> int:
+        with forking(self._options.folder, interpreter(), os.environ | {"PYTHONPATH": python_path()}) as variables:
+            os.environ |= variables
+            return self._run_spark()
+
+    def _run_spark(self) -> int:
         if not (self._wait_for("Redis", self._redis_answers) and self._wait_for("the console", self._plan_is_here)):
             return 0
         self._report.say("warming")
@@ -114,6 +129,7 @@ class Driver:
             self._report.say("failed", str(none))
             return 1
         try:
+            interpret_everywhere(spark)
             self._go_on(spark)
         except NewerCheckpoint as newer:
             self._report.say("failed", str(newer))
@@ -130,7 +146,7 @@ class Driver:
         return 0
 
     def _session_settings(self) -> dict[str, str]:
-        settings = {"spark.sql.shuffle.partitions": str(self._options.shuffle_partitions)}
+        settings = INTERPRETED | {"spark.sql.shuffle.partitions": str(self._options.shuffle_partitions)}
         kafka = self._options.kafka
         return settings | ({"spark.jars": kafka.jars} if kafka is not None and kafka.jars else {})
 

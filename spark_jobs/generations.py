@@ -36,10 +36,19 @@ from spark_jobs.input.arrivals import Arrival, arrivals_of, frame_bytes, order_f
 from spark_jobs.input.entries import UNREADABLE, EntryReader, RedisAway, ask_redis, entry_batch
 from spark_jobs.input.source import PLAN_CHANGES, id_number, message_entries
 from spark_jobs.plans import FlowKey, PlanReader, PlanVersion, aggregate_of, is_usable
-from spark_jobs.records import BadBody, JoinRows, partial_of_records, read_body, read_conforming, side_of, take_sides
+from spark_jobs.records import (
+    BadBody,
+    JoinRows,
+    partial_of_records,
+    read_body,
+    read_conforming,
+    read_partials,
+    side_of,
+    take_sides,
+)
 from spark_jobs.state import checkpoint_part, window_begins
 from spark_jobs.statistics.history import sweep_rows
-from spark_jobs.statistics.subintervals import FlowWork, epoch_rows, work_epochs
+from spark_jobs.statistics.subintervals import CounterFrame, FlowWork, epoch_rows, work_epochs
 from spark_jobs.variables import GenerationsVariables
 from spark_jobs.windows import OperatorWork
 
@@ -128,8 +137,9 @@ class GenerationsStep:
         self._partition = spans[0].partition
         self._plan: PlanVersion = context.plans.version(spans[0].plan or context.plans.newest())
         self._flows: dict[FlowKey, _Flow] = {}
-        self._counters: list[pa.Table] = []
+        self._counted: list[tuple[Arrival, CounterFrame]] = []
         self._sweeps: list[pa.Table] = []
+        self._partials: dict[tuple[str, str, int], pa.Table | None] = {}  #: of frames that are about to be taken
         self._bad: list[tuple[Arrival, str]] = []
         self._wanted: set[FlowKey] = set()
         self._lost: set[str] = set()
@@ -234,9 +244,25 @@ class GenerationsStep:
         self._counts["duplicates"] += ordered.duplicates
         self._counts["gaps"] += len(ordered.lost)
         self._messages += ordered.lost
+        self._read_partials(ordered.due)
         for frame in ordered.due:
             self._take(frame)
+        self._partials.clear()
         return ordered.early
+
+    def _read_partials(self, due: Sequence[Arrival]) -> None:
+        """Read the partial aggregates of live flows, those of a flow together."""
+        by_flow: dict[FlowKey, list[Arrival]] = defaultdict(list)
+        for arrival in due:
+            if arrival.kind == FrameKind.PARTIALS and arrival.flow in self._plan.live:
+                by_flow[arrival.flow].append(arrival)
+        for (_, digest), arrivals in by_flow.items():
+            pipeline = self._context.plans.pipeline(digest)
+            if is_usable(pipeline):
+                tables = read_partials([arrival.body for arrival in arrivals], pipeline)
+                self._partials |= {
+                    (*arrival.sender, arrival.seq): table for arrival, table in zip(arrivals, tables, strict=True)
+                }
 
     def _take(self, arrival: Arrival) -> None:
         try:
@@ -249,8 +275,7 @@ class GenerationsStep:
             raise BadBody(str(arrival.says.get("fault")))
         if arrival.kind == FrameKind.COUNTERS:  # of all queries at once
             rows = read_conforming(arrival.body, COUNTERS)
-            widths_us = self._plan.widths_us()
-            self._counters.append(epoch_rows(rows, arrival.reporter, widths_us, self._step, arrival.says))
+            self._counted.append((arrival, CounterFrame(rows, arrival.reporter, arrival.says)))
             return
         if arrival.kind == FrameKind.SWEEPS:
             rows = read_conforming(arrival.body, SWEEPS)
@@ -271,7 +296,9 @@ class GenerationsStep:
             place, rows = side_of(arrival, pipeline), read_body(arrival, pipeline)
             self._hold(frames, frames.places[place], arrival, rows)
         elif arrival.kind == FrameKind.PARTIALS:
-            rows = read_body(arrival, pipeline)
+            rows = self._partials.get((*arrival.sender, arrival.seq))
+            if rows is None or arrival.entry != pipeline.aggregate:
+                rows = read_body(arrival, pipeline)
             frames.partials.append(rows)
             frames.work.add(arrival.entry, rows.num_rows, 0)
             frames.events.append(["partials", arrival.agent, window_begins(rows)])
@@ -425,9 +452,22 @@ class GenerationsStep:
     def _patience_ms(self, flow: FlowKey) -> int:
         return 2 * self._plan.settings(*flow).idle_after_ms
 
+    def _counters(self, counted: Sequence[tuple[Arrival, CounterFrame]]) -> list[pa.Table]:
+        """Counters of many frames at once; by halves where one of them cannot be."""
+        if not counted:
+            return []
+        try:
+            return [epoch_rows([frame for _, frame in counted], self._plan.widths_us(), self._step)]
+        except ValueError as fault:
+            if len(counted) == 1:
+                self._isolate(counted[0][0], str(fault))
+                return []
+        middle = len(counted) // 2
+        return [*self._counters(counted[:middle]), *self._counters(counted[middle:])]
+
     def _statistics_rows(self) -> Iterator[KeyedRow]:
         own = work_epochs(self._works(), self._plan.widths_us(), self._step)
-        counters = [*self._counters, *([own] if own is not None else [])]
+        counters = [*self._counters(self._counted), *([own] if own is not None else [])]
         for kind, tables in (("counters", counters), ("sweeps", self._sweeps)):
             if tables:
                 rows = pa.concat_tables(tables)

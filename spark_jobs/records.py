@@ -29,6 +29,7 @@ __all__ = [
     "partial_of_records",
     "read_body",
     "read_conforming",
+    "read_partials",
     "side_of",
     "take_sides",
 ]
@@ -56,6 +57,23 @@ def read_body(arrival: Arrival, pipeline: Pipeline) -> pa.Table:
     return read_conforming(arrival.body, entry_schema(pipeline, arrival.entry))
 
 
+def read_partials(bodies: Sequence[pa.Buffer | bytes], pipeline: Pipeline) -> list[pa.Table | None]:
+    """Rows of the bodies of many PARTIALS frames of one flow; None for those that `read_body` is to say the fault of.
+
+    What rows are to be like is looked at once for all of them, since a frame has few.
+    """
+    tables: list[pa.Table | None] = []
+    for body in bodies:
+        try:
+            tables.append(read_conforming(body, aggregate_of(pipeline).partial_schema))
+        except BadBody:
+            tables.append(None)
+    sound = [table for table in tables if table is not None]
+    if sound and aggregate_of(pipeline).partial_fault(pa.concat_tables(sound)):
+        return [None] * len(bodies)
+    return tables
+
+
 def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
     """Schemas of records that enter at an operator.
 
@@ -80,17 +98,18 @@ def read_conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
     """
     try:
         table = table_of(body)
-        columns = {field.name: field.type for field in table.schema}
-        allowed = {field.name: field.type for field in schema}
-        if columns != allowed or len(table.schema) != len(columns):
-            raise BadBody(f"columns {_words(columns)}; allowed: {_words(allowed)}")
-        table = table.select(schema.names)
+        if not table.schema.equals(schema):
+            columns = {field.name: field.type for field in table.schema}
+            allowed = {field.name: field.type for field in schema}
+            if columns != allowed or len(table.schema) != len(columns):
+                raise BadBody(f"columns {_words(columns)}; allowed: {_words(allowed)}")
+            table = pa.Table.from_arrays(table.select(schema.names).columns, schema=schema)
         table.validate(full=True)
         if WINDOW_START in schema.names and table[WINDOW_START].null_count:
             raise BadBody(f"{WINDOW_START} is null; allowed: the beginning of a window")
     except (WireError, pa.ArrowException) as error:
         raise BadBody(str(error)) from error
-    return pa.Table.from_arrays(table.columns, schema=schema)
+    return table.replace_schema_metadata(None) if table.schema.metadata else table
 
 
 def partial_of_records(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: OperatorWork) -> pa.Table:

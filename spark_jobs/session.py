@@ -18,7 +18,19 @@ from spark_jobs.input.source import KafkaTopic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "NoJava", "Options", "WrongOptions", "require_java", "settings", "spark_session"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "INTERPRETED",
+    "NoJava",
+    "Options",
+    "WrongOptions",
+    "interpret_everywhere",
+    "interpreter",
+    "python_path",
+    "require_java",
+    "settings",
+    "spark_session",
+]
 
 
 DEFAULT_MASTER = "local[2]"
@@ -32,6 +44,8 @@ _JAVA = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:Tiered
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOOPBACK = "127.0.0.1"
+#: For batches of a few rows, for which Spark would write code anew in every task.
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
 SHUFFLE_PARTITIONS = 2  # telemetry of one installation is small: every further partition only costs a task's start
 
 
@@ -64,17 +78,41 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     folder.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault(_INTERPRETER, os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    os.environ.setdefault(_INTERPRETER, interpreter())
     os.environ["PYSPARK_PYTHON"] = str(_PYTHON)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", _own_address(master))
     # workers are started by the JVM and inherit its environment where the master is local
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *(path for path in paths if path not in {"", str(_ROOT)})])
+    os.environ["PYTHONPATH"] = python_path()
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (settings(folder, master) | dict(more or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def interpret_everywhere(spark: SparkSession) -> None:
+    """Let expressions be interpreted also where a thread of the JVM knows no session's settings.
+
+    The threads that serve state variables are such: by Spark's default they write code for every variable of every
+    task, for a value or two. A default has no setter; executors on other machines keep theirs.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    entry = jvm.org.apache.spark.sql.internal.SQLConf.CODEGEN_FACTORY_MODE()
+    default = entry.getClass().getDeclaredField("_defaultValue")
+    default.setAccessible(True)
+    default.set(entry, jvm.org.apache.spark.sql.catalyst.expressions.CodegenObjectFactoryMode.NO_CODEGEN())
+
+
+def interpreter() -> str:
+    """The Python of workers."""
+    return os.environ.get(_INTERPRETER) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def python_path() -> str:
+    """PYTHONPATH of workers: with Sluice first."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([str(_ROOT), *(path for path in paths if path not in {"", str(_ROOT)})])
 
 
 def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:

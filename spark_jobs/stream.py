@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row, functions
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from spark_jobs.declarations import DeclaringHandle
 from spark_jobs.flows import FLOWS, FlowsContext, FlowsRow, rows_of_key
 from spark_jobs.generations import GENERATIONS, GenerationsContext, GenerationsStep, KeyedRow, spans_of_rows
 from spark_jobs.input.entries import EntryReader
@@ -54,7 +55,7 @@ class _Generations(StatefulProcessor):
         self._context = context
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._variables = GenerationsVariables(handle)
+        self._variables = GenerationsVariables(DeclaringHandle(handle))
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802 - Spark's
         for row in GenerationsStep(self._variables, self._context, spans_of_rows(rows)).rows():
@@ -69,7 +70,8 @@ class _Flows(StatefulProcessor):
         self._context = context
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._flows, self._statistics = FlowVariables(handle), StatisticsVariables(handle)
+        declaring = DeclaringHandle(handle)
+        self._flows, self._statistics = FlowVariables(declaring), StatisticsVariables(declaring)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802 - Spark's
         given = (KeyedRow(*row) for row in rows)

@@ -30,7 +30,7 @@ from spark_jobs.statistics.history import (
     sweep_rows,
 )
 from spark_jobs.statistics.refinement import refined_rows
-from spark_jobs.statistics.subintervals import epoch_rows
+from spark_jobs.statistics.subintervals import CounterFrame, epoch_rows
 from spark_jobs.statistics.sweep_report import watermark_rows
 
 __all__ = ["main"]
@@ -139,7 +139,7 @@ def _counted(agent: str, step: int, draw: np.random.Generator, *, moves: bool) -
                     | {"cpu_ns": round(1e9 * (_COST_S * worked + _GROUP_COST_S * groups))}
                 )
                 waiting = worked // 2
-    return epoch_rows(pa.Table.from_pylist(rows, schema=COUNTERS), agent, {}, step + 1)
+    return epoch_rows([CounterFrame(pa.Table.from_pylist(rows, schema=COUNTERS), agent)], {}, step + 1)
 
 
 _NOTHING = {column.name: "" if column.type == pa.string() else 0 for column in COUNTERS}

@@ -1,9 +1,10 @@
 """The telemetry streams as a streaming data source of Spark.
 
-Every partition of the broker is an input partition. An offset is a flat object: the id of the last entry of each
-partition that belongs to the batch, and the number of the plan that it goes by. Batches are planned from the broker's
-sizes alone, and rows are spans: frames are read from Redis by the task that works them off, and never come into the
-JVM. A change of the plan is a batch of its own right: it visits every partition.
+An offset is a flat object: the id of the last entry of each partition of the broker that belongs to the batch, and the
+number of the plan that it goes by. Batches are planned from the broker's sizes alone, and rows are spans: frames are
+read from Redis by the task that works them off, and never come into the JVM. So all spans of a batch are one input
+partition: they are a few numbers, and a task costs more than they do. A change of the plan is a batch of its own right:
+it visits every partition.
 
 A message holds one or more frames as they are on the wire (`agent.wire.frames`). Whoever writes them keeps the frames
 of an agent in one partition, in the order of their numbers: by the agent's id as the key. Kafka keeps what was read,
@@ -60,16 +61,19 @@ _TARGET_PATIENCE_S = 60.0  # of a query that ends when what is there is read
 _PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and the next one asks again
 
 
-class EntrySpan(InputPartition):
-    """Entries that one task reads: of a partition, after `after_id` up to and with `until_id`.
+SpanRow = tuple[int, str, str, int, int, int, None]  #: of `SPANS`
+
+
+class BatchSpans(InputPartition):
+    """Spans of a batch: each the entries of a partition after an id up to and with another.
 
     With the plan of the batch, the time up to which all frames have arrived, and that of the last one: the same in
     every span, so that a partition that lags behind makes no agent silent.
     """
 
-    def __init__(self, partition: int, after_id: str, until_id: str, plan: int, now_ms: int, arrived_ms: int) -> None:
-        super().__init__(partition)
-        self.row = partition, after_id, until_id, plan, now_ms, arrived_ms, None
+    def __init__(self, rows: Sequence[SpanRow]) -> None:
+        super().__init__(0)
+        self.rows = tuple(rows)
 
 
 class FramesSource(DataSource):
@@ -130,18 +134,18 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = {name for name, entry_id in until.items() if entry_id != start.get(name, _BEGIN)}
         arrived_ms = max(id_number(entry_id)[0] for entry_id in until.values())
         now_ms = min((id_number(until[name])[0] for name in moved), default=arrived_ms)
-        spans = [
-            EntrySpan(int(name), _after(start.get(name, _BEGIN), entry_id), entry_id, plan, now_ms, arrived_ms)
+        spans: list[SpanRow] = [
+            (int(name), _after(start.get(name, _BEGIN), entry_id), entry_id, plan, now_ms, arrived_ms, None)
             for name, entry_id in until.items()
             if name in moved or plan != before
         ]
         if plan != before:
-            spans.append(EntrySpan(PLAN_CHANGES, str(before), str(plan), plan, now_ms, arrived_ms))
-        return spans
+            spans.append((PLAN_CHANGES, str(before), str(plan), plan, now_ms, arrived_ms, None))
+        return [BatchSpans(spans)] if spans else []
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str, int, int, int, None]]:
-        assert isinstance(partition, EntrySpan)
-        yield partition.row
+    def read(self, partition: InputPartition) -> Iterator[SpanRow]:
+        assert isinstance(partition, BatchSpans)
+        yield from partition.rows
 
     def commit(self, end: dict[str, str]) -> None:
         """Drop entries behind the checkpoint. Without Redis the next commit drops them too."""

@@ -11,9 +11,9 @@ epoch, as a unit of the costs' next scale, follows from the totals of its runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +43,7 @@ from spark_jobs.statistics.updates import Update
 __all__ = [
     "SENDER",
     "SUM_ROWS",
+    "CounterFrame",
     "FlowWork",
     "StatisticsReport",
     "epoch_rows",
@@ -122,17 +123,24 @@ class FlowWork:
     now_us: int
 
 
-def epoch_rows(
-    rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int, extra: Mapping[str, Any] = {}
-) -> pa.Table:
-    """Rows of COUNTERS as rows of `EPOCHS`; `extra` is that of their frame.
+class CounterFrame(NamedTuple):
+    """Rows of a COUNTERS frame, the agent they are of, and its header."""
+
+    rows: pa.Table
+    place: str
+    extra: Mapping[str, Any] = {}
+
+
+def epoch_rows(frames: Sequence[CounterFrame], widths_us: Mapping[str, int], step: int) -> pa.Table:
+    """Rows of COUNTERS frames as rows of `EPOCHS`, at once: a frame alone has too few to be worth its own calls.
 
     Raises
     ------
     ValueError
-        The sums of variation cannot be, a count is null or negative, or the operator's records do not add up: what came
-        in, and what waited from the epoch before, was processed, drained, sent on or waits.
+        The sums of variation of a frame cannot be, a count is null or negative, or an operator's records do not add
+        up: what came in, and what waited from the epoch before, was processed, drained, sent on or waits.
     """
+    rows = pa.concat_tables([frame.rows for frame in frames]).combine_chunks()
     for name in [*(each.name for each in COUNT_SUMS), _QUEUED, "epoch_us"]:
         least, most = pc.min_max(rows[name]).as_py().values() if rows.num_rows else (0, 0)
         if rows[name].null_count or least < 0 or most > MAX_NUMBER:
@@ -148,10 +156,15 @@ def epoch_rows(
         sum_text = "records_processed, records_drained, records_overflow and records_queued"
         raise ValueError(f"records_in is more than the sum of {sum_text}")
     width = pa.array([widths_us.get(query, SUBINTERVAL_US) for query in rows["query"].to_pylist()], pa.int64())
-    more = [pa.repeat(value, rows.num_rows) for value in (pa.scalar(place), pa.scalar(True), pa.scalar(step))]
-    told = variation_columns(extra, rows.num_rows)
-    varied = [pa.array(told[name], pa.float64()) for name in RUN_SUMS]
-    return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2], *varied], schema=EPOCHS)
+    place = pa.array([frame.place for frame in frames for _ in range(frame.rows.num_rows)], pa.string())
+    more = [pa.repeat(value, rows.num_rows) for value in (pa.scalar(True), pa.scalar(step))]
+    varied: dict[str, list[float]] = {name: [] for name in RUN_SUMS}
+    for frame in frames:
+        told = variation_columns(frame.extra, frame.rows.num_rows)
+        for name, column in varied.items():
+            column += told[name]
+    sums = [pa.array(column, pa.float64()) for column in varied.values()]
+    return pa.Table.from_arrays([*rows.columns, place, width, *more, *sums], schema=EPOCHS)
 
 
 def epoch_sums(epochs: pa.Table) -> pa.Table:

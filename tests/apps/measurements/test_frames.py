@@ -16,7 +16,7 @@ from apps.measurements.frames import statistics_receive
 from apps.measurements.models import StatisticsHour, StatisticsWindow
 from apps.measurements.subintervals import KEEP_HOURS, KEEP_WINDOWS, MAX_WINDOWS, kept_from, statistics_purge
 from apps.queries.models import Query
-from spark_jobs.statistics.subintervals import SUM_ROWS, epoch_rows, statistics_rows
+from spark_jobs.statistics.subintervals import SUM_ROWS, CounterFrame, epoch_rows, statistics_rows
 from tests.apps.domain import make_cluster, make_query
 from tests.apps.measurements.frames import NOW, row, statistics_frame
 
@@ -138,7 +138,7 @@ def test_frame_made_by_the_stream_processor_is_accepted(query: Query) -> None:
     known = {"query": "eu-1/checkout", "plan": "a" * 64, "operator": "parse", "fingerprint": "fp", "epoch_us": at_us}
     zero = {field.name: 0 for field in COUNTERS}
     counters = pa.Table.from_pylist([{**zero, **known, **counts, "cpu_ns": 7_000_000}], schema=COUNTERS)
-    epochs = epoch_rows(counters, "agent-id", {"eu-1/checkout": 1_000_000}, 4).to_pylist()
+    epochs = epoch_rows([CounterFrame(counters, "agent-id")], {"eu-1/checkout": 1_000_000}, 4).to_pylist()
     fits = dict.fromkeys(SUM_ROWS.names, 0)
     sums = pa.Table.from_pylist([{**fits, **epochs[0], "window_us": at_us, "epochs": 1}], schema=SUM_ROWS)
     body = batch_bytes(statistics_rows(sums, 0))

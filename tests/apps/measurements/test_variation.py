@@ -23,7 +23,7 @@ from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from apps.telemetry.models import LiveQuery
 from engine.estimation.noise.dispersion import arrival_noise, cost_noise
-from spark_jobs.statistics.subintervals import epoch_rows, epoch_sums, merge_sums, statistics_rows
+from spark_jobs.statistics.subintervals import CounterFrame, epoch_rows, epoch_sums, merge_sums, statistics_rows
 from tests.apps.measurements.frames import NOW, statistics_frame
 from tests.apps.measurements.live import OPERATORS, agent_ids, fingerprints, live_query, make_live_cluster
 
@@ -68,7 +68,7 @@ class SimulatedAgent:
             costs.append(runs.take())
         extra = variation_extra(costs, [self.steps.take(), [], []])
         table = pa.Table.from_pylist(rows, schema=COUNTERS)
-        return epoch_rows(table, self.agent, {self.live.key: WIDTH_US}, 1, extra)
+        return epoch_rows([CounterFrame(table, self.agent, extra)], {self.live.key: WIDTH_US}, 1)
 
 
 def tell(live: LiveQuery, *, seconds: int = 200, agents: int = 1) -> list[dict[str, Any]]:

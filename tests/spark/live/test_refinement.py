@@ -16,7 +16,7 @@ from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
 from spark_jobs.statistics.history import HALF_LIFE_S, OPERATORS, OperatorHistory, StatisticsState, add_epochs
 from spark_jobs.statistics.refinement import RefinementReport, differs, refined_rows
-from spark_jobs.statistics.subintervals import epoch_rows
+from spark_jobs.statistics.subintervals import CounterFrame, epoch_rows
 from spark_jobs.statistics.updates import RESEND_MS
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
@@ -65,7 +65,7 @@ def chain(epochs: int, factors: Factors, *, first: int = 0, n: int = 4000, noise
 
 
 def told_by(agent: str, table: pa.Table, step: int = 1) -> pa.Table:
-    return epoch_rows(table, agent, {}, step)
+    return epoch_rows([CounterFrame(table, agent)], {}, step)
 
 
 def at_ms(epoch: int) -> int:

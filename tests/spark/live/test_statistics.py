@@ -31,6 +31,7 @@ from spark_jobs.console import ConsoleClient, ProgressFeed
 from spark_jobs.report import read_state
 from spark_jobs.statistics.subintervals import (
     SUM_ROWS,
+    CounterFrame,
     epoch_rows,
     epoch_sums,
     growing_sums,
@@ -53,7 +54,8 @@ def row(epoch_s: int, n: int, **more: Any) -> dict[str, Any]:
 
 
 def epochs(*rows: dict[str, Any], place: str = "a1", step: int = 1, extra: Mapping[str, Any] | None = None) -> pa.Table:
-    return epoch_rows(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step, extra or {})
+    table = pa.Table.from_pylist(list(rows), schema=COUNTERS)
+    return epoch_rows([CounterFrame(table, place, extra or {})], {"x": MINUTE}, step)
 
 
 def varied(rows: list[dict[str, Any]], draw: random.Random) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class World:
         end = reader.latestOffset(start, ReadAllAvailable())
         if end == start:
             return False
-        rows_of = [next(reader.read(part)) for part in reader.partitions(start, end)] + self.messages
+        rows_of = [row for part in reader.partitions(start, end) for row in reader.read(part)] + self.messages
         self.messages = []
         spans: dict[int, list[Span]] = defaultdict(list)
         for span in spans_of_rows(rows_of):
