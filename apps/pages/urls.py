@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from apps.pages import help as help_pages
-from apps.pages import jobs, kubernetes, people, search
+from apps.pages import jobs, kubernetes, names, people, search
 from apps.pages.accuracy import views as accuracy
 from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
@@ -111,7 +111,6 @@ urlpatterns = [
     path(f"{_C}placement/", placement.PlacementPage.as_view(), name="placement"),
     path(f"{_C}placement/runs/", placement.PlacementRunsPage.as_view(), name="placement-runs"),
     path(f"{_C}placement/rule/", placement.PlacementRulePart.as_view(), name="placement-rule"),
-    path(f"{_C}placement/pick/", placement.PlacementPickPart.as_view(), name="placement-pick"),
     path(f"{_C}placement/<uuid:pk>/", placement.PlacementRunPage.as_view(), name="placement-run"),
     path(f"{_C}placement/<uuid:pk>/live/", placement.PlacementLivePart.as_view(), name="placement-live"),
     path(f"{_C}placement/<uuid:pk>/standing/", placement.PlacementStandingPart.as_view(), name="placement-standing"),
@@ -310,6 +309,7 @@ urlpatterns = [
     path("settings/people/<int:pk>/", people.PersonChange.as_view(), name="person-change"),
     # -- search
     path(f"{_C}search/", search.SearchPage.as_view(), name="search"),
+    path(f"{_C}search/names/", names.NamesPart.as_view(), name="names"),
     path(f"{_C}search/suggestions/", search.SearchSuggestions.as_view(), name="search-suggestions"),
     # -- help
     path("help/", help_pages.HelpPage.as_view(), name="help"),

@@ -22,7 +22,7 @@ _PARTS = {
     "pages:query-operator-row",
     "pages:admission-plan",
     "pages:placement-rule",
-    "pages:placement-pick",
+    "pages:names",
     "pages:placement-live",
     "pages:placement-standing",
     "pages:agent-budget-preview",

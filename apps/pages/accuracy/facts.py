@@ -102,8 +102,7 @@ class AccuracyFacts:
         self.cluster = cluster
         self.span = given.get("span", "") if given.get("span", "") in SPANS else _DEFAULT_SPAN
         self.evidence = given.get("evidence", "") if given.get("evidence", "") in Evidence.values else ""
-        wanted = given.get("query", "")
-        self.query = wanted if wanted in self.names else ""
+        self.query = given.get("query", "") if self._is_judged(given.get("query", "")) else ""
         self.origin = self._chosen_origin(given.get("origin", ""))
 
     def _chosen_origin(self, wanted: str) -> RunOrigin:
@@ -115,11 +114,14 @@ class AccuracyFacts:
     spans = [(key, label) for key, (label, _) in SPANS.items()]
     evidences = Evidence.choices
 
+    def _is_judged(self, query: str) -> bool:
+        """Whether a query was ever judged."""
+        return AccuracyObservation.objects.filter(cluster=self.cluster, query__name=query).exists()
+
     @cached_property
-    def names(self) -> list[str]:
-        """Queries that were ever judged."""
-        rows = AccuracyObservation.objects.filter(cluster=self.cluster).order_by()
-        return sorted(rows.values_list("query__name", flat=True).distinct())
+    def has_judged(self) -> bool:
+        """Whether any query was ever judged."""
+        return AccuracyObservation.objects.filter(cluster=self.cluster).exists()
 
     @cached_property
     def by_origin(self) -> list[OriginAccuracy]:
@@ -229,7 +231,7 @@ class AccuracyFacts:
 
     @property
     def sentence(self) -> SafeString | str:
-        if not self.names:
+        if not self.has_judged:
             return "No estimate has been held against a measurement yet."
         if self.is_empty:
             return self.disturbed or f"No run of {self.origin.label} is among what is chosen here."

@@ -14,6 +14,7 @@ from apps.fleet.models import Cluster
 from apps.pages.queries.forms import DocumentForm
 from apps.predictions.choices import TargetMetric
 from apps.ui.forms import choice_field
+from apps.ui.name_search import name_attributes
 from engine.words import statistic_words
 
 __all__ = ["FAULT_FIELDS", "DescribedForm", "RegisteredForm", "placement_of"]
@@ -94,17 +95,22 @@ class _AskForm(forms.Form):
 class RegisteredForm(_AskForm):
     """About a query that is registered. Nodes are chosen per operator, in fields named after them."""
 
-    query = forms.ChoiceField(error_messages={"required": "Choose a query."})
+    query = forms.CharField(error_messages={"required": "Choose a query."})
     version = forms.TypedChoiceField(coerce=int, required=False, empty_value=None)
 
     field_order = ["query", "version"]
 
     def __init__(self, *args: Any, cluster: Cluster, query: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = cluster.queries.order_by("name").values_list("name", flat=True)
-        choice_field(self, "query").choices = [("", "Choose a query"), *((name, name) for name in names)]
+        self.of = query
+        self.fields["query"].widget.attrs |= name_attributes(cluster.slug, "queries")
         numbers = list(query.versions.values_list("number", flat=True)) if query else []
         choice_field(self, "version").choices = [(number, f"Version {number}") for number in numbers]
+
+    def clean_query(self) -> str:
+        if self.of is None:
+            raise forms.ValidationError("There is no query of that name.")
+        return str(self.cleaned_data["query"])
 
     @property
     def placement(self) -> dict[str, str]:

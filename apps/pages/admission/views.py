@@ -28,7 +28,6 @@ from apps.admission.previews import ADMISSION, queue_of
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed, SluiceError
-from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.pages.admission.facts import AdmissionDetail
 from apps.pages.admission.forms import FAULT_FIELDS, DescribedForm, RegisteredForm, placement_of
@@ -146,12 +145,6 @@ class PlanFields:
     def never_ran(self) -> bool:
         """Whether its costs are not known, so that it is predicted."""
         return self.version is not None and version_never_ran(self.version)
-
-    @cached_property
-    def nodes(self) -> list[str]:
-        """Nodes that take something new."""
-        active = self.cluster.nodes.filter(state=NodeState.ACTIVE)
-        return list(active.order_by("name").values_list("name", flat=True))
 
     @property
     def note(self) -> str:

@@ -11,6 +11,7 @@ from apps.fleet.models import KUBERNETES_RULES, REVIEW_RULES, Cluster, Link, Nod
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
 from apps.ui.forms import MemoryField, row_field
+from apps.ui.name_search import name_attributes
 
 __all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PlanForm", "PoolForm"]
 
@@ -179,8 +180,14 @@ class LinkForm(RowForm):
             del self.fields["source"], self.fields["target"]
             return
         for name in ("source", "target"):
-            row_field(self, name).queryset = cluster.nodes.all()
-            row_field(self, name).empty_label = None
+            label = self.fields[name].label
+            self.fields[name] = forms.ModelChoiceField(
+                cluster.nodes.all(),
+                label=label,
+                to_field_name="name",
+                widget=forms.TextInput(attrs=name_attributes(cluster.slug, "nodes")),
+                error_messages={"invalid_choice": "There is no node of that name."},
+            )
 
 
 class ImportForm(forms.Form):

@@ -282,10 +282,6 @@ class ForecastFacts:
         name = self.given.get("source", "")
         return name if name in self.series.get("sources", {}) else ""
 
-    @property
-    def sources(self) -> list[str]:
-        return sorted(self.series.get("sources", {}))
-
     @cached_property
     def load(self) -> Chart | None:
         return load_chart(self.row, self.series, self.histories, self.source) if self.series.get("sources") else None

@@ -276,6 +276,9 @@ class LiveAssign(_LivePage):
 _COLLECTOR_WORDS = dict(COLLECTORS)
 
 
+_SOURCES_SHOWN = 100
+
+
 class LiveNew(ClusterPage):
     """`/c/<slug>/queries/-/live/?template=s2s-probe`"""
 
@@ -304,7 +307,7 @@ class LiveNew(ClusterPage):
         """Sources of the template's collector."""
         kind = template.collector if template is not None else ""
         rows = TelemetrySource.objects.filter(cluster=self.cluster, kind=kind)
-        return list(rows.order_by("source_id").values_list("source_id", flat=True))
+        return list(rows.order_by("source_id").values_list("source_id", flat=True)[:_SOURCES_SHOWN])
 
     def _describe(self, template: Template, form: TemplateForm) -> Any:
         values = form.cleaned_data

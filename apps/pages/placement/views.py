@@ -44,7 +44,6 @@ __all__ = [
     "PlacementDelete",
     "PlacementLivePart",
     "PlacementPage",
-    "PlacementPickPart",
     "PlacementRule",
     "PlacementRulePart",
     "PlacementRunPage",
@@ -236,30 +235,6 @@ class PlacementRulePart(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         return self.page({"rule": PlacementRule(), "rules": RULES})
-
-
-class PlacementPickPart(ClusterPage):
-    """Names that contain what was typed so far, for a field's suggestions."""
-
-    template_name = "pages/placement/picks.html"
-    scope = "operate"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        typed = (request.GET.get("rule_operator") or request.GET.get("rule_other") or "").strip()
-        operators = list(self._operators(typed))
-        is_other = "rule_other" in request.GET
-        nodes = self.cluster.nodes.filter(name__icontains=typed).values_list("name", flat=True)[:_PICKS]
-        return self.page({"names": [*nodes, *operators][:_PICKS] if is_other else operators})
-
-    def _operators(self, typed: str) -> Any:
-        query, _, name = typed.partition("/")
-        rows = Operator.objects.filter(version__running_as__cluster=self.cluster)
-        if name or "/" in typed:
-            rows = rows.filter(version__query__name__icontains=query, name__icontains=name)
-        elif typed:
-            rows = rows.filter(version__query__name__icontains=typed) | rows.filter(name__icontains=typed)
-        names = rows.order_by("version__query__name", "position").values_list("version__query__name", "name")
-        return (operator_id(*pair) for pair in names[:_PICKS])
 
 
 class PlacementRunPage(RunPage):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from django.http import QueryDict
@@ -203,19 +204,28 @@ class _SourceLine:
         return self.values != _written(self.row.event_fields)
 
 
+_SOURCES_SHOWN = 12
+
+
 class SourceFields:
     """Fields of the events of a cluster's sources: shown, typed and stored."""
 
     types = tuple(FIELD_TYPES.values())
 
     def __init__(self, cluster: Cluster, data: QueryDict | None = None) -> None:
-        rows = ArrivalSeries.objects.filter(cluster=cluster).defer("data", "spec").order_by("source_id")
-        self.lines = [_SourceLine(row, _typed(row, data)) for row in rows]
+        self.rows = ArrivalSeries.objects.filter(cluster=cluster).defer("data", "spec").order_by("source_id")
+        shown = self.rows[:_SOURCES_SHOWN] if data is None else self.rows.filter(pk__in=_sources_typed(data))
+        self.lines = [_SourceLine(row, _typed(row, data)) for row in shown]
+
+    @cached_property
+    def more(self) -> int:
+        """Number of sources that are not shown, whose fields stand on their own pages."""
+        return self.rows.count() - len(self.lines)
 
     @property
     def has_gaps(self) -> bool:
         """Whether the fields of a source are not stated."""
-        return any(not line.row.event_fields for line in self.lines)
+        return self.rows.filter(event_fields={}).exists()
 
     @property
     def is_wrong(self) -> bool:
@@ -233,6 +243,12 @@ class SourceFields:
                     line.errors = [fault.message for fault in error.faults]
                     faults += [Fault(f"{line.row.source_id}: {f.path}", f.message) for f in error.faults]
         return faults
+
+
+def _sources_typed(data: QueryDict) -> set[int]:
+    """Ids of the sources whose fields were sent."""
+    parts = (name.split("-") for name in data if name.startswith("fields-"))
+    return {int(part[1]) for part in parts if len(part) == 3 and part[1].isdecimal() and len(part[1]) < 19}
 
 
 def _typed(row: ArrivalSeries, data: QueryDict | None) -> dict[str, str]:

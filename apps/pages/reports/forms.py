@@ -15,6 +15,7 @@ from apps.reports.choices import FORMATS, SECTIONS, ReportKind
 from apps.reports.models import ReportDefinition, Webhook
 from apps.reports.report import ProvisioningParameters
 from apps.ui.forms import choice_field, row_field
+from apps.ui.name_search import name_attributes
 
 __all__ = ["DefinitionForm", "WebhookForm"]
 
@@ -80,7 +81,7 @@ class DefinitionForm(forms.Form):
         required=False,
         help_text="More load than now, 0 to 2000 %, with any one node lost.",
     )
-    query = forms.ChoiceField(required=False)
+    query = forms.CharField(required=False)
     team = forms.ChoiceField(required=False, help_text="Every query of the team.")
     emails = forms.CharField(
         label="Mail to", required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="Addresses, one per line."
@@ -149,10 +150,9 @@ class DefinitionForm(forms.Form):
         self, *arguments: Any, cluster: Cluster, definition: ReportDefinition | None = None, **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
-        queries = Query.objects.filter(cluster=cluster)
-        names = [(name, name) for name in queries.order_by("name").values_list("name", flat=True)]
+        self.queries = queries = Query.objects.filter(cluster=cluster)
         teams = queries.exclude(team="").order_by("team").values_list("team", flat=True).distinct()
-        choice_field(self, "query").choices = [("", "–"), *names]
+        self.fields["query"].widget.attrs |= name_attributes(cluster.slug, "queries")
         choice_field(self, "team").choices = [("", "–"), *((name, name) for name in teams)]
         row_field(self, "webhooks").queryset = Webhook.objects.filter(cluster=cluster)
         if not row_field(self, "webhooks").queryset.exists():
@@ -228,6 +228,12 @@ class DefinitionForm(forms.Form):
             "enabled": typed["enabled"] or not typed["every"],
         }
         return values | ({"kind": typed["kind"]} if "kind" in typed else {})
+
+    def clean_query(self) -> str:
+        name = str(self.cleaned_data["query"])
+        if name and not self.queries.filter(name=name).exists():
+            raise forms.ValidationError("There is no query of that name.")
+        return name
 
     def _parameters(self) -> dict[str, object]:
         typed = self.cleaned_data

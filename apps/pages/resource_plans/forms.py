@@ -22,6 +22,7 @@ from apps.planning.resource_plan_sources import PlanSource, SourceInputs, spark_
 from apps.queries.choices import QueryState
 from apps.queries.selectors import query_by_name
 from apps.ui.forms import choice_field
+from apps.ui.name_search import name_attributes
 from apps.ui.numbers import as_float, significant
 from apps.ui.record_forms import field_at, shown_kind
 from engine.kinds import Number
@@ -309,23 +310,33 @@ class ProfileSourceForm(forms.Form):
     """Engine, and source of rate and profile. Sent by GET, it fills the other form."""
 
     engine = forms.ChoiceField(label="Plan for", choices=PlanEngine.choices, required=False)
-    source = forms.ChoiceField(
-        label="Rate and work from", required=False, help_text="Statistics of a query, or the fit of a Spark query."
+    source = forms.CharField(
+        label="Rate and work from",
+        required=False,
+        help_text="A name: statistics of a query, or the fit of a Spark query. Empty: typed in.",
     )
     pool = forms.ChoiceField(label="Nodes", required=False, help_text="Their capacity turns cycles into seconds.")
 
     def __init__(self, data: Mapping[str, Any], *, cluster: Cluster) -> None:
         super().__init__(data)
         self.cluster = cluster
-        queries = cluster.queries.exclude(state=QueryState.STOPPED).values_list("name", flat=True)
-        sparks = [(f"spark:{pk}", name) for pk, name in spark_queries_visible(cluster).values_list("pk", "name")]
-        choice_field(self, "source").choices = [
-            ("", "Typed in"),
-            *([("Spark queries, measured", sparks)] if sparks else []),
-            ("Statistics of queries", [(f"query:{name}", name) for name in queries]),
-        ]
+        self.fields["source"].widget.attrs |= name_attributes(cluster.slug, "plan-sources")
         pools = [(name, name) for name in cluster.pools.values_list("name", flat=True)]
         choice_field(self, "pool").choices = [("", "Of most nodes"), *pools]
+
+    def clean_source(self) -> str:
+        """`query:NAME` or `spark:NUMBER`; a bare name is that of a query."""
+        chosen = str(self.cleaned_data["source"])
+        if chosen and chosen.partition(":")[0] not in ("query", "spark"):
+            chosen = f"query:{chosen}"
+        kind, _, name = chosen.partition(":")
+        if kind == "spark":
+            known = name.isdecimal() and len(name) < 19 and spark_queries_visible(self.cluster).filter(pk=name).exists()
+        else:
+            known = not name or self.cluster.queries.exclude(state=QueryState.STOPPED).filter(name=name).exists()
+        if not known:
+            raise forms.ValidationError("There is no query of that name that is not stopped, and no Spark query.")
+        return chosen
 
     def clean(self) -> None:
         super().clean()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django import template
+from django.forms.utils import flatatt
 from django.template.base import render_value_in_context
 from django.template.loader import render_to_string
 from django.templatetags.static import static
@@ -17,6 +18,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.ui.marks import icon
+from apps.ui.name_search import name_attributes
 
 register = template.Library()
 
@@ -246,6 +248,12 @@ def _attributes(context: template.Context, values: Mapping[str, Any]) -> SafeStr
     return format_html_join(
         "", "{}", ((f" {n}" if v is True else format_html(' {}="{}"', n, _shown(context, v)),) for n, v in named)
     )
+
+
+@register.simple_tag(takes_context=True)
+def name_search(context: template.Context, of: str) -> SafeString:
+    """Attributes of a text field that suggests names of the cluster: `<input … {% name_search "nodes" %}>`."""
+    return flatatt(name_attributes(context["cluster"].slug, of))
 
 
 @register.simple_tag(takes_context=True)

@@ -357,8 +357,9 @@ def test_faults_of_the_admission_form_are_shown_at_their_fields(admitter: Client
     assert 'id="id_may_wait_min_error"' in html
     answer = admitter.post(NEW, {"query": "third", "node-work": "zz"})
     assert "placement.work: 'zz' is not an active node of little" in text(answer).replace("&#x27;", "'")
-    assert 'value="third" selected' in answer.content.decode()
+    assert 'name="query" value="third"' in answer.content.decode()
     assert "Choose a query." in text(admitter.post(NEW, {"query": ""}))
+    assert "There is no query of that name." in text(admitter.post(NEW, {"query": "nobody"}))
 
 
 def test_form_asks_for_nodes_of_operators(admitter: Client, cluster: Cluster) -> None:

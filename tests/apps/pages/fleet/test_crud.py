@@ -47,11 +47,11 @@ class TestLinks(CrudTests):
 
     def typed(self, **values: Any) -> dict[str, Any]:
         a, b = self.cluster.nodes.order_by("name")
-        return super().typed(source=a.pk, target=b.pk, **values)
+        return super().typed(source=a.name, target=b.name, **values)
 
 
 @pytest.mark.django_db
 def test_link_from_a_node_to_itself_is_refused(browser: Any, cluster: Cluster) -> None:
     node = cluster.nodes.get(name="a")
-    response = browser.post("/c/little/fleet/new/link/", {"source": node.pk, "target": node.pk, "delay_s": "0"})
+    response = browser.post("/c/little/fleet/new/link/", {"source": node.name, "target": node.name, "delay_s": "0"})
     assert response.status_code == 422

@@ -117,11 +117,13 @@ def test_pools_and_links_are_created_changed_and_deleted(browser: Client, cluste
     assert NodePool.objects.count() == 1
     a, b = Node.objects.order_by("name")
     assert browser.get("/c/little/fleet/new/link/").status_code == 200
-    same = browser.post("/c/little/fleet/new/link/", {"source": a.pk, "target": a.pk, "delay_s": "0"})
+    same = browser.post("/c/little/fleet/new/link/", {"source": a.name, "target": a.name, "delay_s": "0"})
     assert same.status_code == 422
     assert 'id="id_target_error"' in body(same)
+    nobody = browser.post("/c/little/fleet/new/link/", {"source": "nobody", "target": b.name, "delay_s": "0"})
+    assert nobody.status_code == 422 and "There is no node of that name." in body(nobody)
     browser.post(
-        "/c/little/fleet/new/link/", {"source": a.pk, "target": b.pk, "bandwidth_bytes_s": "", "delay_s": "0.002"}
+        "/c/little/fleet/new/link/", {"source": a.name, "target": b.name, "bandwidth_bytes_s": "", "delay_s": "0.002"}
     )
     link = Link.objects.get()
     assert "no limit" in body(browser.get("/c/little/fleet/links/"))

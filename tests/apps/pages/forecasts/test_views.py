@@ -77,7 +77,7 @@ def test_cost_and_days_are_read_from_the_address(browser: Client, forecast: Clus
     assert "1 node is to be regretted least" in html
     assert 'max="14" value="7"' in html
     assert "x is not a cost" in body(browser.get(f"{ROOT}?cost=x"))
-    assert 'value="clicks" selected' in body(browser.get(f"{ROOT}?source=clicks"))
+    assert 'value="clicks" placeholder="All together"' in body(browser.get(f"{ROOT}?source=clicks"))
     assert "900 is no number of days from 1 to 14" in body(browser.get(f"{ROOT}?source=nobody&days=900"))
 
 

@@ -188,13 +188,13 @@ def test_silent_agent_shows_its_last_state(browser: Client, core: tuple[Agent, l
     assert "probes: had the core" in html
 
 
-def test_many_agents_are_offered_in_a_menu(browser: Client, cluster: Cluster, core: Any) -> None:
-    assert '<select id="sch-agent"' not in body(browser.get(SCHEDULE))
+def test_many_agents_are_searched_for(browser: Client, cluster: Cluster, core: Any) -> None:
+    assert 'id="sch-agent"' not in body(browser.get(SCHEDULE))
     for number in range(3, 12):
         Agent.objects.create(cluster=cluster, name=f"edge-{number}", secret_hash=f"edge-{number}")
     html = body(browser.get(f"{SCHEDULE}?agent=edge-9"))
-    assert '<option value="edge-9" selected>' in html
-    assert '<option value="edge-1">edge-1, klink</option>' in html
+    assert 'id="sch-agent" name="agent" value="edge-9"' in html
+    assert "names/?of=agents" in html
 
 
 def test_sql_count_does_not_grow_with_queries(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
