@@ -19,7 +19,7 @@ from engine.provisioning.answers.pools import PoolSize
 if TYPE_CHECKING:  # it loads numba, which is not to be had before the first bench
     from engine.provisioning.pool.curve import PoolCurve
 
-__all__ = ["BENCHES", "MACE_EVERY", "Benches", "SharedBench", "is_quick", "prepare_bench"]
+__all__ = ["BENCHES", "MACE_EVERY", "Benches", "SharedBench", "is_quick", "is_quick_size", "prepare_bench"]
 
 MAX_BENCHES = 6
 MAX_ANSWERS = 64  # of a bench
@@ -31,8 +31,13 @@ MACE_EVERY = 4  # snapshots are at a quarter of a subinterval
 
 def is_quick(deployment: Deployment) -> bool:
     """Whether the web process answers for such a deployment; else a job does."""
-    cells = len(deployment.operators) * deployment.subintervals
-    return cells <= MAX_CELLS and sum(node.cores for node in deployment.nodes) <= MAX_CORES
+    cores = sum(node.cores for node in deployment.nodes)
+    return is_quick_size(len(deployment.operators), deployment.subintervals, cores)
+
+
+def is_quick_size(operators: int, slices: int, cores: int) -> bool:
+    """Whether the web process answers for so much."""
+    return operators * slices <= MAX_CELLS and cores <= MAX_CORES
 
 
 class SharedBench:

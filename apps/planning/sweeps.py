@@ -9,11 +9,16 @@ from functools import cached_property
 from math import isfinite
 from typing import Annotated, ClassVar
 
+from django.db.models import Sum
+
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.fleet.models import Cluster
-from apps.planning.benches import BENCHES, SharedBench, is_quick
+from apps.planning.benches import BENCHES, SharedBench, is_quick, is_quick_size
 from apps.planning.what_if_options import Inputs, resized_pool, sweep_sizes
+from apps.queries.models import Operator
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from apps.queries.snapshots.parts import is_large
+from apps.queries.snapshots.sketch import cluster_sketch
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
 from engine.document.policies import PolicyGap, any_placement_gap
@@ -33,6 +38,7 @@ __all__ = [
     "BenchSize",
     "BenchSweep",
     "bench_question",
+    "bench_snapshot",
     "bench_sweep",
 ]
 
@@ -202,6 +208,8 @@ class BenchQuestion:
         The same as people see them.
     like : str, Node or None
         What further nodes are like.
+    is_sketch : bool
+        Whether the snapshot is a sketch, which a job's answer is asked with.
     """
 
     snapshot: Snapshot
@@ -210,6 +218,7 @@ class BenchQuestion:
     objectives: Mapping[str, BenchObjective]
     like: str | Node | None
     gap: PolicyGap | None = None
+    is_sketch: bool = False
 
     @property
     def is_unproven(self) -> bool:
@@ -250,7 +259,7 @@ class BenchQuestion:
 
     @property
     def is_quick(self) -> bool:
-        return is_quick(self.deployment)
+        return not self.is_sketch and is_quick(self.deployment)
 
     @property
     def model(self) -> Node | None:
@@ -276,7 +285,19 @@ class BenchQuestion:
         return self.inputs.changes(self.snapshot.deployment, nodes, self.model)
 
 
-def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None = None) -> BenchQuestion:
+def bench_snapshot(cluster: Cluster) -> tuple[Snapshot, bool]:
+    """Snapshot that a question is made of, or a sketch of a cluster whose answers are a job's; whether it is one."""
+    if is_large(cluster):
+        operators = Operator.objects.filter(version__running_as__cluster=cluster).count()
+        cores = cluster.nodes.aggregate(cores=Sum("cores", default=0))["cores"]
+        if not is_quick_size(operators, cluster.slices, cores):
+            return cluster_sketch(cluster), True
+    return cluster_snapshot(cluster), False
+
+
+def bench_question(
+    cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None = None, *, is_sketch: bool = False
+) -> BenchQuestion:
     """Question about the present cluster.
 
     Raises
@@ -284,7 +305,8 @@ def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None =
     Malformed
         A source or pool that is not there, or a headroom that leaves nothing of an objective.
     """
-    snapshot = snapshot or cluster_snapshot(cluster)
+    if snapshot is None:
+        snapshot, is_sketch = bench_snapshot(cluster)
     deployment = snapshot.deployment
     like = _like(cluster, deployment, inputs.pool)
     faults = [*_source_faults(deployment, inputs), *_headroom_faults(deployment, inputs)]
@@ -303,7 +325,7 @@ def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None =
     limits = tuple(
         EngineObjective(query, objective.statistic, objective.limit_s / factor) for query, objective in asked.items()
     )
-    return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like, gap)
+    return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like, gap, is_sketch)
 
 
 def bench_sweep(cluster: Cluster, inputs: Inputs, *, patience_s: float = 0.0) -> tuple[BenchQuestion, BenchSweep]:
@@ -324,7 +346,7 @@ def bench_sweep(cluster: Cluster, inputs: Inputs, *, patience_s: float = 0.0) ->
     if not question.deployment.operators:
         raise Impossible(f"Nothing runs in {cluster.slug}.", [("cluster", f"{cluster.slug} runs no query")])
     if not question.is_quick:
-        message = f"{cluster.slug} has {len(question.deployment.operators)} operators; ask a what-if with find=sweep"
+        message = f"{cluster.slug} is too large for an answer at once; ask a what-if with find=sweep"
         raise Impossible(f"{message}, which a job answers.", [("cluster", message)], code="too_large")
     bench = BENCHES.require(question.key, question.deployment, question.snapshot.closed_nodes, patience_s)
     return question, question.answered_by(bench, inputs.sizes)

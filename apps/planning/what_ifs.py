@@ -35,7 +35,7 @@ from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
 from apps.planning.choices import ANSWER_STATES, Find, RunState, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.scenarios import read_changes
-from apps.planning.sweeps import BenchFigures, bench_sweep
+from apps.planning.sweeps import BenchFigures, bench_snapshot, bench_sweep
 from apps.planning.what_if_options import Inputs, given_options, read_options
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 from apps.queries.snapshots.parts import PartsRead, is_large, parts_shown, snapshot_take
@@ -141,7 +141,7 @@ class WhatIfKind(RunKind[WhatIf]):
             Asked by moving the bench: the same person's last such question is cancelled if it is still at work.
         """
         Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
-        snapshot = cluster_snapshot(cluster)
+        snapshot = bench_snapshot(cluster)[0] if from_bench else cluster_snapshot(cluster)
         if not snapshot.deployment.nodes:
             raise Impossible(
                 f"Cluster {cluster.slug} has no nodes; register at least one before asking what if.",

@@ -5,4 +5,4 @@ class QueriesConfig(AppConfig):
     name = "apps.queries"
 
     def ready(self) -> None:
-        from apps.queries import documents  # noqa: F401 with it, the kind of run is registered
+        from apps.queries import imports  # noqa: F401 with it, the kind of run is registered

@@ -17,16 +17,17 @@ from apps.pages.provisioning.answer import BenchAnswer
 from apps.pages.provisioning.forms import SOURCE_PREFIX, inputs_query, inputs_read, types_offered
 from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import WhatIf
-from apps.planning.sweeps import BenchQuestion, bench_question
+from apps.planning.sweeps import BenchQuestion, bench_question, bench_snapshot
 from apps.planning.what_if_options import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
 from apps.planning.what_ifs import WHAT_IF, question_fingerprint, stored_answer, what_if_same
-from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from apps.queries.snapshots.cluster import Snapshot
 from apps.ui.numbers import rate
 from engine.provisioning.answers.scenarios import ComparedScenario
 from engine.words import counted
 
 __all__ = ["BenchFacts"]
 
+MAX_FIELDS = 24  # of sources
 _PATIENCE_S = 0.3  # how long a page waits for a bench before it says that it is being prepared
 _TYPE_FIELDS = (
     ("name", "Type"),
@@ -52,8 +53,12 @@ class BenchFacts:
         return self.request.POST if self.request.method == "POST" else self.request.GET
 
     @cached_property
+    def _taken(self) -> tuple[Snapshot, bool]:
+        return bench_snapshot(self.cluster)
+
+    @property
     def snapshot(self) -> Snapshot:
-        return cluster_snapshot(self.cluster)
+        return self._taken[0]
 
     @property
     def is_empty(self) -> bool:
@@ -63,11 +68,11 @@ class BenchFacts:
     def question(self) -> BenchQuestion:
         """The question; inputs that do not fit the cluster are said and left out."""
         try:
-            return bench_question(self.cluster, self.inputs, self.snapshot)
+            return bench_question(self.cluster, self.inputs, self.snapshot, is_sketch=self._taken[1])
         except Malformed as error:
             self.faults += [f"{fault.message[:1].upper()}{fault.message[1:]}." for fault in error.faults]
             self.inputs = Inputs(factor=self.inputs.factor, lose_one=self.inputs.lose_one)
-            return bench_question(self.cluster, self.inputs, self.snapshot)
+            return bench_question(self.cluster, self.inputs, self.snapshot, is_sketch=self._taken[1])
 
     # -- the answer
 
@@ -140,17 +145,26 @@ class BenchFacts:
         chosen = self.inputs.pool or resized_pool(self.question.deployment, "")
         return [(pool.name, pool, pool.name == chosen) for pool in self.cluster.pools.all()]
 
-    @property
+    @cached_property
     def sources(self) -> list[tuple[str, float]]:
-        """(source, its own factor)."""
-        return [(source.id, self.inputs.sources.get(source.id, 1.0)) for source in self.question.deployment.sources]
+        """(source, its own factor): those with a factor, and the first others."""
+        names = [source.id for source in self.question.deployment.sources]
+        shown = [*self.inputs.sources, *(name for name in names if name not in self.inputs.sources)]
+        return [
+            (name, self.inputs.sources.get(name, 1.0)) for name in shown[: max(MAX_FIELDS, len(self.inputs.sources))]
+        ]
+
+    @property
+    def more_sources(self) -> int:
+        """Number of sources that have no field; the address names theirs as well."""
+        return len(self.question.deployment.sources) - len(self.sources)
 
     @property
     def rate_hint(self) -> str:
         """33.4 k/s now is 1.0 ×."""
         deployment = self.question.deployment
         seconds = deployment.subinterval_s * deployment.subintervals
-        events = float(deployment.arrivals.sum()) / seconds if deployment.sources else 0.0
+        events = sum(float(source.arrivals.sum()) for source in deployment.sources) / seconds
         return f"{rate(events)} now, as a mean, is 1.0 ×"
 
     @property

@@ -53,9 +53,11 @@ __all__ = [
     "ClusterOutline",
     "Snapshot",
     "candidate_document",
+    "closed_nodes",
     "cluster_outline",
     "cluster_parts",
     "cluster_snapshot",
+    "nodes_present",
     "operator_id",
     "parts_digest",
     "snapshot_changes",
@@ -141,7 +143,7 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
         scheduling=scheduling,
     )
     parts = _parts(cluster, rows)
-    return Snapshot(deployment, parts_digest(parts), parts, read_at, _closed_nodes(rows.nodes))
+    return Snapshot(deployment, parts_digest(parts), parts, read_at, closed_nodes(rows.nodes))
 
 
 def parts_digest(parts: Mapping[str, str]) -> str:
@@ -157,7 +159,7 @@ def cluster_parts(cluster: Cluster) -> dict[str, str]:
 
 def cluster_outline(cluster: Cluster) -> ClusterOutline:
     """Nodes, and the names of running queries' operators and sources, read from bare rows."""
-    nodes = _nodes_present(cluster)
+    nodes = nodes_present(cluster)
     queries = {query.running_version_id: query for query in _queries_running(cluster)}
     operators = Operator.objects.filter(version__in=queries).order_by("version", "position")
     reads = OperatorInput.objects.filter(operator__version__in=queries).exclude(source_id="")
@@ -176,14 +178,16 @@ def cluster_outline(cluster: Cluster) -> ClusterOutline:
             for version, name in operators.values_list("version_id", "name")
         ),
     )
-    return ClusterOutline(deployment, _closed_nodes(nodes))
+    return ClusterOutline(deployment, closed_nodes(nodes))
 
 
-def _nodes_present(cluster: Cluster) -> list[Node]:
+def nodes_present(cluster: Cluster) -> list[Node]:
+    """Nodes that estimates count, with their pools."""
     return list(cluster.nodes.exclude(state__in=ABSENT).select_related("pool"))
 
 
-def _closed_nodes(nodes: Iterable[Node]) -> tuple[str, ...]:
+def closed_nodes(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Names of those that take nothing new."""
     return tuple(node.name for node in nodes if node.state == NodeState.DRAINING)
 
 
@@ -193,7 +197,7 @@ def _queries_running(cluster: Cluster) -> QuerySet[Query]:
 
 
 def _read_rows(cluster: Cluster) -> _ClusterRows:
-    nodes = _nodes_present(cluster)
+    nodes = nodes_present(cluster)
     names = {node.pk: node.name for node in nodes}
     links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
     running = running_queries(list(_queries_running(cluster)), names)

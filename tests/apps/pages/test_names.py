@@ -23,12 +23,11 @@ def values(browser: Client, **asked: str) -> list[str]:
 
 
 def test_names_have_what_was_typed_in_whatever_field(browser: Client, cluster: Cluster) -> None:
-    small_cluster.make_query(cluster, "checkout", 0.1)
+    small_cluster.start_query(cluster, "checkout", 0.1, "a")
     assert values(browser, of="queries", query="CHECK") == ["checkout"]
     assert values(browser, of="queries", anything="out") == ["checkout"]
     assert values(browser, of="queries", query="nobody") == []
     assert values(browser, of="nodes", source="b") == ["b"]
-    small_cluster.start(cluster.queries.get(name="checkout").versions.get())
     assert values(browser, of="operators", rule_operator="check/") == ["checkout/work"]
     assert values(browser, of="places", rule_other="b") == ["b"]
     assert "query:checkout" in values(browser, of="plan-sources", source="query:check")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,14 @@ from apps.estimates.selectors import run_staleness
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_of_pool, nodes_create
+from apps.planning import benches, sweeps, what_ifs
+from apps.planning.models import WhatIf
 from apps.queries.bodies import Surroundings
 from apps.queries.models import ClusterParts
 from apps.queries.services import NewQuery, queries_store, query_read, query_stop
 from apps.queries.snapshots import parts
+from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.snapshots.sketch import cluster_sketch
 from tests.apps import small_cluster
 
 pytestmark = pytest.mark.django_db
@@ -124,3 +128,34 @@ def test_parts_of_a_small_cluster_are_read_as_they_are(cluster: Cluster) -> None
     query_stop(query=cluster.queries.get(name="calm"))
     assert run_staleness(run).is_stale
     assert not ClusterParts.objects.filter(cluster=cluster).exists()
+
+
+def test_sketch_says_what_a_snapshot_says_but_for_operators(cluster: Cluster) -> None:
+    calm = cluster.queries.get(name="calm")
+    calm.rate_share, calm.start_s = 0.5, 15.0
+    calm.save()
+    sketch, whole = cluster_sketch(cluster), cluster_snapshot(cluster)
+    assert sketch.digest == whole.digest and sketch.parts == whole.parts and sketch.closed_nodes == whole.closed_nodes
+    assert sketch.deployment.nodes == whole.deployment.nodes
+    assert sorted(sketch.deployment.queries) == sorted(whole.deployment.queries)
+    assert set(sketch.deployment.objectives) == set(whole.deployment.objectives)
+    assert sketch.deployment.priorities == whole.deployment.priorities
+    events = {source.id: float(source.arrivals.sum()) for source in whole.deployment.sources}
+    assert {source.id: float(source.arrivals.sum()) for source in sketch.deployment.sources} == pytest.approx(events)
+    assert "clicks@calm" in events
+
+
+def test_bench_of_a_large_cluster_asks_a_job_without_a_snapshot(
+    browser_of: Callable[..., Client], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "LARGE", 1)
+    monkeypatch.setattr(benches, "MAX_CORES", 1)
+    browser, build = browser_of(), sweeps.cluster_snapshot
+    for module in (sweeps, what_ifs):
+        monkeypatch.setattr(module, "cluster_snapshot", lambda cluster: pytest.fail("a request built the snapshot"))
+    assert "clicks times" in browser.get("/c/little/provisioning/").content.decode()
+    assert browser.post("/c/little/provisioning/refine/").status_code == 200
+    monkeypatch.setattr(sweeps, "cluster_snapshot", build)
+    small_cluster.run_jobs()
+    assert WhatIf.objects.get().state == "answered"
+    assert 'class="fig wide"' in browser.get("/c/little/provisioning/").content.decode()
