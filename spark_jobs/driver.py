@@ -22,6 +22,7 @@ import redis
 
 from engine.backoff import Backoff
 from spark_jobs.checkpoint import Checkpoint, HadoopFolder, NewerCheckpoint
+from spark_jobs.class_archive import ClassArchive
 from spark_jobs.console import ConsoleClient, ProgressFeed
 from spark_jobs.history.archive import Archive
 from spark_jobs.outbox import Outbox, Quarantine
@@ -30,12 +31,14 @@ from spark_jobs.plans import FlowKey
 from spark_jobs.report import StateReader, StatusReport, stream_report
 from spark_jobs.session import (
     INTERPRETED,
+    JAVA_OPTIONS,
     NoJava,
     Options,
     WrongOptions,
     interpret_everywhere,
     interpreter,
     python_path,
+    require_java,
     spark_session,
 )
 from spark_jobs.sink import Sink
@@ -55,6 +58,7 @@ _ASK_S = 1.0
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 2.0, 30.0
 _FAILURES = 5  # of the query in a row, before a checkpoint that cannot be read is given up
 _LAST_BATCH_S = 20.0
+_ARCHIVE_AFTER_S = 120.0  # classes are laid down when a start and its first batches are over
 _JVM_END_S = 5.0
 
 
@@ -119,6 +123,8 @@ class Driver:
             return 0
         self._report.say("warming")
         try:
+            require_java()
+            self._classes = ClassArchive(self._options.folder)
             spark = spark_session(
                 _NAME,
                 folder=self._options.folder / "spark",
@@ -130,7 +136,10 @@ class Driver:
             return 1
         try:
             interpret_everywhere(spark)
-            self._go_on(spark)
+            try:
+                self._go_on(spark)
+            finally:
+                self._classes.stop()
         except NewerCheckpoint as newer:
             self._report.say("failed", str(newer))
             spark.stop()
@@ -147,6 +156,7 @@ class Driver:
 
     def _session_settings(self) -> dict[str, str]:
         settings = INTERPRETED | {"spark.sql.shuffle.partitions": str(self._options.shuffle_partitions)}
+        settings["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {self._classes.java_options}"
         kafka = self._options.kafka
         return settings | ({"spark.jars": kafka.jars} if kafka is not None and kafka.jars else {})
 
@@ -241,7 +251,10 @@ class Driver:
             )
         except Exception as error:  # Spark reports a failed start in many classes
             return _causes(error)
+        began_s = time.monotonic()
         while query.isActive and not self._stopping.wait(_ASK_S / 4):
+            if time.monotonic() - began_s > _ARCHIVE_AFTER_S:
+                self._classes.look(spark)
             if (progress := query.lastProgress) is not None:
                 self._report.say("ready")
                 sink.committed(progress["batchId"])

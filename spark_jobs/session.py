@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MASTER",
     "INTERPRETED",
+    "JAVA_OPTIONS",
     "NoJava",
     "Options",
     "WrongOptions",
@@ -39,7 +40,7 @@ _PYTHON = Path(__file__).with_name("worker_python")  # in place of the interpret
 _INTERPRETER = "SPARK_WORKER_INTERPRETER"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # The JVM plans, starts tasks and moves bytes; a second compiler that optimises that costs more CPU time than it saves.
-_JAVA = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JAVA_OPTIONS = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # Renames are those of the local file system, where a checkpoint is; Spark's other way starts a program for every look.
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -123,8 +124,8 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.driver.bindAddress": address,
         "spark.driver.memory": "1g",
         "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": _JAVA,
-        "spark.executor.extraJavaOptions": _JAVA,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.executorEnv.PYTHONPATH": str(_ROOT),
         f"spark.executorEnv.{_INTERPRETER}": os.environ.get(_INTERPRETER) or sys.executable,
         "spark.python.authenticate.socketTimeout": "10min",  # of a worker that has connected and imports what it needs
