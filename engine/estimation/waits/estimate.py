@@ -26,7 +26,7 @@ from engine.estimation.waits.holds import (
 )
 from engine.estimation.waits.horizon import Horizon
 from engine.estimation.waits.summary import BatchVariation, PhaseWaits, QueryWaits, WaitMargins, WaitTerm
-from engine.estimation.waits.ways import Way, WayFinder
+from engine.estimation.waits.ways import SourceGains, Way, WayFinder, gain_arrays
 from engine.records import Fact
 
 __all__ = ["has_holds", "query_waits", "with_waits"]
@@ -106,7 +106,7 @@ class _Estimator:
         self._deployment, self._seed = deployment, seed
         self._horizon = Horizon(deployment, loads)
         self._finder = WayFinder(deployment, loads)
-        self._sent: dict[tuple[Way, bytes], _SentWay] = {}
+        self._sent: dict[tuple[Way, tuple[tuple[int, float], ...]], _SentWay] = {}
 
     def waits(self, query: int) -> QueryWaits:
         d = self._deployment.subintervals
@@ -156,14 +156,14 @@ class _Estimator:
                 mean_s=sum(way.events * way.terms[key][1] for way in passing) / events,
             )
 
-    def _send(self, way: Way, gains: FloatArray) -> _SentWay:
+    def _send(self, way: Way, gains: SourceGains) -> _SentWay:
         """Send a sample of events along a way, and those that just miss what lets them go."""
-        key = way, gains.tobytes()
+        key = way, tuple(sorted(gains.items()))
         if key not in self._sent:
             self._sent[key] = self._sent_way(way, gains)
         return self._sent[key]
 
-    def _sent_way(self, way: Way, gains: FloatArray) -> _SentWay:
+    def _sent_way(self, way: Way, gains: SourceGains) -> _SentWay:
         total = self._finder.total(gains)
         if not way or not total > 0.0:
             unheld = PhaseWaits(total, np.zeros((1, 1)), np.zeros(1))
@@ -189,7 +189,7 @@ class _Estimator:
         return _SentWay(total, np.minimum(sample.waited_s, worst_s.max()), worst_s, terms, phases)
 
     def _phases(
-        self, way: Way, gains: FloatArray, total: float, critical: Travellers, arrived_s: FloatArray
+        self, way: Way, gains: SourceGains, total: float, critical: Travellers, arrived_s: FloatArray
     ) -> PhaseWaits:
         """Waits phase by phase: of the same sample, spread over the arrivals in each, and of those that just miss."""
         sample = self._sample(way, gains, by_phase=True)
@@ -204,7 +204,7 @@ class _Estimator:
         np.maximum.at(worst_s, critical.world[within], critical.waited_s[within])
         return PhaseWaits(total, ordered, worst_s)
 
-    def _sample(self, way: Way, gains: FloatArray, *, by_phase: bool = False) -> Travellers:
+    def _sample(self, way: Way, gains: SourceGains, *, by_phase: bool = False) -> Travellers:
         """Events spread over the arrivals of a way and over all phases; `by_phase` only over those of its worlds."""
         rng = np.random.default_rng(self._seed)
         even = (np.arange(_SAMPLE) + 0.5) / _SAMPLE
@@ -219,10 +219,10 @@ class _Estimator:
         common = (lambda: rng.permutation(each_world)[world]) if by_phase else None
         return Travellers.arriving(times_s, phase_s, world, lambda: rng.permutation(even), common)
 
-    def _arriving(self, gains: FloatArray, shares: FloatArray) -> FloatArray:
+    def _arriving(self, gains: SourceGains, shares: FloatArray) -> FloatArray:
         """Times by which these shares of a way's events have arrived."""
-        read = np.flatnonzero(gains)  # rounded the same whatever other sources there are
-        events = gains[read] @ self._deployment.arrivals[read]
+        read, factors = gain_arrays(gains)
+        events = factors @ self._deployment.arrivals[read]
         edges = np.arange(len(events) + 1) * self._deployment.subinterval_s
         reached = np.concatenate([[0.0], np.cumsum(events)])
         return np.asarray(np.interp(shares * reached[-1], reached, edges))

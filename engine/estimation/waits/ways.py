@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
-from engine.arrays import FloatArray
+from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
 from engine.document.elements import WINDOW_END, Operator, Window
 from engine.estimation.loads import Loads
@@ -27,11 +28,14 @@ from engine.estimation.waits.holds import (
     WindowHold,
 )
 
-__all__ = ["Way", "WayFinder"]
+__all__ = ["SourceGains", "Way", "WayFinder", "gain_arrays"]
 
 MAX_WAYS = 16  #: of one operator
 _ENDS = 1.0 / 3.0  # of a subinterval's events: the variance of how many of them fall into a batch, at both its ends
 Way = tuple[Hold, ...]
+
+
+SourceGains = dict[int, float]  # events that come by a way per event of a source, by its number
 
 
 class WayFinder:
@@ -47,9 +51,9 @@ class WayFinder:
         self._delays_s = watermark_delays(deployment)
         self._ways = self._find()
 
-    def of(self, query: int) -> dict[Way, FloatArray]:
-        """Ways to the sinks of a query, and the events that come by each per event of every source, (sources,)."""
-        graph, found = self._graph, dict[Way, FloatArray]()
+    def of(self, query: int) -> dict[Way, SourceGains]:
+        """Ways to the sinks of a query, and the events that come by each per event of every source that it has."""
+        graph, found = self._graph, dict[Way, SourceGains]()
         for j in np.flatnonzero(graph.query_sink & (graph.query == query)).tolist():
             operator = self._deployment.operators[j]
             for way, gains in self._ways[j].items():
@@ -63,7 +67,7 @@ class WayFinder:
         results = np.zeros(len(deployment.operators))
         results[operator] = 1.0
         seconds: dict[int, float] = {}
-        for j in graph.order:
+        for j in self._behind_operator(operator):
             for k in range(graph.in_start[j], graph.in_start[j + 1]):
                 above = graph.in_stream[k] - self._sources
                 read = results[above] if above >= 0 else 0.0
@@ -80,24 +84,47 @@ class WayFinder:
                             _add_to(seconds, link, read * layout.hop_bytes[h] / self._speeds[link])
         return {server: amount for server, amount in seconds.items() if amount > 0.0}
 
+    def _behind_operator(self, operator: int) -> list[int]:
+        """Operators behind one, in their order."""
+        behind, todo = set[int](), [operator]
+        while todo:
+            fresh = {*self._readers.get(self._sources + todo.pop(), ())} - behind
+            behind |= fresh
+            todo += fresh
+        return sorted(behind, key=self._rank.__getitem__)
+
+    @cached_property
+    def _readers(self) -> dict[int, list[int]]:
+        graph, readers = self._graph, dict[int, list[int]]()
+        for j in graph.order.tolist():
+            for stream in graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]].tolist():
+                readers.setdefault(stream, []).append(j)
+        return readers
+
+    @cached_property
+    def _rank(self) -> dict[int, int]:
+        return {j: i for i, j in enumerate(self._graph.order.tolist())}
+
     @property
     def _speeds(self) -> FloatArray:
         rows = self._deployment.capacities
         return np.asarray(rows.sum(axis=0) / np.maximum((rows > 0.0).sum(axis=0), 1))
 
-    def _find(self) -> list[dict[Way, FloatArray]]:
+    def _find(self) -> list[dict[Way, SourceGains]]:
         deployment, graph = self._deployment, self._graph
-        ways: list[dict[Way, FloatArray]] = [{} for _ in deployment.operators]
+        ways: list[dict[Way, SourceGains]] = [{} for _ in deployment.operators]
         for j in graph.order:
-            found: dict[Way, FloatArray] = {}
+            found: dict[Way, SourceGains] = {}
             for k in range(graph.in_start[j], graph.in_start[j + 1]):
                 stream = int(graph.in_stream[k])
-                coming: dict[Way, FloatArray] = {(): np.eye(1, self._sources, stream)[0]}
+                coming: dict[Way, SourceGains] = {(): {stream: 1.0}}
                 if stream >= self._sources:
                     coming = ways[stream - self._sources]
                 passage = tuple(self._passage(stream - self._sources, j))
+                share = float(self.selectivity[k])
                 for way, gains in coming.items():
-                    _add(found, self._through(j, (*way, *_behind(way, passage))), gains * self.selectivity[k])
+                    scaled = {u: gain * share for u, gain in gains.items()}
+                    _add(found, self._through(j, (*way, *_behind(way, passage))), scaled)
             ways[j] = self._fewest(found)
         return ways
 
@@ -162,19 +189,19 @@ class WayFinder:
         servers = {int(s) for i in alike for s in layout.rep_server[layout.rep_start[i] : layout.rep_start[i + 1]]}
         return trigger.interval_s, trigger.overhead_s or 0.0, tuple(sorted(servers))
 
-    def total(self, gains: FloatArray) -> float:
-        """Events of a way, from its gains by source; rounded the same whatever other sources there are."""
-        read = np.flatnonzero(gains)
-        return float(gains[read] @ self._totals[read])
+    def total(self, gains: SourceGains) -> float:
+        """Events of a way."""
+        read, factors = gain_arrays(gains)
+        return float(factors @ self._totals[read])
 
-    def _fewest(self, ways: dict[Way, FloatArray]) -> dict[Way, FloatArray]:
+    def _fewest(self, ways: dict[Way, SourceGains]) -> dict[Way, SourceGains]:
         """At most so many ways: events of those with the fewest holds are held as long as the largest."""
         if len(ways) <= MAX_WAYS:
             return ways
         listed = sorted(ways, key=lambda way: (len(way), self.total(ways[way])), reverse=True)
         kept = {way: ways[way] for way in listed[:MAX_WAYS]}
         for way in listed[MAX_WAYS:]:
-            kept[listed[0]] = kept[listed[0]] + ways[way]
+            _add(kept, listed[0], ways[way])
         return kept
 
 
@@ -186,8 +213,15 @@ def _behind(way: Way, passage: Way) -> Way:
     )
 
 
-def _add(ways: dict[Way, FloatArray], way: Way, gains: FloatArray) -> None:
-    ways[way] = ways[way] + gains if way in ways else gains
+def gain_arrays(gains: SourceGains) -> tuple[IntArray, FloatArray]:
+    """Sources that have a part in a way, in their order, and events per event of each."""
+    read = sorted(u for u, gain in gains.items() if gain != 0.0)
+    return np.array(read, dtype=np.int64), np.array([gains[u] for u in read], dtype=np.float64)
+
+
+def _add(ways: dict[Way, SourceGains], way: Way, gains: SourceGains) -> None:
+    known = ways.get(way, {})
+    ways[way] = {**known, **{u: known.get(u, 0.0) + gain for u, gain in gains.items()}}
 
 
 def _add_to(amounts: dict[int, float], key: int, amount: float) -> None:
