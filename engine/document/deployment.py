@@ -223,11 +223,13 @@ class Deployment(DeploymentContent):
 
     def without_backlogs(self) -> Deployment:
         """The same deployment with nothing waiting, of a horizon that does not begin now."""
-        return self._inherit(strip_backlogs(self), *(name for name in _OF_THE_WHOLE if name != "oldest_backlog_s"))
+        names = (name for name in _OF_THE_WHOLE if name != "oldest_backlog_s")
+        return self._inherit(strip_backlogs(self), "other_policies", *names)
 
     def with_probes(self, operators: tuple[Operator, ...], sources: tuple[Source, ...]) -> Deployment:
         """The same deployment with other rates at some operators, and more sources; a part stays one."""
-        derived = self._inherit(replace(self, operators=operators, sources=sources), "has_models", "has_series")
+        names = "has_models", "has_series", "other_policies"
+        derived = self._inherit(replace(self, operators=operators, sources=sources), *names)
         derived.__dict__["source_count"] = self.source_count + len(sources) - len(self.sources)
         return derived
 
@@ -297,7 +299,7 @@ class Deployment(DeploymentContent):
             nodes=tuple(coarsen_node(node, factor) for node in self.nodes),
             operators=tuple(coarsen_operator(operator, factor) for operator in settled.operators),
         )
-        names = "layout", *_OF_THE_WHOLE
+        names = "layout", "other_policies", *_OF_THE_WHOLE
         return self._inherit(derived, *names, *([] if self.graph.models else ["graph"]))
 
     def with_placement(self, placement: Mapping[str, Sequence[Replica]]) -> Deployment:
@@ -408,6 +410,7 @@ class Deployment(DeploymentContent):
         )
         whole = _OF_THE_WHOLE + (("arrivals",) if with_sources else ())
         part.__dict__.update({name: getattr(self, name) for name in whole})
+        part.__dict__["other_policies"] = {name: of for name, of in self.other_policies.items() if name in nodes}
         return part
 
     def _checked(self) -> Deployment:

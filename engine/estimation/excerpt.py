@@ -18,7 +18,6 @@ from engine.estimation.loads import has_few_sources
 from engine.estimation.propagation import (
     ChangedFlow,
     ClusterPlaces,
-    is_of_one_piece,
     names_reached,
     same_node,
     same_source,
@@ -64,8 +63,18 @@ class ClusterSurroundings:
 
     @cached_property
     def _is_of_one_piece(self) -> bool:
+        """Whether parts say nothing: batches go over all operators of nobody's, sources of probes change all loads."""
         fed = self._places.deployment.source_count - self._deployment.source_count
-        return fed > 0 or is_of_one_piece(self._deployment)
+        return fed > 0 or any(operator.query is None and operator.trigger for operator in self._deployment.operators)
+
+    def _has_other_policies(self, after: Deployment) -> bool:
+        """Whether a node that was used is scheduled otherwise than before, as one whose servers are shared now."""
+        was, now = self._deployment.other_policies, after.other_policies
+        return any(was.get(name) != now.get(name) for name in {*was, *now} & self._used_nodes)
+
+    @cached_property
+    def _used_nodes(self) -> frozenset[str]:
+        return frozenset(part.node for operator in self._deployment.operators for part in operator.replicas)
 
     @cached_property
     def _identities(self) -> dict[str, Operator]:
@@ -115,7 +124,7 @@ class ClusterSurroundings:
         before = self._deployment
         if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in _AS_ONE):
             return None
-        if any(self._goes_another_way(after, every) for every in (1, self._every)):
+        if any(self._goes_another_way(after, every) for every in (1, self._every)) or self._has_other_policies(after):
             return None
         servers = self._servers_of_other_nodes(after)
         if servers is None or before.links != after.links:
@@ -223,12 +232,26 @@ class ClusterSurroundings:
         members = {name for query in found for of in (places.above, places.behind) for name in of.get(query, ())}
         complete = places.with_links(inner.union(*(places.places[name] for name in members)))
         names = members.union(*(self._residents.get(server, ()) for server in complete))
-        names.update(*(self.readers.get(name, ()) for name in tuple(names)))  # so that whoever goes beyond is seen
-        names.update(entry.source for op in difference.joined for entry in op.inputs)
-        names = names_reached(names & self._identities.keys(), self._streams_above)
+        names.update({entry.source for op in difference.joined for entry in op.inputs} & self._identities.keys())
+        if self._deployment.other_policies:
+            names = self._tied(names)  # bounds go through all servers that send to each other
+            complete = complete.union(*(places.places[name] for name in names))
+            inner, found = complete, found.union(*(self._queries_of.get(name, ()) for name in names))
+        else:
+            names.update(*(self.readers.get(name, ()) for name in tuple(names)))  # so that whoever goes beyond is seen
+            names = names_reached(names & self._identities.keys(), self._streams_above)
         if len(names) > _LARGE_SHARE * len(self._identities):
             return None
         return Excerpt(frozenset(names), frozenset(complete), frozenset(found), frozenset(inner))
+
+    def _tied(self, names: Collection[str]) -> set[str]:
+        """Operators, and all that share a server or a stream with one of them, by whatever way."""
+
+        def beside(name: str) -> set[str]:
+            shared = (self._residents[server] for server in self._places.places[name])
+            return {*self._streams_above(name), *self.readers.get(name, ())}.union(*shared)
+
+        return names_reached({*names} & self._identities.keys(), beside)
 
     def _streams_above(self, name: str) -> list[str]:
         known = self._identities

@@ -31,7 +31,6 @@ __all__ = [
     "ReplicaName",
     "changed_flow",
     "flow_base",
-    "is_of_one_piece",
     "names_reached",
     "replica_names",
     "same_node",
@@ -336,8 +335,8 @@ class _Propagation:
             or has_few_sources(before.source_count, before.subintervals)
             != has_few_sources(after.source_count, after.subintervals)
             or any(getattr(before, name) != getattr(after, name) for name in as_one)
-            or is_of_one_piece(before)
-            or is_of_one_piece(after)
+            or _is_of_one_piece(before)
+            or _is_of_one_piece(after)
         ):
             return {server.name for server in after.servers}
         nodes = {node.id: node for node in before.nodes}
@@ -583,7 +582,7 @@ def _links_into(deployment: Deployment, replica: int) -> list[int]:
     return np.unique(links[links >= 0]).tolist()
 
 
-def is_of_one_piece(deployment: Deployment) -> bool:
+def _is_of_one_piece(deployment: Deployment) -> bool:
     """Whether a part says nothing: bounds under other policies go through all servers, batches over all operators."""
     return bool(deployment.other_policies) or any(op.query is None and op.trigger for op in deployment.operators)
 

@@ -93,3 +93,27 @@ def test_excerpt_holds_the_queries_on_the_servers_of_a_change_whole() -> None:
 def test_change_of_what_is_common_to_all_has_no_difference_of_its_own() -> None:
     around, after = surroundings(12)
     assert around.difference(replace(after, scheduling="fcfs")) is None
+
+
+def islands(count: int) -> Deployment:
+    """Queries of two operators, each alone on a node that takes what comes first."""
+    found = pairs(count, 2.0)
+    for item in found["operators"]:
+        item["node"] = f"N{item['query'][1:]}"
+    return Deployment.parse(found | {"nodes": [{**node, "scheduling": "fcfs"} for node in found["nodes"]]})
+
+
+def test_change_where_other_policies_run_takes_in_all_that_is_tied_to_it_and_no_more() -> None:
+    before = islands(12)
+    joining = operator("new.0", "N3", entry("s", 1.0, 2.0), query="new")
+    whole = Deployment.parse(pairs(12, 2.0) | {"operators": [*pairs(12, 2.0)["operators"], joining]})
+    after = before.extended(whole.operators[-1:])
+    base = EstimateBase.of(before)
+    changed = base.changed(after)
+    assert set(changed.queries) == {"q3", "new"}
+    assert {operator.id for operator in changed.deployment.operators} == {"q3.0", "q3.1", "new.0"}
+    expected = estimate(after, intervals=False)
+    assert expected.queries["q3"].gap is not None
+    for query, report in changed.queries.items():
+        assert written(report) == written(expected.queries[query])
+    assert written(expected.queries["q4"]) == written(base.estimate.counted(0).queries["q4"])
