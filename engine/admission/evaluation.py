@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,6 +31,9 @@ from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.placement.ground import RunningGround
+
+if TYPE_CHECKING:
+    from engine.admission.losses import ClusterLosses
 
 __all__ = [
     "CURVE_POINTS",
@@ -133,6 +136,7 @@ class Evaluation:
     alarm: Alarm
     begin: int = 0
     before: Evaluation | None = None
+    concerned: frozenset[str] = frozenset()
 
     @cached_property
     def peaks(self) -> Mapping[str, float]:
@@ -213,8 +217,10 @@ _grounds: WeakKeyDictionary[EstimateBase, RunningGround] = WeakKeyDictionary()
 class Evaluator:
     """Runs the models for one question, and remembers what runs now."""
 
-    def __init__(self, question: CandidateQuestion, base: EstimateBase | None = None) -> None:
-        self.question, self._kept = question, base
+    def __init__(
+        self, question: CandidateQuestion, base: EstimateBase | None = None, losses: ClusterLosses | None = None
+    ) -> None:
+        self.question, self.known_losses, self._kept = question, losses, base
 
     @cached_property
     def base(self) -> EstimateBase:
@@ -265,6 +271,14 @@ class Evaluator:
         found = {query: known.factors for query, known in self.question.calibrations.items()}
         return {query: (factors.upper, factors.runs) for query, factors in found.items() if factors.upper > 1.0}
 
+    @cached_property
+    def without_backlogs(self) -> Evaluator:
+        """Evaluator of the same question with nothing waiting where the horizon begins."""
+        running = self.question.running
+        if running.oldest_backlog_s is None:
+            return self
+        return Evaluator(replace(self.question, running=running.without_backlogs()))
+
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
         deployment, start_p = scenario.deployment, scenario.start_p
@@ -306,7 +320,15 @@ class Evaluator:
         if estimated.basis == REALISED:
             outcomes |= {q: _widened(outcomes[q], *self._factors[q]) for q in estimated.queries if q in self._factors}
         paths = {**paths, **{q: step_maxima(r.series["flow"], CURVE_POINTS) for q, r in estimated.queries.items()}}
-        return Evaluation(outcomes, paths, estimated.judged, estimated.alarm, estimated.counted_from // every, before)
+        return Evaluation(
+            outcomes,
+            paths,
+            estimated.judged,
+            estimated.alarm,
+            estimated.counted_from // every,
+            before,
+            frozenset(estimated.queries),
+        )
 
 
 def _outcomes(

@@ -1,7 +1,6 @@
 """Robustness of a passing verdict: how far load and costs may rise, which node may be lost, what it rests on most.
 
-Rises and costs are judged by realised figures, as the verdict is. Losses of nodes are judged by Mace, those nearest to
-an objective by realised figures.
+Rises and costs are judged by realised figures, as the verdict is; losses of nodes in `engine.admission.losses`.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from functools import partial
 import numpy as np
 
 from engine.admission.answer import LostNode, Robustness, WeakestAssumption
-from engine.admission.evaluation import Evaluation, related_queries, restrict_to_queries
+from engine.admission.evaluation import Evaluation
 from engine.admission.grounds import MAX_RISE
+from engine.admission.losses import scenario_losses
 from engine.admission.reasons import reasons_of
 from engine.admission.scenario import AdmissionScenario, party_of
 from engine.admission.search import AdmissionSearch, passes
@@ -23,7 +23,6 @@ from engine.document.elements import Input, Operator
 from engine.document.topology import servers_above
 from engine.estimation.loads import loads_of
 from engine.estimation.waits.clocks import sources_above
-from engine.provisioning.survival import lose_each
 
 __all__ = ["robustness_of"]
 
@@ -35,7 +34,6 @@ _OPERATORS = 4  # operators of the candidate that are looked at, those with the 
 # Steps after the losses of nodes, by what is raised: the share done by then, and words.
 _STEPS = {"load": (0.5, "How much more load it would stand"), "costs": (0.7, "How much higher costs it would stand")}
 _LAST_STEP = 0.9, "Which cost it rests on most"
-_CONFIRMED_LOSSES = 2  # losses that are estimated in full, those nearest to an objective
 
 
 def robustness_of(search: AdmissionSearch, progress: Callable[[float, str], None]) -> Robustness:
@@ -69,8 +67,7 @@ class _Stress:
 
     def robustness(self) -> Robustness:
         deployment, running = self.base.deployment, self.search.question.running
-        related = related_queries(deployment, running, self.base.touched)
-        lost, nodes = self._lost_nodes(restrict_to_queries(deployment, related))
+        lost, nodes = self._lost_nodes()
         read = _sources_beside(deployment, self.base.touched) | _sources_beside(running, self.base.touched)
 
         def raised(by: float) -> bool:
@@ -111,25 +108,14 @@ class _Stress:
         before = search.evaluator.before_from(scenario.start_p)
         return holds(before, search.evaluator.full(scenario, partial(holds, before)))
 
-    def _lost_nodes(self, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
-        """Nodes of the queries concerned that may not be lost, and how many were looked at."""
-        question = self.search.question
-        used = {replica.node for operator in deployment.operators for replica in operator.replicas}
-        nodes = [node.id for node in deployment.nodes if node.id in used]
-        survival = lose_each(
-            deployment,
-            nodes=nodes,
-            mace_every=question.mace_every,
-            closed=question.policy.closed_nodes,
-            flows=_CONFIRMED_LOSSES,
-            progress=lambda share, step: self.tell(0.5 * share, step),
+    def _lost_nodes(self) -> tuple[tuple[LostNode, ...], int]:
+        """Nodes that may not be lost, and how many were looked at."""
+        search = self.search
+        assert search.after is not None
+        losses = scenario_losses(
+            search.evaluator, self.base, search.after, lambda share, step: self.tell(0.5 * share, step)
         )
-        lost = tuple(
-            LostNode(node, survival.breaks(node))
-            for node, outcome in survival.losses.items()
-            if outcome.refusal is not None or survival.breaks(node)
-        )
-        return lost, len(nodes)
+        return tuple(LostNode(node, loss.breaks) for node, loss in losses.items() if loss.is_harmful), len(losses)
 
     def _weakest(self) -> WeakestAssumption | None:
         """The operator of the candidate whose cost leaves the least room for how far it may be off."""

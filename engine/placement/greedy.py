@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -25,10 +26,11 @@ from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
 from engine.words import size_words
 
-__all__ = ["GreedyPlacement", "free_bytes", "greedy", "place"]
+__all__ = ["CoreLoads", "GreedyPlacement", "Placement", "PlacementOptions", "free_bytes", "greedy", "place", "settle_all"]
 
 # Two cores whose peaks differ by less than this are equally good: rounding of sums must not decide.
 _TIE = 1e-9
+_LOOKED_AT = 16  # cores that are looked at together
 
 Placement = dict[str, tuple[Replica, ...]]
 
@@ -78,7 +80,7 @@ class GreedyPlacement:
 
     missing: list[int]
     placement: Placement
-    core_loads: _CoreLoads
+    core_loads: CoreLoads
     open_nodes: dict[int, list[str]]
 
     @property
@@ -99,34 +101,34 @@ def greedy(
         return None
     free = free_bytes(deployment, ground)
     nodes_of = {
-        deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed, free) for i in missing
+        deployment.operators[i].id: PlacementOptions(deployment, deployment.operators[i], closed, free) for i in missing
     }
     _refuse_impossible(deployment, missing, nodes_of)
-    core_loads = _CoreLoads(deployment, coarse, ground)
+    core_loads = CoreLoads(deployment, coarse, ground)
     peaks = {i: float(core_loads.load[i].max()) for i in missing}
     # What has no choice goes first, so that nobody who has one takes its place.
     open_nodes = {i: nodes_of[deployment.operators[i].id].left(core_loads.homes) for i in missing}
     order = sorted(missing, key=lambda i: (len(open_nodes[i]) > 1, -peaks[i], i))
     try:
-        placement = _placed(core_loads, nodes_of, order)
+        placement = settle_all(core_loads, nodes_of, order)
     except InfeasibleError:
         if not any(nodes_of[deployment.operators[i].id].need for i in missing):
             raise
         # Memory may be what is short: the largest states first, then where an exhaustive search puts them.
-        core_loads = _CoreLoads(deployment, coarse, ground)
+        core_loads = CoreLoads(deployment, coarse, ground)
         by_state = sorted(order, key=lambda i: (len(open_nodes[i]) > 1, -nodes_of[deployment.operators[i].id].need))
         try:
-            placement = _placed(core_loads, nodes_of, by_state)
+            placement = settle_all(core_loads, nodes_of, by_state)
         except InfeasibleError as error:
             nodes = _fitting_nodes(core_loads, missing, nodes_of, error)
-            core_loads = _CoreLoads(deployment, coarse, ground)
-            placement = _placed(core_loads, nodes_of, order, nodes)
+            core_loads = CoreLoads(deployment, coarse, ground)
+            placement = settle_all(core_loads, nodes_of, order, nodes)
     return GreedyPlacement(missing, placement, core_loads, open_nodes)
 
 
-def _placed(
-    core_loads: _CoreLoads,
-    options: Mapping[str, _Options],
+def settle_all(
+    core_loads: CoreLoads,
+    options: Mapping[str, PlacementOptions],
     order: Sequence[int],
     nodes: Mapping[int, str] | None = None,
 ) -> Placement:
@@ -147,7 +149,7 @@ def _placed(
 
 
 def _fitting_nodes(
-    core_loads: _CoreLoads, missing: list[int], options: Mapping[str, _Options], error: InfeasibleError
+    core_loads: CoreLoads, missing: list[int], options: Mapping[str, PlacementOptions], error: InfeasibleError
 ) -> dict[int, str]:
     """Nodes of the operators with state, as an exhaustive search finds them; raises `error` if it finds none."""
     deployment = core_loads.deployment
@@ -184,7 +186,7 @@ def free_bytes(deployment: Deployment, ground: RunningGround | None) -> dict[str
     return {name: None if size is None else max(0.0, size - held[name]) for name, size in left.items()}
 
 
-class _Options:
+class PlacementOptions:
     """The nodes an operator may use, and why the others are out; `free` are bytes of memory, None where unknown."""
 
     def __init__(
@@ -207,11 +209,17 @@ class _Options:
             elif self._is_over(name, 0.0):
                 self.out[name] = self._memory_words(name, 0.0)
 
+    @cached_property
+    def _open(self) -> list[str]:
+        return [name for name in self.nodes if name not in self.out]
+
     def left(self, homes: Mapping[str, set[str]], held: Mapping[str, float] = MappingProxyType({})) -> list[str]:
         """Nodes that are open, have the memory, and hold nothing this operator must stay apart from.
 
         `held` are bytes that operators placed meanwhile take.
         """
+        if not self.apart and self.need == 0.0:
+            return self._open
         return [
             name
             for name in self.nodes
@@ -243,7 +251,7 @@ class _Options:
         return Fault(f"operators[{index}].node", f"operator {self.operator.id!r} fits no node: {why}")
 
 
-def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapping[str, _Options]) -> None:
+def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapping[str, PlacementOptions]) -> None:
     """Raise for every operator without an open node, before any search."""
     homes = {op.id: {replica.node for replica in op.replicas} for op in deployment.operators}
     faults = [
@@ -264,14 +272,15 @@ class _Core:
 
 
 @dataclass
-class _CoreLoads:
+class CoreLoads:
     """Loads of servers and places of operators so far."""
 
     deployment: Deployment
     coarse: int
-    ground: RunningGround | None
+    ground: RunningGround | None = None
     homes: dict[str, set[str]] = field(init=False)
     held: dict[str, float] = field(default_factory=dict)  # bytes of memory that operators placed here take, by node
+    journal: dict[int, FloatArray] = field(default_factory=dict)  # rows of servers as they were before anything settled
 
     def __post_init__(self) -> None:
         whole = self.deployment
@@ -293,6 +302,7 @@ class _CoreLoads:
         self.replicas = {op.id: op.replicas for op in whole.operators if op.replicas}
         self.homes = {name: {replica.node for replica in parts} for name, parts in self.replicas.items()}
         self._links()
+        self.peak = np.zeros(len(whole.servers))
         added = [(i, operator) for i, operator in enumerate(whole.operators) if operator.id not in known]
         for i, operator in added:
             for replica in operator.replicas:
@@ -300,6 +310,9 @@ class _CoreLoads:
         for i, operator in added:
             if operator.replicas:
                 self._load_links(i, upstream_only=True)
+        self.journal.clear()
+        self.peak = self.server_load.max(axis=1, initial=0.0)
+        self._rows: dict[tuple[str, ...], IntArray] = {}
 
     def _links(self) -> None:
         links = self.deployment.links
@@ -331,21 +344,67 @@ class _CoreLoads:
     def settle(self, i: int, allowed: list[str]) -> Replica:
         """Put operator `i` on the best core of the allowed nodes."""
         operator = self.deployment.operators[i]
-        names = set(allowed)
-        cores = [core for core in self.cores if core.node in names]
-        rows = [core.server for core in cores]
-        excess, share = loaded_peaks(self.server_load[rows], self.load[i], self.budget[rows])
-        link_s = {name: self._link_cost_s(i, name) for name in allowed}
-        cost_s = excess * self.width_s + np.array([link_s[core.node] for core in cores])
-        company = self._company(operator)
-        fellows = np.array([-company.get(core.node, 0) for core in cores], dtype=np.float64)
-        best = cores[_first_least(cost_s, share, fellows)]
-        self.server_load[best.server] += self.load[i]
-        replica = Replica(best.node, best.core)
+        server = self._best(i, self._rows_of(allowed))
+        self.add(server, self.load[i])
+        core = self.deployment.servers[server]
+        replica = Replica(self.deployment.nodes[core.node or 0].id, core.core)
         self.replicas[operator.id] = (replica,)
-        self.homes[operator.id] = {best.node}
+        self.homes[operator.id] = {replica.node}
         self._load_links(i)
         return replica
+
+    def add(self, server: int, load: FloatArray) -> None:
+        """Put load on a server, or take it away."""
+        self.journal.setdefault(server, self.server_load[server].copy())
+        self.server_load[server] += load
+        self.peak[server] = self.server_load[server].max()
+
+    def take_back(self) -> None:
+        """Undo what was put on servers since they were made."""
+        for server, row in self.journal.items():
+            self.server_load[server] = row
+            self.peak[server] = row.max()
+        self.journal.clear()
+
+    def _rows_of(self, allowed: Sequence[str]) -> IntArray:
+        """Servers of some nodes."""
+        key = tuple(allowed)
+        if key not in self._rows:
+            names = set(key)
+            self._rows[key] = np.array([core.server for core in self.cores if core.node in names], dtype=np.int64)
+        return self._rows[key]
+
+    def _best(self, i: int, rows: IntArray) -> int:
+        """The server of `rows` that operator `i` harms least."""
+        if not self.delay_s and self.budget.shape[1] == 1:
+            rows = self._least_loaded(i, rows)
+        excess, share = loaded_peaks(self.server_load[rows], self.load[i], self.budget[rows])
+        nodes = [self.deployment.nodes[self.deployment.servers[row].node or 0].id for row in rows.tolist()]
+        link_s = {name: self._link_cost_s(i, name) for name in dict.fromkeys(nodes)} if self.delay_s else {}
+        cost_s = excess * self.width_s + np.array([link_s.get(name, 0.0) for name in nodes])
+        company = self._company(self.deployment.operators[i])
+        fellows = np.array([-company.get(name, 0) for name in nodes], dtype=np.float64)
+        return int(rows[_first_least(cost_s, share, fellows)])
+
+    def _least_loaded(self, i: int, rows: IntArray) -> IntArray:
+        """Those of `rows` that the best may be among, in their order, where links cost nothing.
+
+        The peak with the operator on a server is no less than the server's own, nor than both loads together when that
+        of the operator is largest: by that servers are looked at, until one without excess has less than others can.
+        """
+        load, budget = self.load[i], self.budget[:, 0]
+        at = int(load.argmax())
+        least = np.maximum(self.peak[rows], self.server_load[rows, at] + load[at]) / budget[rows]
+        order = np.argsort(least, kind="stable")
+        best = np.inf
+        for begin in range(0, len(rows), _LOOKED_AT):
+            looked_at = rows[order[begin : begin + _LOOKED_AT]]
+            excess, share = loaded_peaks(self.server_load[looked_at], load, self.budget[looked_at])
+            best = min(best, float(share[excess == 0.0].min(initial=np.inf)))
+            end = begin + _LOOKED_AT
+            if end < len(rows) and least[order[end]] > best + 2.0 * _TIE * max(1.0, best):
+                return rows[np.sort(order[:end])]
+        return rows
 
     def _company(self, operator: Operator) -> Counter[str]:
         """Number of operators of the same query on each node."""
@@ -384,7 +443,7 @@ class _CoreLoads:
             for pair, bytes_ in self._crossings(i, own.node, upstream_only=upstream_only):
                 server = self.link_server.get(pair)
                 if server is not None:
-                    self.server_load[server] += bytes_ * own.fraction
+                    self.add(server, bytes_ * own.fraction)
 
 
 def _first_least(*keys: FloatArray) -> int:

@@ -433,9 +433,9 @@ def robustness_sentences(robustness: Robustness) -> Iterator[str]:
     if names:
         yield f"The loss of {names} breaks {listed(broken)}." if broken else f"Without {names} something has no place."
     elif robustness.nodes == 1:
-        yield "The one node concerned may be lost."
+        yield "The one node in use may be lost."
     else:
-        yield f"Any one of the {robustness.nodes} nodes concerned may be lost."
+        yield f"Any one of the {robustness.nodes} nodes in use may be lost."
     if (weakest := robustness.weakest) is not None:
         up_to = weakest.holds_up_to
         room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"

@@ -86,7 +86,7 @@ def test_node_that_may_not_be_lost_is_named_with_whom_it_breaks() -> None:
         assert [node.node for node in robustness.lost_nodes] == lost
         assert all(node.breaks for node in robustness.lost_nodes)
         if not lost:
-            assert "Any one of the 2 nodes concerned may be lost." in robustness.sentences
+            assert "Any one of the 2 nodes in use may be lost." in robustness.sentences
 
 
 def test_weakest_is_what_is_only_assumed_before_what_is_measured() -> None:

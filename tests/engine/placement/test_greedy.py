@@ -161,8 +161,8 @@ def test_greedy_keeps_constraints_and_is_deterministic(deployment: Deployment) -
     mace(deployment.with_placement(result))  # complete and valid
 
 
-def test_greedy_scans_each_operator_of_a_large_fleet_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One compiled pass over all cores for each of 200 operators."""
+def test_greedy_looks_at_few_cores_of_a_large_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that may be best for one of 200 operators, and not all 50 cores for each."""
     looks: list[int] = []
 
     def counted(loads: Any, own: Any, budget: Any) -> Any:
@@ -183,5 +183,6 @@ def test_greedy_scans_each_operator_of_a_large_fleet_once(monkeypatch: pytest.Mo
     }
     deployment = Deployment.parse(document, placed=False)
     result = place(deployment)
-    assert looks == [50] * 200
+    assert len(looks) >= 200
+    assert sum(looks) < 0.8 * 50 * 200
     assert mace(deployment.with_placement(result)).worst == 0.0
