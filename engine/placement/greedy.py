@@ -376,9 +376,7 @@ class CoreLoads:
 
     def _best(self, i: int, rows: IntArray) -> int:
         """The server of `rows` that operator `i` harms least."""
-        if not self.delay_s and self.budget.shape[1] == 1:
-            rows = self._least_loaded(i, rows)
-        excess, share = loaded_peaks(self.server_load[rows], self.load[i], self.budget[rows])
+        rows, excess, share = self._least_loaded(i, rows)
         nodes = [self.deployment.nodes[self.deployment.servers[row].node or 0].id for row in rows.tolist()]
         link_s = {name: self._link_cost_s(i, name) for name in dict.fromkeys(nodes)} if self.delay_s else {}
         cost_s = excess * self.width_s + np.array([link_s.get(name, 0.0) for name in nodes])
@@ -386,25 +384,28 @@ class CoreLoads:
         fellows = np.array([-company.get(name, 0) for name in nodes], dtype=np.float64)
         return int(rows[_first_least(cost_s, share, fellows)])
 
-    def _least_loaded(self, i: int, rows: IntArray) -> IntArray:
-        """Those of `rows` that the best may be among, in their order, where links cost nothing.
+    def _least_loaded(self, i: int, rows: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Those of `rows` that the best may be among, in their order, with peak excess and peak load there.
 
         The peak with the operator on a server is no less than the server's own, nor than both loads together when that
         of the operator is largest: by that servers are looked at, until one without excess has less than others can.
+        That is so where links cost nothing.
         """
-        load, budget = self.load[i], self.budget[:, 0]
+        load, excess, share = self.load[i], np.zeros(len(rows)), np.zeros(len(rows))
+        if self.delay_s or self.budget.shape[1] > 1:
+            return rows, *loaded_peaks(self.server_load[rows], load, self.budget[rows])
         at = int(load.argmax())
-        least = np.maximum(self.peak[rows], self.server_load[rows, at] + load[at]) / budget[rows]
+        least = np.maximum(self.peak[rows], self.server_load[rows, at] + load[at]) / self.budget[rows, 0]
         order = np.argsort(least, kind="stable")
-        best = np.inf
-        for begin in range(0, len(rows), _LOOKED_AT):
-            looked_at = rows[order[begin : begin + _LOOKED_AT]]
-            excess, share = loaded_peaks(self.server_load[looked_at], load, self.budget[looked_at])
-            best = min(best, float(share[excess == 0.0].min(initial=np.inf)))
-            end = begin + _LOOKED_AT
-            if end < len(rows) and least[order[end]] > best + 2.0 * _TIE * max(1.0, best):
-                return rows[np.sort(order[:end])]
-        return rows
+        best, end = np.inf, 0
+        while end < len(rows) and least[order[end]] <= best + 2.0 * _TIE * max(1.0, best):
+            looked_at = order[end : end + _LOOKED_AT]
+            servers = rows[looked_at]
+            excess[looked_at], share[looked_at] = loaded_peaks(self.server_load[servers], load, self.budget[servers])
+            best = min(best, float(share[looked_at][excess[looked_at] == 0.0].min(initial=np.inf)))
+            end += _LOOKED_AT
+        chosen = np.sort(order[:end])
+        return rows[chosen], excess[chosen], share[chosen]
 
     def _company(self, operator: Operator) -> Counter[str]:
         """Number of operators of the same query on each node."""
