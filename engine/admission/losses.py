@@ -25,10 +25,10 @@ from engine.placement.problem import excess_of
 from engine.placement.refuges import Refuge, Refuges
 
 __all__ = [
+    "ClusterLoss",
     "ClusterLosses",
     "JudgedLoss",
     "LossJudge",
-    "NodeLoss",
     "cluster_losses",
     "lose_nodes",
     "scenario_losses",
@@ -41,8 +41,8 @@ _KEPT = ("holds", "at_risk", "unknown")  # states of an objective that a loss ca
 
 
 @dataclass(frozen=True)
-class NodeLoss:
-    """What the loss of a node does.
+class ClusterLoss:
+    """The loss of a node.
 
     Attributes
     ----------
@@ -76,9 +76,9 @@ class ClusterLosses:
 
     digest: str  #: of what runs
     closed: frozenset[str]  #: nodes that take nothing new
-    losses: Mapping[str, NodeLoss] = field(default_factory=dict)
+    losses: Mapping[str, ClusterLoss] = field(default_factory=dict)
 
-    def untouched(self, deployment: Deployment, concerned: Iterable[str]) -> dict[str, NodeLoss]:
+    def untouched(self, deployment: Deployment, concerned: Iterable[str]) -> dict[str, ClusterLoss]:
         """The losses that are as they were once a query has joined.
 
         Parameters
@@ -145,13 +145,13 @@ class LossJudge:
         return tuple(node.id for node in self.deployment.nodes if self._refuges.operators_on(node.id))
 
     def lose(self, node: str) -> JudgedLoss:
-        """What a loss does."""
+        """The loss of a node: where things go, and whom it breaks."""
         on = self._refuges.operators_on(node)
         try:
             refuge = self._refuges.of(node)
         except InfeasibleError:
             there = dict.fromkeys(query for i in on for query in self._queries_of[i] if query in self._kept)
-            return JudgedLoss(NodeLoss(node, tuple(there), is_refused=True), None, {})
+            return JudgedLoss(ClusterLoss(node, tuple(there), is_refused=True), None, {})
         shares, breaks = {}, []
         loads = refuge.loads if self._now is self._loads.server_load else self._combined_after(refuge)
         for query, path_s, share in self._near(refuge.placement, loads, on):
@@ -159,7 +159,7 @@ class LossJudge:
             if path_s > (self._kept[query].bound_s or np.inf):
                 breaks.append(query)
         names = frozenset(self.deployment.servers[server].name for server in {*refuge.loads, *loads})
-        loss = NodeLoss(node, tuple(breaks), servers=names, near=max(shares.values(), default=0.0))
+        loss = ClusterLoss(node, tuple(breaks), servers=names, near=max(shares.values(), default=0.0))
         return JudgedLoss(loss, refuge, shares)
 
     def _combined_after(self, refuge: Refuge) -> dict[int, FloatArray]:
@@ -276,11 +276,11 @@ class LossJudge:
 class JudgedLoss:
     """A loss by Mace, where things go, and the shares of their bounds that queries take which come near to them."""
 
-    loss: NodeLoss
+    loss: ClusterLoss
     refuge: Refuge | None
     shares: Mapping[str, float]
 
-    def confirmed(self, base: EstimateBase) -> NodeLoss:
+    def confirmed(self, base: EstimateBase) -> ClusterLoss:
         """The loss by realised figures of the queries near their bounds; `base` is of anything that runs there."""
         assert self.refuge is not None
         found = base.changed(self.refuge.after)
@@ -316,10 +316,10 @@ def cluster_losses(evaluator: Evaluator, tell: Callable[[float, str], None]) -> 
 
 def scenario_losses(
     evaluator: Evaluator, scenario: AdmissionScenario, after: Evaluation, tell: Callable[[float, str], None]
-) -> dict[str, NodeLoss]:
+) -> dict[str, ClusterLoss]:
     """Losses of all nodes once a scenario is there; `after` is its evaluation."""
     question, bare = evaluator.question, evaluator.without_backlogs
-    deployment, known = scenario.deployment, dict[str, NodeLoss]()
+    deployment, known = scenario.deployment, dict[str, ClusterLoss]()
     if bare is not evaluator:
         deployment = deployment.without_backlogs()
         after = bare.full(replace(scenario, deployment=deployment))
@@ -333,11 +333,11 @@ def scenario_losses(
 def lose_nodes(
     judge: LossJudge,
     base: EstimateBase,
-    known: Mapping[str, NodeLoss],
+    known: Mapping[str, ClusterLoss],
     tell: Callable[[float, str], None],
     *,
     confirmed: int = _CONFIRMED,
-) -> dict[str, NodeLoss]:
+) -> dict[str, ClusterLoss]:
     """Losses of all nodes that operators are on, in the order of the fleet: the `known` as they are, the others judged.
 
     Of these, the `confirmed` nearest to an objective are realised. `tell` is told the share done and the step.

@@ -49,9 +49,8 @@ def robustness_of(search: AdmissionSearch, progress: Callable[[float, str], None
     Notes
     -----
     Load: all arrivals of the sources that queries read which share a server with the candidate or with what its changes
-    move, whatever else reads these. Costs: those of the candidate. Losses:
-    operators of a lost node are placed anew where they wait least; Mace chooses, and the nearest to an objective are
-    estimated in full (`engine.provisioning.survival`).
+    move, whatever else reads these. Costs: those of the candidate. Losses: of all nodes in use, where operators of a
+    lost node are placed anew on what is left.
     """
     assert search.base is not None
     return _Stress(search, search.base, progress).robustness()

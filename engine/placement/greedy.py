@@ -26,7 +26,16 @@ from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
 from engine.words import size_words
 
-__all__ = ["CoreLoads", "GreedyPlacement", "Placement", "PlacementOptions", "free_bytes", "greedy", "place", "settle_all"]
+__all__ = [
+    "CoreLoads",
+    "GreedyPlacement",
+    "OpenNodes",
+    "Placement",
+    "free_bytes",
+    "greedy",
+    "place",
+    "settle_all",
+]
 
 # Two cores whose peaks differ by less than this are equally good: rounding of sums must not decide.
 _TIE = 1e-9
@@ -101,7 +110,7 @@ def greedy(
         return None
     free = free_bytes(deployment, ground)
     nodes_of = {
-        deployment.operators[i].id: PlacementOptions(deployment, deployment.operators[i], closed, free) for i in missing
+        deployment.operators[i].id: OpenNodes(deployment, deployment.operators[i], closed, free) for i in missing
     }
     _refuse_impossible(deployment, missing, nodes_of)
     core_loads = CoreLoads(deployment, coarse, ground)
@@ -128,7 +137,7 @@ def greedy(
 
 def settle_all(
     core_loads: CoreLoads,
-    options: Mapping[str, PlacementOptions],
+    options: Mapping[str, OpenNodes],
     order: Sequence[int],
     nodes: Mapping[int, str] | None = None,
 ) -> Placement:
@@ -149,7 +158,7 @@ def settle_all(
 
 
 def _fitting_nodes(
-    core_loads: CoreLoads, missing: list[int], options: Mapping[str, PlacementOptions], error: InfeasibleError
+    core_loads: CoreLoads, missing: list[int], options: Mapping[str, OpenNodes], error: InfeasibleError
 ) -> dict[int, str]:
     """Nodes of the operators with state, as an exhaustive search finds them; raises `error` if it finds none."""
     deployment = core_loads.deployment
@@ -186,7 +195,7 @@ def free_bytes(deployment: Deployment, ground: RunningGround | None) -> dict[str
     return {name: None if size is None else max(0.0, size - held[name]) for name, size in left.items()}
 
 
-class PlacementOptions:
+class OpenNodes:
     """The nodes an operator may use, and why the others are out; `free` are bytes of memory, None where unknown."""
 
     def __init__(
@@ -251,7 +260,7 @@ class PlacementOptions:
         return Fault(f"operators[{index}].node", f"operator {self.operator.id!r} fits no node: {why}")
 
 
-def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapping[str, PlacementOptions]) -> None:
+def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapping[str, OpenNodes]) -> None:
     """Raise for every operator without an open node, before any search."""
     homes = {op.id: {replica.node for replica in op.replicas} for op in deployment.operators}
     faults = [

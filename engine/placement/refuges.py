@@ -10,7 +10,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Replica
 from engine.document.memory import memory_by_node, state_need_bytes
-from engine.placement.greedy import CoreLoads, Placement, PlacementOptions, greedy, settle_all
+from engine.placement.greedy import CoreLoads, OpenNodes, Placement, greedy, settle_all
 
 __all__ = ["Refuge", "Refuges"]
 
@@ -106,16 +106,16 @@ class Refuges:
         kept = {self._deployment.operators[i].id: left for i, left in lost.items() if left}
         return Refuge(self._deployment, node, placement | kept, loads)
 
-    def _options(self, unplaced: Sequence[int], node: str) -> dict[str, PlacementOptions]:
+    def _options(self, unplaced: Sequence[int], node: str) -> dict[str, OpenNodes]:
         """Nodes open to operators; those that nothing limits have the same."""
-        found: dict[str, PlacementOptions] = {}
-        plain: PlacementOptions | None = None
+        found: dict[str, OpenNodes] = {}
+        plain: OpenNodes | None = None
         limits, closed = self._deployment.constraints, self._closed | {node}
         limited = {*limits.pin, *limits.forbid, *(name for group in limits.apart for name in group)}
         for i in unplaced:
             operator = self._deployment.operators[i]
             if plain is None or operator.id in limited:
-                found[operator.id] = PlacementOptions(self._deployment, operator, closed, self._free)
+                found[operator.id] = OpenNodes(self._deployment, operator, closed, self._free)
                 plain = plain if operator.id in limited else found[operator.id]
             else:
                 found[operator.id] = plain

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide, open_decision
 from engine.admission.evaluation import Evaluator
-from engine.admission.losses import ClusterLosses, LossJudge, NodeLoss, cluster_losses, lose_nodes
+from engine.admission.losses import ClusterLoss, ClusterLosses, JudgedLoss, LossJudge, cluster_losses, lose_nodes
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
@@ -108,14 +108,19 @@ def joining(node: str, cycles: float = 1.0) -> dict[str, Any]:
 
 
 def test_only_losses_that_a_candidate_concerns_are_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on any node would go to n00, the emptiest, and what is on that to n01."""
+    """Operators of any node would go to n00, the emptiest, and those of n00 to n01."""
     running = Deployment.parse(chains(8))
     evaluator = Evaluator(CandidateQuestion(running, read_candidate(joining("n05"), running), AdmissionPolicy()))
     kept = cluster_losses(evaluator, quiet)
     assert kept.losses["n05"].servers == {"n00"}
     judged: list[str] = []
     lose = LossJudge.lose
-    monkeypatch.setattr(LossJudge, "lose", lambda judge, node: judged.append(node) or lose(judge, node))
+
+    def counted(judge: LossJudge, node: str) -> JudgedLoss:
+        judged.append(node)
+        return lose(judge, node)
+
+    monkeypatch.setattr(LossJudge, "lose", counted)
     opened = open_decision(running, joining("n05"), losses=kept)
     opened.compute("robustness")
     assert judged == ["n05"]
@@ -128,7 +133,7 @@ def test_only_losses_that_a_candidate_concerns_are_judged_anew(monkeypatch: pyte
 
 def test_kept_losses_of_another_cluster_or_of_other_closed_nodes_are_not_believed() -> None:
     running = Deployment.parse(chains(3))
-    bad = {node.id: NodeLoss(node.id, ("q0",)) for node in running.nodes}
+    bad = {node.id: ClusterLoss(node.id, ("q0",)) for node in running.nodes}
     for kept in (
         ClusterLosses("another", frozenset(), bad),
         ClusterLosses(running.digest, frozenset({"n01"}), bad),
