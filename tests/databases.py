@@ -45,7 +45,8 @@ def _migrate(database_url: str) -> None:
 def _migrations_digest() -> str:
     """Names the template of these migrations, so that later runs find it."""
     digest = hashlib.sha256(django.get_version().encode())
-    for path in sorted(_ROOT.glob("apps/*/migrations/*.py")):
+    triggers = _ROOT / "apps/queries/snapshots/row_changes.py"
+    for path in [*sorted(_ROOT.glob("apps/*/migrations/*.py")), triggers]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

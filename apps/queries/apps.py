@@ -1,4 +1,7 @@
+from typing import Any
+
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class QueriesConfig(AppConfig):
@@ -6,3 +9,11 @@ class QueriesConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.queries import imports  # noqa: F401 with it, the kind of run is registered
+
+        post_migrate.connect(_create_triggers, sender=self, dispatch_uid="queries.triggers")
+
+
+def _create_triggers(**_: Any) -> None:
+    from apps.queries.snapshots.row_changes import triggers_create
+
+    triggers_create()

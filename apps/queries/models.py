@@ -25,6 +25,7 @@ __all__ = [
     "Placement",
     "Query",
     "QueryVersion",
+    "RowChange",
 ]
 
 
@@ -236,6 +237,23 @@ class ClusterParts(models.Model):
     digest = models.CharField(max_length=DIGEST_LENGTH)
     parts: Any = PackedJSONField()
     read_at = models.DateTimeField()
+
+
+class RowChange(models.Model):
+    """Mark that a part of a cluster's snapshot has changed, written by triggers (`apps.queries.snapshots.row_changes`).
+
+    Keys grow: on SQLite a mark takes the place of the one before it. On PostgreSQL the transaction that wrote it says
+    who has seen it.
+    """
+
+    kind = models.CharField(max_length=8)
+    key = models.BigIntegerField()
+    cluster = models.BigIntegerField(help_text="Key of the cluster, which may be gone.")
+    writer = models.BigIntegerField(default=0, help_text="Number of the transaction; 0 on SQLite.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["kind", "key", "writer"], name="one_mark_per_writer")]
+        indexes = [models.Index(fields=["cluster", "writer"], name="marks_of_a_cluster")]
 
 
 class ImportRun(Run):

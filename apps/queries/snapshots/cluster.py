@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,34 +15,24 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.core.clock import shared_now
-from apps.fleet.choices import ABSENT, NodeState
-from apps.fleet.models import Cluster, Link, Node
+from apps.fleet.choices import NodeState
+from apps.fleet.models import Cluster, Node
 from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.backlogs import candidate_backlogs, with_backlogs
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
-from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
-from apps.queries.snapshots.contents import (
-    link_content,
-    node_content,
-    node_policies,
-    part_content,
-    query_content,
-    snapshot_changes,
-    source_content,
-)
+from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from apps.queries.snapshots.contents import node_policies, snapshot_changes
 from apps.queries.snapshots.elements import (
-    RunningQuery,
     arrivals_noise,
     candidate_operator,
     engine_node,
     engine_objective,
-    engine_sources,
     operator_id,
-    running_queries,
     source_name,
     version_inputs,
 )
+from apps.queries.snapshots.states import ClusterState, cluster_state, nodes_present
 from engine.arrays import frozen_array
 from engine.document import elements
 from engine.document.deployment import Deployment
@@ -93,57 +84,71 @@ class ClusterOutline:
     closed_nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _ClusterRows:
-    """Rows that a snapshot and its parts are made of; arrivals without their data."""
-
-    nodes: list[Node]
-    links: list[Link]
-    running: list[RunningQuery]
-    arrivals: dict[str, ArrivalSeries]
-    policies: dict[str, str]
-
-    @property
-    def node_names(self) -> dict[int, str]:
-        return {node.pk: node.name for node in self.nodes}
-
-
 def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot:
     """Running queries on the nodes that are there, at slice width, with the sources they read.
 
     A query admitted with a share of its rate, or from a later moment on, reads private copies of its sources, named
     `source@query`. Its horizon begins now, with what is known to wait at inputs; without `with_waiting` it begins
-    empty. Nodes are scheduled as their agents say.
+    empty. Nodes are scheduled as their agents say. Of a cluster that has not changed it is the same deployment, unless
+    something waits: that grows older.
     """
-    read_at = shared_now()
-    rows = _read_rows(cluster)
-    names = rows.node_names
-    queries = [running.query for running in rows.running]
-    reads = {running.query.running_version_id: running.reads for running in rows.running}
-    sources = engine_sources(queries, reads, rows.arrivals)
-    now = timezone.now()
-    operators = tuple(
-        operator
-        for running in rows.running
-        for operator in (with_backlogs(running.query, running.operators, now) if with_waiting else running.operators)
+    read_at, now = shared_now(), timezone.now()
+    state = cluster_state(cluster)
+    policies = node_policies(cluster, state.nodes)
+    is_aging = with_waiting and any(row.query.backlogs for row in state.running.values())
+    made_of = (_facts(cluster), tuple(sorted(policies.items())))
+    known_of, known = state.made.get("snapshot", (None, None))
+    if known_of == made_of and not is_aging:
+        return replace(known, read_at=read_at)
+    parts = cluster_parts(cluster, state, policies)
+    snapshot = Snapshot(
+        _deployment(cluster, state, policies, now if is_aging else None),
+        parts_digest(parts),
+        parts,
+        read_at,
+        closed_nodes(state.nodes),
     )
-    nodes, scheduling = schedule_nodes([engine_node(node) for node in rows.nodes], rows.policies)
-    deployment = Deployment(
+    if not is_aging:
+        state.made["snapshot"] = made_of, snapshot
+    return snapshot
+
+
+def _facts(cluster: Cluster) -> tuple[Any, ...]:
+    """All that a snapshot has of the cluster's own row."""
+    return cluster.subinterval_s, cluster.horizon_s, *sorted(cluster.review_rules.items())
+
+
+def _deployment(
+    cluster: Cluster, state: ClusterState, policies: Mapping[str, str], waiting_at: datetime | None
+) -> Deployment:
+    """What runs, with what waits at a moment."""
+    rows, names = state.ordered, state.node_names
+    sources = state.engine_sources(cluster.slice_s)
+    nodes, scheduling = schedule_nodes([engine_node(node) for node in state.nodes], policies)
+    operators = {
+        row.query.pk: row.operators if waiting_at is None else with_backlogs(row.query, row.operators, waiting_at)
+        for row in rows
+    }
+    new = [row for row in rows if row.never_ran]
+    if new:
+        own = [operator for row in new for operator in operators[row.query.pk]]
+        rates = source_rates(sources, cluster.slice_s)
+        filled = iter(with_nominal_costs(own, rates, cluster.slice_s, nodes))
+        operators |= {row.query.pk: tuple(islice(filled, len(row.operators))) for row in new}
+    return Deployment(
         subinterval_s=cluster.slice_s,
         subintervals=cluster.slices,
         sources=sources,
         nodes=nodes,
-        operators=with_nominal_costs(operators, source_rates(sources, cluster.slice_s), cluster.slice_s, nodes),
+        operators=tuple(chain.from_iterable(operators.values())),
         links=tuple(
             elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
-            for link in rows.links
+            for link in state.links
         ),
-        objectives=tuple(engine_objective(query) for query in queries if query.objective_bound_s is not None),
-        priorities={query.name: query.priority for query in queries},
+        objectives=tuple(engine_objective(row.query) for row in rows if row.query.objective_bound_s is not None),
+        priorities={row.query.name: row.query.priority for row in rows},
         scheduling=scheduling,
     )
-    parts = _parts(cluster, rows)
-    return Snapshot(deployment, parts_digest(parts), parts, read_at, closed_nodes(rows.nodes))
 
 
 def parts_digest(parts: Mapping[str, str]) -> str:
@@ -152,9 +157,18 @@ def parts_digest(parts: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def cluster_parts(cluster: Cluster) -> dict[str, str]:
+def cluster_parts(
+    cluster: Cluster, state: ClusterState | None = None, policies: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Parts of the snapshot that the cluster would give now, without building it: to tell what has moved."""
-    return _parts(cluster, _read_rows(cluster))
+    state = state or cluster_state(cluster)
+    policies = node_policies(cluster, state.nodes) if policies is None else policies
+    made_of = (_facts(cluster), tuple(sorted(policies.items())))
+    known_of, parts = state.made.get("parts", (None, None))
+    if known_of != made_of:
+        parts = state.parts(cluster, policies)
+        state.made["parts"] = made_of, parts
+    return dict(parts)
 
 
 def cluster_outline(cluster: Cluster) -> ClusterOutline:
@@ -181,11 +195,6 @@ def cluster_outline(cluster: Cluster) -> ClusterOutline:
     return ClusterOutline(deployment, closed_nodes(nodes))
 
 
-def nodes_present(cluster: Cluster) -> list[Node]:
-    """Nodes that estimates count, with their pools."""
-    return list(cluster.nodes.exclude(state__in=ABSENT).select_related("pool"))
-
-
 def closed_nodes(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Names of those that take nothing new."""
     return tuple(node.name for node in nodes if node.state == NodeState.DRAINING)
@@ -194,29 +203,6 @@ def closed_nodes(nodes: Iterable[Node]) -> tuple[str, ...]:
 def _queries_running(cluster: Cluster) -> QuerySet[Query]:
     rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
     return rows.select_related("cluster")
-
-
-def _read_rows(cluster: Cluster) -> _ClusterRows:
-    nodes = nodes_present(cluster)
-    names = {node.pk: node.name for node in nodes}
-    links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
-    running = running_queries(list(_queries_running(cluster)), names)
-    arrivals = arrival_rows(cluster, {name for query in running for name in query.reads})
-    policies = node_policies(cluster, nodes)
-    return _ClusterRows(nodes, links, running, {row.source_id: row for row in arrivals}, policies)
-
-
-def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
-    """Identity of the content of each part, by the part's name."""
-    names = rows.node_names
-    return {
-        "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
-        "policy": part_content(**cluster.review_rules),
-        **{f"node:{node.name}": node_content(node, rows.policies.get(node.name)) for node in rows.nodes},
-        **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},
-        **{f"query:{running.query.name}": query_content(running.query, running.shorts) for running in rows.running},
-        **{f"source:{name}": source_content(row) for name, row in rows.arrivals.items()},
-    }
 
 
 def candidate_document(

@@ -1,22 +1,19 @@
-"""Rows of the database as elements of the engine, those of running queries cached by their content."""
+"""Rows of the database as elements of the engine."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from django.db.models import QuerySet, TextField
-from django.db.models.functions import Cast
 
 from apps.fleet.models import Node
-from apps.queries.arrivals.series import load_arrays
-from apps.queries.bodies import COST_NOISE_NAMES, cost_noise_of, evidence_of, with_operators
+from apps.queries.bodies import cost_noise_of, evidence_of, with_operators
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
-from apps.queries.snapshots.contents import query_shorts
+from apps.queries.snapshots.contents import query_content, query_shorts
 from engine.arrays import FloatArray, frozen_array
 from engine.document import elements
 from engine.document.export import operator_document
@@ -29,7 +26,6 @@ __all__ = [
     "engine_objective",
     "engine_operator",
     "engine_source",
-    "engine_sources",
     "event_fields",
     "operator_id",
     "private_arrivals",
@@ -100,27 +96,6 @@ def arrivals_noise(row: ArrivalSeries) -> dict[str, float | None]:
         "dispersion": row.dispersion,
         "dispersion_step_s": row.dispersion_step_s,
     }
-
-
-def engine_sources(
-    queries: Sequence[Query], reads: Mapping[int | None, Iterable[str]], rows: Mapping[str, ArrivalSeries]
-) -> tuple[elements.Source, ...]:
-    """Each source once in its original, and once for every query that has a share of it.
-
-    `reads` are the sources that each running version reads.
-    """
-    arrays = load_arrays(rows.values())
-    by_name: dict[str, elements.Source] = {}
-    for query in queries:
-        for source in reads[query.running_version_id]:
-            name = source_name(source, query.name, query.reads_privately)
-            if name not in by_name:
-                values = arrays[source]
-                if query.reads_privately:
-                    share, slice_s = query.rate_share, query.cluster.slice_s
-                    values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)
-                by_name[name] = engine_source(rows[source], values, name)
-    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def engine_operator(
@@ -204,71 +179,35 @@ def _where(asked: Any) -> dict[str, Any]:
     return {"split": [dict(replica) for replica in replicas]}
 
 
-_CACHED_VERSIONS = 5_000  # versions; a fleet has hundreds
-
 _Rows = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class RunningQuery:
-    """A running query: its operators in their places, the sources it reads, and short words for its content."""
+    """A running query: its operators in their places, the sources it reads, and short words for its content.
+
+    `first_placed` is the key of its first replica on the nodes that are there.
+    """
 
     query: Query
     operators: tuple[elements.Operator, ...]
     reads: tuple[str, ...]
     shorts: Mapping[str, str]
+    first_placed: float
+
+    @cached_property
+    def content(self) -> str:
+        """Identity of its content."""
+        return query_content(self.query, self.shorts)
+
+    @cached_property
+    def never_ran(self) -> bool:
+        """Whether the cost of one of its operators is not known."""
+        return any(operator.never_ran for operator in self.operators)
 
 
-@dataclass(frozen=True)
-class _VersionRows:
-    """All rows that a version's part of a snapshot is made of; equal rows make equal parts."""
-
-    name: str
-    private: bool
-    operators: _Rows
-    inputs: _Rows
-    replicas: list[tuple[elements.Replica, ...]]
-    first_placed: int
-
-
-@dataclass(frozen=True)
-class _Elements:
-    operators: tuple[elements.Operator, ...]
-    reads: tuple[str, ...]
-    shorts: Mapping[str, str]
-
-
-class _RunningCache:
-    """Cache of objects made of each version's rows, the least recently used dropped first."""
-
-    def __init__(self, size: int) -> None:
-        self._kept: OrderedDict[int, tuple[_VersionRows, _Elements]] = OrderedDict()
-        self._most, self._lock = size, Lock()
-
-    def get(self, version: int, stored: _VersionRows) -> _Elements | None:
-        with self._lock:
-            entry = self._kept.get(version)
-            if entry is None or not _is_same(entry[0], stored):
-                return None
-            self._kept.move_to_end(version)
-            return entry[1]
-
-    def put(self, version: int, stored: _VersionRows, built: _Elements) -> None:
-        with self._lock:
-            self._kept[version] = stored, built
-            self._kept.move_to_end(version)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-
-
-_running_cache = _RunningCache(_CACHED_VERSIONS)
-
-
-def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> list[RunningQuery]:
-    """Running queries in the order in which they were admitted.
-
-    Ties between operators on one server go by listing order, and admission lists the candidate last: listed here in
-    the order in which they were placed, queries have the estimates that their previews showed.
+def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int, RunningQuery]:
+    """Running queries by their keys.
 
     Parameters
     ----------
@@ -277,104 +216,38 @@ def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> list[
     nodes : mapping
         Names of the nodes that are there, by primary key; replicas elsewhere do not count.
     """
-    stored = _read_rows(queries, nodes)
-    queries = sorted(queries, key=lambda query: stored[query.running_version_id].first_placed)
-    cached = {pk: _running_cache.get(pk, rows) for pk, rows in stored.items()}
-    changed = [query for query in queries if cached[query.running_version_id] is None]
-    if changed:
-        fresh: dict[int | None, _Elements] = {
-            version.pk: _make_elements(version, stored[version.pk]) for version in _versions(changed)
-        }
-        cached |= fresh
-        # Rows that were written meanwhile must not be taken for those that were read before.
-        for pk, rows in _read_rows(changed, nodes).items():
-            if _is_same(rows, stored[pk]):
-                _running_cache.put(pk, rows, fresh[pk])
-    made_of = {pk: made for pk, made in cached.items() if made is not None}
-    parts = ((query, made_of[query.running_version_id]) for query in queries)
-    return [RunningQuery(query, made.operators, made.reads, made.shorts) for query, made in parts]
+    running = {}
+    for i in range(0, len(queries), _AT_ONCE):
+        running |= _read_running({query.running_version_id: query for query in queries[i : i + _AT_ONCE]}, nodes)
+    return running
 
 
-def _is_same(one: _VersionRows, other: _VersionRows) -> bool:
-    """Whether two have the same rows, wherever they stand among the others."""
-    return (one.name, one.private, one.operators, one.inputs, one.replicas) == (
-        other.name,
-        other.private,
-        other.operators,
-        other.inputs,
-        other.replicas,
-    )
+_AT_ONCE = 1000  # queries; databases take some ten thousand parameters in a statement
 
 
-def _versions(queries: Sequence[Query]) -> QuerySet[QueryVersion]:
-    return with_operators(QueryVersion.objects.filter(pk__in=[query.running_version_id for query in queries]))
-
-
-def _make_elements(version: QueryVersion, rows: _VersionRows) -> _Elements:
-    operators = tuple(
-        engine_operator(rows.name, row, replicas, rows.private)
-        for row, replicas in zip(version.operators.all(), rows.replicas, strict=True)
-    )
-    reads = dict.fromkeys(entry.source_id for entry in version_inputs(version) if entry.source_id)
-    return _Elements(operators, tuple(reads), query_shorts(version, rows.replicas))
-
-
-def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int | None, _VersionRows]:
-    """The bare rows of every running version."""
-    versions = [query.running_version_id for query in queries]
-    operators = _grouped(
-        Operator.objects.filter(version__in=versions)
-        .order_by("version", "position")
-        .values_list("version_id", "pk", "name", "kind", "stateless", "bytes_per_event", Cast("extra", TextField()))
-    )
-    inputs = _grouped(
-        OperatorInput.objects.filter(operator__version__in=versions)
-        .order_by("operator__version", "operator__position", "position")
-        .values_list(
-            "operator__version_id",
-            "operator_id",
-            "upstream_id",
-            "source_id",
-            "selectivity",
-            "cycles_per_event",
-            Cast("model", TextField()),
-            "evidence",
-            "events",
-            Cast("batches", TextField()),
-            "cycle_unit",
-            *COST_NOISE_NAMES,
-        )
-    )
-    replicas = _replicas(versions, nodes)
-    placed = {operator: place for place, operator in enumerate(replicas)}
-    found = {}
-    for query in queries:
-        version = query.running_version_id
-        listed = operators.get(version, [])
-        found[version] = _VersionRows(
-            name=query.name,
-            private=query.reads_privately,
-            operators=listed,
-            inputs=inputs.get(version, []),
-            replicas=[replicas.get(row[0], ()) for row in listed],
-            first_placed=min((placed.get(row[0], len(placed)) for row in listed), default=len(placed)),
-        )
-    return found
-
-
-def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[int | None, _Rows]:
-    """Rows by their first column, without it."""
-    groups: dict[int | None, _Rows] = {}
-    for row in rows:
-        groups.setdefault(row[0], []).append(row[1:])
-    return groups
-
-
-def _replicas(versions: Sequence[int | None], nodes: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
-    """Replicas of operators on the given nodes, in the order in which they were placed."""
-    by_operator: dict[int, list[elements.Replica]] = {}
-    rows = Placement.objects.filter(operator__version__in=versions).order_by("pk")
-    for operator, node, core, fraction in rows.values_list("operator_id", "node_id", "core", "fraction"):
+def _read_running(by_version: Mapping[int | None, Query], nodes: Mapping[int, str]) -> dict[int, RunningQuery]:
+    placed: dict[int, list[elements.Replica]] = {}
+    first: dict[int | None, int] = {}
+    rows = Placement.objects.filter(operator__version__in=by_version).order_by("pk")
+    for pk, version, operator, node, core, fraction in rows.values_list(
+        "pk", "operator__version_id", "operator_id", "node_id", "core", "fraction"
+    ):
         if node in nodes:
-            by_operator.setdefault(operator, []).append(elements.Replica(nodes[node], core, fraction))
-    return {operator: tuple(replicas) for operator, replicas in by_operator.items()}
+            placed.setdefault(operator, []).append(elements.Replica(nodes[node], core, fraction))
+            first.setdefault(version, pk)
+    running = {}
+    for version in with_operators(QueryVersion.objects.filter(pk__in=by_version)):
+        query = by_version[version.pk]
+        operators = list(version.operators.all())
+        replicas = [tuple(placed.get(row.pk, ())) for row in operators]
+        running[query.pk] = RunningQuery(
+            query,
+            tuple(
+                engine_operator(query.name, row, where, query.reads_privately)
+                for row, where in zip(operators, replicas, strict=True)
+            ),
+            tuple(dict.fromkeys(entry.source_id for entry in version_inputs(version) if entry.source_id)),
+            query_shorts(version, replicas),
+            first.get(version.pk, math.inf),
+        )
+    return running
