@@ -6,7 +6,6 @@ Every model of the engine takes it. Database snapshots and JSON documents turn i
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,7 +38,7 @@ from engine.document.elements import (
     coarsen_operator,
     sum_groups,
 )
-from engine.document.export import canonical, to_document
+from engine.document.export import canonical_text, to_document
 from engine.document.policies import other_policies
 from engine.document.reader import json_schema, read_deployment
 from engine.document.topology import (
@@ -126,8 +125,7 @@ class Deployment(DeploymentContent):
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical content."""
-        text = json.dumps(canonical(self), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(canonical_text(self).encode()).hexdigest()
 
     @cached_property
     def order(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,9 +25,10 @@ from engine.document.elements import (
 from engine.document.kinds import FORMAT, VERSION
 from engine.records import Record
 
-__all__ = ["backlog_document", "canonical", "operator_document", "to_document"]
+__all__ = ["backlog_document", "canonical_text", "operator_document", "operator_text", "to_document"]
 
 SeriesWriter = Callable[[FloatArray], Any]
+_TEXT = "_canonical_text"  # attribute of an operator or a source
 
 
 def to_document(deployment: DeploymentContent) -> dict[str, object]:
@@ -34,12 +36,43 @@ def to_document(deployment: DeploymentContent) -> dict[str, object]:
     return _document(deployment, lambda series: series.tolist())
 
 
-def canonical(deployment: DeploymentContent) -> dict[str, object]:
-    """The document with every series replaced by the SHA-256 of its little-endian float64 bytes.
+def canonical_text(deployment: DeploymentContent) -> str:
+    """The document as JSON, every series replaced by the SHA-256 of its little-endian float64 bytes.
 
-    Of a backlog the age is left out, and a stale one altogether: a content does not change with the clock alone.
+    Of a backlog the age is left out, and a stale one altogether: a content does not change with the clock alone. Texts
+    of operators and sources are kept with these, which deployments share and nobody changes.
     """
-    return _document(_ageless(deployment), lambda series: hashlib.sha256(series.astype("<f8").tobytes()).hexdigest())
+    ageless = _ageless(deployment)
+    document = _document(replace(ageless, sources=(), operators=()), _series_digest)
+    texts = {name: _json(value) for name, value in document.items()}
+    texts["operators"] = f"[{','.join(map(operator_text, ageless.operators))}]"
+    texts["sources"] = f"[{','.join(_kept_text(source, _source_digested) for source in ageless.sources)}]"
+    return "{" + ",".join(f"{_json(name)}:{texts[name]}" for name in sorted(texts)) + "}"
+
+
+def operator_text(operator: Operator) -> str:
+    """An operator as it stands in a canonical text."""
+    return _kept_text(operator, operator_document)
+
+
+def _kept_text(element: Any, write: Callable[[Any], object]) -> str:
+    """JSON of an element, which never changes."""
+    kept: dict[str, str] = vars(element)
+    if _TEXT not in kept:
+        kept[_TEXT] = _json(write(element))
+    return kept[_TEXT]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _source_digested(source: Source) -> dict[str, object]:
+    return _source(source, _series_digest)
+
+
+def _series_digest(series: FloatArray) -> str:
+    return hashlib.sha256(series.astype("<f8").tobytes()).hexdigest()
 
 
 def _ageless(deployment: DeploymentContent) -> DeploymentContent:

@@ -16,7 +16,7 @@ from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placemen
 from apps.queries.snapshots.contents import query_content, query_shorts
 from engine.arrays import FloatArray, frozen_array
 from engine.document import elements
-from engine.document.export import operator_document
+from engine.document.export import operator_document, operator_text
 
 __all__ = [
     "RunningQuery",
@@ -182,7 +182,7 @@ def _where(asked: Any) -> dict[str, Any]:
 _Rows = list[tuple[Any, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunningQuery:
     """A running query: its operators in their places, the sources it reads, and short words for its content.
 
@@ -199,6 +199,12 @@ class RunningQuery:
     def content(self) -> str:
         """Identity of its content."""
         return query_content(self.query, self.shorts)
+
+    @cached_property
+    def compared(self) -> tuple[Any, ...]:
+        """All that a snapshot has of it."""
+        texts = [operator_text(operator) for operator in self.operators]
+        return self.query.name, self.content, self.query.backlogs, texts, self.reads, self.first_placed
 
     @cached_property
     def never_ran(self) -> bool:

@@ -19,7 +19,14 @@ from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.snapshots.contents import link_content, node_content, part_content, source_content
-from apps.queries.snapshots.elements import RunningQuery, engine_source, private_arrivals, running_queries, source_name
+from apps.queries.snapshots.elements import (
+    RunningQuery,
+    engine_node,
+    engine_source,
+    private_arrivals,
+    running_queries,
+    source_name,
+)
 from apps.queries.snapshots.row_changes import FLEET, QUERY, SOURCE, RowChanges, row_changes
 from engine.document import elements
 
@@ -38,12 +45,12 @@ class ClusterState:
     """
 
     changes: RowChanges
-    nodes: list[Node]
-    links: list[Link]
-    running: Mapping[int, RunningQuery]
-    arrivals: Mapping[str, ArrivalSeries]
-    sources: dict[str, tuple[Any, elements.Source]] = field(default_factory=dict)
-    made: dict[Any, Any] = field(default_factory=dict)
+    nodes: list[Node] = field(repr=False)
+    links: list[Link] = field(repr=False)
+    running: Mapping[int, RunningQuery] = field(repr=False)
+    arrivals: Mapping[str, ArrivalSeries] = field(repr=False)
+    sources: dict[str, tuple[Any, elements.Source]] = field(default_factory=dict, repr=False)
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def node_names(self) -> dict[int, str]:
@@ -192,19 +199,39 @@ def _read(cluster: Cluster, changes: RowChanges) -> ClusterState:
 
 
 def _forwarded(state: ClusterState, cluster: Cluster, changes: RowChanges) -> ClusterState:
-    """The state with the rows that are marked read anew."""
+    """The state with the rows that are marked read anew; the same rows where nothing of them is another.
+
+    Drafts are marked, too, and rows that were saved as they were.
+    """
     nodes, links = _fleet(cluster) if changes.keys.get(FLEET) else (state.nodes, state.links)
+    if _fleet_content(nodes, links) == _fleet_content(state.nodes, state.links):
+        nodes, links = state.nodes, state.links
     names = {node.pk: node.name for node in nodes}
+    marked = changes.keys.get(QUERY, frozenset())
     if names != state.node_names:  # places name nodes
         running = _running(cluster, None, names)
     else:
-        marked = changes.keys.get(QUERY, frozenset())
-        running = {key: row for key, row in state.running.items() if key not in marked}
-        running |= _running(cluster, marked, names) if marked else {}
+        running = dict(state.running)
+        read = _running(cluster, marked, names) if marked else {}
+        for key in marked:
+            row, was = read.get(key), running.get(key)
+            if row is None:
+                running.pop(key, None)
+            elif was is None or row.compared != was.compared:
+                running[key] = row
     marked = changes.keys.get(SOURCE, frozenset())
-    wanted = {name for query in running.values() for name in query.reads}
-    arrivals = {name: row for name, row in state.arrivals.items() if name in wanted and row.pk not in marked}
-    missing = wanted - arrivals.keys()
-    if missing and (marked or running.keys() != state.running.keys() or changes.keys.get(QUERY)):
-        arrivals |= _arrivals(cluster, missing)
+    arrivals = state.arrivals
+    if marked or running != state.running:
+        wanted = {name for query in running.values() for name in query.reads}
+        kept = {name: row for name, row in arrivals.items() if name in wanted and row.pk not in marked}
+        arrivals = kept | _arrivals(cluster, wanted - kept.keys())
+    is_same = nodes is state.nodes and running == state.running and arrivals.keys() == state.arrivals.keys()
+    if is_same and not any(row.pk in marked for row in arrivals.values()):
+        return replace(state, changes=changes)
     return ClusterState(changes, nodes, links, running, arrivals, dict(state.sources))
+
+
+def _fleet_content(nodes: Iterable[Node], links: Iterable[Link]) -> list[Any]:
+    """All that a snapshot has of nodes and links."""
+    listed: list[Any] = [(node.pk, node.state, vars(engine_node(node))) for node in nodes]
+    return listed + [(link.source_id, link.target_id, link_content(link)) for link in links]

@@ -184,6 +184,16 @@ def test_change_of_one_query_reads_that_one(cluster: Cluster, monkeypatch: pytes
     assert set(read) == {"first"}
 
 
+def test_draft_and_row_saved_as_it_was_leave_the_deployment(cluster: Cluster) -> None:
+    before = cluster_snapshot(cluster).deployment
+    make_query(cluster, "another", 0.1)
+    for model in (Query, Node, OperatorInput):
+        for row in model.objects.all():
+            row.save()
+    assert cluster_snapshot(cluster).deployment is before
+    require_fresh(cluster)
+
+
 def test_change_of_another_cluster_reads_nothing(cluster: Cluster) -> None:
     cluster_snapshot(cluster)
     other = cluster_create(slug="other", name="Other", subinterval_s=1.0, horizon_s=60.0)
