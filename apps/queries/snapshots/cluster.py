@@ -121,7 +121,7 @@ def _facts(cluster: Cluster) -> tuple[Any, ...]:
 def _deployment(
     cluster: Cluster, state: ClusterState, policies: Mapping[str, str], waiting_at: datetime | None
 ) -> Deployment:
-    """What runs, with what waits at a moment."""
+    """Deployment of the queries that run, with what waits at a moment."""
     rows, names = state.ordered, state.node_names
     sources = state.engine_sources(cluster.slice_s)
     nodes, scheduling = schedule_nodes([engine_node(node) for node in state.nodes], policies)
