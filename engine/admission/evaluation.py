@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from engine.admission.answer import NodeEffect, QueryEffect, Widening
-from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.arrays import FloatArray, IntArray, step_maxima
-from engine.document.deployment import Constraints, Deployment, Source
+from engine.document.deployment import Deployment, Source
 from engine.document.policies import PolicyGap
 from engine.document.topology import servers_above
 from engine.estimation.answer import Alarm, Bottleneck, CoreLoad, combine_cores
@@ -44,8 +44,6 @@ __all__ = [
     "list_effects",
     "list_effects_without",
     "node_effects",
-    "related_queries",
-    "restrict_to_queries",
     "servers_of_query",
 ]
 
@@ -377,29 +375,6 @@ def _widened(outcome: QueryOutcome, factor: float, runs: int) -> QueryOutcome:
     return replace(outcome, high_s=high_s, widening=Widening(factor, runs, outcome.high_s))
 
 
-def related_queries(after: Deployment, before: Deployment, touched: Collection[str]) -> tuple[str, ...]:
-    """Queries whose estimate can differ: those tied to `touched` through servers or streams, before or after.
-
-    Operators without a query tie everything together that they touch, as a query would.
-    """
-    groups = _Groups()
-    for deployment in (after, before):
-        for link in deployment.links:
-            # Two queries on a link share nodes at both its ends unless they only pass it; tie its ends together.
-            if link.bandwidth_bytes_s is not None:
-                groups.join(("node", link.source), ("node", link.target))
-        for operator in deployment.operators:
-            own = ("query", party_of(operator))
-            for replica in operator.replicas:
-                groups.join(own, ("node", replica.node))
-            for entry in operator.inputs:
-                i = deployment.operator_index.get(entry.source)
-                if i is not None:
-                    groups.join(own, ("query", party_of(deployment.operators[i])))
-    roots = {groups.root(("query", query)) for query in touched}
-    return tuple(query for query in after.queries if groups.root(("query", query)) in roots)
-
-
 def coarse_sources(deployment: Deployment, queries: Collection[str], width_s: float) -> tuple[Source, ...]:
     """Sources that some queries read, by whatever way, and of which only counts over more than `width_s` are known.
 
@@ -417,37 +392,6 @@ def coarse_sources(deployment: Deployment, queries: Collection[str], width_s: fl
 
 def _is_coarse(source: Source, width_s: float) -> bool:
     return (source.arrivals_step_s or 0.0) > width_s * (1.0 + _STEP_TOLERANCE)
-
-
-class _Groups:
-    """Disjoint sets of names."""
-
-    def __init__(self) -> None:
-        self._above: dict[Any, Any] = {}
-
-    def root(self, name: Any) -> Any:
-        while (above := self._above.setdefault(name, name)) != name:
-            self._above[name] = self._above[above]
-            name = above
-        return name
-
-    def join(self, a: Any, b: Any) -> None:
-        self._above[self.root(a)] = self.root(b)
-
-
-def restrict_to_queries(deployment: Deployment, queries: Collection[str]) -> Deployment:
-    """Only the operators of some queries, which must be tied to no others; operators without a query stay."""
-    if set(queries) >= set(deployment.queries):
-        return deployment
-    kept = set(queries)
-    return replace(
-        deployment,
-        operators=tuple(op for op in deployment.operators if op.query is None or op.query in kept),
-        objectives=tuple(objective for objective in deployment.objectives if objective.query in kept),
-        priorities={},
-        constraints=Constraints(),
-        plans={},
-    )
 
 
 def list_effects(

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.admission.answer import Reason
 from engine.admission.changes import Change, OperatorMove, moves_in, without_moves
-from engine.admission.evaluation import Evaluator, related_queries, servers_of_query
+from engine.admission.evaluation import Evaluator, servers_of_query
 from engine.admission.prediction import judge_scenario
 from engine.admission.reasons import MEMORY_EXCEEDED, doubted_queries, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
@@ -108,21 +108,20 @@ def judge_unpinned(search: AdmissionSearch) -> Settled | None:
 
 
 def find_distant_placement(search: AdmissionSearch) -> Settled | None:
-    """The candidate on nodes tied to no running query because of which a person has to decide.
+    """The candidate on nodes of no running query because of which a person has to decide.
 
-    Those are queries without trust, and such whose arrivals are known as coarse counts alone, with all that share
-    servers or streams with them. None where it is not tied to any, or is not admitted there either.
+    Those are queries without trust, and such whose arrivals are known as coarse counts alone. None where it concerns
+    none of them, or is not admitted there either.
     """
     if search.base is None or search.after is None:
         return None
     search.tell("Searching a place away from what is for a person to judge")
     question = search.question
-    doubted = doubted_queries(question, search.base)
-    tied = related_queries(question.running, question.running, doubted) if doubted else ()
-    used = {replica.node for op in question.running.operators if op.query in tied for replica in op.replicas}
-    own = [operator.id for operator in question.candidate.operators]
-    if not used:
+    doubted = frozenset(doubted_queries(question, search.base))
+    if search.after.concerned.isdisjoint(doubted):
         return None
+    used = {replica.node for op in question.running.operators if op.query in doubted for replica in op.replicas}
+    own = [operator.id for operator in question.candidate.operators]
     closed = tuple(dict.fromkeys((*question.policy.closed_nodes, *used)))
     free = replace(
         question,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from engine.admission.answer import Reason, ReasonSubject
 from engine.admission.changes import moves_in
-from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
+from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, servers_of_query
 from engine.admission.grounds import (
     CatchUpGround,
     NamedGround,
@@ -44,7 +44,7 @@ def reasons_of(
     question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> tuple[Reason, ...]:
     """Every finding about a scenario, the most serious first; in each class in a fixed order."""
-    related = _related(question, scenario)
+    related = _concerned(scenario, after)
     reasons = [
         *_objectives(question, scenario, before, after),
         *_overloads(question, scenario, before, after),
@@ -319,28 +319,23 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
         yield named_reason("memory_unknown", "info", subject, (str(unstated),), unit="B")
 
 
-def _related(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
-    """Queries that the candidate can affect, itself among them."""
-    touched = {*scenario.touched, question.candidate.query}
-    return related_queries(scenario.deployment, question.running, touched)
+def _concerned(scenario: AdmissionScenario, after: Evaluation) -> tuple[str, ...]:
+    """Queries that the candidate concerns, itself among them: a load on their way differs, or when a slice is done."""
+    return tuple(query for query in scenario.deployment.queries if query in after.concerned)
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
-    """Running queries tied to the candidate because of which a person has to decide.
+    """Running queries because of which a person would have to decide about whatever concerns them.
 
     Their counts are coarse, their estimates lost trust, or their plans are not understood in full.
     """
     policy = question.policy
-    related = _related(question, scenario)
     return tuple(
         query
-        for query in related
-        if query != question.candidate.query
-        and (
-            (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
-            or (policy.review_untrusted and _trust_of(question, query).state == LOST)
-            or any(operator.unread for operator in _operators_of(scenario, query))
-        )
+        for query in question.running.queries
+        if (policy.review_untrusted and _trust_of(question, query).state == LOST)
+        or any(operator.unread for operator in _operators_of(scenario, query))
+        or (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
     )
 
 

@@ -9,7 +9,6 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
@@ -21,6 +20,7 @@ from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace
 from engine.placement.greedy import place
 from engine.plans.answer import OneNode, PlanDifference, RankedPlan, Ranking
+from engine.plans.related_queries import related_queries, restrict_to_queries
 from engine.plans.rules import Dataflow, Operators
 from engine.plans.samples import EVENTS
 from engine.records import Sentence

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import RateChange
 from engine.admission.decision import decide
-from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.estimation.mace import mace
 from engine.placement.greedy import place
+from engine.plans.related_queries import related_queries, restrict_to_queries
 
 PASSING = {"admit", "admit_with_changes", "review"}
 VERDICTS = PASSING | {"queue", "reject"}
