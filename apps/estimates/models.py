@@ -362,7 +362,10 @@ class NodeEstimate(models.Model):
         ordering = ["-excess_s", "server"]
         indexes = [
             models.Index(fields=["run", "-excess_s"], name="servers_by_excess"),
-            models.Index(fields=["run", "node_name"], name="servers_by_node"),
+            # Of all that nodes are ranked by: their rows hold strips of excess, and those drawn alone are read.
+            models.Index(
+                fields=["run", "node_name", "server", "excess_s", "peak_load", "mean_load"], name="servers_listed"
+            ),
         ]
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
@@ -25,7 +26,7 @@ from apps.estimates.objectives import objectives_judged
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
-from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
+from apps.incidents.models import Incident, IncidentEvent, IncidentQuery, IncidentRouting
 from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
@@ -39,6 +40,8 @@ REOPEN_S = 900.0  #: a cause that comes back within this time opens its incident
 _UNCERTAIN = (MeasurementLack.STALE, MeasurementLack.FEW, MeasurementLack.DISTURBED)
 _RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.UNKNOWN: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
 _Key = tuple[str, str]
+_BATCH = 500  # rows of one statement
+_ACKNOWLEDGED = ("acknowledged_at", "acknowledged_by", "note")  # people write these, whatever a round is at
 
 
 def connect() -> None:
@@ -72,21 +75,39 @@ def incidents_refresh(cluster: Cluster, now: datetime | None = None) -> None:
 
 
 class _Refresh:
-    """One round over a cluster, whose row the caller has locked."""
+    """One round over a cluster, whose row the caller has locked.
+
+    Rows change in memory and are stored together, by as many statements for a thousand late queries as for one:
+    queries and new incidents before readers are told, whose messages read them, the rest at the end.
+    """
 
     def __init__(self, cluster: Cluster, now: datetime) -> None:
         self.cluster = cluster
         self.now = now
         self.has_changed = False
-        rows = Incident.objects.filter(cluster=cluster, state=IncidentState.OPEN)
-        self.incidents: dict[_Key, Incident] = {(row.cause_kind, row.cause_subject): row for row in rows}
-        by_pk = {row.pk: row for row in self.incidents.values()}
-        members = IncidentQuery.objects.filter(incident__in=by_pk, ended_at=None).select_related("query")
-        self.members: dict[int, IncidentQuery] = {row.query_id: row for row in members}
-        for member in self.members.values():
+        self.tells = IncidentRouting.objects.filter(cluster=cluster).exists()
+        rows = Incident.objects.filter(cluster=cluster)
+        is_open = Q(state=IncidentState.OPEN)
+        since = now - timedelta(seconds=REOPEN_S)
+        closed = rows.filter(state=IncidentState.RESOLVED, resolved_at__gt=since).order_by("resolved_at")
+        self.closed: dict[_Key, Incident] = {self._key(row): row for row in closed}
+        self.incidents: dict[_Key, Incident] = {self._key(row): row for row in rows.filter(is_open)}
+        by_pk = {row.pk: row for row in (*self.closed.values(), *self.incidents.values())}
+        known = Q(incident__state=IncidentState.OPEN) | Q(incident__resolved_at__gt=since)
+        members = IncidentQuery.objects.filter(known, incident__cluster=cluster).select_related("query")
+        self.members: dict[int, IncidentQuery] = {}
+        self.former: dict[tuple[int, int], IncidentQuery] = {}  # those that left, by incident and query
+        for member in members:
+            if member.incident_id not in by_pk:
+                continue
             member.incident = by_pk[member.incident_id]  # one object for each, so that no change is lost
-        statuses = ObjectiveStatus.objects.filter(query__in=self.members)
-        self.statuses: dict[int, ObjectiveStatus] = {row.query_id: row for row in statuses.select_related("query")}
+            if member.ended_at is None and member.incident.state == IncidentState.OPEN:
+                self.members[member.query_id] = member
+            else:
+                self.former[member.incident_id, member.query_id] = member
+        self.statuses: dict[int, ObjectiveStatus] = {}
+        self.changed: dict[int, Incident | IncidentQuery] = {}  # by identity, in order
+        self.events: list[IncidentEvent] = []
 
     def run(self) -> None:
         """Take the late in, let the others go, then settle every open incident; after that the engines."""
@@ -94,13 +115,41 @@ class _Refresh:
         for status in late:
             self._take(status)
         gone = self.members.keys() - {status.query_id for status in late}
+        statuses = ObjectiveStatus.objects.filter(query__in=gone).select_related("query") if gone else ()
+        self.statuses = {row.query_id: row for row in statuses}
         for query_id in gone:
             self._look_away(self.members[query_id])
-        for incident in self._open(of_engines=False):
-            self._settle(incident)
         for connection in engines_lost(self.cluster, self.now):
             self._lose(connection)
+        self._store()
+        active: dict[int, list[IncidentQuery]] = {}
+        for member in self.members.values():
+            active.setdefault(member.incident_id, []).append(member)
+        for incident in self._open(of_engines=False):
+            self._settle(incident, active.get(incident.pk, []))
         self._regain(self._open(of_engines=True))
+        self._store()
+        IncidentEvent.objects.bulk_create(self.events, batch_size=_BATCH)
+
+    def _store(self) -> None:
+        """Store what has changed: incidents first, which queries refer to."""
+        rows, self.changed = list(self.changed.values()), {}
+        for model, kept in ((Incident, _ACKNOWLEDGED), (IncidentQuery, ())):
+            own = [row for row in rows if isinstance(row, model)]
+            new = [row for row in own if row._state.adding]
+            known = [row for row in own if not row._state.adding]
+            columns = [column.name for column in model._meta.concrete_fields if not column.primary_key]
+            model._default_manager.bulk_create(
+                known,
+                batch_size=_BATCH,
+                update_conflicts=True,
+                unique_fields=["id"],
+                update_fields=[name for name in columns if name not in kept],
+            )
+            model._default_manager.bulk_create(new, batch_size=_BATCH)
+
+    def _touch(self, row: Incident | IncidentQuery) -> None:
+        self.changed[id(row)] = row
 
     def _open(self, *, of_engines: bool) -> list[Incident]:
         return [row for row in self.incidents.values() if (row.cause_kind == ENGINE_AWAY) == of_engines]
@@ -125,7 +174,7 @@ class _Refresh:
         return self.incidents.get(key) or self._reopened(key, cause) or self._opened(key, cause, severity)
 
     def _opened(self, key: _Key, cause: LatenessCause, severity: IncidentSeverity) -> Incident:
-        incident = Incident.objects.create(
+        incident = Incident(
             cluster=self.cluster,
             cause_kind=key[0],
             cause_subject=key[1],
@@ -139,31 +188,28 @@ class _Refresh:
         return incident
 
     def _reopened(self, key: _Key, cause: LatenessCause) -> Incident | None:
-        since = self.now - timedelta(seconds=REOPEN_S)
-        rows = Incident.objects.filter(cluster=self.cluster, cause_kind=key[0], cause_subject=key[1])
-        incident = rows.filter(state=IncidentState.RESOLVED, resolved_at__gt=since).order_by("-resolved_at").first()
+        incident = self.closed.pop(key, None)
         if incident is None:
             return None
         incident.state, incident.resolved_at, incident.last_late_at = IncidentState.OPEN, None, self.now
         incident.cause = cause.to_dict()
-        incident.save()
         self._put(key, incident)
         self._event(incident, IncidentEventKind.REOPENED, text=cause_sentence(cause))
         return incident
 
     def _put(self, key: _Key, incident: Incident) -> None:
         self.incidents[key] = incident
+        self._touch(incident)
         self.has_changed = True
 
     def _join(self, status: ObjectiveStatus, incident: Incident) -> IncidentQuery:
-        member, is_new = IncidentQuery.objects.get_or_create(
-            incident=incident, query=status.query, defaults=self._fields(status) | {"first_at": self.now}
-        )
-        if not is_new:  # it was part of it before, and is again
+        member = self.former.pop((incident.pk, status.query_id), None)
+        if member is None:
+            member = IncidentQuery(incident=incident, query=status.query, first_at=self.now, **self._fields(status))
+        else:  # it was part of it before, and is again
             member.ended_at = None
             _fill(member, self._fields(status, member))
-            member.save()
-        member.incident = incident
+        self._touch(member)
         self.members[status.query_id] = member
         self.has_changed = True
         self._event(incident, IncidentEventKind.JOINED, status.query.name, evidence_words(status))
@@ -184,8 +230,8 @@ class _Refresh:
     def _worsen(self, member: IncidentQuery, status: ObjectiveStatus) -> None:
         is_worse = _RANK[ObjectiveState(status.state)] > _RANK[ObjectiveState(member.state)]
         _fill(member, self._fields(status, member))
-        member.save()
         member.incident.last_late_at = self.now
+        self._touch(member)
         if is_worse:
             self.has_changed = True
             self._event(member.incident, IncidentEventKind.WORSE, status.query.name, evidence_words(status))
@@ -205,14 +251,11 @@ class _Refresh:
         if (self.now - member.other_since).total_seconds() < MOVE_S:
             return member
         member.other_cause, member.other_since = {}, None
-        is_alone = not any(
-            other.incident_id == incident.pk for pk, other in self.members.items() if pk != member.query_id
-        )
+        is_alone = not any(other.incident is incident for pk, other in self.members.items() if pk != member.query_id)
         if is_alone and key not in self.incidents:
             self._rename(incident, key, status)
             return member
-        member.ended_at = self.now
-        member.save()
+        self._leave(member)
         self._event(incident, IncidentEventKind.MOVED, status.query.name, cause_sentence(_cause(status)))
         return self._join(status, self._incident_of(status))
 
@@ -220,9 +263,14 @@ class _Refresh:
         """The incident of one query has become that of another cause."""
         del self.incidents[self._key(incident)]
         incident.cause_kind, incident.cause_subject, incident.cause = *key, _cause(status).to_dict()
-        incident.save()
+        incident.save()  # at once: its cause may be that of another one by now
         self._put(key, incident)
         self._event(incident, IncidentEventKind.CAUSE, text=cause_sentence(_cause(status)))
+
+    def _leave(self, member: IncidentQuery) -> None:
+        member.ended_at = self.now
+        self.former[member.incident_id, member.query_id] = member
+        self._touch(member)
 
     @staticmethod
     def _key(incident: Incident) -> _Key:
@@ -239,12 +287,11 @@ class _Refresh:
         is_running = member.query.state == QueryState.RUNNING
         if is_running and member.measured and status is not None and status.lacking in _UNCERTAIN:
             member.last_late_at = self.now
-            member.save(update_fields=["last_late_at"])
+            self._touch(member)
             return
         if is_running and (self.now - member.last_late_at).total_seconds() < CLEAR_S:
             return
-        member.ended_at = self.now
-        member.save()
+        self._leave(member)
         del self.members[member.query_id]
         self.has_changed = True
         text = evidence_words(status) if status is not None and is_running else "It does not run any more."
@@ -265,12 +312,11 @@ class _Refresh:
                 continue
             incident.last_late_at = self.now
             self._notify(incident, NoticeEvent.OPENED)
-            incident.save()
+            self._touch(incident)
 
     # -- whole incidents
-    def _settle(self, incident: Incident) -> None:
+    def _settle(self, incident: Incident, active: Sequence[IncidentQuery]) -> None:
         """Severity, readers, and the end."""
-        active = [member for member in self.members.values() if member.incident_id == incident.pk]
         if not active:
             self._resolve(incident)
             return
@@ -279,7 +325,7 @@ class _Refresh:
             incident.severity = severity
             self.has_changed = True
         self._notify(incident, NoticeEvent.OPENED)
-        incident.save()
+        self._touch(incident)
 
     def _resolve(self, incident: Incident, reason: str = "") -> None:
         incident.state, incident.resolved_at = IncidentState.RESOLVED, self.now
@@ -289,18 +335,18 @@ class _Refresh:
         if incident.notified:
             incident_notify(incident, NoticeEvent.RESOLVED, now=self.now)
             incident.notified = ""
-        incident.save()
+        self._touch(incident)
 
     def _notify(self, incident: Incident, event: NoticeEvent) -> None:
         """Tell readers once that it is open, and once more when it has become critical."""
-        if incident.notified == incident.severity or incident.notified == IncidentSeverity.CRITICAL:
+        if not self.tells or incident.notified == incident.severity or incident.notified == IncidentSeverity.CRITICAL:
             return
         said = NoticeEvent.ESCALATED if incident.notified else event
         if incident_notify(incident, said, now=self.now):
             incident.notified = incident.severity
 
     def _event(self, incident: Incident, kind: IncidentEventKind, query: str = "", text: str = "") -> None:
-        IncidentEvent.objects.create(incident=incident, at=self.now, kind=kind, query_name=query, text=text[:300])
+        self.events.append(IncidentEvent(incident=incident, at=self.now, kind=kind, query_name=query, text=text[:300]))
 
 
 def _fill(member: IncidentQuery, fields: Mapping[str, object]) -> None:

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from collections.abc import Sequence
+
+from django.db.models import Count, Prefetch, Q, QuerySet, prefetch_related_objects
 
 from apps.core.filters import ChoiceFilter, ListFilter, PresenceFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
 from apps.incidents.models import Incident, IncidentEvent, IncidentQuery, IncidentRouting
 
-__all__ = ["IncidentFilter", "incident_in_full", "incidents_listed", "incidents_open", "incidents_unseen", "routing_of"]
+__all__ = [
+    "IncidentFilter",
+    "incident_in_full",
+    "incident_rows",
+    "incidents_listed",
+    "incidents_open",
+    "incidents_unseen",
+    "incidents_with_members",
+    "routing_of",
+]
 
 
 def incidents_listed() -> QuerySet[Incident]:
     """Incidents, newest first, with cluster, who acknowledged, and their queries."""
     members = IncidentQuery.objects.select_related("query").order_by("first_at", "pk")
-    rows = Incident.objects.select_related("cluster", "acknowledged_by")
-    return rows.prefetch_related(Prefetch("members", members))
+    return incident_rows().prefetch_related(Prefetch("members", members))
+
+
+def incident_rows() -> QuerySet[Incident]:
+    """Incidents, newest first, with cluster and who acknowledged, but none of their queries, which may be thousands."""
+    return Incident.objects.select_related("cluster", "acknowledged_by")
+
+
+def incidents_with_members(rows: Sequence[Incident], first: int | None = None) -> None:
+    """Read the queries of incidents, or the `first` of each, in two statements: as `named`, their number as `total`."""
+    members = IncidentQuery.objects.select_related("query").order_by("first_at", "pk")
+    shown = members if first is None else members[:first]
+    prefetch_related_objects(rows, Prefetch("members", shown, to_attr="named"))
+    counts = IncidentQuery.objects.filter(incident__in=rows).order_by().values_list("incident")
+    totals = dict(counts.annotate(n=Count("pk")))
+    for row in rows:
+        row.total = totals.get(row.pk, 0)  # type: ignore[attr-defined]
 
 
 def incident_in_full() -> QuerySet[Incident]:
@@ -27,7 +53,7 @@ def incident_in_full() -> QuerySet[Incident]:
 
 def incidents_open(cluster: Cluster | None = None) -> QuerySet[Incident]:
     """Open incidents, the worst first, then the newest."""
-    rows = incidents_listed().filter(state=IncidentState.OPEN)
+    rows = incident_rows().filter(state=IncidentState.OPEN)
     rows = rows.filter(cluster=cluster) if cluster is not None else rows
     return rows.order_by("severity", "-opened_at")  # critical comes before warning
 

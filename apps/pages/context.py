@@ -157,18 +157,14 @@ class PageFrame:
         return chosen
 
     @cached_property
-    def _unseen(self) -> list[Incident]:
-        return [] if self.user is None else list(incidents_unseen()[:_JOBS_LIMIT])
-
-    @property
     def incident_count(self) -> int:
         """Open incidents of all clusters that nobody has acknowledged."""
-        return len(self._unseen)
+        return 0 if self.user is None else incidents_unseen().count()
 
     @cached_property
     def menu_incidents(self) -> list[Any]:
         """The worst of them, with title and address."""
-        incidents: list[Any] = list(self._unseen[:_MENU_INCIDENTS_LIMIT])
+        incidents: list[Any] = list(incidents_unseen()[:_MENU_INCIDENTS_LIMIT]) if self.incident_count else []
         for incident in incidents:
             incident.title = incident_title(incident)
             incident.url = url_of("pages:incident", incident.cluster.slug, incident.pk)

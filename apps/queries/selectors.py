@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, F, FloatField, Max, OuterRef, QuerySet, Subquery, Sum
-from django.db.models.functions import Cast, Coalesce
+from django.db.models import Count, Exists, F, FloatField, Max, OuterRef, QuerySet, Subquery, Sum, Window
+from django.db.models.functions import Cast, Coalesce, DenseRank
 
 from apps.core.errors import Missing
 from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
@@ -22,6 +22,7 @@ from engine.document.memory import NodeMemory, state_need_bytes
 __all__ = [
     "ArrivalFilter",
     "QueryFilter",
+    "SourceReaders",
     "VersionFilter",
     "arrivals_chart",
     "arrivals_listed",
@@ -108,14 +109,25 @@ def queries_reading(arrivals: ArrivalSeries) -> list[str]:
     return sorted(set(operators.values_list("version__query__name", flat=True)))
 
 
-def readers_by_source(cluster: Cluster) -> dict[str, list[str]]:
-    """For each source of a cluster the names of the queries, stopped ones aside, of which a version reads it."""
-    inputs = OperatorInput.objects.filter(operator__version__query__cluster=cluster).exclude(source_id="")
+class SourceReaders(NamedTuple):
+    """Queries that read a source: the first names, and the number of all."""
+
+    names: list[str]
+    total: int
+
+
+def readers_by_source(cluster: Cluster, sources: Sequence[str], first: int | None = None) -> dict[str, SourceReaders]:
+    """Queries, stopped ones aside, of which a version reads each of some sources: all names, or the `first`."""
+    inputs = OperatorInput.objects.filter(operator__version__query__cluster=cluster, source_id__in=sources)
     pairs = inputs.exclude(operator__version__query__state=QueryState.STOPPED)
-    readers: dict[str, set[str]] = {}
-    for source_id, name in pairs.values_list("source_id", "operator__version__query__name").distinct():
-        readers.setdefault(source_id, set()).add(name)
-    return {source_id: sorted(names) for source_id, names in readers.items()}
+    query = "operator__version__query__name"
+    place = Window(DenseRank(), partition_by=F("source_id"), order_by=query)
+    named = pairs if first is None else pairs.annotate(place=place).filter(place__lte=first)
+    totals = pairs.order_by().values_list("source_id").annotate(total=Count("operator__version__query", distinct=True))
+    readers = {source: SourceReaders([], total) for source, total in totals}
+    for source, name in named.order_by("source_id", query).values_list("source_id", query).distinct():
+        readers[source].names.append(name)
+    return readers
 
 
 def arrivals_listed() -> QuerySet[ArrivalSeries]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from apps.queries.arrivals import series
 from apps.queries.arrivals.numerals import COUNT_KINDS
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
-from apps.queries.selectors import ArrivalFilter, queries_reading
+from apps.queries.selectors import ArrivalFilter, SourceReaders, queries_reading, readers_by_source
 from apps.saved_views.models import SavedList
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark
@@ -54,17 +54,29 @@ def arrivals_sentence(cluster: Cluster) -> str:
     return f"{counted(total, 'source')}: {', '.join(parts)}."
 
 
-def reader_links(slug: str, names: Sequence[str]) -> SafeString:
-    if not names:
+_READERS = 8  # named of a source
+
+
+def reader_links(slug: str, readers: SourceReaders) -> SafeString:
+    """The first readers, and how many more there are."""
+    if not readers.names:
         return format_html('<span class="muted">{}</span>', "nobody")
-    links = ((reverse("pages:query", args=[slug, name]), name) for name in names)
-    return format_html_join(", ", '<a class="name" href="{}">{}</a>', links)
+    shown = readers.names[:_READERS]
+    links = ((reverse("pages:query", args=[slug, name]), name) for name in shown)
+    named = format_html_join(", ", '<a class="name" href="{}">{}</a>', links)
+    more = readers.total - len(shown)
+    return format_html("{} and {} more", named, f"{more:,}") if more else named
 
 
-def arrivals_table(
-    request: HttpRequest, cluster: Cluster, readers: Mapping[str, Sequence[str]], *, can_change: bool
-) -> Table:
+def arrivals_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) -> Table:
     """Sources by name."""
+    readers: dict[str, SourceReaders] = {}
+    first = None if request.GET.get("export") else _READERS
+
+    def load(rows: list[ArrivalSeries]) -> list[ArrivalSeries]:
+        readers.update(readers_by_source(cluster, [row.source_id for row in rows], first))
+        return rows
+
     rows = ArrivalSeries.objects.filter(cluster=cluster)
     counts = dict(rows.order_by().values("origin").annotate(n=Count("pk")).values_list("origin", "n"))
     choices = [Choice(value, label, counts[value]) for value, label in ArrivalOrigin.choices if value in counts]
@@ -87,6 +99,7 @@ def arrivals_table(
         search=["source_id", "description"],
         search_label="Source or description",
         page_size=_PAGE,
+        load=load,
         views=open_views(request, SavedList.ARRIVALS),
         file_name=f"arrivals-{cluster.slug}",
         empty=empty,
@@ -104,7 +117,10 @@ def _spark(row: ArrivalSeries) -> SafeString:
     )
 
 
-def _columns(slug: str, readers: Mapping[str, Sequence[str]]) -> list[Column]:
+_NOBODY = SourceReaders([], 0)
+
+
+def _columns(slug: str, readers: Mapping[str, SourceReaders]) -> list[Column]:
     def name(row: ArrivalSeries) -> Any:
         url = reverse("pages:arrivals-detail", args=[slug, row.pk])
         return format_html('<a class="name" href="{}">{}</a>', url, row.source_id)
@@ -142,8 +158,8 @@ def _columns(slug: str, readers: Mapping[str, Sequence[str]]) -> list[Column]:
         Column(
             "readers",
             "Read by",
-            lambda row: reader_links(slug, readers.get(row.source_id, ())),
-            csv=lambda row: " ".join(readers.get(row.source_id, ())),
+            lambda row: reader_links(slug, readers.get(row.source_id, _NOBODY)),
+            csv=lambda row: " ".join(readers.get(row.source_id, _NOBODY).names),
             css=lambda row: "long",
         ),
         Column(
@@ -191,7 +207,7 @@ class SourceDetail:
 
     @property
     def reader_links(self) -> Any:
-        return reader_links(self.row.cluster.slug, self.readers)
+        return reader_links(self.row.cluster.slug, SourceReaders(self.readers, len(self.readers)))
 
     @property
     def horizon(self) -> Quantity:

@@ -43,7 +43,6 @@ from apps.queries.arrivals.services import (
 )
 from apps.queries.arrivals.uploads import read_trace_window
 from apps.queries.models import ArrivalSeries
-from apps.queries.selectors import readers_by_source
 from apps.ui.forms import show_faults
 
 __all__ = [
@@ -70,7 +69,7 @@ class ArrivalsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         can_change = "operate" in signed_in_user(request).scopes
-        table = arrivals_table(request, self.cluster, readers_by_source(self.cluster), can_change=can_change)
+        table = arrivals_table(request, self.cluster, can_change=can_change)
         return self.page({"table": table, "sentence": arrivals_sentence(self.cluster)})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.db.models import Count
+from django.db.models import Count, F, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -19,10 +19,16 @@ from apps.connections.models import Connection
 from apps.estimates.words import cause_sentence
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
-from apps.incidents.models import Incident, IncidentQuery
+from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
 from apps.incidents.notices import incident_title
 from apps.incidents.refresh import AWAY_POLLS
-from apps.incidents.selectors import IncidentFilter, incident_in_full, incidents_listed, incidents_open, routing_of
+from apps.incidents.selectors import (
+    IncidentFilter,
+    incident_rows,
+    incidents_open,
+    incidents_with_members,
+    routing_of,
+)
 from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
 from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.queries.choices import ObjectiveState
@@ -37,6 +43,7 @@ from engine.words import duration_words, listed
 __all__ = ["IncidentAcknowledge", "IncidentFacts", "IncidentPage", "IncidentsMenu", "IncidentsPage", "RoutingPage"]
 
 _NAMED = 4
+_SHOWN = 100  # queries and events of an incident
 _SEVERITIES = {
     IncidentSeverity.CRITICAL: Mark("bad", "bad", "Critical"),
     IncidentSeverity.WARNING: Mark("watch", "watch", "Warning"),
@@ -71,7 +78,7 @@ def incidents_table(request: HttpRequest, cluster: Cluster) -> Table:
     return Table(
         request,
         _columns(cluster.slug),
-        incidents_listed().filter(cluster=cluster).distinct(),  # a search by query joins rows of members
+        incident_rows().filter(cluster=cluster).distinct(),  # a search by query joins rows of members
         caption="Incidents",
         default_sort="-opened",
         filters=[
@@ -82,6 +89,7 @@ def incidents_table(request: HttpRequest, cluster: Cluster) -> Table:
         search=["cause_subject", "members__query__name", "note"],
         search_label="Query, agent, node, connection or note",
         page_size=25,
+        load=lambda rows: _with_members(rows, None if request.GET.get("export") else _NAMED),
         file_name=f"incidents-{cluster.slug}",
         empty={
             "icon": "ok",
@@ -124,12 +132,20 @@ def _columns(slug: str) -> list[Column]:
     ]
 
 
-def _queries(incident: Incident) -> Any:
-    return listed(_names(incident), _NAMED) or MISSING
+def _with_members(rows: list[Incident], first: int | None) -> list[Incident]:
+    incidents_with_members(rows, first)
+    return rows
 
 
-def _names(incident: Incident) -> list[str]:
-    return [member.query.name for member in incident.members.all()]
+def _queries(incident: Any) -> Any:
+    names = _names(incident)
+    if incident.total <= _NAMED:
+        return listed(names, _NAMED) or MISSING
+    return f"{', '.join(names[: _NAMED - 1])} and {incident.total - _NAMED + 1:,} more"
+
+
+def _names(incident: Any) -> list[str]:
+    return [member.query.name for member in incident.named]
 
 
 def _resolved(incident: Incident) -> Any:
@@ -218,7 +234,7 @@ class IncidentPage(ClusterPage):
     template_name = "pages/incidents/page.html"
 
     def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        incident = self.find(incident_in_full().filter(cluster=self.cluster), "incident", pk=pk)
+        incident = self.find(incident_rows().filter(cluster=self.cluster), "incident", pk=pk)
         return self.page({"facts": IncidentFacts(incident)})
 
 
@@ -275,9 +291,26 @@ class IncidentFacts:
 
     @cached_property
     def members(self) -> list[MemberLine]:
-        """Queries that took part, those that are late still first."""
-        lines = [MemberLine(member) for member in self.incident.members.all()]
-        return sorted(lines, key=lambda line: line.row.ended_at is not None)
+        """The first queries that took part, those that are late still first."""
+        rows = self.incident.members.select_related("query").order_by(
+            F("ended_at").asc(nulls_first=True), "first_at", "pk"
+        )
+        return [MemberLine(member) for member in rows[:_SHOWN]]
+
+    @cached_property
+    def member_count(self) -> int:
+        return self.incident.members.count()
+
+    @cached_property
+    def events(self) -> list[IncidentEvent]:
+        """What happened last, the newest last."""
+        newest = self.incident.events.select_related("user").order_by("-at", "-pk")
+        return list(newest[:_SHOWN])[::-1]
+
+    @cached_property
+    def events_left(self) -> int:
+        """Number of events before those shown."""
+        return self.incident.events.count() - len(self.events) if len(self.events) == _SHOWN else 0
 
     @property
     def is_of_engine(self) -> bool:
@@ -290,9 +323,9 @@ class IncidentFacts:
         rows = self.incident.cluster.connections.defer("findings", "look")
         return rows.filter(name=self.incident.cause_subject).first() if self.is_of_engine else None
 
-    @property
+    @cached_property
     def late_count(self) -> int:
-        return self.incident.late_count
+        return self.incident.members.filter(ended_at=None).count()
 
     @property
     def cause(self) -> str:
@@ -306,7 +339,8 @@ class IncidentFacts:
     @property
     def deliveries(self) -> list[Any]:
         """Messages that were addressed, the first first."""
-        return [delivery for notice in self.incident.notices.all() for delivery in notice.deliveries.all()]
+        notices = self.incident.notices.prefetch_related("deliveries__notice")
+        return [delivery for notice in notices for delivery in notice.deliveries.all()]
 
     @property
     def sentence(self) -> SafeString:
@@ -335,13 +369,10 @@ class MemberLine:
 
 
 def _sentence(cluster: Cluster) -> SafeString:
-    rows = list(incidents_open(cluster))
-    critical = sum(row.severity == IncidentSeverity.CRITICAL for row in rows)
-    unseen = sum(row.acknowledged_at is None for row in rows)
-    return sentence(
-        "pages/incidents/sentences/open.html",
-        rows=rows,
-        critical=critical,
-        unseen=unseen,
-        first=rows[0] if rows else None,
+    rows = incidents_open(cluster)
+    counts = rows.order_by().aggregate(
+        n=Count("pk"),
+        critical=Count("pk", filter=Q(severity=IncidentSeverity.CRITICAL)),
+        unseen=Count("pk", filter=Q(acknowledged_at=None)),
     )
+    return sentence("pages/incidents/sentences/open.html", first=rows.first() if counts["n"] else None, **counts)

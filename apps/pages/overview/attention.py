@@ -256,7 +256,11 @@ def _late(findings: Findings) -> tuple[list[AttentionItem], int]:
     if not counts.get(ObjectiveState.BREACHED) and not counts.get(ObjectiveState.AT_RISK):
         return [], 0
     groups, count = _late_groups(findings)
-    incidents = {(row.cause_kind, row.cause_subject): row for row in incidents_open(cluster)}
+    causes = Q(
+        *(Q(cause_kind=kind, cause_subject=about) for kind, about in (group.key for group in groups)), _connector=Q.OR
+    )
+    rows = incidents_open(cluster).filter(causes) if groups else ()
+    incidents = {(row.cause_kind, row.cause_subject): row for row in rows}
     items = []
     for group in groups:
         incident = incidents.get(group.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,18 +11,19 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Q
+from django.db.models.fields.json import KT
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
-from apps.estimates.selectors import run_latest
+from apps.estimates.selectors import nodes_by_excess, run_latest
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Node
 from apps.pages.context import url_of
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of
 from apps.planning.placement_search import PlacementProposal
 from apps.queries.choices import QueryState
-from apps.queries.models import Placement
+from apps.queries.models import Operator, Placement
 from apps.ui.numbers import MISSING, Quantity, ratio, seconds
 from apps.ui.pictures import heat_strip
 from apps.ui.sentences import sentence, server_tag
@@ -32,7 +34,7 @@ from engine.words import server_words
 __all__ = ["CoreLine", "CoreMoment", "NodeChange", "NodePicture", "NodesChanged", "NodesNow", "server_name"]
 
 
-_PER_PAGE = 20
+_PER_PAGE = 12
 _HOT_S = 4.0
 
 
@@ -92,14 +94,10 @@ class NodesNow:
     @cached_property
     def excess(self) -> dict[str, tuple[float, float]]:
         """(largest excess, highest load) of every node in the newest estimate."""
-        excess: dict[str, tuple[float, float]] = {}
         if self.run is None:
-            return excess
-        rows = NodeEstimate.objects.filter(run=self.run).exclude(node_name="").order_by()
-        for name, excess_s, peak in rows.values_list("node_name", "excess_s", "peak_load"):
-            before = excess.get(name, (0.0, 0.0))
-            excess[name] = (max(before[0], excess_s), max(before[1], peak))
-        return excess
+            return {}
+        rows = nodes_by_excess(self.run).exclude(node_name="").order_by()
+        return {row["place"]: (row["excess"], row["peak"]) for row in rows}
 
     @cached_property
     def bottleneck(self) -> str:
@@ -183,32 +181,38 @@ class NodesNow:
         rows = list(
             Placement.objects.filter(node__in=nodes)
             .values_list(
-                "node_id", "core", "fraction", "operator__name", "operator__version__query__name", "node__capacity_cps"
+                "node_id",
+                "core",
+                "fraction",
+                "operator__name",
+                "operator__version__query__name",
+                "node__capacity_cps",
+                "operator__version__query_id",
             )
             .order_by("operator__version__query__name", "operator__position")
         )
-        loads = self._loads({row[4] for row in rows})
+        loads = self._loads({row[6] for row in rows})
         blocks: dict[tuple[int, int], list[Block]] = {}
-        for node, core, fraction, operator, query, capacity_cps in rows:
+        for node, core, fraction, operator, query, capacity_cps, _ in rows:
             cycles = loads.get(query, {}).get(operator, {}).get("load_mean_cps")
             load = None if cycles is None else cycles * fraction / capacity_cps
             blocks.setdefault((node, core), []).append(Block(query, operator, load, fraction))
         return blocks
 
-    def _loads(self, queries: set[str]) -> dict[str, Any]:
+    def _loads(self, queries: set[int]) -> dict[str, Any]:
         """{query: {operator: its facts in the newest estimate}}."""
         if self.run is None:
             return {}
-        rows = QueryEstimate.objects.filter(run=self.run, query__name__in=queries)
-        return {name: result.get("operators", {}) for name, result in rows.values_list("query__name", "result")}
+        rows = QueryEstimate.objects.filter(run=self.run, query__in=queries).annotate(of=KT("result__operators"))
+        facts = rows.values_list("query__name", "of")
+        return {name: json.loads(text) if text else {} for name, text in facts}
 
     # -- what is said of them
 
     @property
     def sentence(self) -> SafeString:
         """62 operators of 10 queries on 12 nodes; n07 carries the most excess, 8.1 s at its peak."""
-        placed = Placement.objects.filter(node__cluster=self.cluster)
-        operators = placed.values("operator_id").distinct().count()
+        operators = Operator.objects.filter(version__running_as__cluster=self.cluster).count()
         queries = self.cluster.queries.filter(state=QueryState.RUNNING).count()
         excess = self.excess.get(self.bottleneck.partition("#")[0])
         return sentence(

@@ -165,7 +165,7 @@ PAGES: dict[str, Page] = {
     "pages:placement": Page(post=OPERATE),
     "pages:placement-runs": _view(),
     "pages:placement-rule": Page(get=OPERATE),
-    "pages:names": Page(query="?of=queries"),
+    "pages:names": Page(query="of=queries"),
     "pages:placement-run": _view(pk="placement"),
     "pages:placement-live": Page(at={"pk": "placement"}, status=204),
     "pages:placement-standing": _view(pk="placement"),

@@ -12,12 +12,14 @@ from django.db.backends.sqlite3.base import SQLiteCursorWrapper
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from apps.estimates.models import EstimateRun
+from apps.estimates.models import EstimateRun, ObjectiveStatus
 from apps.estimates.refresh import estimate_refresh, refresh_paused
 from apps.estimates.selectors import run_staleness
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_of_pool, nodes_create
+from apps.incidents.models import Incident, IncidentQuery
+from apps.incidents.refresh import incidents_refresh
 from apps.planning import benches, sweeps, what_ifs
 from apps.planning.models import WhatIf
 from apps.queries.bodies import Surroundings
@@ -40,6 +42,13 @@ PAGES = (
     "/c/little/queries/calm/",
     "/c/little/fleet/nodes/a/",
     "/c/little/incidents/",
+    "/c/little/incidents/?state=open&q=more",
+    "/c/little/incidents/{incident}/",
+    "/c/little/arrivals/",
+    "/c/little/queries/-/new/",
+    "/c/little/admission/new/?query=late",
+    "/c/little/reports/new/",
+    "/c/little/search/names/?of=places&q=more",
     "/api/v1/queries?cluster=little&sort=headroom_share",
     "/api/v1/objectives?cluster=little",
     "/api/v1/nodes?cluster=little",
@@ -92,15 +101,22 @@ def cost(client: Client, path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[in
     return len(queries), read[0]
 
 
+def costs(client: Client, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
+    """Statements and rows of all pages, after a round of incidents of what is late."""
+    incidents_refresh(Cluster.objects.get())
+    incident = Incident.objects.order_by("pk").values_list("pk", flat=True)[0]
+    return {path: cost(client, path.format(incident=incident), monkeypatch) for path in PAGES}
+
+
 def test_pages_cost_the_same_however_many_queries_run(
     browser: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "LARGE", 2)
     grow(cluster, 60)
-    few = {path: cost(browser, path, monkeypatch) for path in PAGES}
-    grow(cluster, 120)
+    few = costs(browser, monkeypatch)
+    grow(cluster, 160)
     EstimateRun.objects.exclude(pk=EstimateRun.objects.first().pk).delete()  # type: ignore[union-attr]
-    many = {path: cost(browser, path, monkeypatch) for path in PAGES}
+    many = costs(browser, monkeypatch)
     assert {path: statements for path, (statements, _) in many.items()} == {
         path: statements for path, (statements, _) in few.items()
     }
@@ -159,3 +175,19 @@ def test_bench_of_a_large_cluster_asks_a_job_without_a_snapshot(
     small_cluster.run_jobs()
     assert WhatIf.objects.get().state == "answered"
     assert 'class="fig wide"' in browser.get("/c/little/provisioning/").content.decode()
+
+
+def test_a_round_of_incidents_takes_the_same_statements_for_more_late_queries(cluster: Cluster) -> None:
+    """As long as they fit into one batch, which on SQLite is bounded by the number of values."""
+    counts = []
+    for count in (16, 120):
+        grow(cluster, count)
+        Incident.objects.all().delete()
+        with CaptureQueriesContext(connection) as opened:
+            incidents_refresh(cluster)
+        with CaptureQueriesContext(connection) as kept:
+            incidents_refresh(cluster)
+        late = ObjectiveStatus.objects.filter(query__cluster=cluster, state__in=["breached", "at_risk"]).count()
+        assert IncidentQuery.objects.filter(ended_at=None).count() == late > count / 3
+        counts.append((len(opened), len(kept)))
+    assert counts[0] == counts[1]

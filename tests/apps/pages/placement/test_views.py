@@ -81,9 +81,9 @@ def test_hundreds_of_nodes_are_paginated(browser: Client, cluster: Cluster) -> N
     for i in range(60):
         node_create(pool=cluster.pools.get(), name=f"m{i:02}")
     first = body(browser.get(PAGE))
-    assert "1 to 20 of 63 nodes" in first
-    assert first.count('class="pl-node"') == 20
-    assert browser.get(f"{PAGE}?nodes=4").content.decode().count('class="pl-node"') == 3
+    assert "1 to 12 of 63 nodes" in first
+    assert first.count('class="pl-node"') == 12
+    assert browser.get(f"{PAGE}?nodes=6").content.decode().count('class="pl-node"') == 3
 
 
 def test_empty_cluster_shows_the_first_step(browser: Client, db: None) -> None:
