@@ -33,7 +33,7 @@ class Page(ScopeRequiredMixin, View):
     def page(self, context: Mapping[str, object], status: int = 200, template: str = "") -> HttpResponse:
         table = context.get("table")
         if isinstance(table, Table) and table.wants_csv:
-            return table.csv_response()
+            return table.csv_response()  # type: ignore[return-value]  # of many rows a stream
         return render(self.request, template or self.template_name, context, status=status)
 
 

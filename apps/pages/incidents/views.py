@@ -303,7 +303,7 @@ class IncidentFacts:
 
     @cached_property
     def events(self) -> list[IncidentEvent]:
-        """What happened last, the newest last."""
+        """The newest events of the timeline, in order."""
         newest = self.incident.events.select_related("user").order_by("-at", "-pk")
         return list(newest[:_SHOWN])[::-1]
 

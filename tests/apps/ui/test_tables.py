@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.template.loader import render_to_string
-from django.test import RequestFactory
+from django.test import AsyncRequestFactory, RequestFactory
 
 from apps.ui.tables import Choice, Column, Filter, Table
 
@@ -85,6 +85,26 @@ def test_export_has_every_row_and_escapes_formulas() -> None:
     assert lines[1] == "q04,1,'=1+1"
     assert lines[-1] == "q01,,'=1+1"
     assert response["Content-Disposition"] == 'attachment; filename="rows.csv"'
+
+
+def many(request: Any) -> Any:
+    rows = [SimpleNamespace(pk=i, name=f"q{i:04d}", size=i, state="ok") for i in range(8000)]
+    columns = [Column("name", "Name", lambda row: row.name), Column("size", "Size", lambda row: row.size)]
+    return Table(request, columns, rows, caption="Rows").csv_response()
+
+
+def test_export_of_many_rows_is_sent_in_parts() -> None:
+    response = many(RequestFactory().get("/list/?export=csv"))
+    parts = [part.decode() for part in response.streaming_content]
+    assert len(parts) == 2
+    assert "".join(parts).splitlines() == ["Name,Size", *(f"q{i:04d},{i}" for i in range(8000))]
+
+
+async def test_export_of_many_rows_is_awaited_part_by_part() -> None:
+    response = many(AsyncRequestFactory().get("/list/?export=csv"))
+    assert response.is_async
+    parts = [part.decode() async for part in response.streaming_content]
+    assert len(parts) == 2 and "".join(parts).count("\n") == 8001
 
 
 @pytest.mark.parametrize("query", ["", "?q=nothing-like-it"])
