@@ -36,7 +36,7 @@ from engine.document.elements import (
     Window,
     coarsen_node,
     coarsen_operator,
-    sum_groups,
+    coarsen_source,
 )
 from engine.document.export import canonical_text, to_document
 from engine.document.policies import other_policies
@@ -293,7 +293,7 @@ class Deployment(DeploymentContent):
             settled,
             subinterval_s=self.subinterval_s * factor,
             subintervals=-(-self.subintervals // factor),
-            sources=tuple(replace(s, arrivals=sum_groups(s.arrivals, factor)) for s in settled.sources),
+            sources=tuple(coarsen_source(source, factor) for source in settled.sources),
             nodes=tuple(coarsen_node(node, factor) for node in self.nodes),
             operators=tuple(coarsen_operator(operator, factor) for operator in settled.operators),
         )

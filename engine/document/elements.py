@@ -554,6 +554,14 @@ def sum_groups(values: FloatArray, factor: int) -> FloatArray:
     return frozen_array(padded.reshape(-1, factor).sum(axis=1))
 
 
+def coarsen_source(source: Source, factor: int) -> Source:
+    """The source with `factor` subintervals as one; made once, since deployments share their sources."""
+    made: dict[int, Source] = vars(source).setdefault("_coarse", {})
+    if factor not in made:
+        made[factor] = replace(source, arrivals=sum_groups(source.arrivals, factor))
+    return made[factor]
+
+
 def coarsen_node(node: Node, factor: int) -> Node:
     series = node.capacity_series_cps
     if series is None:

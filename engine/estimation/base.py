@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -83,6 +83,11 @@ class EstimateBase:
             return self._flow
         return FlowBase(self.estimate.probed.deployment.without_backlogs(), self.estimate.unburdened)
 
+    @property
+    def flows(self) -> tuple[FlowBase, FlowBase]:
+        """Flow with the times of all replicas, and the same with nothing waiting where the horizon begins."""
+        return self._flow, self._unburdened
+
     @cached_property
     def coarse_flow(self) -> FlowBase:
         """Flow at Mace's width."""
@@ -107,11 +112,9 @@ class EstimateBase:
             as they were; `alarm` is of the whole deployment. Numbers are those of `estimate` of the whole, to the last
             bit.
         """
-        difference = self._surroundings.difference(after)
-        if difference is not None:
-            near = self._change_near(after, difference, counted_from, concerned)
-            if near is not None:
-                return near
+        near = self._change_near(after, counted_from, concerned)
+        if near is not None:
+            return near.estimate
         change = self._change(after, counted_from, concerned)
         return replace(change.estimate, alarm=self._alarm(after, change))
 
@@ -119,11 +122,13 @@ class EstimateBase:
     def _surroundings(self) -> ClusterSurroundings:
         return ClusterSurroundings(self.estimate.deployment, self._flow.cluster, self.mace_every)
 
-    def _change_near(
-        self, after: Deployment, difference: ClusterDifference, counted_from: int, concerned: Collection[str]
-    ) -> Estimate | None:
-        """`changed` by an excerpt around the change; None where that would be most of the cluster."""
-        servers, around = {*difference.servers}, self._surroundings
+    def _change_near(self, after: Deployment, counted_from: int, concerned: Collection[str]) -> _Change | None:
+        """Findings about a change by an excerpt around it; None where that would be most of the cluster."""
+        around = self._surroundings
+        difference = around.difference(after)
+        if difference is None:
+            return None
+        servers = {*difference.servers}
         known = self.estimate.deployment.operator_index
         left = (self.estimate.deployment.operators[known[name]] for name in difference.gone)
         nodes = {part.node for operator in (*difference.joined, *left) for part in operator.replicas}
@@ -146,7 +151,8 @@ class EstimateBase:
                 continue
             missed = around.missed(found, difference, change.flowed)
             if not missed:
-                return replace(change.estimate, alarm=self._alarm_near(after, difference, change))
+                alarm = self._alarm_near(after, difference, change)
+                return change._replace(estimate=replace(change.estimate, alarm=alarm))
             servers |= missed
         return None
 
@@ -222,24 +228,58 @@ class EstimateBase:
         """Base of a changed deployment, of the same subintervals: equal to one made from nothing, to the last bit."""
         was = {objective.query: objective for objective in self.estimate.deployment.objectives}
         judged_anew = [found.query for found in after.objectives if was.pop(found.query, None) != found]
-        change = self._change(after, 0, {*judged_anew, *was} & {*after.queries})
-        found, probed, flowed, unburdened, worst_s = change
-        bare = probed.deployment.without_backlogs()
+        concerned = {*judged_anew, *was} & {*after.queries}
+        near = None if self.estimate.probed.probes else self._change_near(after, 0, concerned)
+        if near is not None and not near.probed.probes:
+            return self._moved_near(after, near)
+        change = self._change(after, 0, concerned)
+        found, probed = change.estimate, change.probed
+        flows = [self._flow.moved(probed.deployment, change.flowed)]
+        if change.unburdened:
+            flows.append(self._unburdened.moved(probed.deployment.without_backlogs(), change.unburdened))
+        estimate = replace(found, alarm=self._alarm(after, change))
+        return self._moved_to(after, probed, estimate, found.judged, change.worst_s, flows)
+
+    def _moved_near(self, after: Deployment, change: _Change) -> EstimateBase:
+        """`moved` by an excerpt in which, as in all else, nothing is probed."""
+        found, servers = change.estimate, change.flowed.servers
+        flows = [self._flow.joined(after, change.flowed)]
+        if change.unburdened:
+            flows.append(self._unburdened.joined(after.without_backlogs(), change.unburdened))
+        judged = self._judged(after.coarsened(self.mace_every), found.judged, servers)
+        worst_s = {
+            server.name: (change.worst_s if server.name in servers else self.worst_s).get(server.name, 0.0)
+            for server in after.servers
+        }
+        return self._moved_to(after, ProbedDeployment(after), found, judged, worst_s, flows)
+
+    def _moved_to(
+        self,
+        after: Deployment,
+        probed: ProbedDeployment,
+        found: Estimate,
+        judged: Mace,
+        worst_s: Mapping[str, float],
+        flows: Sequence[FlowBase],
+    ) -> EstimateBase:
+        """Base of what was found of a change, and of the rest as it is; `flows` are as times are kept."""
         known = self.estimate.queries | found.realised().queries
         moved = Estimate(
             after,
             probed,
-            found.judged.deployment,
-            found.judged,
-            self._flow.moved(probed.deployment, flowed).flow,
+            judged.deployment,
+            judged,
+            flows[0].flow,
             found.resolution_s,
-            self._alarm(after, change),
+            found.alarm,
             {query: known[query] for query in probed.deployment.queries},
-            found.judged,
-            self._unburdened.moved(bare, unburdened).flow if unburdened else None,
+            judged,
+            flows[1].flow if len(flows) > 1 else None,
             REALISED,
         )
-        return EstimateBase(moved, self.mace_every, worst_s, self.made_at, self.moves + 1)
+        base = EstimateBase(moved, self.mace_every, worst_s, self.made_at, self.moves + 1)
+        vars(base).update(zip(("_flow", "_unburdened"), flows, strict=False))
+        return base
 
     @property
     def whole(self) -> Estimate:
@@ -297,7 +337,7 @@ class EstimateBase:
             flowed, unburdened = self._flows(probed, concerned, anew, within)
         part = ProbedDeployment(flowed.deployment, probed.probes)
         mace_part = mace(part.deployment.coarsened(self.mace_every))
-        judged = self._judged(coarse, mace_part, flowed)
+        judged = self._judged(coarse, mace_part, flowed.servers)
         worst_s = self._moved_worst_s(after, flowed)
         estimated = Estimate(
             part.deployment,
@@ -335,14 +375,14 @@ class EstimateBase:
             return flowed, None
         return flowed, spread_flow(self._unburdened, probed.deployment.without_backlogs(), anew=anew)
 
-    def _judged(self, coarse: Deployment, part: Mace, flowed: ChangedFlow) -> Mace:
+    def _judged(self, coarse: Deployment, part: Mace, servers: Collection[str]) -> Mace:
         """Mace of the whole: rows of the servers that were computed, and of the others as they were."""
         was = self.estimate.judged
         known = {server.name: i for i, server in enumerate(was.deployment.servers)}
-        computed = {server.name: i for i, server in enumerate(part.deployment.servers) if server.name in flowed.servers}
+        computed = {server.name: i for i, server in enumerate(part.deployment.servers) if server.name in servers}
         names = [server.name for server in coarse.servers]
         here = np.array([computed.get(name, -1) for name in names], dtype=np.int64)
-        there = np.array([-1 if name in flowed.servers else known.get(name, -1) for name in names], dtype=np.int64)
+        there = np.array([-1 if name in servers else known.get(name, -1) for name in names], dtype=np.int64)
 
         def rows(new: FloatArray, old: FloatArray) -> FloatArray:
             chosen = np.zeros((len(names), *new.shape[1:]))  # a server that nothing is on has nothing

@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_MANY_SERVERS = 0.15  # share of the servers that a change reached, beyond which all are computed
+_LARGE_SHARE = 0.2  # of the replicas with other times, beyond which those of all are stacked anew
 _ALONE = 2  # times that a server is computed before it is taken together with others that came as often
 _MAX_BEGINNINGS = 32  # servers of a stress beyond which only what is late is followed: beginnings spread everywhere
 ReplicaName = tuple[str, int]  # operator, and the replica's place in its listing
@@ -127,13 +129,24 @@ class FlowBase:
 
     def overlaid(self, after: Deployment, found: ChangedFlow) -> FlowBase:
         """The base of the changed deployment for further changes; its flow says nothing of queries."""
-        return FlowBase(after, self.flow, self.timed or self.deployment, {**self.newer, **found.times})
+        return self._laid_over(after, self.flow, found.times)
+
+    def joined(self, after: Deployment, found: ChangedFlow) -> FlowBase:
+        """As `moved`, with the times laid over those of before; stacked anew once they are many."""
+        if len(self.newer) + len(found.times) > _LARGE_SHARE * len(self._row):
+            return self.moved(after, found)
+        times = self.flow.times
+        assert times is not None
+        return self._laid_over(after, self._joined(after, found, times), found.times)
+
+    def _laid_over(self, deployment: Deployment, known: Flow, newer: Mapping[ReplicaName, ReplicaTimes]) -> FlowBase:
+        base = FlowBase(deployment, known, self.timed or self.deployment, {**self.newer, **newer})
+        vars(base)["_row"] = self._row
+        return base
 
     def of_part(self, part: Deployment) -> FlowBase:
         """The base of some of the operators, for changes of these; its flow says nothing of queries."""
-        base = FlowBase(part, self.flow, self.timed or self.deployment, self.newer)
-        vars(base)["_row"] = self._row
-        return base
+        return self._laid_over(part, self.flow, {})
 
     def _joined(self, after: Deployment, found: ChangedFlow, times: FlowTimes) -> Flow:
         """Flow of all queries, each as it was found or as it was."""
@@ -283,6 +296,8 @@ class _Propagation:
             again = {server for server, count in looks.items() if count > _ALONE}
             if again & todo:
                 todo = self._cluster.with_links(todo | again)
+            if self._within is None and begin == np.inf and len(looks) > _MANY_SERVERS * len(self._cluster.used):
+                todo = {*self._cluster.used}  # the rest is soon reached: all at once is cheaper
             self._stay(todo)
             part = self._cluster.part(todo)
             moved = self._take(part, self._flow(part, todo))

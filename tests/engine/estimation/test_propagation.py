@@ -115,12 +115,12 @@ def test_any_moved_base_equals_one_made_from_nothing(seed: int) -> None:
         for had, has in ((made.flow, found.flow), (made.unburdened, found.unburdened)):
             assert (had is None) == (has is None)
             if had is not None and has is not None:
-                assert had.times is not None
-                assert has.times is not None
-                for one, other in zip(had.times, has.times, strict=True):
-                    assert np.array_equal(one, other)
                 for query in after.queries:
                     assert np.array_equal(has.by_query[query], had.by_query[query]), query
+        for had_times, has_times in zip(whole.flows, moved.flows, strict=True):
+            for name in replica_names(after):
+                for one, other in zip(had_times.times_of(name), has_times.times_of(name), strict=True):
+                    assert np.array_equal(one, other), name
         for later in (False, True):
             moves, whole_anew = (found.counted(8), made.counted(8)) if later else (found, made)
             assert list(moves.queries) == list(whole_anew.queries)
