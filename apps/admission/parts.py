@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from django.db import transaction
 
 from apps.admission.choices import PARTS_UNDER_WAY, PartState
+from apps.admission.effects import decision_stored
 from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict
 from apps.core.events import announce
@@ -102,7 +103,7 @@ def parts_write(request: AdmissionRequest, parts: Mapping[PartName, DecisionPart
 
 def part_keep(request: AdmissionRequest, name: PartName, part: DecisionPart, decision: AdmissionDecision) -> None:
     """Add what a part has found to the answer; the caller holds the request's lock and saves it."""
-    document = decision.to_dict()
+    document = decision_stored(decision).to_dict()
     curves = document.pop("curves")
     request.result = {**(request.result or {}), **{key: document[key] for key in _WRITTEN[name]}}
     if name == "alternatives":

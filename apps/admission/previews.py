@@ -25,6 +25,7 @@ from apps.admission.decisions import (
     request_close,
     requests_locked,
 )
+from apps.admission.effects import decision_stored
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_begin, parts_end, parts_of
 from apps.admission.questions import (
@@ -50,13 +51,14 @@ from apps.jobs.runs import RunKind, register
 from apps.predictions.choices import PredictionPurpose
 from apps.predictions.services import CandidatePrediction, prediction_store
 from apps.queries.choices import QueryState
-from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
+from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline, cluster_parts
 from engine.admission.answer import PARTS, AdmissionDecision, AdmissionPolicy, PartName
 from engine.errors import EngineError
 
 __all__ = ["ADMISSION", "policy_of", "queue_of", "queue_review"]
 
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
+_TRIES_AT_ONCE = 4  # of these, in one job
 _WAITS_ON = (
     "The request waits in the queue, and its verdict is computed anew as the cluster moves. What follows the first is "
     "computed by itself, what follows a later one when somebody asks."
@@ -192,7 +194,18 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         return rows.filter(cluster=cluster, fingerprint=digest, state=self.asked).first()
 
     def answer(self, run: AdmissionRequest, report: JobReporter) -> Answer:
-        """Decide as far as the verdict needs: another job computes what follows it."""
+        """Decide as far as the verdict needs: another job computes what follows it.
+
+        What is to be applied is decided on again at once where the cluster has moved meanwhile, by what moved: of two
+        workers that decide on one cluster the second does not go to the end of the queue.
+        """
+        for _ in range(_TRIES_AT_ONCE):
+            found = self._decided(run, report)
+            if not run.apply_when_admitted or found.question.cluster_parts == cluster_parts(run.cluster):
+                break
+        return found
+
+    def _decided(self, run: AdmissionRequest, report: JobReporter) -> Answer:
         report(0.0, "Taking a snapshot")
         begun_s = time.perf_counter()
         question = question_of(run)
@@ -213,7 +226,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
             return request  # withdrawn meanwhile: the answer comes too late
         now = shared_now()
-        request.result = decision.to_dict()
+        request.result = decision_stored(decision).to_dict()
         request.curves, request.verdict = request.result.pop("curves"), decision.verdict
         if prediction is not None:
             request.prediction = prediction_store(

@@ -281,6 +281,16 @@ class RequestQuestion:
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)
     record: PredictionRecord = field(default_factory=PredictionRecord)
 
+    @property
+    def cluster_parts(self) -> dict[str, str]:
+        """Parts of the snapshot alone."""
+        return {name: content for name, content in self.parts.items() if not _is_own(name)}
+
+
+def _is_own(part: str) -> bool:
+    """Whether a part of a question is no part of the cluster's snapshot."""
+    return part in (MODEL, TRUST) or part.startswith(f"{CANDIDATE}:")
+
 
 def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> RequestQuestion:
     """Take a snapshot of the request's cluster as it is now. An earlier version of the query is left out of it.

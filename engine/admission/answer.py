@@ -19,7 +19,7 @@ from engine.document.policies import SchedulingGap
 from engine.kinds import Number, String
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding
 from engine.placement.separation import ApartOperator
-from engine.records import Flag, Record, Words, WrittenAs
+from engine.records import Flag, Omitted, Record, Words, WrittenAs
 from engine.words.admission import AdmissionFinding, finding_words, robustness_sentences
 
 __all__ = [
@@ -197,6 +197,7 @@ class Alternative(Record):
     verdict: str
     estimate_s: float
     effects: tuple[QueryEffect, ...]
+    unchanged: Annotated[Omitted[int], Words("Queries that stay as they are and are left out of `effects`.")] = None
 
     @property
     def own_changes(self) -> list[Change]:
@@ -303,6 +304,7 @@ class AdmissionDecision(Record):
     snapshot: str
     reasons: tuple[Reason, ...]
     effects: tuple[QueryEffect, ...]
+    unchanged: Annotated[Omitted[int], Words("Queries that stay as they are and are left out of `effects`.")] = None
     placement: Mapping[str, tuple[Replica, ...]]
     apart: tuple[ApartOperator, ...] = ()
     measure: tuple[str, ...] = ()

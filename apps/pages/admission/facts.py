@@ -426,13 +426,23 @@ class AdmissionDetail(AdmissionPowers):
         return [row for row in self.effects if row not in self.effects_shown]
 
     @property
+    def effects_still_count(self) -> int:
+        """All that hold as before, those included that were stored by their number alone."""
+        return len(self.effects_still) + self._unchanged
+
+    @property
+    def _unchanged(self) -> int:
+        source = self._choices[self.outcome] if self.outcome else self.decision
+        return (source.unchanged or 0) if source else 0
+
+    @property
     def effects_note(self) -> str:
         """5 of 25 queries change."""
         neighbours = [row for row in self.effects if not row.is_candidate]
         changed = sum(row.is_changed for row in neighbours)
-        if not neighbours:
+        if not neighbours and not self._unchanged:
             return "Nothing else runs on the cluster"
-        others = counted(len(neighbours), "other query", "other queries")
+        others = counted(len(neighbours) + self._unchanged, "other query", "other queries")
         if self.request.verdict == Verdict.QUEUE and not self.outcome:
             return f"If it started at once, {changed} of {others} would change"
         return f"1 of {others} changes" if changed == 1 else f"{changed} of {others} change"

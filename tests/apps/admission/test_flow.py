@@ -442,3 +442,25 @@ def test_a_source_with_other_arrivals_is_refused(cluster: Any, admitter: Any) ->
     assert [fault.path for fault in refusal.value.faults] == ["document.sources[0].arrivals"]
     same = document(sources=[{"id": "clicks", "arrivals": [100.0] * 60}], **body(0.3))
     assert ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(document=same))
+
+
+def test_request_to_apply_is_decided_on_again_at_once_where_the_cluster_moved(
+    cluster: Cluster, admitter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its job, so that it does not go to the end of the queue; what is applied is of the cluster as it is."""
+    real, moves = previews.ask_engine, [0.3, None]
+
+    def ask(*arguments: Any) -> Any:
+        found = real(*arguments)
+        if moves.pop(0):
+            start_query(cluster, "between", 0.3, "b")
+        return found
+
+    make_query(cluster, "third", 0.3)
+    monkeypatch.setattr(previews, "ask_engine", ask)
+    request = previewed(cluster, admitter, "third", mode="apply")
+    assert not moves and request.state == AdmissionState.APPLIED
+    assert request.decision is not None
+    placed = {replica.node for replicas in request.decision.placement.values() for replica in replicas}
+    assert placed == {"a"}, "b has 0.7 by then"
+    assert Job.objects.filter(kind="workers.preview_admission").count() == 1
