@@ -1,4 +1,4 @@
-"""What is stored of a decision's effects is what its page shows."""
+"""Effects of a decision are stored as its page shows them."""
 
 from __future__ import annotations
 
