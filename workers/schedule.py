@@ -8,7 +8,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from apps.admission.completion import kept_questions_purge
-from apps.admission.previews import queue_review
+from apps.admission.previews import previews_purge, queue_review
 from apps.admission.trials import trials_advance
 from apps.connections.job_import import polls_purge
 from apps.connections.work import POLL_TASK, connection_poll_due, connections_poll
@@ -57,6 +57,7 @@ _PURGES: tuple[Callable[[], int], ...] = (
     decision_notices_purge,
     uploads_purge,
     kept_questions_purge,
+    previews_purge,
     runs_purge,
     results_purge,
     statistics_purge,

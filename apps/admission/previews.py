@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from apps.accounts.models import User
-from apps.admission.choices import AdmissionSource, AdmissionState, PartState, Verdict
+from apps.admission.choices import OPEN, AdmissionSource, AdmissionState, PartState, Verdict
 from apps.admission.completion import completion_begin
 from apps.admission.decisions import (
     admission_withdraw,
@@ -55,9 +55,11 @@ from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline, clus
 from engine.admission.answer import PARTS, AdmissionDecision, AdmissionPolicy, PartName
 from engine.errors import EngineError
 
-__all__ = ["ADMISSION", "policy_of", "queue_of", "queue_review"]
+__all__ = ["ADMISSION", "policy_of", "previews_purge", "queue_of", "queue_review"]
 
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
+_COMPARED = timedelta(days=1)  # that a preview says what has moved after it has expired
+_LOOKED_AT = timedelta(days=7)  # older ones were emptied before
 _TRIES_AT_ONCE = 4  # of these, in one job
 _WAITS_ON = (
     "The request waits in the queue, and its verdict is computed anew as the cluster moves. What follows the first is "
@@ -383,3 +385,14 @@ def _review_queued(request: AdmissionRequest) -> bool:
         return False
     ADMISSION.submit(request, request.requested_by)
     return True
+
+
+def previews_purge() -> int:
+    """Empty what previews are compared by where nothing can be done with them any more; returns the number.
+
+    Of a cluster of 10,000 queries that is 2 MB each. Verdicts and effects stay.
+    """
+    now = shared_now()
+    is_over = ~Q(state__in=OPEN) | Q(state=AdmissionState.PREVIEW, valid_until__lt=now - _COMPARED)
+    lately = AdmissionRequest.objects.filter(is_over, updated_at__gte=now - _LOOKED_AT)
+    return lately.exclude(snapshot_parts={}).update(snapshot_parts={})

@@ -62,8 +62,9 @@ def admission_never_ran(request: AdmissionRequest) -> bool | None:
 def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     """Compare a request with the cluster as it is now."""
     is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
-    changes = question_changes(request, parts_shown(request.cluster, lambda: request.job).parts) if is_open else []
     is_expired = is_open and request.valid_until is not None and shared_now() > request.valid_until
+    is_compared = is_open and not (is_expired and not request.snapshot_parts)  # of old ones that is no longer kept
+    changes = question_changes(request, parts_shown(request.cluster, lambda: request.job).parts) if is_compared else []
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
     return AdmissionStanding(

@@ -464,3 +464,17 @@ def test_request_to_apply_is_decided_on_again_at_once_where_the_cluster_moved(
     placed = {replica.node for replicas in request.decision.placement.values() for replica in replicas}
     assert placed == {"a"}, "b has 0.7 by then"
     assert Job.objects.filter(kind="workers.preview_admission").count() == 1
+
+
+def test_preview_that_nothing_is_done_with_any_more_keeps_no_parts_to_compare(cluster: Cluster, admitter: Any) -> None:
+    for name in ("open", "old", "applied"):
+        make_query(cluster, name, 0.05)
+    requests = {name: previewed(cluster, admitter, name) for name in ("open", "old", "applied")}
+    admission_apply(request=previewed(cluster, admitter, "applied"), user=admitter)
+    AdmissionRequest.objects.filter(pk=requests["old"].pk).update(valid_until=timezone.now() - timedelta(days=2))
+    assert previews.previews_purge() == 3, "the first preview of what was applied is superseded"
+    kept = dict(AdmissionRequest.objects.values_list("query__name", "snapshot_parts"))
+    assert kept["open"] and not kept["old"] and not kept["applied"]
+    standing = admission_standing(AdmissionRequest.objects.get(pk=requests["old"].pk))
+    assert standing.is_expired and not standing.changes and "no longer valid" in standing.why_not
+    assert previews.previews_purge() == 0
