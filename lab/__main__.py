@@ -21,6 +21,7 @@ BENCHMARKS = {
     "costream-simulator": ("lab.benchmarks.costream_simulator",),
     "costream-speed": ("lab.benchmarks.costream_speed",),
     "deadlines": ("lab.benchmarks.deadlines",),
+    "fleet": ("lab.benchmarks.fleet.command",),
     "flink": ("lab.benchmarks.flink.command",),
     "forecast": ("lab.benchmarks.forecast",),
     "honesty": ("lab.benchmarks.honesty",),

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -229,6 +230,7 @@ SUB_EPOCHS = 10
 BATCH_RECORDS = 1000
 SPOOL_MAX_BYTES = 256 * 2**20
 RELAY_IDLE_S = 60.0
+_AT_ONCE = 500  # agents whose parts are read with one statement
 _EVERYWHERE = ("0.0.0.0", "::", "[::]")  # no address to send to
 
 
@@ -254,11 +256,11 @@ class _StreamDelay:
 
 def agent_config(agent: Agent) -> dict[str, object]:
     """The configuration of an agent (`agent/config.py` defines it). Its version grows when its content changes."""
-    return _renewed(agent, _StreamDelay())
+    return _renewed(agent, _StreamDelay(), _parts([agent.pk]))
 
 
-def _renewed(agent: Agent, delay: _StreamDelay) -> dict[str, object]:
-    content = _content(agent, delay)
+def _renewed(agent: Agent, delay: _StreamDelay, parts: Sequence[Assignment]) -> dict[str, object]:
+    content = _content(agent, delay, parts)
     digest = _digest(content)
     if digest != agent.config_digest:
         # of two that see the change at once, one counts
@@ -277,13 +279,19 @@ def configs_renew(agents: Iterable[Any]) -> None:
     ids = set(agents)
     above = Agent.objects.filter(children__in=ids).values("pk")  # a relay waits for what runs below it
     delay = _StreamDelay()
-    for agent in Agent.objects.filter(Q(pk__in=ids) | Q(pk__in=above)).select_related("cluster", "parent"):
-        _renewed(agent, delay)
+    agents = list(Agent.objects.filter(Q(pk__in=ids) | Q(pk__in=above)).select_related("cluster", "parent"))
+    for begin in range(0, len(agents), _AT_ONCE):
+        some = agents[begin : begin + _AT_ONCE]
+        parts: dict[Any, list[Assignment]] = defaultdict(list)
+        for part in _parts([agent.pk for agent in some]):
+            parts[part.agent_id].append(part)
+        for agent in some:
+            _renewed(agent, delay, parts[agent.pk])
 
 
-def _content(agent: Agent, delay: _StreamDelay) -> dict[str, object]:
+def _content(agent: Agent, delay: _StreamDelay, given: Sequence[Assignment]) -> dict[str, object]:
     relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
-    parts = _parts([agent.pk]) if agent.enabled and relay is None else []  # a relay does nothing else
+    parts = given if agent.enabled and relay is None else []  # a relay does nothing else
     schedule = schedule_of(agent) if parts else None
     timed = any(_deadline(part.live) for part in parts)
     return {

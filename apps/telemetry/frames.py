@@ -312,12 +312,14 @@ def frames_receive(frames: Sequence[Frame]) -> dict[str, int]:
 
 def _note_running(keys: set[str]) -> None:
     """A query that has a result runs."""
-    if not keys:
-        return
-    starting = LiveQuery.objects.filter(state=LiveState.STARTING).select_related("query__cluster")
-    for live in starting:
-        if live.key in keys:
-            LiveQuery.objects.filter(pk=live.pk, state=LiveState.STARTING).update(state=LiveState.RUNNING)
+    names: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        cluster, _, query = key.partition("/")
+        names[cluster].append(query)
+    for cluster, queries in names.items():
+        named = LiveQuery.objects.filter(query__cluster__slug=cluster, query__name__in=queries)
+        if starting := list(named.filter(state=LiveState.STARTING).values_list("pk", flat=True)):
+            LiveQuery.objects.filter(pk__in=starting, state=LiveState.STARTING).update(state=LiveState.RUNNING)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ __all__ = [
 _TRIAL_WEIGHT = 0.01  # the least: what others at the agent want goes before
 FACTOR = 1.0  # of an operator that is new where load factors are set by hand: near the data, as far as the budget goes
 
+_AT_ONCE = 500  # assignments that are written with one statement
+
 
 def live_announce(live: LiveQuery) -> None:
     """Tell open pages that a live query changed."""
@@ -89,8 +91,17 @@ def live_start(
     live.started_at, live.stopped_at = timezone.now(), None
     _store(live)
     live.assignments.exclude(agent__kind=AgentKind.PRODUCER).update(enabled=False)  # producers come by themselves
-    for agent in agents:
-        Assignment.objects.update_or_create(live=live, agent=agent, defaults={"settings": taken, "enabled": True})
+    now = timezone.now()
+    Assignment.objects.bulk_create(
+        [
+            Assignment(live=live, agent=agent, settings=taken, updated_at=now)
+            for agent in {a.pk: a for a in agents}.values()
+        ],
+        batch_size=_AT_ONCE,
+        update_conflicts=True,
+        unique_fields=["live", "agent"],
+        update_fields=["settings", "enabled", "updated_at"],
+    )
     _renew(live)
     return live
 

@@ -93,15 +93,17 @@ def _judged(target: Target, by_size: Mapping[int, ScaleFigure]) -> str:
     return "met" if target.met_by(value) else MISSED
 
 
-def print_figures(figures: Sequence[ScaleFigure], targets: Sequence[Target], screen: TextIO) -> bool:
-    """One table for each kind and database; whether no target that was measured is missed."""
+def print_figures(
+    figures: Sequence[ScaleFigure], targets: Sequence[Target], screen: TextIO, of: str = "queries"
+) -> bool:
+    """One table for each kind and database; whether no target that was measured is missed. Sizes are numbers `of`."""
     sizes = sorted({figure.queries for figure in figures})
     is_met, heading = True, ("", "")
     for (kind, database, name), row in figure_rows(figures).items():
         if (kind, database) != heading:
             heading = kind, database
             print(f"\n{kind}{f', {database}' if database else ''}; ratios are to the size before", file=screen)
-            columns = "".join(f"{f'{size:,} queries':>34}" for size in sizes)
+            columns = "".join(f"{f'{size:,} {of}':>34}" for size in sizes)
             print(f"{'':44}{columns}  growth  target", file=screen)
         by_size = {figure.queries: figure for figure in row}
         cells, before = [], None

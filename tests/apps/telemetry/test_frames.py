@@ -25,8 +25,9 @@ from agent.wire import (
 from apps.fleet.services import cluster_update
 from apps.telemetry import directory
 from apps.telemetry.agent_services import Enrolled, agent_update
+from apps.telemetry.frames import _note_running
 from apps.telemetry.live_services import assignment_set, live_delete, live_start, live_stop
-from apps.telemetry.models import Agent, LiveQuery
+from apps.telemetry.models import Agent, LiveQuery, LiveState
 from apps.telemetry.streams import stream_client
 from tests.apps.telemetry.world import (
     client_of,
@@ -40,6 +41,7 @@ from tests.apps.telemetry.world import (
     post,
     probing,
     records,
+    running,
 )
 
 pytestmark = pytest.mark.django_db
@@ -431,3 +433,18 @@ def test_sequence_continues_from_the_commit_after_redis_was_lost(live: Given) ->
     answer = heartbeat(client, agent).json()
     assert (answer["accepted_seq"], answer["committed_seq"]) == (4, 4)
     assert post(client, *(frame(query, agent, seq) for seq in range(5, 8))).json()["accepted_seq"] == 7
+
+
+def test_results_of_many_queries_note_them_running_with_as_many_statements_as_of_one(
+    django_assert_num_queries: Any,
+) -> None:
+    first = probing()
+    lives = [live_at(first)[0], *(live_at(running(first.cluster, name=f"q{i}"), f"b{i}")[0] for i in range(3))]
+    with django_assert_num_queries(2):
+        _note_running({lives[0].key})
+    with django_assert_num_queries(2):
+        _note_running({live.key for live in lives[1:3]})
+    states = [LiveQuery.objects.get(pk=live.pk).state for live in lives]
+    assert states == [LiveState.RUNNING] * 3 + [LiveState.STARTING]
+    with django_assert_num_queries(3):
+        _note_running({lives[0].key, "no-cluster/q", "no key"})

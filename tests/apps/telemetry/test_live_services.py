@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from apps.core.errors import Conflict, Impossible, Malformed
@@ -15,7 +17,7 @@ from apps.telemetry import heartbeats
 from apps.telemetry.agent_services import agent_update
 from apps.telemetry.configs import agent_config, fixed_settings, stream_plan
 from apps.telemetry.live_services import assignment_set, live_delete, live_start, live_stop
-from apps.telemetry.models import Agent, KnownPlan, LiveQuery
+from apps.telemetry.models import Agent, Assignment, KnownPlan, LiveQuery
 from apps.telemetry.sources import source_delete, source_upsert, table_delete, table_upsert
 from engine.dataflow import Pipeline
 from tests.apps.domain import make_cluster
@@ -383,3 +385,31 @@ class TestRest:
         enrolled(Query.objects.get().cluster)
         answer = api.post("/api/v1/live-queries", wanted, format="json")
         assert (answer.status_code, answer.json()["code"]) == (422, "not_executable")
+
+
+def test_statements_of_a_start_do_not_grow_with_four_for_each_agent() -> None:
+    """Assignments are written together, and parts of configurations read; what is left is an agent's version."""
+
+    def statements(query: Query, names: range) -> int:
+        agents = [enrolled(query.cluster, f"{query.name}-{name}").agent for name in names]
+        with CaptureQueriesContext(connection) as captured:
+            live_start(query=query, agents=agents)
+        return len(captured)
+
+    first = probing()
+    few = statements(first, range(3))
+    many = statements(running(first.cluster, name="other"), range(23))
+    assert many - few <= 4 * 20
+    assert Assignment.objects.count() == 26
+
+
+def test_agents_that_come_again_keep_their_assignment_with_new_settings() -> None:
+    query = probing()
+    live, (one,) = live_at(query, "a1")
+    by_hand = fixed_settings([0.5] * live.source_operators)
+    live_stop(live=live)
+    two = enrolled(query.cluster, "a2").agent
+    again = live_start(query=query, agents=[one.agent, one.agent, two], settings=by_hand)
+    assert again.pk == live.pk
+    found = {part.agent.name: (part.enabled, part.settings["load_factors"]) for part in again.assignments.all()}
+    assert found == dict.fromkeys(("a1", "a2"), (True, by_hand["load_factors"]))
