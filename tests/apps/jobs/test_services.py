@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import redis
 from django.conf import settings as django_settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible, Unavailable
+from apps.jobs.api import job_wait
 from apps.jobs.models import LATER, Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.selectors import jobs_lost
@@ -348,3 +350,13 @@ def test_heartbeat_that_could_not_be_stored_is_followed_by_others(monkeypatch: p
     run_job(job.pk, work)
     job.refresh_from_db()
     assert job.state == JobState.SUCCEEDED
+
+
+def test_wait_for_a_job_opens_no_connection_anew_and_reads_its_state_alone() -> None:
+    job = submit()
+    with CaptureQueriesContext(connection) as captured:
+        before = connection.connection
+        job_wait(job, 0.3)
+    assert connection.connection is before or connection.vendor != "sqlite"
+    looks = [each["sql"] for each in captured.captured_queries]
+    assert len(looks) > 2 and all('"params"' not in sql for sql in looks[:-1])
