@@ -26,7 +26,6 @@ from engine.admission.changes import Change, moves_in, read_changes
 from engine.admission.curves import decision_curves
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.grounds import Ground, NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
-from engine.admission.losses import ClusterLosses
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
 from engine.admission.prediction import judge_scenario, question_in
 from engine.admission.reasons import evidence_of, in_order, named_reason, to_measure
@@ -84,7 +83,6 @@ def open_decision(
     calibrations: Mapping[str, QueryCalibration] | None = None,
     currency: str = "",
     kept: EstimateBase | None = None,
-    losses: ClusterLosses | None = None,
     progress: Progress | None = None,
 ) -> OpenDecision:
     """Decide on a candidate as far as its verdict needs: reasons, effects on every running query, placement.
@@ -114,8 +112,6 @@ def open_decision(
         Of the nodes' prices, for sentences.
     kept : EstimateBase, optional
         Estimate of what runs, of `mace_every` as well, where somebody keeps it.
-    losses : ClusterLosses, optional
-        Losses of its nodes, where somebody keeps them; those of something else are not used.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
 
@@ -147,7 +143,7 @@ def open_decision(
     )
     tell = progress or _tell_nobody
     tell(0.0, "Estimating what runs")
-    evaluator = Evaluator(question, kept, losses)
+    evaluator = Evaluator(question, kept)
     question = replace(question, ground=evaluator.ground)
     evaluator.before  # noqa: B018 - computed here, so that progress tells of it
     tell(0.5, f"Estimating it with {read.query}")

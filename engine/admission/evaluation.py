@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,9 +31,6 @@ from engine.estimation.waits.summary import WaitTerm
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.placement.ground import RunningGround
-
-if TYPE_CHECKING:
-    from engine.admission.losses import ClusterLosses
 
 __all__ = [
     "CURVE_POINTS",
@@ -215,10 +212,8 @@ _grounds: WeakKeyDictionary[EstimateBase, RunningGround] = WeakKeyDictionary()
 class Evaluator:
     """Runs the models for one question, and remembers what runs now."""
 
-    def __init__(
-        self, question: CandidateQuestion, base: EstimateBase | None = None, losses: ClusterLosses | None = None
-    ) -> None:
-        self.question, self.known_losses, self._kept = question, losses, base
+    def __init__(self, question: CandidateQuestion, base: EstimateBase | None = None) -> None:
+        self.question, self._kept = question, base
 
     @cached_property
     def base(self) -> EstimateBase:

@@ -7,7 +7,7 @@ candidate, only losses that it concerns are looked at; of the others those of th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
@@ -74,9 +74,7 @@ class ClusterLoss:
 class ClusterLosses:
     """Losses of all nodes of what runs that operators are on, in the order of the fleet."""
 
-    digest: str  #: of what runs
-    closed: frozenset[str]  #: nodes that take nothing new
-    losses: Mapping[str, ClusterLoss] = field(default_factory=dict)
+    losses: Mapping[str, ClusterLoss]
 
     def untouched(self, deployment: Deployment, concerned: Iterable[str]) -> dict[str, ClusterLoss]:
         """The losses that are as they were once a query has joined.
@@ -298,17 +296,14 @@ _clusters: dict[tuple[str, int, frozenset[str]], ClusterLosses] = {}  # the last
 
 
 def cluster_losses(evaluator: Evaluator, tell: Callable[[float, str], None]) -> ClusterLosses:
-    """Losses of all nodes of what runs: as they are kept, or judged."""
+    """Losses of all nodes of what runs, which a process keeps of the last cluster."""
     question, every = evaluator.question, evaluator.question.mace_every
     closed = frozenset(question.policy.closed_nodes)
-    kept = evaluator.known_losses
-    if kept is not None and (kept.digest, kept.closed) == (question.running.digest, closed):
-        return kept
     key = question.running.digest, every, closed
     if key not in _clusters:
         bare = evaluator.without_backlogs
         judge = LossJudge(bare.question.running, bare.before.outcomes, every, closed)
-        found = ClusterLosses(question.running.digest, closed, lose_nodes(judge, bare.base, {}, tell))
+        found = ClusterLosses(lose_nodes(judge, bare.base, {}, tell))
         _clusters.clear()
         _clusters[key] = found
     return _clusters[key]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide, open_decision
 from engine.admission.evaluation import Evaluator
-from engine.admission.losses import ClusterLoss, ClusterLosses, JudgedLoss, LossJudge, cluster_losses, lose_nodes
+from engine.admission.losses import ClusterLosses, JudgedLoss, LossJudge, cluster_losses, lose_nodes
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
@@ -56,7 +56,7 @@ def check_losses(seed: int) -> tuple[int, int]:
     question, after = evaluator.question, evaluator.full(scenario)
     running = LossJudge(question.running, evaluator.before.outcomes, question.mace_every, ())
     losses = lose_nodes(running, evaluator.base, {}, quiet, confirmed=ALL)
-    cluster = ClusterLosses(question.running.digest, frozenset(), losses)
+    cluster = ClusterLosses(losses)
     known = cluster.untouched(scenario.deployment, after.concerned)
     judge = LossJudge(scenario.deployment, after.outcomes, question.mace_every, ())
     every = lose_nodes(judge, evaluator.base, {}, quiet, confirmed=ALL)
@@ -121,27 +121,14 @@ def test_only_losses_that_a_candidate_concerns_are_judged_anew(monkeypatch: pyte
         return lose(judge, node)
 
     monkeypatch.setattr(LossJudge, "lose", counted)
-    opened = open_decision(running, joining("n05"), losses=kept)
+    opened = open_decision(running, joining("n05"))
     opened.compute("robustness")
     assert judged == ["n05"]
     assert opened.robustness is not None
     assert opened.robustness.nodes == 8
     judged.clear()
-    open_decision(running, joining("n00"), losses=kept).compute("robustness")
+    open_decision(running, joining("n00")).compute("robustness")
     assert judged == [f"n{i:02}" for i in range(8)]
-
-
-def test_kept_losses_of_another_cluster_or_of_other_closed_nodes_are_not_believed() -> None:
-    running = Deployment.parse(chains(3))
-    bad = {node.id: ClusterLoss(node.id, ("q0",)) for node in running.nodes}
-    for kept in (
-        ClusterLosses("another", frozenset(), bad),
-        ClusterLosses(running.digest, frozenset({"n01"}), bad),
-    ):
-        opened = open_decision(running, joining("n02"), losses=kept)
-        opened.compute("robustness")
-        assert opened.robustness is not None
-        assert opened.robustness.lost_nodes == ()
 
 
 def test_load_of_queries_that_share_nothing_with_the_candidate_counts_where_it_would_go() -> None:

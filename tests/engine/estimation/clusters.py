@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.document.deployment import Deployment, Replica, rename_inputs
+from engine.arrays import frozen_array
+from engine.document.deployment import Deployment, Objective, Replica, rename_inputs, with_node_like
+from engine.placement.greedy import place
+from engine.provisioning.nodes import lose_nodes
 
-__all__ = ["random_change", "random_cluster"]
+__all__ = ["other_change", "random_change", "random_cluster"]
 
 _STEPS = 24
 
@@ -137,6 +140,17 @@ def random_change(rng: np.random.Generator, deployment: Deployment) -> Deploymen
     return changes[int(rng.integers(len(changes)))]()
 
 
+def other_change(rng: np.random.Generator, deployment: Deployment) -> Deployment:
+    """A query that starts later at a part of its rate, another objective, a node that is lost, or one more."""
+    changes: list[Callable[[], Deployment]] = [
+        lambda: _later(rng, deployment),
+        lambda: _judged(rng, deployment),
+        lambda: _lost(rng, deployment),
+        lambda: _grown(rng, deployment),
+    ]
+    return changes[int(rng.integers(len(changes)))]()
+
+
 def _joined(rng: np.random.Generator, deployment: Deployment) -> Deployment:
     """With a query more, the like of one that runs, elsewhere."""
     like = [op for op in deployment.operators if op.query == str(rng.choice(deployment.queries))]
@@ -184,3 +198,39 @@ def _faster(rng: np.random.Generator, deployment: Deployment) -> Deployment:
     node = next(node for node in deployment.nodes[::-1] if node.capacity_cps is not None)
     nodes = (replace(each, capacity_cps=130.0) if each is node else each for each in deployment.nodes)
     return replace(deployment, nodes=tuple(nodes))
+
+
+def _later(rng: np.random.Generator, deployment: Deployment) -> Deployment:
+    """With a query that reads copies of its sources, from a later subinterval on and a part of their events."""
+    query, start, share = str(rng.choice(deployment.queries)), int(rng.integers(0, 12)), float(rng.choice([0.3, 1.0]))
+    own = {entry.source for op in deployment.operators if op.query == query for entry in op.inputs}
+    copies = []
+    for source in deployment.sources:
+        if source.id in own:
+            arrivals = np.array(source.arrivals) * share
+            arrivals[:start] = 0.0
+            copies.append(replace(source, id=f"{source.id}@{query}", arrivals=frozen_array(arrivals)))
+    names = {copy.id.rpartition("@")[0]: copy.id for copy in copies}
+    operators = tuple(rename_inputs(op, names.get) if op.query == query else op for op in deployment.operators)
+    return replace(deployment, operators=operators, sources=(*deployment.sources, *copies))
+
+
+def _judged(rng: np.random.Generator, deployment: Deployment) -> Deployment:
+    """With another objective of a query, or one more."""
+    query = str(rng.choice(deployment.queries))
+    others = tuple(found for found in deployment.objectives if found.query != query)
+    return replace(deployment, objectives=(*others, Objective(query, str(rng.choice(["worst", "q0.5"])), 1.5)))
+
+
+def _lost(rng: np.random.Generator, deployment: Deployment) -> Deployment:
+    """Without a node; what was on it is on the others."""
+    left = lose_nodes(deployment, {deployment.nodes[int(rng.integers(len(deployment.nodes)))].id})
+    return left.with_placement(place(left))
+
+
+def _grown(rng: np.random.Generator, deployment: Deployment) -> Deployment:
+    """With a node more, and an operator on it."""
+    like = deployment.nodes[int(rng.integers(len(deployment.nodes)))]
+    grown = with_node_like(deployment, replace(like, id="extra"), like.id)
+    operator = deployment.operators[int(rng.integers(len(deployment.operators)))]
+    return grown.with_placement({operator.id: [Replica("extra")]})
