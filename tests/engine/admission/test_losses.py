@@ -69,7 +69,7 @@ def check_losses(seed: int) -> tuple[int, int]:
     return len(known), len(every)
 
 
-@settings(max_examples=10, derandomize=True)
+@settings(max_examples=6, derandomize=True)
 @given(SEEDS)
 def test_losses_beside_a_candidate_are_all_losses(seed: int) -> None:
     check_losses(seed)
