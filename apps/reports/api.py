@@ -24,6 +24,7 @@ from apps.fleet.serializers import ClusterField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.viewsets import RunDeletion, RunListViewSet
 from apps.reports import services
+from apps.reports.calendar import RULE_FIELDS
 from apps.reports.choices import FORMATS, ReportKind
 from apps.reports.deliveries import api_links, delivery_send_again, webhook_secret
 from apps.reports.lifecycle import REPORT, report_download, report_facts
@@ -117,10 +118,17 @@ def _kept(instance: Any, cluster: Any) -> Any:
     return cluster
 
 
+@extend_schema_field(
+    {"type": "object", "properties": RULE_FIELDS, "required": ["every"], "additionalProperties": False}
+)
+class RuleField(serializers.DictField):
+    """A calendar rule; `read_rule` checks it."""
+
+
 class PreviewSerializer(StrictSerializer):
     """A calendar rule in a time zone."""
 
-    rule = serializers.DictField(
+    rule = RuleField(
         help_text='Such as {"every": "week", "days": ["mon"], "at": "07:00"}; every is day, week, month, year, hours '
         "or rrule."
     )

@@ -17,7 +17,18 @@ from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.rest.serializers import unknown_message
 from engine.words import listed
 
-__all__ = ["DAYS", "HOURS", "MONTHS", "CalendarRule", "ScheduledRun", "last_due", "next_run", "read_rule", "runs_after"]
+__all__ = [
+    "DAYS",
+    "HOURS",
+    "MONTHS",
+    "RULE_FIELDS",
+    "CalendarRule",
+    "ScheduledRun",
+    "last_due",
+    "next_run",
+    "read_rule",
+    "runs_after",
+]
 
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -42,6 +53,29 @@ _CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 _FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 _MAX_TIMES_A_DAY = 24
 _MAX_INTERVAL = 1000
+
+
+#: Fields of a rule for the API's description; which of them a kind takes is in `EVERY`.
+RULE_FIELDS: dict[str, dict[str, Any]] = {
+    "every": {"type": "string", "enum": list(EVERY)},
+    "at": {"type": "string", "pattern": f"^{_CLOCK.pattern}$", "description": "Time of day; not with rrule."},
+    "days": {
+        "type": "array",
+        "items": {"type": "string", "enum": list(DAYS)},
+        "minItems": 1,
+        "description": "Of a week.",
+    },
+    "day": {
+        "oneOf": [{"type": "integer", "minimum": 1, "maximum": 31}, {"type": "string", "enum": ["last"]}],
+        "description": "Of a month or year.",
+    },
+    "nth": {"type": "integer", "enum": list(_NTH), "description": "With `weekday` in place of `day`; -1 is the last."},
+    "weekday": {"type": "string", "enum": list(DAYS)},
+    "month": {"type": "integer", "minimum": 1, "maximum": len(MONTHS)},
+    "short_month": {"type": "string", "enum": ["skip", "last"], "description": "Where a month has no such day."},
+    "hours": {"type": "integer", "enum": list(HOURS)},
+    "rrule": {"type": "string", "description": "A rule of RFC 5545."},
+}
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from itertools import islice, pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.core.errors import Malformed
-from apps.reports.calendar import last_due, next_run, read_rule, runs_after
+from apps.reports.calendar import EVERY, RULE_FIELDS, last_due, next_run, read_rule, runs_after
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = date(2026, 1, 1)
@@ -139,3 +140,23 @@ def test_runs_ascend_and_match_the_clock_of_the_rule(rule: dict[str, Any], name:
             assert run.at.astimezone(zone).fold == 0
     again = next_run(read_rule(rule), zone, runs[10].at, START)
     assert again is not None and again.at == runs[11].at
+
+
+def test_description_of_rules_has_every_field_that_a_kind_takes() -> None:
+    assert RULE_FIELDS.keys() == {"every", *(name for names in EVERY.values() for name in names)}
+    schema = {"type": "object", "properties": RULE_FIELDS, "required": ["every"], "additionalProperties": False}
+    for rule in (
+        {"every": "week", "days": ["mon", "fri"], "at": "07:00"},
+        {"every": "month", "day": "last", "at": "23:59"},
+        {"every": "month", "nth": -1, "weekday": "sun", "at": "00:00"},
+        {"every": "year", "month": 2, "day": 29, "short_month": "last", "at": "06:30"},
+        {"every": "hours", "hours": 6, "at": "01:15"},
+        {"every": "rrule", "rrule": "FREQ=DAILY;BYHOUR=7"},
+    ):
+        read_rule(rule)
+        jsonschema.validate(rule, schema)
+    for wrong in ({"every": "week", "days": ["someday"]}, {"every": "day", "at": "24:00"}, {"every": "never"}):
+        with pytest.raises(Malformed):
+            read_rule(wrong)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)
