@@ -16,7 +16,7 @@ from engine.admission.grounds import (
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
-from engine.document.memory import MEMORY_SLACK, memory_by_node, unstated_memory
+from engine.document.memory import MEMORY_SLACK, memory_by_node, memory_with_more, unstated_memory
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
@@ -304,7 +304,7 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
 def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
     """Nodes that get more state than memory, or have more already; what nobody knows, once."""
     was = memory_by_node(question.running)
-    for node, now in memory_by_node(scenario.deployment).items():
+    for node, now in memory_with_more(was, question.running, scenario.deployment).items():
         before = was[node].held_bytes if node in was else 0.0
         if now.over_bytes <= 0.0:
             continue
@@ -440,8 +440,10 @@ def _nominal_neighbours(
     """Running queries that the candidate can affect, and whose own costs nobody has measured or stated."""
     if question.record.is_borne_out:
         return
-    new = {op.query for op in question.running.operators if op.never_ran and op.query is not None}
-    names = tuple(query for query in related if query in new and query in question.running.queries)
+    running = question.running
+    names = tuple(
+        query for query in related if any(running.operators[i].never_ran for i in running.operators_of(query))
+    )
     if names:
         subject, about = ReasonSubject("query", names[0]), question.candidate.query
         yield named_reason("neighbour_unmeasured", "watch", subject, names, unit="", about=about, review=True)

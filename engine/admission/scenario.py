@@ -121,16 +121,7 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
     for change in changes:
         if isinstance(change, ObjectiveChange):
             objective = Objective(change.query, change.statistic, change.bound_s)
-    whole = replace(
-        deployment,
-        operators=deployment.operators + operators,
-        sources=deployment.sources + own,
-        objectives=deployment.objectives + ((objective,) if objective else ()),
-        priorities={**deployment.priorities, candidate.query: candidate.priority},
-    )
-    if candidate.pins:
-        limits = whole.constraints
-        whole = replace(whole, constraints=replace(limits, pin={**limits.pin, **candidate.pins}))
+    whole = deployment.joined(operators, own, objective, {candidate.query: candidate.priority}, candidate.pins)
     moves = {name: (replica,) for name, replica in moves_in(changes).items()}
     whole = whole.with_placement(moves) if moves else whole
     closed, every = question.policy.closed_nodes, question.mace_every

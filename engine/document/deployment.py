@@ -78,6 +78,7 @@ __all__ = [
 ]
 
 
+_NAMES = "operator_index", "source_index", "node_index", "queries", "query_index", "_operators_by_query", "backlogs"
 _OF_THE_WHOLE = ("oldest_backlog_s", "has_models", "has_series", "source_count")  # a part keeps them
 
 
@@ -314,7 +315,7 @@ class Deployment(DeploymentContent):
             check_replicas(parts, f"operators[{i}]", operators[i], nodes)
         _refuse(parts.faults)
         derived = replace(self, operators=tuple(operators))
-        return self._inherit(derived, "graph", "arrivals", "order", "servers", "capacities", *_OF_THE_WHOLE)
+        return self._inherit(derived, "graph", "arrivals", "order", "servers", "capacities", *_NAMES, *_OF_THE_WHOLE)
 
     def placed_at(self, node: str) -> Deployment:
         """The same deployment with every operator that has no place on a node, so that loads can be computed."""
@@ -357,6 +358,38 @@ class Deployment(DeploymentContent):
             objectives=self.objectives + tuple(objectives),
         )._checked()
 
+    def joined(
+        self,
+        operators: tuple[Operator, ...],
+        sources: tuple[Source, ...],
+        objective: Objective | None,
+        priorities: Mapping[str, int],
+        pins: Mapping[str, str],
+    ) -> Deployment:
+        """The same deployment with a query more, unchecked; what the others were found to have they have still."""
+        limits = self.constraints
+        derived = replace(
+            self,
+            operators=self.operators + operators,
+            sources=self.sources + sources,
+            objectives=self.objectives + ((objective,) if objective else ()),
+            priorities={**self.priorities, **priorities},
+            constraints=replace(limits, pin={**limits.pin, **pins}) if pins else limits,
+        )
+        inputs = [entry for operator in operators for entry in operator.inputs]
+        brings_backlog = any(source.backlog for source in sources) or any(entry.backlog for entry in inputs)
+        names = ["servers", "capacities", "has_series", "node_index"]
+        names += [] if brings_backlog or self.backlogs else ["backlogs", "oldest_backlog_s"]
+        names += [] if any(entry.model for entry in inputs) else ["has_models"]
+        _ = self.oldest_backlog_s, self.has_models, self.has_series, self.node_index
+        at = len(self.operators)
+        derived.__dict__["operator_index"] = self.operator_index | {op.id: at + i for i, op in enumerate(operators)}
+        by_query = dict(self._operators_by_query)
+        for i, operator in enumerate(operators, start=at):
+            by_query[operator.query] = (*by_query.get(operator.query, ()), i)
+        derived.__dict__["_operators_by_query"] = by_query
+        return self._inherit(derived, *names)
+
     def without_query(self, query: str) -> Deployment:
         """The same deployment without the operators, objective and priority of `query`."""
         gone = {operator.id for operator in self.operators if operator.query == query}
@@ -391,14 +424,15 @@ class Deployment(DeploymentContent):
 
         Sources that nobody of them reads stay as well, unless they are not wanted; of nodes some others, by their ids.
         """
-        operators = tuple(operator for operator in self.operators if operator.id in kept)
+        index = self.operator_index
+        operators = tuple(self.operators[i] for i in sorted(index[name] for name in kept if name in index))
         queries = {operator.query for operator in operators}
         nodes = {replica.node for operator in operators for replica in operator.replicas} | {*nodes}
         read = {entry.source for operator in operators for entry in operator.inputs}
         part = replace(
             self,
             operators=operators,
-            sources=self.sources if with_sources else tuple(source for source in self.sources if source.id in read),
+            sources=self.sources if with_sources else self._sources_of(read),
             nodes=tuple(node for node in self.nodes if node.id in nodes),
             links=tuple(link for link in self.links if link.source in nodes and link.target in nodes),
             objectives=tuple(objective for objective in self.objectives if objective.query in queries),
@@ -408,8 +442,14 @@ class Deployment(DeploymentContent):
         )
         whole = _OF_THE_WHOLE + (("arrivals",) if with_sources else ())
         part.__dict__.update({name: getattr(self, name) for name in whole})
-        part.__dict__["other_policies"] = {name: of for name, of in self.other_policies.items() if name in nodes}
+        if "other_policies" in self.__dict__:
+            part.__dict__["other_policies"] = {name: of for name, of in self.other_policies.items() if name in nodes}
         return part
+
+    def _sources_of(self, names: Collection[str]) -> tuple[Source, ...]:
+        return tuple(
+            self.sources[i] for i in sorted(self.source_index[name] for name in names & self.source_index.keys())
+        )
 
     def _checked(self) -> Deployment:
         parts = DeploymentParts(

@@ -7,8 +7,9 @@ state its bytes, or a node its memory, nothing is assumed: what is known still h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from operator import is_
 
 import numpy as np
 from pydantic import computed_field
@@ -26,6 +27,7 @@ __all__ = [
     "is_memory_known",
     "memory_by_node",
     "memory_findings",
+    "memory_with_more",
     "needs_of",
     "rooms_of",
     "state_need_bytes",
@@ -109,8 +111,36 @@ class FleetMemory(Record):
     findings: tuple[Sentence, ...]
 
 
-def memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
+def memory_by_node(deployment: Deployment) -> Mapping[str, NodeMemory]:
     """Memory of every node, in the order of the fleet; operators without a place count nowhere."""
+    made: dict[str, NodeMemory] | None = vars(deployment).get("_memory")
+    if made is None:
+        made = vars(deployment)["_memory"] = _memory_by_node(deployment)
+    return made
+
+
+def memory_with_more(
+    known: Mapping[str, NodeMemory], running: Deployment, deployment: Deployment
+) -> Mapping[str, NodeMemory]:
+    """As `memory_by_node`, where `known` is that of what runs, in its places, before more joined."""
+    count = len(running.operators)
+    is_more = running.nodes is deployment.nodes and all(map(is_, running.operators, deployment.operators))
+    if not is_more or len(deployment.operators) < count:
+        return memory_by_node(deployment)
+    found = dict(known)
+    for operator in deployment.operators[count:]:
+        need = state_need_bytes(operator)
+        for replica in operator.replicas:
+            entry = found[replica.node]
+            if need is None:
+                unknown = tuple(dict.fromkeys((*entry.unknown, operator.id)))
+                found[replica.node] = replace(entry, unknown=unknown)
+            else:
+                found[replica.node] = replace(entry, held_bytes=entry.held_bytes + need * replica.fraction)
+    return found
+
+
+def _memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
     held = {node.id: 0.0 for node in deployment.nodes}
     unknown: dict[str, dict[str, None]] = {node.id: {} for node in deployment.nodes}
     for operator in deployment.operators:

@@ -170,6 +170,8 @@ def other_policies(nodes: Sequence[Node], operators: Sequence[Operator], default
     its order, is a server with one queue, for which no policy makes a difference; where operators share a server, the
     node counts as first-in first-out, unless the document says otherwise.
     """
+    if not default and not any(node.scheduling or node.cycle_unit == CPU_NS for node in nodes):
+        return {}
     held = Counter((part.node, part.core) for operator in operators for part in operator.replicas)
     used, shared = {node for node, _ in held}, {node for (node, _), count in held.items() if count > 1}
 

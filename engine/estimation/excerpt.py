@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import is_
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator, Replica
@@ -129,11 +130,15 @@ class ClusterSurroundings:
         servers = self._servers_of_other_nodes(after)
         if servers is None or before.links != after.links:
             return None
-        known = self._identities
-        joined = tuple(op for op in after.operators if known.get(op.id) is not op and known.get(op.id) != op)
-        names = {op.id for op in after.operators}
-        gone = {name for name in known if name not in names} | {op.id for op in joined if op.id in known}
-        if not self._is_like_the_whole(joined, [known[name] for name in gone]) or not self._is_in_turn(after, joined):
+        known, running = self._identities, before.operators
+        joined, gone = after.operators[len(running) :], set[str]()
+        if len(after.operators) < len(running) or not all(map(is_, running, after.operators)):
+            joined = tuple(op for op in after.operators if known.get(op.id) is not op and known.get(op.id) != op)
+            names = {op.id for op in after.operators}
+            gone = {name for name in known if name not in names} | {op.id for op in joined if op.id in known}
+            if not self._is_in_turn(after, joined):
+                return None
+        if not self._is_like_the_whole(joined, [known[name] for name in gone]):
             return None
         streams = {*self._other_sources(after), *gone, *(op.id for op in joined)}
         behind = names_reached(streams, self.readers.get) & known.keys()
@@ -190,8 +195,13 @@ class ClusterSurroundings:
         return {server.name for server in servers_of(tuple(other), ())}
 
     def _other_sources(self, after: Deployment) -> set[str]:
-        known = {source.id: source for source in self._deployment.sources}
-        return {source.id for source in after.sources if not same_source(known.get(source.id), source)}
+        known, index = self._deployment.sources, self._deployment.source_index
+        others = [source for i, source in enumerate(after.sources) if i >= len(known) or source is not known[i]]
+        return {
+            source.id
+            for source in others
+            if not same_source(known[index[source.id]] if source.id in index else None, source)
+        }
 
     def _servers_of(self, joined: Iterable[Operator], after: Deployment) -> set[str]:
         """Servers of operators as they are now, and the links into them and out of them."""

@@ -13,7 +13,7 @@ from operator import is_
 
 import numpy as np
 
-from engine.arrays import FloatArray
+from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Server
 from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
@@ -129,11 +129,8 @@ class RunningGround:
         self, deployment: Deployment, kept: Collection[str], joining: Sequence[Operator], closed: Collection[str]
     ) -> list[str]:
         """Nodes with a core of the least excess and the least peak once an operator is on it, for every operator."""
-        coarse = self.mace.deployment
-        cores = [i for i, server in enumerate(coarse.servers) if server.node is not None]
-        owner = np.array([coarse.servers[i].node for i in cores])
-        budget = np.ascontiguousarray(coarse.capacities.T[cores] * coarse.subinterval_s)
-        load = self.mace.load[cores]
+        coarse, (owner, budget) = self.mace.deployment, self._cores
+        load = self.mace.load[: len(owner)]
         found = dict.fromkeys(node.id for node in deployment.nodes if node.id not in self.deployment.node_index)
         for series, operator in self._largest(deployment, kept, joining):
             need = state_need_bytes(operator) or 0.0
@@ -144,6 +141,13 @@ class RunningGround:
             nodes = dict.fromkeys(owner[order].tolist())
             found.update(dict.fromkeys(coarse.nodes[i].id for i in list(nodes)[:_NODES_EACH]))
         return list(found)
+
+    @cached_property
+    def _cores(self) -> tuple[IntArray, FloatArray]:
+        """Node of every core, and its cycles in a subinterval; servers begin with the cores."""
+        coarse = self.mace.deployment
+        owner = np.array([server.node for server in coarse.servers if server.node is not None], dtype=np.int64)
+        return owner, np.ascontiguousarray(coarse.capacities.T[: len(owner)] * coarse.subinterval_s)
 
     def _takes(self, node: str, need: float, closed: Collection[str]) -> bool:
         free = self.free_bytes.get(node)
