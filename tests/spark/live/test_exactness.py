@@ -179,3 +179,17 @@ def slow_until(agent: SmallAgent, epochs: int) -> SmallAgent:
     seen = SmallAgent(agent.name, agent.query, agent.pipeline)
     seen.records = agent.records[:epochs]
     return seen
+
+
+def test_batch_is_one_job_with_one_task_for_all_spans_and_one_for_each_state(world: World, pairs: Pipeline) -> None:
+    """Jobs and tasks are what a batch costs by itself, whatever its frames, agents and partitions."""
+    agents = three_agents(world, pairs)
+    world.send(*(agent.run(3) for agent in agents))
+    world.drain()
+    tracker = world.session().sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(str(world.query.runId))]
+    batches = [progress for progress in world.query.recentProgress if progress["numInputRows"]]
+    tasks = [sum(tracker.getStageInfo(stage).numTasks for stage in job.stageIds) for job in jobs]
+    shuffled = int(world.session().conf.get("spark.sql.shuffle.partitions"))
+    assert len(jobs) == len(batches) > 0
+    assert tasks == [1 + 2 * shuffled] * len(batches)
