@@ -20,7 +20,9 @@ _STEPS = 24
 
 def random_cluster(rng: np.random.Generator, *, queries: int = 8, nodes: int = 5, load: float = 0.9) -> dict[str, Any]:
     """A document of chains, joins and splits on few nodes; `load` is that of all cores on the mean, also above 1."""
-    machines = [{"id": f"n{i}", "capacity_cps": 100.0, "cores": int(rng.integers(1, 4))} for i in range(nodes)]
+    machines: list[dict[str, Any]] = [
+        {"id": f"n{i}", "capacity_cps": 100.0, "cores": int(rng.integers(1, 4))} for i in range(nodes)
+    ]
     if rng.random() < 0.3:
         machines[0] = {"id": "n0", "capacity_series_cps": [float(x) for x in rng.choice([0.0, 50.0, 150.0], _STEPS)]}
         machines[0]["capacity_series_cps"][-1] = 100.0
