@@ -27,7 +27,7 @@ def random_cluster(rng: np.random.Generator, *, queries: int = 8, nodes: int = 5
         machines[0] = {"id": "n0", "capacity_series_cps": [float(x) for x in rng.choice([0.0, 50.0, 150.0], _STEPS)]}
         machines[0]["capacity_series_cps"][-1] = 100.0
     places = [(m["id"], core) for m in machines for core in range(m.get("cores", 1))]
-    sources = [
+    sources: list[dict[str, Any]] = [
         {
             "id": f"s{u}",
             "arrivals": [float(x) for x in rng.poisson(rng.uniform(2.0, 30.0), _STEPS) * rng.integers(0, 3, _STEPS)],
