@@ -285,7 +285,7 @@ def _refuse(faults: Iterable[Fault], value: Any) -> None:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a record of arrays is equal to itself alone
 class Record:
     """Base of every record: a frozen dataclass that is read from JSON and written to it.
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Discriminator, Field, computed_field
 
+from engine.document.elements import Node
 from engine.errors import DocumentError, Fault
 from engine.jarvis.settings import AdaptationSettings
 from engine.kinds import Enumeration, Number, NumberSeries, String
@@ -284,3 +285,11 @@ def test_document_that_is_no_object_has_no_parts() -> None:
     faults: list[Fault] = []
     assert Trip.read_parts([], "", "", faults) is BAD
     assert [str(fault) for fault in faults] == ["a trip is a list of 0; allowed: an object"]
+
+
+def test_record_without_equality_of_its_own_equals_itself_alone() -> None:
+    """An empty base would make all records of one class equal."""
+    one, other = Node("a", 1.0), Node("a", 2.0)
+    assert one == one
+    assert one != other
+    assert one != Node("a", 1.0)
