@@ -103,6 +103,7 @@ def test_wrong_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sizes are at least 10, seconds 4 to 26" in capsys.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_small_fleet_is_taken_whole_and_its_statements_do_not_grow(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--sizes", "20", "40", "--seconds", "6", "--json"])
