@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -97,10 +98,15 @@ class _Forks:
         selector = self._selector = selectors.DefaultSelector()
         for file in (until, self._listener, woken):
             selector.register(file, selectors.EVENT_READ)
+        try:
+            self._serve(until, woken)
+        finally:
+            self._end_all()
+
+    def _serve(self, until: Any, woken: socket.socket) -> None:
         while True:
-            for key, _ in selector.select():
+            for key, _ in self._selector.select():
                 if key.fileobj is until:
-                    self._end_all()
                     return
                 if key.fileobj is self._listener:
                     self._fork(self._listener.accept()[0])
@@ -117,7 +123,14 @@ class _Forks:
         except (OSError, ValueError):
             connection.close()
             return
-        if (pid := os.fork()) == 0:
+        try:
+            pid = os.fork()
+        except OSError:  # no memory, or too many processes: the stand-in becomes an interpreter of its own
+            for file in files:
+                os.close(file)
+            connection.close()
+            return
+        if pid == 0:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
@@ -145,7 +158,9 @@ class _Forks:
             connection.close()
 
     def _give_up(self, connection: Any) -> None:
-        """End the fork of a process that has ended, as Spark ends them."""
+        """End the fork of a process that has ended, as Spark ends them; both may have ended at one moment."""
+        if connection not in self._by_pid.values():
+            return
         self._selector.unregister(connection)
         for pid, known in self._by_pid.items():
             if known is connection:
@@ -188,6 +203,8 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> NoReturn:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
     finally:
         try:
             sys.stdout.flush()

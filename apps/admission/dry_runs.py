@@ -17,6 +17,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit, on_unanswered
+from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
 from apps.queries.snapshots.parts import snapshot_take
 from engine.admission.answer import Thinness
 from engine.records import Record
@@ -47,8 +48,9 @@ def dry_run_request(*, cluster: Cluster, user: User, document: Mapping[str, Any]
     Unavailable
         The broker does not answer.
     """
+    outline = cluster_outline(cluster)  # others may write meanwhile
     with transaction.atomic():
-        _draft(cluster, user, document)
+        _draft(cluster, user, document, outline)
         transaction.set_rollback(True)
     return job_submit(
         kind=JobKind.DRY_RUN,
@@ -65,9 +67,9 @@ def preview_dry_run(report: JobReporter) -> JobOutcome:
     cluster, user = job.cluster, job.requested_by
     assert cluster is not None
     report(0.0, "Taking a snapshot")
-    snapshot = snapshot_take(cluster)  # others may write meanwhile
+    snapshot, outline = snapshot_take(cluster), cluster_outline(cluster)  # others may write meanwhile
     with transaction.atomic():
-        request = _draft(cluster, user, job.params[_DOCUMENT])
+        request = _draft(cluster, user, job.params[_DOCUMENT], outline)
         question = question_of(request, snapshot)
         transaction.set_rollback(True)
     opened, _, _ = ask_engine(request, question, policy_of(cluster, question), request.changes, report, begun_s)
@@ -77,9 +79,12 @@ def preview_dry_run(report: JobReporter) -> JobOutcome:
     return JobOutcome(answer.to_dict(), store=_forget_document)
 
 
-def _draft(cluster: Cluster, user: User | None, document: Mapping[str, Any]) -> AdmissionRequest:
+def _draft(
+    cluster: Cluster, user: User | None, document: Mapping[str, Any], outline: ClusterOutline
+) -> AdmissionRequest:
     """A request about a document, for a transaction that is rolled back."""
-    return ADMISSION.create(cluster=cluster, user=user, question=AdmissionQuestion(document=document))
+    question = AdmissionQuestion(document=document)
+    return ADMISSION.create(cluster=cluster, user=user, question=question, outline=outline)
 
 
 def _forget_document(job: Job) -> None:

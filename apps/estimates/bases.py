@@ -208,14 +208,13 @@ def _write(cluster: Cluster, base: EstimateBase) -> bool:
                 packed.size / 1e6,
                 limit / 1e6,
             )
-        return False
+        return not limit
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         bases_purge(limit - packed.size)
         packed.write(path)
     except OSError as error:
         _log.warning("The base %s is kept by this process alone: %s.", path.name, error)
-        return False
     return True
 
 

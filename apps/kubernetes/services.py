@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
-from apps.admission.decisions import admission_hold, admission_request_review, admission_withdraw
+from apps.admission.decisions import admission_apply, admission_hold, admission_request_review, admission_withdraw
 from apps.admission.dry_runs import DryRunAnswer, dry_run_request
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
@@ -96,6 +96,9 @@ def review_answer(
         _log.exception("the review %s failed unexpectedly", row.uid)
         why = "Something went wrong inside Sluice; the console's log has it."
         answer = _unknown(cluster, why)
+        if row.admission is not None and not answer.allowed:
+            with suppress(DatabaseError):
+                _hold(row, row.admission)
     row.allowed, row.basis = answer.allowed, answer.basis
     row.message, row.warnings = message_line(answer.message), warning_lines(answer.warnings)
     row.waited_s = time.monotonic() - begun_s
@@ -278,7 +281,7 @@ def _previewed(
             break
         job = request.job  # the cluster moved while the verdict was computed: it is asked again
     if may_apply and request.state == AdmissionState.ESTIMATING and not _late(row.cluster, "").allowed:
-        request = admission_hold(request=request)
+        request = _hold(row, request)
     if row.dry_run:
         _close_dry_run(row, request, user)
     if request.state == AdmissionState.ESTIMATING:
@@ -286,9 +289,23 @@ def _previewed(
         return request, _late(row.cluster, words)
     if not request.verdict:
         return request, _unknown(row.cluster, _failure_words(job))
+    if may_apply and request.verdict == Verdict.ADMIT and request.state == AdmissionState.PREVIEW:
+        # Another review of the same question was out of time, and had it held.
+        try:
+            request = admission_apply(request=request, user=user)
+        except SluiceError as error:
+            return request, _late(row.cluster, f"It was admitted. {error.message}")
     if may_apply and request.verdict == Verdict.ADMIT and request.state != AdmissionState.APPLIED:
         return request, _late(row.cluster, f"It was admitted. {request.decision_reason or 'It was not applied.'}")
     return request, None
+
+
+def _hold(row: KubernetesReview, request: AdmissionRequest) -> AdmissionRequest:
+    """Have a request not applied that is answered by no, unless others wait for it or asked for it themselves."""
+    others = request.kubernetes_reviews.filter(allowed=None).exclude(pk=row.pk)
+    if request.source != AdmissionSource.KUBERNETES or others.exists():
+        return request
+    return admission_hold(request=request)
 
 
 def _failure_words(job: Job) -> str:

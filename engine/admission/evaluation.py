@@ -248,7 +248,7 @@ class Evaluator:
 
     def _before_from(self, start_p: int) -> Evaluation:
         running = self.question.running
-        key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())), start_p)
+        key = (running.digest, self.question.mace_every, self.widening, start_p)
         evaluation = _before.pop(key, None)
         if evaluation is None:
             known = self.base.estimate
@@ -257,6 +257,11 @@ class Evaluator:
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
         return evaluation
+
+    @property
+    def widening(self) -> tuple[tuple[str, tuple[float, int]], ...]:
+        """The factors by which scored runs widen intervals of what runs."""
+        return tuple(sorted(self._factors.items()))
 
     @cached_property
     def _factors(self) -> dict[str, tuple[float, int]]:
@@ -294,7 +299,8 @@ class Evaluator:
         stressed, begin = self.base.shifted(running), scenario.start_p - 1
         found = stressed.changed(scenario.deployment, counted_from=begin, concerned=self._judged_anew(scenario))
         alone = stressed.changed(running, counted_from=begin, concerned=found.queries.keys() & {*running.queries})
-        before = self._evaluation(running, alone.realised(), self.before_from(scenario.start_p))
+        stress = replace(alone.realised(), judged=stressed.estimate.judged)  # what it does to servers is nobody's doing
+        before = self._evaluation(running, stress, self.before_from(scenario.start_p))
         return holds(before, self._evaluation(scenario.deployment, found, before)) and holds(
             before, self._evaluation(scenario.deployment, found.realised(), before)
         )

@@ -17,6 +17,8 @@ from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
 from engine.admission.scenario import AdmissionScenario
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
+from engine.document.elements import Operator
+from engine.document.memory import state_need_bytes
 from engine.errors import InfeasibleError
 from engine.estimation.base import EstimateBase
 from engine.estimation.mace import drain_times, mace
@@ -76,14 +78,14 @@ class ClusterLosses:
 
     losses: Mapping[str, ClusterLoss]
 
-    def untouched(self, deployment: Deployment, concerned: Iterable[str]) -> dict[str, ClusterLoss]:
+    def untouched(self, deployment: Deployment, concerned: Collection[str]) -> dict[str, ClusterLoss]:
         """The losses that are as they were once a query has joined.
 
         Parameters
         ----------
         deployment : Deployment
             With the query that joined; nothing else is elsewhere than before, and no node is new.
-        concerned : iterable of str
+        concerned : collection of str
             Queries that it concerns, itself among them: all others have the estimate that they had.
 
         Notes
@@ -105,9 +107,16 @@ class ClusterLosses:
             servers.add(core.name)
             links = layout.hop_server[layout.hop_start[r] : layout.hop_start[r + 1]]
             servers.update(deployment.servers[i].name for i in links[links >= 0].tolist())
+        if _has_state(deployment.operators[i] for query in concerned for i in deployment.operators_of(query)):
+            # Memory is a node's: what has state of its own may find none where it went, on another core of it.
+            nodes |= {part.node for op in deployment.operators if _has_state([op]) for part in op.replicas}
         return {
             name: loss for name, loss in self.losses.items() if name not in nodes and loss.servers.isdisjoint(servers)
         }
+
+
+def _has_state(operators: Iterable[Operator]) -> bool:
+    return any((state_need_bytes(operator) or 0.0) > 0.0 for operator in operators)
 
 
 class LossJudge:
@@ -292,14 +301,14 @@ def _combined(deployment: Deployment, mace_every: int) -> FloatArray:
     return np.ascontiguousarray(mace(deployment.coarsened(mace_every)).load)
 
 
-_clusters: dict[tuple[str, int, frozenset[str]], ClusterLosses] = {}  # the last one of the process: it is asked again
+_clusters: dict[tuple[object, ...], ClusterLosses] = {}  # the last one of the process: it is asked again
 
 
 def cluster_losses(evaluator: Evaluator, tell: Callable[[float, str], None]) -> ClusterLosses:
     """Losses of all nodes of what runs, which a process keeps of the last cluster."""
     question, every = evaluator.question, evaluator.question.mace_every
     closed = frozenset(question.policy.closed_nodes)
-    key = question.running.digest, every, closed
+    key = question.running.digest, every, closed, evaluator.widening
     if key not in _clusters:
         bare = evaluator.without_backlogs
         judge = LossJudge(bare.question.running, bare.before.outcomes, every, closed)

@@ -377,7 +377,9 @@ class Deployment(DeploymentContent):
             constraints=replace(limits, pin={**limits.pin, **pins}) if pins else limits,
         )
         inputs = [entry for operator in operators for entry in operator.inputs]
-        brings_backlog = any(source.backlog for source in sources) or any(entry.backlog for entry in inputs)
+        read = {entry.source for entry in inputs}
+        waiting = (source for source in (*self.sources, *sources) if source.backlog)
+        brings_backlog = any(entry.backlog for entry in inputs) or any(source.id in read for source in waiting)
         names = ["servers", "capacities", "has_series", "node_index"]
         names += [] if brings_backlog or self.backlogs else ["backlogs", "oldest_backlog_s"]
         names += [] if any(entry.model for entry in inputs) else ["has_models"]

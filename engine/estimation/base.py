@@ -149,12 +149,29 @@ class EstimateBase:
             except BeyondExcerpt as beyond:
                 servers.update(beyond.servers)
                 continue
+            if self._is_probed_beyond(change.probed, part):
+                return None
             missed = around.missed(found, difference, change.flowed)
             if not missed:
                 alarm = self._alarm_near(after, difference, change)
                 return change._replace(estimate=replace(change.estimate, alarm=alarm))
             servers |= missed
         return None
+
+    def _is_probed_beyond(self, probed: ProbedDeployment, part: Deployment) -> bool:
+        """Whether a probe is of what others share: a source that comes to them as well, or the age of what waits."""
+        if probed.probes and part.oldest_backlog_s is not None:
+            return True
+        replaced = {was.id for was, now in zip(part.sources, probed.deployment.sources, strict=False) if was is not now}
+        replaced |= self._probed_sources & {source.id for source in part.sources}
+        inside = {operator.id for operator in part.operators}
+        return any(not inside.issuperset(self._surroundings.readers.get(name, ())) for name in replaced)
+
+    @cached_property
+    def _probed_sources(self) -> frozenset[str]:
+        """Sources that stand in for silent ones."""
+        was, now = self.estimate.deployment.sources, self.estimate.probed.deployment.sources
+        return frozenset(a.id for a, b in zip(was, now, strict=False) if a is not b)
 
     def _excerpt(self, found: Excerpt, nodes: Collection[str]) -> EstimateBase:
         """The base of some of the operators, as far as changes are computed from it; some nodes may be without any."""
@@ -201,12 +218,22 @@ class EstimateBase:
             if name not in found and name[0] not in left and is_sink(name[0]):
                 flow_s = max(flow_s, latency_s)
                 break
+        for name in self._read_by(difference.gone):  # it may end what had readers
+            if name not in found and name[0] not in left and is_sink(name[0]):
+                flow_s = max(flow_s, self._flow.latencies_s.get(name, 0.0))
+        there = {server.name for server in after.servers}
         worst_s = max((change.worst_s.get(name, 0.0) for name in flowed.servers), default=0.0)
         for found_s, server in self._worst_first:
-            if server not in flowed.servers:
+            if server not in flowed.servers and server in there:
                 worst_s = max(worst_s, found_s)
                 break
         return alarm_of(after, flow_s, worst_s)
+
+    def _read_by(self, names: Collection[str]) -> list[ReplicaName]:
+        """Replicas of what some operators read."""
+        running, index = self.estimate.deployment.operators, self.estimate.deployment.operator_index
+        read = {entry.source for name in names for entry in running[index[name]].inputs} & index.keys()
+        return [(name, b) for name in sorted(read) for b in range(len(running[index[name]].replicas))]
 
     @cached_property
     def _latest(self) -> list[tuple[float, ReplicaName]]:

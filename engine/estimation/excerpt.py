@@ -28,6 +28,7 @@ __all__ = ["ClusterDifference", "ClusterSurroundings", "Excerpt"]
 
 _LARGE_SHARE = 0.4  # share of the operators beyond which an excerpt gains nothing
 _AS_ONE = "subintervals", "subinterval_s", "combine", "scheduling", "statistics_of"
+_OF_THE_WHOLE = "oldest_backlog_s", "has_models", "has_series"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class ClusterSurroundings:
     def difference(self, after: Deployment) -> ClusterDifference | None:
         """All that `after` has other than this deployment; None where that concerns everybody."""
         before = self._deployment
-        if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in _AS_ONE):
+        as_one = *_AS_ONE, *_OF_THE_WHOLE
+        if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in as_one):
             return None
         if any(self._goes_another_way(after, every) for every in (1, self._every)) or self._has_other_policies(after):
             return None
@@ -235,7 +237,7 @@ class ClusterSurroundings:
         """The excerpt in which all queries on some servers, and some others, are complete; None if it is most."""
         places = self._places
         inner = places.with_links(servers)
-        found = {*queries} & places.above.keys()
+        found = {*queries, *difference.queries} & places.above.keys()
         for server in inner:
             for name in self._residents.get(server, ()):
                 found |= self._queries_of.get(name, set())

@@ -360,8 +360,8 @@ def arrivals_replace(
 
 def _check_grid(cluster: Cluster, present: Cluster) -> None:
     """Refuse values on a grid that is not the cluster's any more."""
-    if present.subinterval_s != cluster.subinterval_s:
-        raise Conflict("The cluster's subinterval was changed meanwhile. Store the arrivals again.")
+    if (present.subinterval_s, present.slices) != (cluster.subinterval_s, cluster.slices):
+        raise Conflict("The cluster's subinterval or horizon was changed meanwhile. Store the arrivals again.")
 
 
 def _set_series(row: ArrivalSeries, values: FloatArray, step_s: float | None) -> None:

@@ -222,7 +222,7 @@ def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[
     nodes : mapping
         Names of the nodes that are there, by primary key; replicas elsewhere do not count.
     """
-    running = {}
+    running: dict[int, RunningQuery] = {}
     for i in range(0, len(queries), _AT_ONCE):
         running |= _read_running({query.running_version_id: query for query in queries[i : i + _AT_ONCE]}, nodes)
     return running

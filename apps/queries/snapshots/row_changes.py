@@ -67,12 +67,14 @@ def row_changes(cluster: Cluster, position: int | None, seen: frozenset[int] = f
     epoch = frozenset(RowChange.objects.filter(kind=_EPOCH).values_list("key", flat=True))
     rows = RowChange.objects.filter(cluster=cluster.pk)
     if connection.vendor != "postgresql":
-        last = rows.aggregate(last=Max("pk"))["last"] or 0
         keys: dict[str, set[int]] = {}
-        if position is not None and last > position:
-            for kind, key in rows.filter(pk__gt=position, pk__lte=last).values_list("kind", "key"):
-                keys.setdefault(kind, set()).add(key)
-        return RowChanges(epoch, max(last, position or 0), _frozen(keys))
+        if position is None:
+            return RowChanges(epoch, rows.aggregate(last=Max("pk"))["last"] or 0, {})
+        last = position
+        for pk, kind, key in rows.filter(pk__gt=position).values_list("pk", "kind", "key"):  # of one moment
+            keys.setdefault(kind, set()).add(key)
+            last = max(last, pk)
+        return RowChanges(epoch, last, _frozen(keys))
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,"
@@ -108,8 +110,23 @@ def triggers_create() -> None:
             if model._meta.db_table in tables:
                 for statement in statements(model._meta.db_table, marks):
                     cursor.execute(statement)
-    RowChange.objects.filter(kind=_EPOCH).delete()
+    RowChange.objects.all().delete()  # everything is read anew in another epoch
     RowChange.objects.create(kind=_EPOCH, key=secrets.randbits(62), cluster=0)
+
+
+@transaction.atomic
+def triggers_drop() -> None:
+    """Take the triggers away, for a migration: SQLite reads each anew where a table that it names is remade."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            for model in _MARKS:
+                cursor.execute(f"DROP FUNCTION IF EXISTS {model._meta.db_table}_mark() CASCADE")
+            return
+        cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        ours = tuple(f"{model._meta.db_table}_marks_" for model in _MARKS)
+        for (name,) in cursor.fetchall():
+            if name.startswith(ours):
+                cursor.execute(f"DROP TRIGGER {name}")
 
 
 def _sqlite(table: str, marks: str) -> Iterator[str]:

@@ -98,7 +98,7 @@ class ClusterState:
             if share is not None:
                 values = private_arrivals(values, rate_share=share[0], start_s=share[1], slice_s=share[2])
             made[name] = ((row, share), engine_source(row, values, name))
-        for name in [name for name in self.sources if name not in made]:
+        for name in [name for name in list(self.sources) if name not in made]:
             self.sources.pop(name, None)
         self.sources.update(made)
         return tuple(made[name][1] for name in sorted(made))

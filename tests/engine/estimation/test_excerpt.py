@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from engine.estimation.excerpt import ClusterSurroundings
 from engine.estimation.propagation import flow_base
 from tests.engine.estimation.clusters import random_change, random_cluster
 from tests.engine.estimation.test_propagation import SEEDS, check_servers, pairs, written
+from tests.engine.samples import deployment as document
 from tests.engine.samples import entry, operator
 
 
@@ -117,3 +119,61 @@ def test_change_where_other_policies_run_takes_in_all_that_is_tied_to_it_and_no_
     for query, report in changed.queries.items():
         assert written(report) == written(expected.queries[query])
     assert written(expected.queries["q4"]) == written(base.estimate.counted(0).queries["q4"])
+
+
+def check_move(before: Deployment, after: Deployment) -> None:
+    """A base that is moved has the numbers of one made from nothing."""
+    moved, whole = EstimateBase.of(before).moved(after), EstimateBase.of(after)
+    assert moved.estimate.alarm == whole.estimate.alarm
+    for query, report in whole.estimate.queries.items():
+        assert written(moved.estimate.queries[query]) == written(report), query
+
+
+def island_document(count: int = 6) -> dict[str, Any]:
+    """Queries of one operator on a node each, every one with a source of its own."""
+    return document(
+        sources=[{"id": f"s{i}", "arrivals": [10.0] * 20} for i in range(count)],
+        nodes=[{"id": f"N{i}", "capacity_cps": 100.0} for i in range(count)],
+        operators=[operator(f"q{i}.0", f"N{i}", entry(f"s{i}", 1.0, 9.0), query=f"q{i}") for i in range(count)],
+    )
+
+
+def test_age_that_follows_from_other_arrivals_is_that_of_the_whole() -> None:
+    found = island_document()
+    found["operators"][0]["inputs"][0]["backlog"] = {"events": 100.0}
+    before = Deployment.parse(found)
+    check_move(before, before.with_arrivals({"s0": [2.5] * 20}))
+
+
+def test_backlog_of_a_source_that_grew_old_is_that_of_the_whole() -> None:
+    before, later = island_document(), island_document()
+    before["sources"][0]["backlog"], later["sources"][0]["backlog"] = {"behind_s": 5.0}, {"behind_s": 50.0}
+    check_move(Deployment.parse(before), Deployment.parse(later))
+
+
+def test_query_that_gains_an_operator_elsewhere_keeps_its_other_ends() -> None:
+    found = island_document()
+    found["operators"][0]["inputs"][0]["cycles_per_event"] = 11.0
+    before = Deployment.parse(found)
+    branch = operator("q0.1", "N5", entry("s0", 1.0, 0.1), query="q0")
+    check_move(before, Deployment.parse(found | {"operators": [*found["operators"], branch]}))
+
+
+def test_source_that_a_probe_makes_speak_is_that_of_all_who_read_it() -> None:
+    found = island_document()
+    found["sources"].append({"id": "silent", "arrivals": [0.0] * 20})
+    found["operators"][1]["inputs"].append(entry("silent", 1.0, 90.0))
+    joining = operator("new.0", "N4", entry("silent", 1.0, 1.0), query="new")
+    before, after = Deployment.parse(found), Deployment.parse(found | {"operators": [*found["operators"], joining]})
+    check_move(before, after)
+    check_move(after, before)
+
+
+def test_alarm_knows_the_nodes_that_are_there_and_the_operators_that_end_a_query() -> None:
+    found = island_document()
+    found["operators"][0]["inputs"][0]["cycles_per_event"] = 20.0
+    before = Deployment.parse(found)
+    gone = found | {"nodes": found["nodes"][1:], "operators": found["operators"][1:]}
+    check_move(before, Deployment.parse(gone))
+    reader = operator("r.0", "N3", entry("q2.0", 1.0, 1.0), query="r")
+    check_move(Deployment.parse(found | {"operators": [*found["operators"], reader]}), before)
