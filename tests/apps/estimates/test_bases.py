@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,14 +202,16 @@ def test_estimate_larger_than_the_limit_is_not_kept_by_its_process(
 
 
 def test_base_that_a_verdict_moved_is_written_by_the_estimate_and_once_a_minute(
-    folder: Path, running: Deployment
+    folder: Path, running: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster_base(CLUSTER, running)
+    now_s = next(folder.glob("*.base")).stat().st_mtime
+    monkeypatch.setattr(bases, "time", SimpleNamespace(time=lambda: now_s))  # files know nothing of a shifted clock
     after = running.without_query(running.queries[-1])
     moved = cluster_base(CLUSTER, after)
     base_keep(CLUSTER, moved)
     (path,) = folder.glob("*.base")
-    os.utime(path, (time.time() - 61,) * 2)
+    os.utime(path, (now_s - 61,) * 2)
     base_keep(CLUSTER, moved)
     assert {path.name for path in folder.glob("*.base")} == {f"7-{each.digest}.base" for each in (running, after)}
 

@@ -152,7 +152,8 @@ def test_sketch_says_what_a_snapshot_says_but_for_operators(cluster: Cluster) ->
     calm.save()
     sketch, whole = cluster_sketch(cluster), cluster_snapshot(cluster)
     assert sketch.digest == whole.digest and sketch.parts == whole.parts and sketch.closed_nodes == whole.closed_nodes
-    assert sketch.deployment.nodes == whole.deployment.nodes
+    of_sketch, of_whole = sketch.deployment.nodes, whole.deployment.nodes
+    assert [node.to_dict() for node in of_sketch] == [node.to_dict() for node in of_whole]
     assert sorted(sketch.deployment.queries) == sorted(whole.deployment.queries)
     assert set(sketch.deployment.objectives) == set(whole.deployment.objectives)
     assert sketch.deployment.priorities == whole.deployment.priorities

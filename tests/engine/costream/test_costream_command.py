@@ -103,7 +103,7 @@ def test_numbers_that_are_not_finite_are_told_once(tmp_path: Path, capsys: pytes
     [
         ("predict", {"placements": None}, "placements", "placements is null; allowed: a list"),
         ("predict", {"placements": []}, "placements", "placements has 0 items; allowed: 1 to 20,000"),
-        ("predict", {"placements": [[0]] * 20_001}, "placements", "has 20001 items; allowed: 1 to 20,000"),
+        ("predict", {"placements": [[0]] * 20_001}, "placements", "has 20,001 items; allowed: 1 to 20,000"),
         ("predict", {"placements": ["x"]}, "placements[0]", "placements[0] is 'x'; allowed: a list"),
         ("predict", {"placements": [[0] * 5]}, "placements[0]", "has 5 items; allowed: exactly 6"),
         ("predict", {"placements": [[0, 0, 0, 0, 0, 4]]}, "placements[0][5]", "item 5 is 4; allowed: a whole number"),
