@@ -141,6 +141,8 @@ class EstimateBase:
                 has_series=self.estimate.deployment.has_series,
                 source_count=len(after.sources),
             )
+            if part.oldest_backlog_s is not None and probe_deployment(part).probes:
+                return None  # a probe is nothing that waits, and the age of the whole is not that of a part
             asked = found.queries | difference.queries
             try:
                 change = self._excerpt(found, nodes)._change(
@@ -159,9 +161,7 @@ class EstimateBase:
         return None
 
     def _is_probed_beyond(self, probed: ProbedDeployment, part: Deployment) -> bool:
-        """Whether a probe is of what others share: a source that comes to them as well, or the age of what waits."""
-        if probed.probes and part.oldest_backlog_s is not None:
-            return True
+        """Whether a probe is of what others share: a source that comes to them as well."""
         replaced = {was.id for was, now in zip(part.sources, probed.deployment.sources, strict=False) if was is not now}
         replaced |= self._probed_sources & {source.id for source in part.sources}
         inside = {operator.id for operator in part.operators}
