@@ -223,7 +223,10 @@ class Deployment(DeploymentContent):
     def without_backlogs(self) -> Deployment:
         """The same deployment with nothing waiting, of a horizon that does not begin now."""
         names = (name for name in _OF_THE_WHOLE if name != "oldest_backlog_s")
-        return self._inherit(strip_backlogs(self), "other_policies", *names)
+        stripped = strip_backlogs(self)
+        if stripped is self and self.oldest_backlog_s is not None:  # a part of a whole in which something waits
+            stripped = replace(self)
+        return self._inherit(stripped, "other_policies", *names)
 
     def with_probes(self, operators: tuple[Operator, ...], sources: tuple[Source, ...]) -> Deployment:
         """The same deployment with other rates at some operators, and more sources; a part stays one."""
