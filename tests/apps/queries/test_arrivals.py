@@ -180,7 +180,7 @@ def test_arrivals_read_for_another_grid_are_not_stored() -> None:
     cluster = make_cluster()
     seen = type(cluster).objects.get(pk=cluster.pk)
     cluster_update(cluster=cluster, subinterval_s=2.0, horizon_s=8.0)
-    with pytest.raises(Conflict, match="subinterval was changed"):
+    with pytest.raises(Conflict, match="subinterval or horizon was changed"):
         make_arrivals(seen)
     assert not ArrivalSeries.objects.exists()
 
