@@ -13,6 +13,7 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.answer import Alarm
+from engine.estimation.cluster_places import ReplicaName, replica_names
 from engine.estimation.estimate import Estimate, Progress, alarm_of, estimate, own_mace
 from engine.estimation.excerpt import ClusterDifference, ClusterSurroundings, Excerpt
 from engine.estimation.flow import Flow
@@ -23,10 +24,8 @@ from engine.estimation.propagation import (
     BeyondExcerpt,
     ChangedFlow,
     FlowBase,
-    ReplicaName,
     changed_flow,
     flow_base,
-    replica_names,
     spread_flow,
 )
 from engine.estimation.reports import REALISED
@@ -135,12 +134,6 @@ class EstimateBase:
         while (found := around.around(difference, servers, concerned)) is not None:
             joined = {operator.id for operator in difference.joined}
             part = after.restricted(found.operators - difference.gone | joined, with_sources=False, nodes=nodes)
-            part.__dict__.update(
-                oldest_backlog_s=self.estimate.deployment.oldest_backlog_s,
-                has_models=self.estimate.deployment.has_models,
-                has_series=self.estimate.deployment.has_series,
-                source_count=len(after.sources),
-            )
             if part.oldest_backlog_s is not None and probe_deployment(part).probes:
                 return None  # a probe is nothing that waits, and the age of the whole is not that of a part
             asked = found.queries | difference.queries
@@ -274,10 +267,7 @@ class EstimateBase:
         if change.unburdened:
             flows.append(self._unburdened.joined(after.without_backlogs(), change.unburdened))
         judged = self._judged(after.coarsened(self.mace_every), found.judged, servers)
-        worst_s = {
-            server.name: (change.worst_s if server.name in servers else self.worst_s).get(server.name, 0.0)
-            for server in after.servers
-        }
+        worst_s = self._joined_worst_s(after, servers, change.worst_s)
         return self._moved_to(after, ProbedDeployment(after), found, judged, worst_s, flows)
 
     def _moved_to(
@@ -440,9 +430,14 @@ class EstimateBase:
     def _moved_worst_s(self, after: Deployment, flowed: ChangedFlow) -> dict[str, float]:
         """`worst_s` of a changed deployment."""
         kept = {operator.id for operator in flowed.deployment.operators}
-        computed = _worst_s(mace(after.restricted(kept)))
+        return self._joined_worst_s(after, flowed.servers, _worst_s(mace(after.restricted(kept))))
+
+    def _joined_worst_s(
+        self, after: Deployment, servers: Collection[str], computed: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Of some servers as computed, of the others as it was; 0 where nothing is."""
         return {
-            server.name: (computed if server.name in flowed.servers else self.worst_s).get(server.name, 0.0)
+            server.name: (computed if server.name in servers else self.worst_s).get(server.name, 0.0)
             for server in after.servers
         }
 

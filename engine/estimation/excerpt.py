@@ -7,7 +7,7 @@ is above it. Whether a change stays within, its computation tells: one that goes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import is_
@@ -15,20 +15,18 @@ from operator import is_
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator, Replica
 from engine.document.topology import servers_of
+from engine.estimation.cluster_places import ClusterPlaces, names_reached
 from engine.estimation.loads import has_few_sources
-from engine.estimation.propagation import (
-    ChangedFlow,
-    ClusterPlaces,
-    names_reached,
-    same_node,
-    same_source,
-)
+from engine.estimation.propagation import ChangedFlow, same_node, same_source
 
 __all__ = ["ClusterDifference", "ClusterSurroundings", "Excerpt"]
 
 _LARGE_SHARE = 0.4  # share of the operators beyond which an excerpt gains nothing
-_AS_ONE = "subintervals", "subinterval_s", "combine", "scheduling", "statistics_of"
-_OF_THE_WHOLE = "oldest_backlog_s", "has_models", "has_series"
+# What holds of a deployment as one: its parts go by it.
+_AS_ONE = (
+    *("subintervals", "subinterval_s", "combine", "scheduling", "statistics_of"),
+    *("oldest_backlog_s", "has_models", "has_series"),
+)
 
 
 @dataclass(frozen=True)
@@ -91,14 +89,10 @@ class ClusterSurroundings:
                 found.setdefault(server, set()).add(name)
         return found
 
-    @cached_property
-    def readers(self) -> dict[str, list[str]]:
+    @property
+    def readers(self) -> Mapping[str, list[str]]:
         """Operators that read each stream."""
-        readers: dict[str, list[str]] = {}
-        for operator in self._deployment.operators:
-            for entry in operator.inputs:
-                readers.setdefault(entry.source, []).append(operator.id)
-        return readers
+        return self._places.readers
 
     @cached_property
     def _queries_of(self) -> dict[str, set[str]]:
@@ -124,8 +118,7 @@ class ClusterSurroundings:
     def difference(self, after: Deployment) -> ClusterDifference | None:
         """All that `after` has other than this deployment; None where that concerns everybody."""
         before = self._deployment
-        as_one = *_AS_ONE, *_OF_THE_WHOLE
-        if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in as_one):
+        if self._is_of_one_piece or any(getattr(before, name) != getattr(after, name) for name in _AS_ONE):
             return None
         if any(self._goes_another_way(after, every) for every in (1, self._every)) or self._has_other_policies(after):
             return None
@@ -157,8 +150,9 @@ class ClusterSurroundings:
 
     def _is_like_the_whole(self, joined: Iterable[Operator], gone: Iterable[Operator]) -> bool:
         """Whether all that holds of the deployment as one stays so: what is modelled, and what waits."""
+        waits = self._deployment.oldest_backlog_s is not None  # its age may follow from the rates above it
         for op in (*joined, *gone):
-            if (op.query is None and op.trigger) or (op.id in self._identities and self._waiting):
+            if (op.query is None and op.trigger) or (waits and op.id in self._identities):
                 return False
             if any(entry.model or self._may_wait(entry) for entry in op.inputs):
                 return False
@@ -171,11 +165,6 @@ class ClusterSurroundings:
     @cached_property
     def _waiting_sources(self) -> frozenset[str]:
         return frozenset(source.id for source in self._deployment.sources if source.backlog is not None)
-
-    @cached_property
-    def _waiting(self) -> bool:
-        """Whether anything waits: the age of what does may follow from the rates above it."""
-        return self._deployment.oldest_backlog_s is not None
 
     def _is_in_turn(self, after: Deployment, joined: Iterable[Operator]) -> bool:
         """Whether what was there and stays is listed in the same order."""
@@ -251,7 +240,7 @@ class ClusterSurroundings:
             inner, found = complete, found.union(*(self._queries_of.get(name, ()) for name in names))
         else:
             names.update(*(self.readers.get(name, ()) for name in tuple(names)))  # so that whoever goes beyond is seen
-            names = names_reached(names & self._identities.keys(), self._streams_above)
+            names = {operator.id for operator in self._deployment.with_above(names)[1]}
         if len(names) > _LARGE_SHARE * len(self._identities):
             return None
         return Excerpt(frozenset(names), frozenset(complete), frozenset(found), frozenset(inner))
@@ -261,13 +250,10 @@ class ClusterSurroundings:
 
         def beside(name: str) -> set[str]:
             shared = (self._residents[server] for server in self._places.places[name])
-            return {*self._streams_above(name), *self.readers.get(name, ())}.union(*shared)
+            read = {entry.source for entry in self._identities[name].inputs} & self._identities.keys()
+            return read.union(self.readers.get(name, ()), *shared)
 
-        return names_reached({*names} & self._identities.keys(), beside)
-
-    def _streams_above(self, name: str) -> list[str]:
-        known = self._identities
-        return [entry.source for entry in known[name].inputs if entry.source in known]
+        return names_reached(names, beside)
 
     def missed(self, excerpt: Excerpt, difference: ClusterDifference, flowed: ChangedFlow) -> set[str]:
         """Servers beyond which a change went where not all queries are complete; empty if it stayed within."""

@@ -15,9 +15,10 @@ from engine.document.deployment import Deployment
 from engine.estimation import flow as flow_module
 from engine.estimation import propagation
 from engine.estimation.base import EstimateBase
+from engine.estimation.cluster_places import replica_names
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.flow import flow
-from engine.estimation.propagation import changed_flow, flow_base, replica_names, spread_flow
+from engine.estimation.propagation import changed_flow, flow_base, spread_flow
 from engine.estimation.reports import QueryReport
 from tests.engine.estimation.clusters import other_change, random_change, random_cluster
 from tests.engine.samples import deployment as document
