@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import is_
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from pydantic import computed_field
@@ -111,12 +112,14 @@ class FleetMemory(Record):
     findings: tuple[Sentence, ...]
 
 
+_known: WeakKeyDictionary[Deployment, dict[str, NodeMemory]] = WeakKeyDictionary()  # a deployment stays as it is
+
+
 def memory_by_node(deployment: Deployment) -> Mapping[str, NodeMemory]:
     """Memory of every node, in the order of the fleet; operators without a place count nowhere."""
-    made: dict[str, NodeMemory] | None = vars(deployment).get("_memory")
-    if made is None:
-        made = vars(deployment)["_memory"] = _memory_by_node(deployment)
-    return made
+    if deployment not in _known:
+        _known[deployment] = _memory_by_node(deployment)
+    return _known[deployment]
 
 
 def memory_with_more(

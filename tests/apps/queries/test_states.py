@@ -20,7 +20,7 @@ from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placemen
 from apps.queries.services import placement_move, query_delete, query_stop, query_update
 from apps.queries.snapshots import states
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
-from apps.queries.snapshots.row_changes import triggers_create
+from apps.queries.snapshots.row_changes import triggers_create, triggers_drop
 from engine.document.export import to_document
 from tests.apps.small_cluster import make_query, small_cluster, start_query
 
@@ -289,3 +289,26 @@ def test_change_that_is_committed_after_a_later_one_is_seen_on_postgresql(postgr
     thread.join()
     assert require_fresh(cluster).deployment.priorities["first"] == 4
     states._shared.clear()
+
+
+def our_triggers() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE '%_marks_%'")
+        return int(cursor.fetchone()[0])
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL remakes no tables")
+def test_triggers_make_way_for_a_migration_and_come_back(transactional_db: None) -> None:
+    """SQLite reads every trigger anew where a table that it names is remade."""
+    there = our_triggers()
+    triggers_drop()
+    assert there > 0 and our_triggers() == 0
+    field = Query._meta.get_field("priority")
+    nullable = type(field)(default=field.default, null=True)
+    nullable.set_attributes_from_name("priority")
+    nullable.model = Query
+    for was, now in ((field, nullable), (nullable, field)):
+        with connection.schema_editor() as editor:
+            editor.alter_field(Query, was, now)
+    triggers_create()
+    assert our_triggers() == there
