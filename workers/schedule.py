@@ -7,7 +7,7 @@ from collections.abc import Callable
 from celery import shared_task
 from django.utils import timezone
 
-from apps.admission.completion import kept_questions_purge
+from apps.admission.kept_questions import kept_questions_purge
 from apps.admission.previews import previews_purge, queue_review
 from apps.admission.trials import trials_advance
 from apps.connections.job_import import polls_purge

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import pickle
 import time
 from collections.abc import Callable
-from dataclasses import fields
-from datetime import timedelta
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import zstandard
 from celery.exceptions import SoftTimeLimitExceeded
-from django.conf import settings
 from django.db import transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionSource, AdmissionState, PartState
 from apps.admission.decisions import requests_locked
+from apps.admission.kept_questions import forget_question, keep_question, kept_question
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import (
     DecisionPart,
@@ -40,16 +34,14 @@ from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.runs import RUN_KINDS
 from apps.jobs.services import JobCancelled, JobSuperseded, job_submit, on_unanswered
 from engine.admission.answer import PartName
-from engine.files import replace_file
 
 if TYPE_CHECKING:
     from engine.admission.decision import OpenDecision
 
-__all__ = ["complete_preview", "completion_begin", "completion_retry", "kept_questions_purge"]
+__all__ = ["complete_preview", "completion_begin", "completion_retry"]
 
 _log = logging.getLogger(__name__)
 
-_KEPT = timedelta(days=1)  # that a question lies there for parts that are tried again
 _SPENT = "It was cut after {:g} s, the time that the settings of the cluster give it."
 _TASK_OVER = "It was cut after {:.0f} s: the task that computes it may take no longer (SLUICE_TASK_VISIBILITY_S)."
 _LOST = (
@@ -72,7 +64,7 @@ def completion_begin(request: AdmissionRequest, question: RequestQuestion) -> No
         parts_end(request, PartState.CANCELLED, "The cluster moved meanwhile: it is previewed again.")
     if not parts_under_way(request):
         return
-    transaction.on_commit(partial(_keep_question, request.pk, question), robust=True)
+    transaction.on_commit(partial(keep_question, request.pk, question), robust=True)
     try:
         _submit(request, request.requested_by)
     except SluiceError as error:
@@ -146,7 +138,7 @@ def complete_preview(report: JobReporter) -> JobOutcome:
     request.refresh_from_db(fields=["parts"])
     parts = parts_of(request)
     if not any(part.can_be_retried for part in parts.values()):
-        _forget_question(request.pk)
+        forget_question(request.pk)
     facts = {"admission": str(request.pk), **{name: part.state for name, part in parts.items()}}
     preview = RUN_KINDS[JobKind.ADMISSION_PREVIEW]
     return JobOutcome(facts, preview.page(request), preview.address(request))
@@ -171,7 +163,7 @@ def _reopen(request: AdmissionRequest, report: Callable[[float, str], None]) -> 
     """
     report(0.0, "Taking the verdict's snapshot")
     begun_s = time.perf_counter()
-    question, decision = _kept_question(request), request.decision
+    question, decision = kept_question(request), request.decision
     if question is None:
         question = question_of(request)
     if decision is None or question.digest != request.snapshot or is_model_changed(request, question):
@@ -261,67 +253,3 @@ def _end(job: Job) -> None:
 
 
 on_unanswered(JobKind.ADMISSION_PARTS, _end)
-
-
-# -- questions on disk: a cluster moves on while parts are computed
-
-
-def _folder() -> Path:
-    return Path(settings.VAR_DIR) / "previews"
-
-
-def _path(pk: Any) -> Path:
-    return _folder() / f"{pk}.question"
-
-
-def _keep_question(pk: Any, question: RequestQuestion) -> None:
-    """Keep a question for the job of the parts. A disk that takes none costs parts of a cluster that moves on."""
-    try:
-        _folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = zstandard.ZstdCompressor(write_checksum=True).compress(pickle.dumps(question, pickle.HIGHEST_PROTOCOL))
-        replace_file(_path(pk), _version() + b"\n" + data)
-    except OSError as error:
-        _log.warning("the snapshot of preview %s is not kept: %s", pk, error)
-
-
-def _kept_question(request: AdmissionRequest) -> RequestQuestion | None:
-    """The question that the verdict answers; None where it is not there, damaged, of another release or decision.
-
-    Only this service writes the folder.
-    """
-    try:
-        version, _, data = _path(request.pk).read_bytes().partition(b"\n")
-        if version != _version():
-            _log.warning("the kept snapshot of preview %s is of another release", request.pk)
-            return None
-        question = pickle.loads(zstandard.decompress(data))
-    except FileNotFoundError:
-        return None
-    except Exception:
-        _log.warning("the kept snapshot of preview %s cannot be read", request.pk, exc_info=True)
-        return None
-    is_asked = isinstance(question, RequestQuestion) and question.digest == request.snapshot
-    return question if is_asked else None
-
-
-def _version() -> bytes:
-    """All that a kept question means something by: its own fields, and the sources of the engine's in them."""
-    from engine.estimation.base_file import source_version  # and with it the models, which only workers load
-
-    names = ",".join(field.name for field in fields(RequestQuestion))
-    return f"{source_version()} {names}".encode()
-
-
-def _forget_question(pk: Any) -> None:
-    with contextlib.suppress(OSError):
-        _path(pk).unlink()
-
-
-def kept_questions_purge() -> int:
-    """Delete questions that nobody has asked for in a day; returns the number."""
-    files = list(_folder().glob("*")) if _folder().is_dir() else []
-    old = [path for path in files if time.time() - path.stat().st_mtime > _KEPT.total_seconds()]
-    for path in old:
-        with contextlib.suppress(OSError):
-            path.unlink()
-    return len(old)

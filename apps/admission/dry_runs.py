@@ -17,7 +17,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit, on_unanswered
-from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
+from apps.queries.snapshots.outlines import ClusterOutline, cluster_outline
 from apps.queries.snapshots.parts import snapshot_take
 from engine.admission.answer import Thinness
 from engine.records import Record

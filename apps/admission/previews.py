@@ -43,6 +43,7 @@ from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.clock import shared_now
 from apps.core.errors import Malformed, SluiceError
 from apps.core.limits import MAX_REASON
+from apps.core.turns import shared_turn
 from apps.estimates.bases import BaseFacts
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
@@ -51,7 +52,8 @@ from apps.jobs.runs import RunKind, register
 from apps.predictions.choices import PredictionPurpose
 from apps.predictions.services import CandidatePrediction, prediction_store
 from apps.queries.choices import QueryState
-from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline, cluster_parts
+from apps.queries.snapshots.cluster import cluster_parts
+from apps.queries.snapshots.outlines import ClusterOutline, cluster_outline
 from engine.admission.answer import PARTS, AdmissionDecision, AdmissionPolicy, PartName
 from engine.errors import EngineError
 
@@ -61,6 +63,8 @@ MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves du
 _COMPARED = timedelta(days=1)  # that a preview says what has moved after it has expired
 _LOOKED_AT = timedelta(days=7)  # older ones were emptied before
 _TRIES_AT_ONCE = 4  # of these, in one job
+_TURN_WAIT_S = 30.0  # for others that decide on what is to be applied to the cluster
+_TURN_S = 60.0  # that one of them has at most
 _WAITS_ON = (
     "The request waits in the queue, and its verdict is computed anew as the cluster moves. What follows the first is "
     "computed by itself, what follows a later one when somebody asks."
@@ -198,9 +202,12 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     def answer(self, run: AdmissionRequest, report: JobReporter) -> Answer:
         """Decide as far as the verdict needs: another job computes what follows it.
 
-        What is to be applied is decided on again at once where the cluster has moved meanwhile, by what moved: of two
-        workers that decide on one cluster the second does not go to the end of the queue.
+        What is to be applied is decided on in turn, since each that is let in moves the cluster for the others. Where
+        it has moved nevertheless, as by a person, it is decided on again at once, by what moved.
         """
+        if run.apply_when_admitted:
+            turn = shared_turn(f"decide:{run.cluster_id}", wait_s=_TURN_WAIT_S, lasts_s=_TURN_S)
+            report.held.enter_context(turn)
         for _ in range(_TRIES_AT_ONCE):
             found = self._decided(run, report)
             if not run.apply_when_admitted or found.question.cluster_parts == cluster_parts(run.cluster):

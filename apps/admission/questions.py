@@ -31,12 +31,12 @@ from apps.queries.selectors import version_never_ran
 from apps.queries.services import query_create, query_version_create
 from apps.queries.snapshots.cluster import (
     SLICES_PER_SUBINTERVAL,
-    ClusterOutline,
     Snapshot,
     candidate_document,
     cluster_parts,
     snapshot_changes,
 )
+from apps.queries.snapshots.outlines import ClusterOutline
 from apps.queries.snapshots.parts import snapshot_take
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import Change, read_changes

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,10 +56,13 @@ class JobReporter:
     ----------
     job
         The job being run, with its `params`.
+    held
+        Contexts that the work enters and that last until its outcome is stored.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.held = ExitStack()
         self.stop: Exception | None = None
         self.noted: tuple[float, str] | None = None
         self._next_write = 0.0
@@ -102,7 +105,7 @@ def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | Non
     if job is None:
         return None
     report = JobReporter(job)
-    with structlog.contextvars.bound_contextvars(job=str(job.pk), attempt=job.attempt):
+    with report.held, structlog.contextvars.bound_contextvars(job=str(job.pk), attempt=job.attempt):
         try:
             with _heartbeats(report):
                 outcome = work(report)

@@ -67,8 +67,9 @@ def _empty_cache() -> None:
     from django.core.cache import cache
 
     from apps.core import counters
-    from apps.queries.snapshots import states
+    from apps.queries.snapshots import outlines, states
 
     cache.clear()
     states._shared.clear()
+    outlines._shared.clear()
     counters._not_before = 0.0  # on Redis that a test before had taken away

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
-import numpy as np
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.core.clock import shared_now
-from apps.fleet.choices import NodeState
-from apps.fleet.models import Cluster, Node
+from apps.fleet.models import Cluster
 from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.backlogs import candidate_backlogs, with_backlogs
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
-from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from apps.queries.models import OperatorInput, QueryVersion
 from apps.queries.snapshots.contents import node_policies, snapshot_changes
 from apps.queries.snapshots.elements import (
     arrivals_noise,
@@ -32,8 +29,8 @@ from apps.queries.snapshots.elements import (
     source_name,
     version_inputs,
 )
-from apps.queries.snapshots.states import ClusterState, cluster_state, nodes_present
-from engine.arrays import frozen_array
+from apps.queries.snapshots.outlines import closed_nodes
+from apps.queries.snapshots.states import ClusterState, cluster_state
 from engine.document import elements
 from engine.document.deployment import Deployment
 from engine.document.policies import schedule_nodes
@@ -41,14 +38,10 @@ from engine.document.translation import source_rates, with_nominal_costs
 
 __all__ = [
     "SLICES_PER_SUBINTERVAL",
-    "ClusterOutline",
     "Snapshot",
     "candidate_document",
-    "closed_nodes",
-    "cluster_outline",
     "cluster_parts",
     "cluster_snapshot",
-    "nodes_present",
     "operator_id",
     "parts_digest",
     "snapshot_changes",
@@ -70,17 +63,6 @@ class Snapshot:
     digest: str
     parts: dict[str, str]
     read_at: datetime
-    closed_nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ClusterOutline:
-    """Names of what runs in a cluster, and its nodes: enough to check a question, not to answer it.
-
-    Operators of `deployment` have neither inputs nor replicas, and its sources have no events.
-    """
-
-    deployment: Deployment
     closed_nodes: tuple[str, ...] = ()
 
 
@@ -169,40 +151,6 @@ def cluster_parts(
         parts = state.parts(cluster, policies)
         state.made["parts"] = made_of, parts
     return dict(parts)
-
-
-def cluster_outline(cluster: Cluster) -> ClusterOutline:
-    """Nodes, and the names of running queries' operators and sources, read from bare rows."""
-    nodes = nodes_present(cluster)
-    queries = {query.running_version_id: query for query in _queries_running(cluster)}
-    operators = Operator.objects.filter(version__in=queries).order_by("version", "position")
-    reads = OperatorInput.objects.filter(operator__version__in=queries).exclude(source_id="")
-    sources = {
-        source_name(source, queries[version].name, queries[version].reads_privately)
-        for version, source in reads.values_list("operator__version_id", "source_id")
-    }
-    silence = frozen_array(np.zeros(cluster.slices))
-    deployment = Deployment(
-        subinterval_s=cluster.slice_s,
-        subintervals=cluster.slices,
-        sources=tuple(elements.Source(source, silence) for source in sorted(sources)),
-        nodes=tuple(engine_node(node) for node in nodes),
-        operators=tuple(
-            elements.Operator(operator_id(queries[version].name, name), (), (), query=queries[version].name)
-            for version, name in operators.values_list("version_id", "name")
-        ),
-    )
-    return ClusterOutline(deployment, closed_nodes(nodes))
-
-
-def closed_nodes(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Names of those that take nothing new."""
-    return tuple(node.name for node in nodes if node.state == NodeState.DRAINING)
-
-
-def _queries_running(cluster: Cluster) -> QuerySet[Query]:
-    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
-    return rows.select_related("cluster")
 
 
 def candidate_document(

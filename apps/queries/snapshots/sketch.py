@@ -7,10 +7,12 @@ import numpy as np
 from apps.fleet.models import Cluster
 from apps.queries.choices import QueryState
 from apps.queries.models import ClusterParts, OperatorInput, Query
-from apps.queries.snapshots.cluster import Snapshot, closed_nodes, nodes_present
+from apps.queries.snapshots.cluster import Snapshot
 from apps.queries.snapshots.contents import node_policies
 from apps.queries.snapshots.elements import engine_node, engine_objective, source_name
+from apps.queries.snapshots.outlines import closed_nodes
 from apps.queries.snapshots.parts import parts_read
+from apps.queries.snapshots.states import nodes_present
 from engine.document import elements
 from engine.document.deployment import Deployment
 from engine.document.policies import schedule_nodes

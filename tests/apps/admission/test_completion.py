@@ -18,10 +18,11 @@ from django.db import connection
 from django.utils import timezone
 
 from apps.accounts.choices import Role
-from apps.admission import completion
+from apps.admission import completion, kept_questions
 from apps.admission.choices import AdmissionState, PartState, Verdict
-from apps.admission.completion import completion_retry, kept_questions_purge
+from apps.admission.completion import completion_retry
 from apps.admission.decisions import admission_apply, admission_decline, admission_withdraw
+from apps.admission.kept_questions import kept_question, kept_questions_purge
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_of
 from apps.admission.previews import ADMISSION
@@ -69,6 +70,15 @@ def decided(cluster: Any, asker: Any, query: str = "third", **asked: Any) -> Adm
     """A request that has its verdict, and nothing more."""
     request, _ = ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query=query, **asked))
     run_next()
+    request.refresh_from_db()
+    return request
+
+
+def decided_alone(cluster: Any, asker: Any, query: str) -> AdmissionRequest:
+    """The same of a new query, whatever other jobs wait."""
+    make_query(cluster, query, 0.02)
+    request, job = ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query=query))
+    run_job(job.pk, ADMISSION.work)
     request.refresh_from_db()
     return request
 
@@ -240,9 +250,9 @@ def test_snapshot_kept_by_another_release_is_not_believed(
     request = decided(cluster, admitter)
     with monkeypatch.context() as patched:
         release(patched)
-        assert completion._kept_question(request) is None
-    kept_question = completion._kept_question(request)
-    assert kept_question is not None and kept_question.digest == request.snapshot
+        assert kept_question(request) is None
+    found = kept_question(request)
+    assert found is not None and found.digest == request.snapshot
 
 
 def test_parts_of_a_killed_worker_are_taken_up_again(cluster: Any, admitter: Any, monkeypatch: Any) -> None:
@@ -267,7 +277,7 @@ def test_job_killed_after_its_last_part_succeeds_when_it_is_taken_up_again(
 ) -> None:
     request = decided(cluster, admitter)
     with monkeypatch.context() as patched:
-        patched.setattr(completion, "_forget_question", lambda pk: (_ for _ in ()).throw(Killed()))
+        patched.setattr(completion, "forget_question", lambda pk: (_ for _ in ()).throw(Killed()))
         with pytest.raises(Killed):
             run_next()
     assert states(request)["robustness"] == PartState.DONE
@@ -425,3 +435,23 @@ def test_kept_snapshots_are_deleted_after_a_day(cluster: Any, admitter: Any) -> 
     os.utime(kept(request), (0, 0))
     assert kept_questions_purge() == 1
     assert not kept(request).exists()
+
+
+def test_questions_of_one_cluster_share_its_elements(cluster: Any, admitter: Any) -> None:
+    first, second = decided_alone(cluster, admitter, "one-wish"), decided_alone(cluster, admitter, "another-wish")
+    references = list(kept(first).parent.glob("*.reference"))
+    kept_questions._latest = None  # another process
+    found = [kept_question(request) for request in (first, second)]
+    assert [question.digest for question in found if question] == [first.snapshot, second.snapshot]
+    used = {kept(request).read_bytes().split(b"\n", 2)[1].decode() for request in (first, second)}
+    assert len(used) == 1 and used <= {path.stem for path in references}
+
+
+def test_question_whose_reference_is_gone_is_not_believed(cluster: Any, admitter: Any) -> None:
+    request = decided(cluster, admitter)
+    for path in kept(request).parent.glob("*.reference"):
+        path.unlink()
+    kept_questions._latest = None
+    assert kept_question(request) is None
+    again = decided_alone(cluster, admitter, "another-wish")
+    assert kept_question(again) is not None

@@ -18,8 +18,9 @@ from apps.fleet.services import cluster_create, node_create
 from apps.queries.documents import document_import
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, RowChange
 from apps.queries.services import placement_move, query_delete, query_stop, query_update
-from apps.queries.snapshots import states
+from apps.queries.snapshots import outlines, states
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from apps.queries.snapshots.outlines import ClusterOutline, cluster_outline
 from apps.queries.snapshots.row_changes import triggers_create, triggers_drop
 from engine.document.export import to_document
 from tests.apps.small_cluster import make_query, small_cluster, start_query
@@ -27,9 +28,14 @@ from tests.apps.small_cluster import make_query, small_cluster, start_query
 
 @pytest.fixture
 def cluster(transactional_db: None) -> Iterator[Cluster]:
-    states._shared.clear()
+    _forget()
     yield _cluster()
+    _forget()
+
+
+def _forget() -> None:
     states._shared.clear()
+    outlines._shared.clear()
 
 
 def _cluster() -> Cluster:
@@ -45,12 +51,19 @@ def content(snapshot: Snapshot) -> tuple[Any, ...]:
     return snapshot.digest, snapshot.parts, document, snapshot.closed_nodes, snapshot.deployment.digest
 
 
+def outlined(outline: ClusterOutline) -> tuple[Any, ...]:
+    return to_document(outline.deployment), outline.deployment.digest, outline.closed_nodes
+
+
 def require_fresh(cluster: Cluster) -> Snapshot:
     """The snapshot by difference, which has to be that of everything read."""
     cluster = Cluster.objects.get(pk=cluster.pk)
     found = cluster_snapshot(cluster)
-    known = dict(states._shared)
-    states._shared.clear()
+    outline = cluster_outline(cluster)
+    known, known_outlines = dict(states._shared), dict(outlines._shared)
+    _forget()
+    assert outlined(outline) == outlined(cluster_outline(cluster))
+    outlines._shared.update(known_outlines)
     whole = cluster_snapshot(cluster)
     assert content(found) == content(whole)
     states._shared.update(known)
