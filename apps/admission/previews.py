@@ -40,10 +40,10 @@ from apps.admission.questions import (
     question_of,
 )
 from apps.admission.selectors import change_to_start, is_due, is_over
+from apps.core.advisory_locks import advisory_lock
 from apps.core.clock import shared_now
 from apps.core.errors import Malformed, SluiceError
 from apps.core.limits import MAX_REASON
-from apps.core.turns import shared_turn
 from apps.estimates.bases import BaseFacts
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
@@ -63,8 +63,8 @@ MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves du
 _COMPARED = timedelta(days=1)  # that a preview says what has moved after it has expired
 _LOOKED_AT = timedelta(days=7)  # older ones were emptied before
 _TRIES_AT_ONCE = 4  # of these, in one job
-_TURN_WAIT_S = 30.0  # for others that decide on what is to be applied to the cluster
-_TURN_S = 60.0  # that one of them has at most
+_LOCK_WAIT_S = 30.0  # for others that decide on what is to be applied to the cluster
+_LOCK_S = 60.0  # that one of them has at most
 _WAITS_ON = (
     "The request waits in the queue, and its verdict is computed anew as the cluster moves. What follows the first is "
     "computed by itself, what follows a later one when somebody asks."
@@ -206,8 +206,8 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         it has moved nevertheless, as by a person, it is decided on again at once, by what moved.
         """
         if run.apply_when_admitted:
-            turn = shared_turn(f"decide:{run.cluster_id}", wait_s=_TURN_WAIT_S, lasts_s=_TURN_S)
-            report.held.enter_context(turn)
+            lock = advisory_lock(f"decide:{run.cluster_id}", wait_s=_LOCK_WAIT_S, lasts_s=_LOCK_S)
+            report.held.enter_context(lock)
         for _ in range(_TRIES_AT_ONCE):
             found = self._decided(run, report)
             if not run.apply_when_admitted or found.question.cluster_parts == cluster_parts(run.cluster):

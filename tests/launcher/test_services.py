@@ -1,4 +1,4 @@
-"""How services are started."""
+"""Commands of services."""
 
 from __future__ import annotations
 

@@ -123,12 +123,12 @@ def _outlines(cluster: Cluster, keys: Collection[int] | None) -> dict[int, _Quer
     running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
     rows = running if keys is None else running.filter(pk__in=keys)
     queries = {query.running_version_id: query for query in rows.select_related("cluster").order_by("pk")}
-    operators: dict[int, list[elements.Operator]] = {version: [] for version in queries}
+    operators: dict[int | None, list[elements.Operator]] = {version: [] for version in queries}
     listed = Operator.objects.filter(version__in=queries).order_by("version", "position")
     for version, name in listed.values_list("version_id", "name"):
         query = queries[version].name
         operators[version].append(elements.Operator(operator_id(query, name), (), (), query=query))
-    sources: dict[int, set[str]] = {version: set() for version in queries}
+    sources: dict[int | None, set[str]] = {version: set() for version in queries}
     reads = OperatorInput.objects.filter(operator__version__in=queries).exclude(source_id="")
     for version, source in reads.values_list("operator__version_id", "source_id"):
         sources[version].add(source_name(source, queries[version].name, queries[version].reads_privately))

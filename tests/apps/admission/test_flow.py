@@ -298,7 +298,7 @@ def test_mode_apply_starts_an_admitted_query(cluster: Any, admitter: Any) -> Non
     assert (request.state, query.state) == (AdmissionState.APPLIED, QueryState.RUNNING)
 
 
-def work_without_turn(job: Any) -> Any:
+def work_without_lock(job: Any) -> Any:
     """As a worker that waited in vain for the others that decide on the cluster."""
     report = JobReporter(job)
     with report.held:
@@ -309,7 +309,7 @@ def run_jobs_together() -> None:
     """As many workers as jobs wait: all have asked the engine before the first stores its answer."""
     while waiting := list(Job.objects.filter(state=JobState.QUEUED)):
         started = [job for job in map(job_start, [row.pk for row in waiting]) if job is not None]
-        for job, outcome in [(job, work_without_turn(job)) for job in started]:
+        for job, outcome in [(job, work_without_lock(job)) for job in started]:
             job_succeed(job, outcome.result, outcome.url, outcome.api_url, outcome.store)
 
 
