@@ -25,6 +25,7 @@ from engine.connectors.picture import (
     VertexSample,
 )
 from engine.document.cycles import CPU_NS
+from engine.document.kinds import MAX_DISPERSION
 from engine.query_graph.costs import CYCLES
 from engine.query_graph.graph import REFERENCE_CORE_CPS
 
@@ -393,7 +394,7 @@ def _query(
     rows = []
     for vertex in job.vertices:
         own = sample.operators.get(vertex.id) if sample else None
-        inputs = [operators[exchange.upstream] for exchange in vertex.inputs] or [sources[vertex.id]]
+        inputs = [(e.upstream, operators[e.upstream]) for e in vertex.inputs] or [("", sources[vertex.id])]
         rows.append(_operator(job, vertex, operators[vertex.id], inputs, own, sample, at_s, findings))
     return ImportedQuery(
         job=job.id,
@@ -412,22 +413,24 @@ def _operator(
     job: EngineJob,
     vertex: Vertex,
     name: str,
-    inputs: Sequence[str],
+    inputs: Sequence[tuple[str, str]],
     own: VertexSample | None,
     sample: JobSample | None,
     at_s: float,
     findings: list[Finding],
 ) -> OperatorDocument:
+    """An operator that reads `inputs`: ids of vertices, of a source empty, with the names of what they are here."""
     subject = f"{job.name}/{vertex.label}"
-    factor = _edge_factor(job, vertex, sample, findings) if own else 1.0
-    entry = _statistics(vertex, own, factor, subject, findings)
+    entry = _statistics(vertex, own, _written_factor(sample, vertex.id), subject, findings)
+    parts = [_part_read(sample, upstream, vertex.id) for upstream, _ in inputs]
     if len(inputs) > 1 and own is not None and own.events > 0.0:
         findings.append(Finding.of("assumed", "inputs_alike", subject, vertex=vertex.label, count=len(inputs)))
-    row = OperatorDocument(id=name, kind=vertex.kind, inputs=[{"from": source, **entry} for source in inputs])
+    read = [InputDocument({"from": above, **_of_part(entry, part)}) for (_, above), part in zip(inputs, parts, strict=True)]
+    row = OperatorDocument(id=name, kind=vertex.kind, inputs=read)
     if own is not None and own.bytes_per_event:
         row["bytes_per_event"] = own.bytes_per_event
     if vertex.window:
-        row["window"] = dict(vertex.window)
+        row["window"] = _window_of_parts(vertex.window, max(parts))
     if vertex.trigger:
         row["trigger"] = dict(vertex.trigger)
     if vertex.buffer_timeout_s is not None:
@@ -485,46 +488,44 @@ def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -
     return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
 
 
-def _edge_factor(job: EngineJob, vertex: Vertex, sample: JobSample | None, findings: list[Finding]) -> float:
-    """By what to multiply a selectivity so that it is that of one exchange.
+def _written_factor(sample: JobSample | None, vertex: str) -> float:
+    """By what to multiply a selectivity so that it is that of the exchange which carries most.
 
     Flink counts what leaves a vertex over all its exchanges together, or once whatever their number, by version; and a
-    broadcast once though each subtask takes it. What readers count says which: of all that the vertices before a reader
-    put out, once for each exchange, it takes a part, and the largest part of any reader counts for every exchange.
+    broadcast once though each subtask takes it. What an exchange carries is what its reader counts.
     """
-    edges = [(reader, e) for reader in job.vertices for e in reader.inputs if e.upstream == vertex.id]
-    broadcast = [reader for reader, exchange in edges if exchange.strategy == "broadcast" and reader.parallelism > 1]
-    if len(edges) < 2 and not broadcast:
-        return sample.operators[vertex.id].taken if sample else 1.0
-    readers = list({reader.id: reader for reader, _ in edges}.values())
-    parts = [part for reader in readers if (part := _part_taken(job, reader, sample)) is not None]
-    subject = f"{job.name}/{vertex.label}"
-    if len(parts) == len(readers):
-        if len(parts) > 1 and max(parts) > 1.05 * min(parts):
-            findings.append(Finding.of("assumed", "side_outputs", subject, vertex=vertex.label))
-        return max(parts)
-    counts = {"edges": len(edges), "readers": len(readers)}
-    findings.append(Finding.of("assumed", "exchanges_alike", subject, vertex=vertex.label, **counts))
-    return float(max([*parts, *(reader.parallelism for reader in broadcast), 1.0]))
+    if sample is None or vertex not in sample.operators:
+        return 1.0
+    own = [flow for flow in sample.flows if flow.upstream == vertex]
+    return max(flow.most for flow in own) / own[0].written if own else sample.operators[vertex].taken
 
 
-def _part_taken(job: EngineJob, reader: Vertex, sample: JobSample | None) -> float | None:
-    """Part that a reader took of all its exchanges, had each brought everything that is put out; None: not counted."""
-    if sample is None or not (taken := _rate(sample.operators[reader.id])):
-        return None
-    written = [_rate_written(sample.operators[exchange.upstream]) for exchange in reader.inputs]
-    known = [rate for rate in written if rate is not None]
-    total = math.fsum(known)
-    return taken / total if len(known) == len(written) and total > 0.0 else None
+def _part_read(sample: JobSample | None, upstream: str, reader: str) -> float:
+    """Part that a reader takes of what goes over the exchange of a vertex that carries most."""
+    own = [flow for flow in sample.flows if flow.upstream == upstream] if sample else []
+    most = max((flow.most for flow in own), default=0.0)
+    return next((flow.most / most for flow in own if flow.reader == reader and flow.most > 0.0), 1.0)
 
 
-def _rate_written(sample: VertexSample) -> float | None:
-    rate = _rate(sample)
-    return None if rate is None or sample.selectivity is None else rate * sample.selectivity
+def _of_part(entry: InputDocument, part: float) -> InputDocument:
+    """Statistics by event of a stream of which an operator takes a part: an event of the rest costs it nothing."""
+    if part >= 1.0:
+        return entry
+    scaled: InputDocument = {**entry, "selectivity": entry["selectivity"] * part}
+    if "cycles_per_event" in entry:
+        scaled["cycles_per_event"] = entry["cycles_per_event"] * part
+    if "batches" in entry:
+        scaled["batches"] = [{**batch, "events": batch["events"] / part} for batch in entry["batches"]]
+    if "cost_dispersion" in entry:  # events of a mean times its relative variance
+        scaled["cost_dispersion"] = min(MAX_DISPERSION, entry["cost_dispersion"] / part)
+        scaled["cost_dispersion_events"] = entry["cost_dispersion_events"] / part
+    return scaled
 
 
-def _rate(sample: VertexSample) -> float | None:
-    return sample.events / sample.span_s if sample.span_s > 0.0 else None
+def _window_of_parts(window: Mapping[str, object], part: float) -> dict[str, object]:
+    """A window by count, counting the events of which it takes a part."""
+    size = window.get("size")
+    return {**window, "size": size / part} if window.get("policy") == "count" and isinstance(size, float) else dict(window)
 
 
 def _replicas(

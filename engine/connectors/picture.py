@@ -24,6 +24,7 @@ __all__ = [
     "EngineJob",
     "EnginePicture",
     "Exchange",
+    "ExchangeFlow",
     "Finding",
     "FindingLevel",
     "JobSample",
@@ -287,6 +288,20 @@ class ArrivalCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class ExchangeFlow:
+    """Records a second over an exchange, between what counters leave possible; the larger one counts.
+
+    `written` is what its vertex counts as put out, over all exchanges or once for all of them.
+    """
+
+    upstream: str
+    reader: str
+    least: float
+    most: float
+    written: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobSample:
     """Statistics of a job's operators, arrivals at its sources, both by id of the vertex, and what its threads did."""
 
@@ -304,3 +319,4 @@ class JobSample:
     findings: tuple[Finding, ...] = ()
     #: events that waited before sources at `newest_s`, by vertex, where they tell
     waiting: Mapping[str, float] = field(default_factory=dict)
+    flows: tuple[ExchangeFlow, ...] = ()  #: where a vertex has several readers, or several inputs

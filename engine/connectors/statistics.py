@@ -25,6 +25,7 @@ from engine.connectors.counter_changes import (
     share_of,
     vertex_changes,
 )
+from engine.connectors.exchanges import bound_flows, describe_flows
 from engine.connectors.picture import (
     ArrivalCounts,
     CounterPoll,
@@ -216,6 +217,7 @@ def sample_job(
     busy_threads, cpu_cores = _busy_threads(job, changes), cpu.cores()
     settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
+    flows = bound_flows(job, changes)
     return JobSample(
         job=job.id,
         operators=settled.operators,
@@ -224,7 +226,13 @@ def sample_job(
         cpu_cores=cpu_cores,
         span_s=max((sum(unit.span_s for unit in change.units) for change in changes.values()), default=0.0),
         newest_s=ordered[-1].at_s if ordered else None,
-        findings=(*findings, *settled.findings, *_job_findings(job, operators, changes, contention)),
+        findings=(
+            *findings,
+            *settled.findings,
+            *describe_flows(job, flows),
+            *_job_findings(job, operators, changes, contention),
+        ),
+        flows=flows,
     )
 
 

@@ -73,9 +73,9 @@ SENTENCES = {
     "selectivity_assumed": "{vertex} puts out one event per event, assumed.",
     "source_cost_predicted": "{vertex} does not tell what a record costs it. {cost_us:.0f} µs are predicted, and more "
     "than {most_us:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell.",
-    "side_outputs": "Readers of {vertex} take different numbers of events; each is given the largest.",
-    "exchanges_alike": "What each of the {edges:counted exchange} of {vertex} to {readers:counted reader} takes is "
-    "not counted; each is given everything.",
+    "side_outputs": "Readers of {vertex} take different numbers of events: each as many as it counts itself.",
+    "exchange_open": "{vertex} counts what it takes of {above} and of others together: {least:,.1f} to {most:,.1f} "
+    "events/s are of {above}. The larger number counts.",
     # Spark
     "progress_of_none": "No progress of {job} is there.",
     "rows_unknown": "Spark does not tell what {vertex} puts out; one row per row is assumed.",
