@@ -14,37 +14,31 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.connections.choices import ConnectionOrigin, JobEventKind
 from apps.connections.models import Connection, ImportedJob, KeptPoll
+from apps.connections.refinements import doubts_refine, has_measured, state_refine, statistics_refine
 from apps.connections.rounds import EngineLook
 from apps.core.errors import SluiceError
-from apps.fleet.choices import CycleUnit, Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals_store, without_gaps
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.backlogs import backlogs_measure
 from apps.queries.choices import QueryState
-from apps.queries.models import Operator, OperatorInput, Placement, QueryVersion
+from apps.queries.models import Placement, QueryVersion
 from apps.queries.services import (
     placement_move,
-    query_announce,
     query_create,
     query_start,
     query_stop,
     query_update,
     query_version_create,
 )
-from apps.queries.statistics import statistics_update
 from engine.connectors.document import (
-    BodyDocument,
     ImportedQuery,
-    InputDocument,
     OperatorDocument,
     ReplicaDocument,
     distinct_names,
 )
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, Finding, FindingLevel, JobSample
-from engine.document.elements import Batch
-from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
-from engine.measurement.statistics import InputStatistic, estimate_ratio
+from engine.measurement.changes import Pace
 from engine.words import listed
 
 __all__ = [
@@ -52,13 +46,10 @@ __all__ = [
     "MAX_POLLS",
     "ImportOutcome",
     "JobImport",
-    "has_measured",
     "polls_known",
     "polls_purge",
     "polls_store",
     "renamed_query",
-    "state_refine",
-    "statistics_refine",
 ]
 
 
@@ -250,6 +241,8 @@ class JobImport:
             self.outcome.updated.append(f"statistics {query.name}")
         if state_refine(version, plan.body, self.pace, self.now):
             self.outcome.updated.append(f"state {query.name}")
+        if doubts_refine(version, plan.body):
+            self.outcome.updated.append(f"doubts {query.name}")
         row.save()
 
     def _describe(
@@ -368,106 +361,3 @@ def _is_moved(version: QueryVersion, placement: Mapping[str, list[ReplicaDocumen
 
 def _words(moment_s: float) -> str:
     return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-_STATE = ("state_bytes", "state_on_disk")
-_SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
-
-
-def has_measured(body: BodyDocument) -> bool:
-    """Whether any operator of an imported body was measured."""
-    return bool(_measured_inputs(body))
-
-
-def statistics_refine(
-    version: QueryVersion, body: BodyDocument, arrivals: Sequence[MeasuredChange], pace: Pace, now: datetime
-) -> bool:
-    """Store statistics of a body that say more than a version's, if the pace of estimates lets them through.
-
-    `arrivals`: what changed at the query's sources; it counts towards the pace.
-    """
-    measured = _measured_inputs(body)
-    records, changes = [], list(arrivals)
-    for stored in OperatorInput.objects.filter(operator__version=version).select_related("operator"):
-        entry = measured.get((stored.operator.name, stored.position))
-        statistic = None if entry is None else _measured_statistic(entry)
-        if entry is not None and statistic is not None and _says_more(statistic, stored, now):
-            kept = {name: value for name, value in entry.items() if name in _SAMPLED} | {
-                "cycle_unit": CycleUnit.CPU_NS.value
-            }
-            records.append({"operator": stored.operator.name, "position": stored.position, **kept})
-            changes.append(_change_of(statistic, stored))
-    if not records or not pace.is_due(combine_changes(changes)):
-        return False
-    statistics_update(version=version, statistics=records, now=now)
-    return True
-
-
-def state_refine(version: QueryVersion, body: BodyDocument, pace: Pace, now: datetime) -> bool:
-    """Store the state that an engine measured where it is another than what is stored, if the pace lets it through.
-
-    What is not told any more stays as it was measured last.
-    """
-    told = {operator["id"]: operator for operator in body["operators"]}
-    changed, changes = [], []
-    for row in version.operators.all():
-        own = told.get(row.name, OperatorDocument())
-        news = {key: value for key, value in own.items() if key in _STATE and row.extra.get(key) != value}
-        if not news:
-            continue
-        size, known = own.get("state_bytes") if "state_bytes" in news else None, row.extra.get("state_bytes")
-        first = known is None or "state_on_disk" in news
-        moved = 0.0 if size is None or known is None else abs(size - known) / known if known else float(size > 0.0)
-        row.extra = {**row.extra, **news, "state_measured_at": now.isoformat()}
-        changed.append(row)
-        changes.append(MeasuredChange(first=first, moved=moved))
-    if not changed or not pace.is_due(combine_changes(changes)):
-        return False
-    Operator.objects.bulk_update(changed, ["extra"])
-    query_announce(version.query)
-    return True
-
-
-def _measured_inputs(body: BodyDocument) -> dict[tuple[str, int], InputDocument]:
-    """Inputs of measured operators, by name and position."""
-    return {
-        (operator["id"], position): entry
-        for operator in body["operators"]
-        if operator.get("evidence", {}).get("kind") == Evidence.MEASURED
-        for position, entry in enumerate(operator["inputs"])
-    }
-
-
-def _measured_statistic(entry: InputDocument) -> InputStatistic | None:
-    """Statistic of an input with its errors, from its batches; None where it has none."""
-    batches = [Batch(**batch) for batch in entry.get("batches", ()) if batch["events"] > 0.0]
-    if not batches:
-        return None
-    events = [batch.events for batch in batches]
-    return InputStatistic(
-        selectivity=estimate_ratio([batch.outputs for batch in batches], events),
-        cycles_per_event=estimate_ratio([batch.cycles for batch in batches], events),
-        events=sum(events),
-        subintervals=len(batches),
-        batches=tuple(batches),
-    )
-
-
-def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
-    """Whether a measured statistic says more than the stored one."""
-    is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
-    return statistic_differs(
-        measured,
-        selectivity=stored.selectivity,
-        cycles_per_event=stored.cycles_per_event or 0.0,
-        events=stored.events,
-        age_s=(now - stored.measured_at).total_seconds() if is_measured and stored.measured_at else None,
-    )
-
-
-def _change_of(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
-    """Move of a measured statistic from the stored one."""
-    moves = [certain_move(measured.selectivity, stored.selectivity)]
-    if stored.cycles_per_event is not None:
-        moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
-    return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))

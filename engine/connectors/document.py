@@ -32,6 +32,7 @@ from engine.query_graph.graph import REFERENCE_CORE_CPS
 __all__ = [
     "MAX_NAME",
     "SERVER_CPS",
+    "UNCOUNTED",
     "WAITING_SHARE",
     "BodyDocument",
     "ImportedNode",
@@ -99,6 +100,11 @@ MAX_SERVERS = 1024
 _MAX_STREAM = 120
 _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
+#: Doubt of an operator whose counters do not differ yet; it goes as soon as they do.
+UNCOUNTED = "its results are not counted yet, so how many it puts out is unknown"
+_MIN_SILENT_S = (
+    60.0  # of a vertex that has put out nothing, before that is taken to be so; two windows where it has one
+)
 #: Nanoseconds of a record that a source reads, by the simulator's table, where its own time is not told.
 _SOURCE_NS = CYCLES["enter"] / REFERENCE_CORE_CPS * 1e9
 
@@ -421,11 +427,13 @@ def _operator(
 ) -> OperatorDocument:
     """An operator that reads `inputs`: ids of vertices, of a source empty, with the names of what they are here."""
     subject = f"{job.name}/{vertex.label}"
-    entry = _statistics(vertex, own, _written_factor(sample, vertex.id), subject, findings)
-    parts = [_part_read(sample, upstream, vertex.id) for upstream, _ in inputs]
+    entry = _statistics(vertex, own, sample.written_factor(vertex.id) if sample else 1.0, subject, findings)
+    parts = [sample.part_read(upstream, vertex.id) if sample else 1.0 for upstream, _ in inputs]
     if len(inputs) > 1 and own is not None and own.events > 0.0:
         findings.append(Finding.of("assumed", "inputs_alike", subject, vertex=vertex.label, count=len(inputs)))
-    read = [InputDocument({"from": above, **_of_part(entry, part)}) for (_, above), part in zip(inputs, parts, strict=True)]
+    read = [
+        InputDocument({"from": above, **_of_part(entry, part)}) for (_, above), part in zip(inputs, parts, strict=True)
+    ]
     row = OperatorDocument(id=name, kind=vertex.kind, inputs=read)
     if own is not None and own.bytes_per_event:
         row["bytes_per_event"] = own.bytes_per_event
@@ -439,8 +447,9 @@ def _operator(
         row["state_bytes"] = vertex.state_bytes
     if vertex.state_on_disk is not None:
         row["state_on_disk"] = vertex.state_on_disk
-    if vertex.unread:
-        row["unread"] = list(vertex.unread)
+    doubts = [*vertex.unread, *([UNCOUNTED] if _is_uncounted(job, vertex, own) else [])]
+    if doubts:
+        row["unread"] = doubts
     row["evidence"] = _evidence(own, sample, at_s)
     return row
 
@@ -450,7 +459,7 @@ def _statistics(
 ) -> InputDocument:
     """Fields of an input: selectivity, cost in nanoseconds, batches, variation. Without a cost it never ran."""
     if own is None or own.selectivity is None:
-        findings.append(Finding.of("assumed", "selectivity_assumed", subject, vertex=vertex.label))
+        findings.append(Finding.of("missing", "selectivity_unknown", subject, vertex=vertex.label))
         return {"selectivity": 1.0}
     entry: InputDocument = {"selectivity": own.selectivity * factor}
     if own.cost_s is None:
@@ -464,6 +473,17 @@ def _statistics(
         entry["cost_dispersion"] = own.cost_dispersion
         entry["cost_dispersion_events"] = max(1.0, own.cost_dispersion_events)
     return entry
+
+
+def _is_uncounted(job: EngineJob, vertex: Vertex, own: VertexSample | None) -> bool:
+    """Whether nothing tells yet how many results a vertex that others read puts out for each event."""
+    if not any(exchange.upstream == vertex.id for reader in job.vertices for exchange in reader.inputs):
+        return False
+    if own is None or own.selectivity is None:
+        return True
+    size = (vertex.window or {}).get("size")
+    size_s = size if isinstance(size, (int, float)) and (vertex.window or {}).get("policy") == "time" else 0.0
+    return own.selectivity == 0.0 and own.span_s < max(_MIN_SILENT_S, 2.0 * size_s)
 
 
 def _source_cost_ns(vertex: Vertex, own: VertexSample, subject: str, findings: list[Finding]) -> float | None:
@@ -488,25 +508,6 @@ def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -
     return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
 
 
-def _written_factor(sample: JobSample | None, vertex: str) -> float:
-    """By what to multiply a selectivity so that it is that of the exchange which carries most.
-
-    Flink counts what leaves a vertex over all its exchanges together, or once whatever their number, by version; and a
-    broadcast once though each subtask takes it. What an exchange carries is what its reader counts.
-    """
-    if sample is None or vertex not in sample.operators:
-        return 1.0
-    own = [flow for flow in sample.flows if flow.upstream == vertex]
-    return max(flow.most for flow in own) / own[0].written if own else sample.operators[vertex].taken
-
-
-def _part_read(sample: JobSample | None, upstream: str, reader: str) -> float:
-    """Part that a reader takes of what goes over the exchange of a vertex that carries most."""
-    own = [flow for flow in sample.flows if flow.upstream == upstream] if sample else []
-    most = max((flow.most for flow in own), default=0.0)
-    return next((flow.most / most for flow in own if flow.reader == reader and flow.most > 0.0), 1.0)
-
-
 def _of_part(entry: InputDocument, part: float) -> InputDocument:
     """Statistics by event of a stream of which an operator takes a part: an event of the rest costs it nothing."""
     if part >= 1.0:
@@ -525,7 +526,9 @@ def _of_part(entry: InputDocument, part: float) -> InputDocument:
 def _window_of_parts(window: Mapping[str, object], part: float) -> dict[str, object]:
     """A window by count, counting the events of which it takes a part."""
     size = window.get("size")
-    return {**window, "size": size / part} if window.get("policy") == "count" and isinstance(size, float) else dict(window)
+    return (
+        {**window, "size": size / part} if window.get("policy") == "count" and isinstance(size, float) else dict(window)
+    )
 
 
 def _replicas(

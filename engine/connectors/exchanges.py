@@ -50,9 +50,7 @@ def bound_flows(job: EngineJob, changes: Mapping[str, VertexChanges]) -> tuple[E
     written = {id_: rate for id_ in readers if (rate := _rate(units[id_], [unit.outputs for unit in units[id_]]))}
     taken = {id_: rate for id_ in readers if (rate := _rate(units[id_], [unit.events for unit in units[id_]]))}
     exchanges = _exchanges(job)
-    bounds = {
-        pair: _Bounds(0.0, written[pair[0]] * copies) for pair, copies in exchanges.items() if pair[0] in written
-    }
+    bounds = {pair: _Bounds(0.0, written[pair[0]] * copies) for pair, copies in exchanges.items() if pair[0] in written}
     by_reader = _grouped(bounds, 1, readers)
     by_writer = _grouped(bounds, 0, readers)
     whole = {id_: pairs for id_, pairs in by_reader.items() if id_ in taken and _is_whole(readers[id_], pairs)}
@@ -86,10 +84,10 @@ def describe_flows(job: EngineJob, flows: Iterable[ExchangeFlow]) -> tuple[Findi
             findings.append(Finding.of("found", "side_outputs", subject, vertex=labels[upstream]))
     for flow in listed:
         if flow.most - flow.least > _OPEN * flow.most:
-            told = {"vertex": labels[flow.reader], "above": labels[flow.upstream]}
-            rates = {"least": flow.least, "most": flow.most}
-            subject = f"{job.name}/{labels[flow.reader]}"
-            findings.append(Finding.of("assumed", "exchange_open", subject, **told, **rates))
+            bounds = {"least": flow.least, "most": flow.most}
+            reader, above = labels[flow.reader], labels[flow.upstream]
+            subject = f"{job.name}/{reader}"
+            findings.append(Finding.of("assumed", "exchange_open", subject, vertex=reader, above=above, **bounds))
     return tuple(findings)
 
 

@@ -320,3 +320,20 @@ class JobSample:
     #: events that waited before sources at `newest_s`, by vertex, where they tell
     waiting: Mapping[str, float] = field(default_factory=dict)
     flows: tuple[ExchangeFlow, ...] = ()  #: where a vertex has several readers, or several inputs
+
+    def written_factor(self, vertex: str) -> float:
+        """By what to multiply a vertex's selectivity so that it is that of its exchange which carries most.
+
+        Flink counts what leaves a vertex over all its exchanges together, or once whatever their number, by version;
+        and a broadcast once though each subtask takes it. What an exchange carries is what its reader counts.
+        """
+        own = [flow for flow in self.flows if flow.upstream == vertex]
+        if own:
+            return max(flow.most for flow in own) / own[0].written
+        return self.operators[vertex].taken if vertex in self.operators else 1.0
+
+    def part_read(self, upstream: str, reader: str) -> float:
+        """Part that a reader takes of what goes over the exchange of a vertex that carries most."""
+        own = [flow for flow in self.flows if flow.upstream == upstream]
+        most = max((flow.most for flow in own), default=0.0)
+        return next((flow.most / most for flow in own if flow.reader == reader and flow.most > 0.0), 1.0)

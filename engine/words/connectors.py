@@ -70,7 +70,8 @@ SENTENCES = {
     "slots_assumed": "{place} runs {threads:counted thread} on {cores:g} cores and how much CPU they use is not "
     "known: the threads of a slot share a server, {servers} in all. This may be too cautious.",
     "inputs_alike": "Flink counts the {count} inputs of {vertex} together; they are taken to be alike.",
-    "selectivity_assumed": "{vertex} puts out one event per event, assumed.",
+    "selectivity_unknown": "How many events {vertex} puts out is not counted yet: estimates that rest on it are for a "
+    "person until two polls differ.",
     "source_cost_predicted": "{vertex} does not tell what a record costs it. {cost_us:.0f} µs are predicted, and more "
     "than {most_us:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell.",
     "side_outputs": "Readers of {vertex} take different numbers of events: each as many as it counts itself.",

@@ -26,7 +26,7 @@ from apps.estimates.models import AccuracyObservation, EstimateRun
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.queries.models import OperatorInput, Query
+from apps.queries.models import Operator, OperatorInput, Query
 from apps.queries.selectors import cluster_memory
 from apps.queries.snapshots.cluster import cluster_snapshot
 from tests.apps import small_cluster
@@ -517,3 +517,34 @@ def test_counters_from_before_come_from_a_prometheus_beside_it(
     connection_poll(connection)
     row.refresh_from_db()
     assert row.restarts_seen == 0 and "history_read" not in codes_of(connection)
+
+
+def test_job_that_appears_later_is_in_doubt_until_its_counters_differ_and_then_measured(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    """The source tells no busy time and puts out two for one: what it put out was one per event for good."""
+    imported(connection)
+    vertices = (FakeVertex("Source: bids", None, selectivity=1.0), FakeVertex("split", 0.0005, selectivity=2.0))
+    flink.jobs.append(
+        FakeJob("late", (*vertices, FakeVertex("score", None, selectivity=0.5), FakeVertex("Sink: out", 0.001)))
+    )
+    connection_poll(connection)
+    query = cluster.queries.get(name="late")
+
+    def doubts() -> dict[str, list[str]]:
+        rows = Operator.objects.filter(version=query.running_version)
+        return {row.name: row.extra["unread"] for row in rows if row.extra.get("unread")}
+
+    assert set(doubts()) == {"bids", "split", "score"}
+    for _ in range(3):
+        connection_poll(connection)
+    query.refresh_from_db()
+    known = statistics_of(query)
+    assert known["split"][0] == pytest.approx(2.0, rel=0.01) and known["split"][2] == "measured"
+    assert known["score"][0] == pytest.approx(0.5, rel=0.01) and known["score"][2] == "predicted"
+    assert known["bids"][2] == "predicted"
+    assert doubts() == {}
+    flink.restart("late")
+    connection_poll(connection)
+    query.refresh_from_db()
+    assert statistics_of(query) == known and doubts() == {}

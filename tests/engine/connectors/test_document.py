@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.connectors.document import SERVER_CPS, ImportedPool, import_picture
+from engine.connectors.document import SERVER_CPS, UNCOUNTED, ImportedPool, import_picture
 from engine.connectors.flink import read_flink
 from engine.connectors.picture import ArrivalCounts, EnginePicture, JobSample
 from engine.connectors.statistics import sample_job
@@ -122,7 +122,9 @@ def test_a_job_without_statistics_has_operators_that_never_ran() -> None:
     query = import_picture(read_flink(cluster(*rows(0.0)), NOW_MS / 1000), {}).queries[0]
     assert all("cycles_per_event" not in row["inputs"][0] for row in query.body["operators"])
     assert {row["evidence"]["kind"] for row in query.body["operators"]} == {"assumed"}
-    assert "selectivity_assumed" in {finding.code for finding in query.findings}
+    assert "selectivity_unknown" in {finding.code for finding in query.findings}
+    doubts = {row["id"]: row.get("unread") for row in query.body["operators"]}
+    assert doubts == {"clicks": [UNCOUNTED], "enrich": [UNCOUNTED], "out": None, "out-2": None}
 
 
 def test_an_operator_without_a_place_has_no_node() -> None:

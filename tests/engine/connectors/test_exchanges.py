@@ -41,7 +41,7 @@ def carried(rows: tuple[Row, ...], arrivals: float) -> dict[tuple[str, str], flo
     pool, sample = sampled(rows)
     operators = pool.queries[0].body["operators"]
     names, ids = pool.queries[0].vertices, [row[0] for row in rows]
-    streams = {name: arrivals for name in pool.queries[0].sources}
+    streams = dict.fromkeys(pool.queries[0].sources, arrivals)
     loads = {}
     for operator in operators:
         cost_ns = (sample.operators[names[operator["id"]]].cost_s or 0.0) * 1e9
@@ -109,7 +109,7 @@ def crossed(*others: Row) -> tuple[Row, ...]:
 
 
 def test_rows_that_cannot_be_told_apart_are_a_range_and_the_larger_end_counts() -> None:
-    pool, sample = sampled(crossed())
+    _, sample = sampled(crossed())
     flow = next(flow for flow in sample.flows if (flow.upstream, flow.reader) == ("v1", "v3"))
     assert (flow.least, flow.most) == pytest.approx((50.0, 150.0))
     finding = next(finding for finding in sample.findings if finding.code == "exchange_open")

@@ -1,0 +1,170 @@
+"""Statistics, state and doubts of an imported query, refined by what its engine tells now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from apps.fleet.choices import CycleUnit, Evidence
+from apps.queries.models import Operator, OperatorInput, QueryVersion
+from apps.queries.services import query_announce
+from apps.queries.statistics import statistics_update
+from engine.connectors.document import UNCOUNTED, BodyDocument, InputDocument, OperatorDocument
+from engine.document.elements import Batch
+from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
+from engine.measurement.statistics import InputStatistic, estimate_ratio
+
+__all__ = ["doubts_refine", "has_measured", "state_refine", "statistics_refine"]
+
+
+_STATE = ("state_bytes", "state_on_disk")
+_COUNTED = ("selectivity", "cycles_per_event")
+_MIN_MOVE = 0.02  # of a ratio without a sample in batches
+_SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
+
+
+def has_measured(body: BodyDocument) -> bool:
+    """Whether any operator of an imported body was measured."""
+    return bool(_measured_inputs(body))
+
+
+def statistics_refine(
+    version: QueryVersion, body: BodyDocument, arrivals: Sequence[MeasuredChange], pace: Pace, now: datetime
+) -> bool:
+    """Store statistics of a body that say more than a version's, if the pace of estimates lets them through.
+
+    `arrivals`: what changed at the query's sources; it counts towards the pace.
+    """
+    measured = _measured_inputs(body)
+    records, changes = [], list(arrivals)
+    for stored in OperatorInput.objects.filter(operator__version=version).select_related("operator"):
+        entry = measured.get((stored.operator.name, stored.position))
+        statistic = None if entry is None else _measured_statistic(entry)
+        if entry is not None and statistic is not None and _says_more(statistic, stored, now):
+            kept = {name: value for name, value in entry.items() if name in _SAMPLED} | {
+                "cycle_unit": CycleUnit.CPU_NS.value
+            }
+            records.append({"operator": stored.operator.name, "position": stored.position, **kept})
+            changes.append(_change_of(statistic, stored))
+    for record, change in _counted_changes(version, body):
+        records.append(record)
+        changes.append(change)
+    if not records or not pace.is_due(combine_changes(changes)):
+        return False
+    statistics_update(version=version, statistics=records, now=now)
+    return True
+
+
+def _counted_changes(version: QueryVersion, body: BodyDocument) -> Iterator[tuple[dict[str, object], MeasuredChange]]:
+    """Statistics of operators that count their events and do not tell their time, where these say more than what is
+    stored: an assumption, or a count that has moved. What was measured stays.
+    """
+    counted = _inputs_of(body, Evidence.PREDICTED)
+    rows = OperatorInput.objects.filter(operator__version=version).exclude(evidence=Evidence.MEASURED)
+    for stored in rows.select_related("operator"):
+        entry = counted.get((stored.operator.name, stored.position))
+        if entry is None:
+            continue
+        told = {name: value for name, value in entry.items() if name in _COUNTED}
+        moved = max((_moved(value, getattr(stored, name)) for name, value in told.items()), default=0.0)
+        first = stored.evidence == Evidence.ASSUMED
+        if first or moved > _MIN_MOVE:
+            record = {"operator": stored.operator.name, "position": stored.position, **told}
+            record |= {"evidence": Evidence.PREDICTED.value, "cycle_unit": CycleUnit.CPU_NS.value}
+            yield record, MeasuredChange(first=first, moved=moved)
+
+
+def _moved(value: Any, stored: float | None) -> float:
+    return abs(value - stored) / stored if stored else float(value != stored)
+
+
+def state_refine(version: QueryVersion, body: BodyDocument, pace: Pace, now: datetime) -> bool:
+    """Store the state that an engine measured where it is another than what is stored, if the pace lets it through.
+
+    What is not told any more stays as it was measured last.
+    """
+    told = {operator["id"]: operator for operator in body["operators"]}
+    changed, changes = [], []
+    for row in version.operators.all():
+        own = told.get(row.name, OperatorDocument())
+        news = {key: value for key, value in own.items() if key in _STATE and row.extra.get(key) != value}
+        if not news:
+            continue
+        size, known = own.get("state_bytes") if "state_bytes" in news else None, row.extra.get("state_bytes")
+        first = known is None or "state_on_disk" in news
+        moved = 0.0 if size is None or known is None else abs(size - known) / known if known else float(size > 0.0)
+        row.extra = {**row.extra, **news, "state_measured_at": now.isoformat()}
+        changed.append(row)
+        changes.append(MeasuredChange(first=first, moved=moved))
+    if not changed or not pace.is_due(combine_changes(changes)):
+        return False
+    Operator.objects.bulk_update(changed, ["extra"])
+    query_announce(version.query)
+    return True
+
+
+def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
+    """Store what is not understood of operators now: one that is counted, or was before, is in doubt no longer."""
+    told = {operator["id"]: operator.get("unread", []) for operator in body["operators"]}
+    changed = []
+    for row in version.operators.prefetch_related("inputs"):
+        is_known = all(entry.evidence != Evidence.ASSUMED for entry in row.inputs.all())
+        doubts = [part for part in told.get(row.name, []) if part != UNCOUNTED or not is_known]
+        if row.name in told and doubts != row.extra.get("unread", []):
+            kept = {key: value for key, value in row.extra.items() if key != "unread"}
+            row.extra = kept | ({"unread": doubts} if doubts else {})
+            changed.append(row)
+    if changed:
+        Operator.objects.bulk_update(changed, ["extra"])
+        query_announce(version.query)
+    return bool(changed)
+
+
+def _measured_inputs(body: BodyDocument) -> dict[tuple[str, int], InputDocument]:
+    """Inputs of measured operators, by name and position."""
+    return _inputs_of(body, Evidence.MEASURED)
+
+
+def _inputs_of(body: BodyDocument, evidence: Evidence) -> dict[tuple[str, int], InputDocument]:
+    return {
+        (operator["id"], position): entry
+        for operator in body["operators"]
+        if operator.get("evidence", {}).get("kind") == evidence
+        for position, entry in enumerate(operator["inputs"])
+    }
+
+
+def _measured_statistic(entry: InputDocument) -> InputStatistic | None:
+    """Statistic of an input with its errors, from its batches; None where it has none."""
+    batches = [Batch(**batch) for batch in entry.get("batches", ()) if batch["events"] > 0.0]
+    if not batches:
+        return None
+    events = [batch.events for batch in batches]
+    return InputStatistic(
+        selectivity=estimate_ratio([batch.outputs for batch in batches], events),
+        cycles_per_event=estimate_ratio([batch.cycles for batch in batches], events),
+        events=sum(events),
+        subintervals=len(batches),
+        batches=tuple(batches),
+    )
+
+
+def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
+    """Whether a measured statistic says more than the stored one."""
+    is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
+    return statistic_differs(
+        measured,
+        selectivity=stored.selectivity,
+        cycles_per_event=stored.cycles_per_event or 0.0,
+        events=stored.events,
+        age_s=(now - stored.measured_at).total_seconds() if is_measured and stored.measured_at else None,
+    )
+
+
+def _change_of(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
+    """Move of a measured statistic from the stored one."""
+    moves = [certain_move(measured.selectivity, stored.selectivity)]
+    if stored.cycles_per_event is not None:
+        moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
+    return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
