@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.words import (
+    capacity,
     connectors,
     costream,
     document,
@@ -22,6 +23,7 @@ __all__ = ["SENTENCES", "sentence"]
 
 #: Of each subject its kinds.
 SENTENCES: Mapping[str, Mapping[str, Template]] = {
+    "capacity": capacity.SENTENCES,
     "connectors": connectors.SENTENCES,
     "costream": costream.SENTENCES,
     "document": document.SENTENCES,

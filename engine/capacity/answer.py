@@ -1,0 +1,170 @@
+"""Answers about capacity, of a query and of a cluster, as records: what is kept, shown and printed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+from pydantic import computed_field
+
+from engine.records import Fact, Omitted, Record
+
+__all__ = [
+    "KNOWN",
+    "NOTHING_ARRIVES",
+    "NO_LOAD",
+    "NO_SOURCE",
+    "UNKNOWN",
+    "CapacityLimit",
+    "ClusterCapacity",
+    "ObjectiveRate",
+    "QueryCapacity",
+    "SaturationForecast",
+    "UnmeasuredOperator",
+]
+
+#: States of a capacity: a number with all costs measured; unknown costs, so at most a number; no rate to grow.
+KNOWN, UNKNOWN, NOTHING_ARRIVES, NO_SOURCE, NO_LOAD = "known", "unknown", "nothing_arrives", "no_source", "no_load"
+
+
+@dataclass(frozen=True)
+class UnmeasuredOperator(Record):
+    """An operator whose cost nobody measured, and where the cost that stands there is from."""
+
+    operator: str
+    query: str | None
+    evidence: str
+
+
+@dataclass(frozen=True)
+class CapacityLimit(Record):
+    """The server that is full first, and what fills it.
+
+    Attributes
+    ----------
+    server, resource, node : str
+        Its name; ``cpu`` or ``bandwidth``; the node of a core.
+    operator, query : str or None
+        What takes most of it there once it is full; of a link what sends most over it.
+    share : float
+        Share of that operator in the server's load once it is full.
+    load : float
+        Load of the server now, as a share of its capacity, on the mean of the horizon.
+    own_load : float
+        The part of it that grows with the rate.
+    """
+
+    server: str
+    resource: str
+    node: str | None
+    operator: str | None
+    query: str | None
+    share: float
+    load: float
+    own_load: float
+
+
+@dataclass(frozen=True)
+class ObjectiveRate(Record):
+    """Rate at which an objective breaks, of the query itself or of another that shares its servers.
+
+    `low_factor` is where the upper end of the interval of the latency passes the bound. A factor is None where the
+    objective is broken however little of the query's own events come.
+    """
+
+    query: str
+    statistic: str
+    bound_s: float
+    factor: float | None
+    low_factor: float | None
+    rate_per_s: float | None
+    low_per_s: float | None
+
+
+@dataclass(frozen=True)
+class SaturationForecast(Record):
+    """When the forecast load first fills a server of the query, in seconds from `starts_at_s` (epoch).
+
+    `at_s` is by the mean of the forecast, `earliest_at_s` by its upper end (95 %); None: not within `horizon_s`.
+    `unforecast` are sources without a forecast, which stay at the rate they have.
+    """
+
+    starts_at_s: float
+    horizon_s: float
+    at_s: float | None
+    earliest_at_s: float | None
+    server: str | None
+    unforecast: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Capacity(Record):
+    """Largest rate that is sustained: at which the busiest server has no time left, all else as it is.
+
+    Rates are events/s of the sources that grow, all by one factor. Without `rate_per_s` only `at_most_per_s` is sure:
+    the rate by measured costs alone, as if all other operators cost and put out nothing; `assumed_per_s` counts what
+    was assumed of them. `low_per_s` and `high_per_s` are the 90 % interval of what the samples of costs leave open;
+    None where an input has no sample (`unsampled`).
+    """
+
+    state: str
+    now_per_s: float
+    rate_per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+    at_most_per_s: float | None
+    assumed_per_s: float | None
+    factor: float | None
+    headroom_per_s: float | None
+    headroom_share: float | None
+    limit: CapacityLimit | None
+    unmeasured: tuple[UnmeasuredOperator, ...] = ()
+    unsampled: int = 0
+    objective: Omitted[ObjectiveRate] = None
+    first_objective: Omitted[ObjectiveRate] = None
+    objectives_known: bool = False
+    forecast: Omitted[SaturationForecast] = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str:
+        """A sentence about it."""
+        limit = self.limit
+        return str(
+            Fact(
+                f"capacity.{self.state}",
+                subject=self.SUBJECT,
+                now_per_s=self.now_per_s,
+                rate_per_s=self.rate_per_s,
+                low_per_s=self.low_per_s,
+                high_per_s=self.high_per_s,
+                at_most_per_s=self.at_most_per_s,
+                assumed_per_s=self.assumed_per_s,
+                limit=None if limit is None else asdict(limit),
+                names=[entry.operator for entry in self.unmeasured],
+            )
+        )
+
+    SUBJECT: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryCapacity(_Capacity):
+    """Capacity of a query. `busiest_share_per_s` is the rule of DS2: the rate over the busiest operator's busy share.
+
+    That rule knows nothing of others on the same server, nor of operators of the query that share one.
+    """
+
+    TITLE: ClassVar[str] = "a capacity of a query"
+    SUBJECT: ClassVar[str] = "query"
+
+    busiest_share_per_s: float | None = None
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterCapacity(_Capacity):
+    """Capacity of a cluster: all sources grow by one factor, and `rate_per_s` is the sum of their rates."""
+
+    TITLE: ClassVar[str] = "a capacity of a cluster"
+    SUBJECT: ClassVar[str] = "cluster"

@@ -1,0 +1,237 @@
+"""Saturation: the factor of the rates at which the busiest server that they load has no time left.
+
+With u the utilisation of a server and v the part of it that grows, the server is full at the factor f::
+
+    u + (f - 1) v = 1    <=>    f = 1 + (1 - u) / v
+
+and the capacity is the least f of all servers that the rates load: cores and links. Where loads are not sums of rates
+times costs, f is bisected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.capacity.answer import (
+    KNOWN,
+    NO_LOAD,
+    NO_SOURCE,
+    NOTHING_ARRIVES,
+    UNKNOWN,
+    CapacityLimit,
+    ClusterCapacity,
+    QueryCapacity,
+    UnmeasuredOperator,
+)
+from engine.capacity.utilisation import GrownLoad, UtilisationModel, is_measured
+from engine.document.deployment import Deployment
+from engine.document.elements import THESE
+from engine.estimation.loads import loads_of
+from engine.provisioning.changes import MAX_LOAD, apply_changes
+from engine.provisioning.growth import is_linear
+
+__all__ = ["ClusterSaturation"]
+
+_LEVEL = 0.9
+_NARROW = 1e-4  # of a bisected factor
+
+
+@dataclass(frozen=True, eq=False)
+class _Saturation:
+    """Factors at which the first server is full, (K,): by the mean costs first, then as samples allow; that server."""
+
+    factors: FloatArray
+    server: int
+
+    @property
+    def factor(self) -> float:
+        return float(self.factors[0])
+
+
+class ClusterSaturation:
+    """Capacities of a placed deployment and its queries, with all that does not grow as it is."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment = deployment.without_backlogs()
+        self.model = UtilisationModel(deployment, draws=is_linear(deployment))
+        self._measured = [is_measured(operator) for operator in deployment.operators]
+        self._sure = (
+            self.model if all(self._measured) else UtilisationModel(deployment, draws=False, only_measured=True)
+        )
+
+    def of_query(self, query: str) -> QueryCapacity:
+        """Capacity of a query: the rate of its own sources, read by others at the rates that they have."""
+        sources = self.model.sources_of(query)
+        now = float(self.model.rates[sources].sum())
+        names = tuple(self.deployment.sources[i].id for i in sources)
+        if not sources:
+            return QueryCapacity(**_without_number(NO_SOURCE, now))
+        if not now > 0.0:
+            return QueryCapacity(**_without_number(NOTHING_ARRIVES, now), sources=names)
+        grown = self.model.of_query(query)
+        found = self._saturation(grown, lambda factor: _grown_query(self.deployment, query, factor))
+        sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.of_query(query))
+        share = self._busiest_share(query, grown)
+        return QueryCapacity(
+            **self._answer(now, grown, found, sure),
+            busiest_share_per_s=now / share if share > 0.0 else None,
+            sources=names,
+        )
+
+    def of_cluster(self) -> ClusterCapacity:
+        """Capacity of everything: all sources grow by one factor."""
+        now = float(self.model.rates.sum())
+        if not now > 0.0:
+            return ClusterCapacity(**_without_number(NOTHING_ARRIVES, now))
+        grown = self.model.whole
+        found = self._saturation(grown, lambda factor: _grown_sources(self.deployment, factor))
+        sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.whole)
+        return ClusterCapacity(**self._answer(now, grown, found, sure))
+
+    def _saturation(self, grown: GrownLoad, grow: Callable[[float], Deployment]) -> _Saturation | None:
+        if is_linear(self.deployment):
+            return _linear_saturation(self.model, grown)
+        return _bisected_saturation(self.deployment, grown, grow)
+
+    def _answer(
+        self, now: float, grown: GrownLoad, found: _Saturation | None, sure: _Saturation | None
+    ) -> dict[str, Any]:
+        """Fields that capacities of queries and clusters have in common."""
+        on_way = self._on_way(grown)
+        unmeasured = tuple(
+            UnmeasuredOperator(operator.id, operator.query, operator.evidence.kind if operator.evidence else "assumed")
+            for operator in (self.deployment.operators[j] for j in on_way if not self._measured[j])
+        )
+        unsampled = self._unsampled(on_way)
+        if found is None and not unmeasured:
+            return _without_number(NO_LOAD, now)
+        rate = None if found is None else now * max(0.0, found.factor)
+        if unmeasured:
+            limit = found or sure
+            return _without_number(UNKNOWN, now) | {
+                "at_most_per_s": None if sure is None else now * max(0.0, sure.factor),
+                "assumed_per_s": rate,
+                "limit": None if limit is None else self._limit(limit, grown),
+                "unmeasured": unmeasured,
+                "unsampled": unsampled,
+            }
+        assert found is not None and rate is not None
+        low, high = (None, None) if unsampled or len(found.factors) < 2 else _interval(found.factors)
+        factor = max(0.0, found.factor)
+        return _without_number(KNOWN, now) | {
+            "rate_per_s": rate,
+            "low_per_s": None if low is None else now * max(0.0, min(low, factor)),
+            "high_per_s": None if high is None else now * max(high, factor),
+            "factor": factor,
+            "headroom_per_s": rate - now,
+            "headroom_share": factor - 1.0,
+            "limit": self._limit(found, grown),
+            "unsampled": unsampled,
+        }
+
+    def _on_way(self, grown: GrownLoad) -> list[int]:
+        """Operators whose costs decide: those that the rates reach, and those that share a server with them."""
+        found = set(grown.operators)
+        for server in grown.servers:
+            if self.deployment.servers[server].link is None:
+                found.update(self.model.operators_by_server.get(server, ()))
+        return sorted(found)
+
+    def _unsampled(self, operators: Collection[int]) -> int:
+        """Inputs whose error is not known."""
+        if self.deployment.statistics_of == THESE:
+            return 0
+        listed = (self.deployment.operators[j] for j in operators)
+        return sum(not entry.is_sampled for operator in listed for entry in operator.inputs)
+
+    def _limit(self, found: _Saturation, grown: GrownLoad) -> CapacityLimit:
+        server, more = self.deployment.servers[found.server], max(0.0, found.factor) - 1.0
+        work = self.model.work_on(found.server, self.model.whole)
+        for j, own in self.model.work_on(found.server, grown).items():
+            work[j] += more * own
+        total = sum(work.values())
+        largest = max(work, key=lambda j: work[j], default=None)
+        operator = None if largest is None else self.deployment.operators[largest]
+        capacity = self.model.capacity[found.server]
+        own_work = grown.servers.get(found.server)
+        return CapacityLimit(
+            server=server.name,
+            resource="cpu" if server.link is None else "bandwidth",
+            node=None if server.node is None else self.deployment.nodes[server.node].id,
+            operator=None if operator is None else operator.id,
+            query=None if operator is None else operator.query,
+            share=0.0 if largest is None or not total > 0.0 else work[largest] / total,
+            load=float(self.model.load[found.server, 0] / capacity),
+            own_load=0.0 if own_work is None else float(own_work[0] / capacity),
+        )
+
+    def _busiest_share(self, query: str, grown: GrownLoad) -> float:
+        """Largest share of a core that a replica of one of the query's operators takes."""
+        layout, busiest = self.deployment.layout, 0.0
+        for j in self.deployment.operators_of(query):
+            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+                capacity = self.model.capacity[layout.rep_server[r]]
+                busiest = max(busiest, float(layout.rep_fraction[r] * grown.by_operator[j][0] / capacity))
+        return busiest
+
+
+def _linear_saturation(model: UtilisationModel, grown: GrownLoad) -> _Saturation | None:
+    """First server that is full; None where the rates load none."""
+    servers = [server for server, work in sorted(grown.servers.items()) if work[0] > 0.0]
+    if not servers:
+        return None
+    capacity = model.capacity[servers][:, None]
+    own = np.array([grown.servers[server] for server in servers])
+    with np.errstate(divide="ignore"):
+        factors = 1.0 + (capacity - model.load[servers]) / own  # f = 1 + (1 - u) / v
+    return _Saturation(factors.min(axis=0), servers[int(factors[:, 0].argmin())])
+
+
+def _bisected_saturation(
+    deployment: Deployment, grown: GrownLoad, grow: Callable[[float], Deployment]
+) -> _Saturation | None:
+    """The same where loads are not linear; without an interval."""
+    capacity = deployment.capacities.mean(axis=0) * deployment.subinterval_s
+    servers = sorted(grown.servers)
+
+    def shares(factor: float) -> FloatArray:
+        return np.asarray((loads_of(grow(factor)).by_time.mean(axis=0) / capacity)[servers])
+
+    now, nothing = shares(1.0), shares(0.0)
+    if not (now > nothing).any():
+        return None
+    loaded = now > nothing
+    low, high = (0.0, 1.0) if now[loaded].max() >= 1.0 else (1.0, 2.0)
+    if nothing[loaded].max() >= 1.0:
+        return _Saturation(np.zeros(1), servers[int(np.where(loaded, nothing, -1.0).argmax())])
+    while shares(high)[loaded].max() < 1.0:
+        if high >= MAX_LOAD:
+            return None
+        low, high = high, min(4.0 * high, MAX_LOAD)
+    while high - low > _NARROW * high:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if shares(middle)[loaded].max() < 1.0 else (low, middle)
+    return _Saturation(np.array([low]), servers[int(np.where(loaded, shares(high), -1.0).argmax())])
+
+
+def _grown_query(deployment: Deployment, query: str, factor: float) -> Deployment:
+    return apply_changes(deployment, [{"scale_query": query, "by": factor}], path="capacity")
+
+
+def _grown_sources(deployment: Deployment, factor: float) -> Deployment:
+    return apply_changes(deployment, [{"scale_source": "*", "by": factor}], path="capacity")
+
+
+def _interval(factors: FloatArray) -> tuple[float, float]:
+    low, high = np.quantile(factors[1:], [(1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0])
+    return float(low), float(high)
+
+
+def _without_number(state: str, now: float) -> dict[str, Any]:
+    numbers = ("rate_per_s", "low_per_s", "high_per_s", "at_most_per_s", "assumed_per_s", "factor", "headroom_per_s")
+    return {"state": state, "now_per_s": now, **dict.fromkeys(numbers), "headroom_share": None, "limit": None}

@@ -1,0 +1,69 @@
+"""Sentences of capacities: the largest rate, at what, and what is not known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.words import listed, percent_words, server_words
+from engine.words.templates import Template
+
+__all__ = ["SENTENCES", "rate_words"]
+
+
+def rate_words(rate_per_s: float) -> str:
+    """A rate with three digits.
+
+    Examples
+    --------
+    >>> [rate_words(rate).replace("\\u00a0", " ") for rate in (0.01234, 9.8, 123.4, 45678.0)]
+    ['0.0123/s', '9.8/s', '123/s', '45,700/s']
+    """
+    rounded = float(f"{rate_per_s:.3g}")
+    return f"{rounded:,.0f}/s" if rounded >= 100.0 else f"{rounded:.3g}/s"
+
+
+def _known_words(
+    subject: str,
+    now_per_s: float,
+    rate_per_s: float,
+    low_per_s: float | None,
+    high_per_s: float | None,
+    limit: dict[str, Any],
+    **_: object,
+) -> str:
+    between = ""
+    if low_per_s is not None and high_per_s is not None:
+        between = f" ({rate_words(low_per_s)} to {rate_words(high_per_s)})"
+    load = f"{rate_words(now_per_s)} now"
+    text = f"Sustains {rate_words(rate_per_s)}{between}, {load}: {_limit_words(limit)}."
+    if rate_per_s <= 0.0:
+        return f"Sustains nothing beside what others do: {_limit_words(limit)}, {load}."
+    return text
+
+
+def _limit_words(limit: dict[str, Any]) -> str:
+    server, operator = server_words(limit["server"]), limit["operator"]
+    if operator is None:
+        return f"{server} is full then"
+    share = percent_words(limit["share"])
+    if limit["resource"] == "bandwidth":
+        return f"{server} is full then, {share} of it by what {operator} sends"
+    return f"{server} is full then, {share} of it by {operator}"
+
+
+def _unknown_words(
+    names: Sequence[str], at_most_per_s: float | None, assumed_per_s: float | None, now_per_s: float, **_: object
+) -> str:
+    text = "Not known" if at_most_per_s is None else f"Not known, at most {rate_words(at_most_per_s)}"
+    text += f" ({rate_words(now_per_s)} now): nobody measured the cost of {listed(names)}"
+    return text + (f"; by the costs assumed it is {rate_words(assumed_per_s)}." if assumed_per_s is not None else ".")
+
+
+SENTENCES: dict[str, Template] = {
+    "known": _known_words,
+    "unknown": _unknown_words,
+    "nothing_arrives": lambda **_: "Not known: nothing arrives at its sources, so that there is no rate to grow.",
+    "no_source": lambda **_: "It reads what other queries put out alone: its rate is theirs.",
+    "no_load": lambda **_: "Not limited: no server does any work for what arrives.",
+}

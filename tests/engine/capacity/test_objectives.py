@@ -1,0 +1,81 @@
+"""Rates at which objectives break: before saturation, and whose is the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.capacity.answer import QueryCapacity
+from engine.capacity.objectives import with_objectives
+from engine.capacity.saturation import ClusterSaturation
+from engine.document.deployment import Deployment
+from engine.estimation.base import EstimateBase
+from engine.estimation.estimate import estimate
+from engine.provisioning.changes import apply_changes
+from tests.engine.capacity.test_saturation import measured
+from tests.engine.samples import deployment as document
+from tests.engine.samples import entry
+
+
+def bursts(bound_s: float, other_bound_s: float | None = None) -> Deployment:
+    """q's bursts of 60 events in a second of every ten, one cycle each; `other` behind it on the same node."""
+    objectives: list[dict[str, Any]] = [{"query": "q", "statistic": "worst", "bound_s": bound_s}]
+    if other_bound_s is not None:
+        objectives.append({"query": "other", "statistic": "worst", "bound_s": other_bound_s})
+    return Deployment.parse(
+        document(
+            sources=[{"id": "s", "arrivals": [60.0, *[0.0] * 9] * 12}, {"id": "t", "arrivals": [2.0] * 120}],
+            operators=[
+                measured("f", "A", entry("s", 1.0, 1.0, cost_cv2=0.0)),
+                measured("h", "A", entry("t", 1.0, 1.0, cost_cv2=0.0), query="other"),
+            ],
+            objectives=objectives,
+        )
+    )
+
+
+def capacity_of(deployment: Deployment) -> QueryCapacity:
+    return with_objectives(EstimateBase.of(deployment), "q", ClusterSaturation(deployment).of_query("q"))
+
+
+def test_objective_breaks_at_a_lower_rate_than_saturation() -> None:
+    deployment = bursts(3.0)
+    capacity = capacity_of(deployment)
+    own = capacity.objective
+    assert capacity.factor is not None and capacity.factor == pytest.approx((1000.0 - 20.0) / 60.0)
+    assert own is not None and own.factor is not None and own.low_factor is not None
+    assert own.low_factor <= own.factor < 0.5 * capacity.factor
+    kept, broken = (
+        estimate(apply_changes(deployment, [{"scale_query": "q", "by": factor}])).queries["q"].state
+        for factor in (own.factor, 1.2 * own.factor)
+    )
+    assert kept in ("holds", "at_risk") and broken == "breached"
+    assert capacity.first_objective is not None and capacity.first_objective.query == "q"
+    assert capacity.objectives_known
+
+
+def test_first_objective_may_be_that_of_another() -> None:
+    capacity = capacity_of(bursts(5.0, 2.0))
+    own, first = capacity.objective, capacity.first_objective
+    assert own is not None and own.factor is not None
+    assert first is not None and first.query == "other" and first.factor is not None and first.factor < own.factor
+
+
+def test_objective_that_is_broken_now_is_kept_at_a_lower_rate() -> None:
+    own = capacity_of(bursts(0.3)).objective
+    assert own is not None and own.factor is not None and own.factor < 1.0
+
+
+def test_objective_that_no_rate_keeps_has_none() -> None:
+    own = capacity_of(bursts(1e-4)).objective
+    assert own is not None and own.factor is None and own.rate_per_s is None
+
+
+def test_objective_is_not_told_where_costs_are_unknown() -> None:
+    deployment = bursts(3.0)
+    unsure = Deployment.parse({**document(), "sources": [{"id": "s", "arrivals": [1.0] * 9}]} | {
+        "operators": [{"id": "f", "node": "A", "query": "q", "inputs": [entry("s")]}]
+    })  # fmt: skip
+    capacity = ClusterSaturation(unsure).of_query("q")
+    assert with_objectives(EstimateBase.of(deployment), "q", capacity) is capacity

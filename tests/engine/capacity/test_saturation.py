@@ -1,0 +1,220 @@
+"""The rate at which a query saturates: Flow keeps up below and falls behind above, whatever shares its servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.capacity.saturation import ClusterSaturation
+from engine.document.deployment import Deployment
+from engine.estimation.flow import flow
+from engine.provisioning.changes import apply_changes
+from tests.engine.estimation.clusters import random_cluster
+from tests.engine.samples import deployment as document
+from tests.engine.samples import entry
+
+MEASURED = {"kind": "measured"}
+_STEPS = 600
+
+
+def measured(name: str, node: str, *inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A placed operator with measured costs."""
+    return {"id": name, "node": node, "query": "q", "evidence": MEASURED, "inputs": list(inputs), **more}
+
+
+def steady(**changes: Any) -> Deployment:
+    """20 events/s through f (0.5 put out, 1 cycle) on A and g (4 cycles) on B; 100 cycles/s each."""
+    return Deployment.parse(
+        document(
+            sources=[{"id": "s", "arrivals": [20.0] * 50}],
+            operators=[measured("f", "A", entry("s", 0.5)), measured("g", "B", entry("f", 1.0, 4.0))],
+        )
+        | changes
+    )
+
+
+def with_steady_rates(rng: np.random.Generator, seed_load: float) -> Deployment:
+    """A random cluster with steady arrivals and linear loads that keeps up as it is."""
+    found = random_cluster(rng, queries=4, nodes=4, load=0.3)
+    found.pop("combine", None)
+    for source in found["sources"]:
+        source.pop("backlog", None)
+        source["arrivals"] = [max(1.0, float(np.mean(source["arrivals"])))] * _STEPS
+    for node in found["nodes"]:
+        if "capacity_series_cps" in node:
+            node.pop("capacity_series_cps")
+            node["capacity_cps"] = 100.0
+    for operator in found["operators"]:
+        operator["evidence"] = MEASURED
+        operator.pop("window", None)
+        for item in operator["inputs"]:
+            if item.pop("model", None):
+                item |= {"selectivity": 0.8, "cycles_per_event": 0.2}
+    deployment = Deployment.parse(found)
+    factor = ClusterSaturation(deployment).of_cluster().factor
+    assert factor is not None
+    return apply_changes(deployment, [{"scale_source": "*", "by": seed_load * factor}])
+
+
+def latency_s(deployment: Deployment) -> np.ndarray[Any, Any]:
+    return flow(deployment, slices=1, by_input=True).latency_s
+
+
+def check_saturation(seed: int, query: str, seed_load: float) -> None:
+    deployment = with_steady_rates(np.random.default_rng(seed), seed_load)
+    capacity = ClusterSaturation(deployment).of_query(query)
+    if capacity.factor is None:
+        assert capacity.state in ("no_source", "no_load")
+        return
+    limit = capacity.limit
+    assert limit is not None and 1.0 < capacity.factor < np.inf
+    below = latency_s(apply_changes(deployment, [{"scale_query": query, "by": 0.98 * capacity.factor}]))
+    quarter = _STEPS // 4
+    assert below[-quarter:].max() <= 1.01 * below[quarter : 2 * quarter].max() + deployment.subinterval_s
+    above = latency_s(apply_changes(deployment, [{"scale_query": query, "by": 1.05 * capacity.factor}]))
+    behind_s = 0.05 * capacity.factor * limit.own_load * _STEPS * deployment.subinterval_s
+    assert above[-quarter:].max() >= 0.6 * behind_s
+
+
+@settings(max_examples=12, derandomize=True)
+@given(st.integers(0, 500), st.sampled_from(["q0", "q1", "q2", "q3"]), st.sampled_from([0.2, 0.6, 0.9]))
+def test_flow_keeps_up_below_saturation_and_falls_behind_above(seed: int, query: str, load: float) -> None:
+    check_saturation(seed, query, load)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, derandomize=True)
+@given(st.integers(0, 5000), st.sampled_from(["q0", "q1", "q2", "q3"]), st.sampled_from([0.1, 0.5, 0.95]))
+def test_flow_keeps_up_below_any_saturation(seed: int, query: str, load: float) -> None:
+    check_saturation(seed, query, load)
+
+
+def test_busiest_server_limits_the_rate() -> None:
+    capacity = ClusterSaturation(steady()).of_query("q")
+    # g costs 0.5 x 4 cycles an event of s: 100 / 2 = 50 events/s; f alone would sustain 100
+    assert capacity.state == "known"
+    assert capacity.rate_per_s == pytest.approx(50.0)
+    assert capacity.limit is not None
+    assert (capacity.limit.server, capacity.limit.operator, capacity.limit.resource) == ("B", "g", "cpu")
+    assert capacity.headroom_per_s == pytest.approx(30.0)
+    assert capacity.busiest_share_per_s == pytest.approx(50.0)
+
+
+def test_others_on_the_server_take_their_share_where_the_busiest_share_knows_none() -> None:
+    other = measured("h", "B", entry("t", 1.0, 3.0), query="other")
+    sources = [{"id": "s", "arrivals": [20.0] * 50}, {"id": "t", "arrivals": [10.0] * 50}]
+    deployment = Deployment.parse(
+        document(
+            sources=sources,
+            operators=[measured("f", "A", entry("s", 0.5)), measured("g", "B", entry("f", 1.0, 4.0)), other],
+        )
+    )
+    capacity = ClusterSaturation(deployment).of_query("q")
+    assert capacity.rate_per_s == pytest.approx((100.0 - 30.0) / 2.0)
+    assert capacity.busiest_share_per_s == ClusterSaturation(steady()).of_query("q").busiest_share_per_s
+
+
+def test_shared_source_grows_for_the_query_alone() -> None:
+    deployment = Deployment.parse(
+        document(
+            sources=[{"id": "s", "arrivals": [20.0] * 50}],
+            operators=[measured("f", "A", entry("s", 1.0, 2.0)), measured("h", "A", entry("s", 1.0, 1.0), query="r")],
+        )
+    )
+    assert ClusterSaturation(deployment).of_query("q").rate_per_s == pytest.approx((100.0 - 20.0) / 2.0)
+    assert ClusterSaturation(deployment).of_cluster().rate_per_s == pytest.approx(100.0 / 3.0)
+
+
+def test_link_limits_the_rate_by_what_is_sent() -> None:
+    deployment = Deployment.parse(
+        document(
+            sources=[{"id": "s", "arrivals": [20.0] * 50}],
+            links=[{"from": "A", "to": "B", "bandwidth_bytes_s": 100.0}],
+            operators=[
+                measured("f", "A", entry("s", 0.5), bytes_per_event=10.0),
+                measured("g", "B", entry("f", 1.0, 4.0)),
+            ],
+        )
+    )
+    capacity = ClusterSaturation(deployment).of_query("q")
+    assert capacity.rate_per_s == pytest.approx(20.0)
+    assert capacity.limit is not None and capacity.limit.resource == "bandwidth" and capacity.limit.operator == "f"
+
+
+def test_replicas_share_the_work() -> None:
+    two = [{"node": "A", "fraction": 0.5}, {"node": "B", "fraction": 0.5}]
+    split = {
+        "id": "f",
+        "query": "q",
+        "evidence": MEASURED,
+        "stateless": True,
+        "split": two,
+        "inputs": [entry("s", 1.0, 2.0)],
+    }
+    deployment = Deployment.parse(document(sources=[{"id": "s", "arrivals": [20.0] * 50}], operators=[split]))
+    assert ClusterSaturation(deployment).of_query("q").rate_per_s == pytest.approx(100.0)
+
+
+def test_interval_is_that_of_the_samples() -> None:
+    batches = [{"events": 100.0, "outputs": 100.0, "cycles": 100.0 * cost} for cost in (1.8, 2.2, 1.9, 2.1, 2.0, 2.0)]
+    deployment = steady(operators=[measured("f", "A", entry("s", 1.0, 2.0, batches=batches))])
+    capacity = ClusterSaturation(deployment).of_query("q")
+    assert capacity.rate_per_s == pytest.approx(50.0)
+    assert capacity.low_per_s is not None and capacity.high_per_s is not None
+    # standard error of the cost: 0.141 / sqrt(6) = 2.9 %; Student's t of 5 degrees at 95 %: 2.02
+    assert capacity.low_per_s == pytest.approx(50.0 / 1.059, rel=0.02)
+    assert capacity.high_per_s == pytest.approx(50.0 * 1.059, rel=0.02)
+
+
+def test_input_without_a_sample_leaves_no_interval() -> None:
+    capacity = ClusterSaturation(steady()).of_query("q")
+    assert (capacity.low_per_s, capacity.high_per_s, capacity.unsampled) == (None, None, 2)
+
+
+@pytest.mark.parametrize("evidence", [None, {"kind": "assumed"}, {"kind": "predicted"}])
+def test_cost_that_nobody_measured_leaves_an_upper_end(evidence: dict[str, Any] | None) -> None:
+    unsure = measured("g", "B", entry("f", 1.0, 4.0)) | {"evidence": evidence}
+    if evidence is None:
+        unsure.pop("evidence")
+    capacity = ClusterSaturation(steady(operators=[measured("f", "A", entry("s", 0.5)), unsure])).of_query("q")
+    assert (capacity.state, capacity.rate_per_s, capacity.factor, capacity.headroom_share) == ("unknown", *[None] * 3)
+    assert capacity.at_most_per_s == pytest.approx(100.0)
+    assert capacity.assumed_per_s == pytest.approx(50.0)
+    assert [entry.operator for entry in capacity.unmeasured] == ["g"]
+    assert capacity.words.startswith("Not known, at most 100/s")
+
+
+def test_cost_of_another_on_the_same_server_counts_as_unknown_too() -> None:
+    other = {"id": "h", "node": "B", "query": "r", "inputs": [entry("s")]}
+    operators = [measured("f", "A", entry("s", 0.5)), measured("g", "B", entry("f", 1.0, 4.0)), other]
+    capacity = ClusterSaturation(steady(operators=operators)).of_query("q")
+    assert capacity.state == "unknown" and capacity.at_most_per_s == pytest.approx(50.0)
+
+
+def test_silent_source_has_no_rate_to_grow() -> None:
+    capacity = ClusterSaturation(steady(sources=[{"id": "s", "arrivals": [0.0] * 50}])).of_query("q")
+    assert (capacity.state, capacity.rate_per_s) == ("nothing_arrives", None)
+
+
+def test_query_beside_a_full_server_sustains_nothing() -> None:
+    other = measured("h", "B", entry("t", 1.0, 11.0), query="other")
+    sources = [{"id": "s", "arrivals": [20.0] * 50}, {"id": "t", "arrivals": [10.0] * 50}]
+    operators = [measured("f", "A", entry("s", 0.5)), measured("g", "B", entry("f", 1.0, 4.0)), other]
+    capacity = ClusterSaturation(Deployment.parse(document(sources=sources, operators=operators))).of_query("q")
+    assert capacity.rate_per_s == 0.0 and capacity.headroom_per_s == -20.0
+
+
+def test_work_that_is_no_sum_is_bisected() -> None:
+    model = {"output": [0.0, 0.5, 0.0], "cycles": [0.0, 0.0, 0.0025]}  # 0.0025 x^2 cycles: full at 200 events
+    grown = Deployment.parse(
+        document(
+            sources=[{"id": "s", "arrivals": [20.0] * 50}],
+            operators=[measured("f", "A", {"from": "s", "model": model}), measured("g", "B", entry("f", 1.0, 0.1))],
+        )
+    )
+    capacity = ClusterSaturation(grown).of_query("q")
+    assert capacity.rate_per_s == pytest.approx(200.0, rel=1e-3)
