@@ -73,7 +73,7 @@ class _ObjectiveSearch:
         )
 
     def find_first(self) -> ObjectiveRate | None:
-        """Rate at which the first objective breaks that is kept now, of whomever; None where none does by saturation."""
+        """Rate at which the first objective breaks that is kept now; None where none does by saturation."""
         if self._end <= 1.0 or self._factor(lambda factor: bool(self._broken(factor))) is None:
             return None
         broken = next((names for factor in sorted(self._estimates) if (names := self._broken(factor))), None)
