@@ -1,8 +1,8 @@
-"""Statistics, state and doubts of an imported query, refined by what its engine tells now."""
+"""Statistics, state, triggers and doubts of an imported query, refined by what its engine tells now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,15 +10,17 @@ from apps.fleet.choices import CycleUnit, Evidence
 from apps.queries.models import Operator, OperatorInput, QueryVersion
 from apps.queries.services import query_announce
 from apps.queries.statistics import statistics_update
+from engine.connectors.answers import number_of
 from engine.connectors.document import UNCOUNTED, BodyDocument, InputDocument, OperatorDocument
 from engine.document.elements import Batch
-from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
+from engine.measurement.changes import MATERIAL, MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
 from engine.measurement.statistics import InputStatistic, estimate_ratio
 
-__all__ = ["doubts_refine", "has_measured", "state_refine", "statistics_refine"]
+__all__ = ["doubts_refine", "has_measured", "state_refine", "statistics_refine", "triggers_refine"]
 
 
 _STATE = ("state_bytes", "state_on_disk")
+_TRIGGER = ("interval_s", "overhead_s")
 _COUNTED = ("selectivity", "cycles_per_event")
 _MIN_MOVE = 0.02  # of a ratio without a sample in batches
 _SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
@@ -119,6 +121,26 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
         Operator.objects.bulk_update(changed, ["extra"])
         query_announce(version.query)
     return bool(changed)
+
+
+def triggers_refine(version: QueryVersion, body: BodyDocument) -> bool:
+    """Store the interval and overhead of triggers where one of them is materially another than what is stored."""
+    told = {operator["id"]: operator.get("trigger") for operator in body["operators"]}
+    changed = []
+    for row in version.operators.all():
+        trigger = told.get(row.name)
+        if trigger and _is_moved(trigger, row.extra.get("trigger") or {}):
+            row.extra = {**row.extra, "trigger": trigger}
+            changed.append(row)
+    Operator.objects.bulk_update(changed, ["extra"])
+    if changed:
+        query_announce(version.query)
+    return bool(changed)
+
+
+def _is_moved(told: Mapping[str, object], stored: Mapping[str, object]) -> bool:
+    pairs = [[number_of(trigger.get(key)) or 0.0 for trigger in (told, stored)] for key in _TRIGGER]
+    return any(abs(new - old) > MATERIAL * old for new, old in pairs)
 
 
 def _measured_inputs(body: BodyDocument) -> dict[tuple[str, int], InputDocument]:

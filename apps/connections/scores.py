@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from django.db import transaction
 from django.utils import timezone
 
+from apps.connections.choices import ConnectionEngine
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.rounds import EngineLook, ask
 from apps.connections.transport import EngineAway, EngineClient, EngineRefused
@@ -24,9 +25,10 @@ from engine.connectors.answers import number_of
 from engine.connectors.document import SERVER_CPS
 from engine.connectors.flink_metrics import is_marker, metric_paths
 from engine.connectors.picture import CounterPoll, EngineJob, Finding
+from engine.connectors.spark import spark_latencies
 from engine.words import seconds_words
 
-__all__ = ["STRETCH_S", "ask_metric", "latency_findings", "latency_score"]
+__all__ = ["STRETCH_S", "add_batch_latencies", "ask_metric", "latency_findings", "latency_score"]
 
 STRETCH_S = 60.0  # of one score
 _STALE_S = 300.0  # samples that lie so far apart are of no one stretch
@@ -69,6 +71,18 @@ def _metric_latency(client: EngineClient, job: EngineJob, suffix: str) -> float 
 
 def _is_list(answer: object) -> bool:
     return isinstance(answer, list) and all(isinstance(item, dict) for item in answer)
+
+
+def add_batch_latencies(connection: Connection, look: EngineLook) -> None:
+    """Add to a look of Spark the latency that rows of its micro-batches had, by the statistic of each objective."""
+    if connection.engine != ConnectionEngine.SPARK:
+        return
+    rows = connection.jobs.values_list("name", "query__objective_statistic")
+    asked = {name: statistic for name, statistic in rows if statistic}
+    for job in look.picture.jobs:
+        samples = spark_latencies(job, look.answers, asked.get(job.name, "worst"))
+        if samples and job.id not in look.latencies:
+            look.latencies[job.id] = samples
 
 
 def latency_findings(look: EngineLook) -> list[Finding]:

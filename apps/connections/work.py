@@ -32,7 +32,7 @@ from apps.connections.rounds import (
     read_picture,
     read_polls,
 )
-from apps.connections.scores import ask_metric, latency_findings, latency_score
+from apps.connections.scores import add_batch_latencies, ask_metric, latency_findings, latency_score
 from apps.connections.selectors import connections_due
 from apps.connections.services import state_change
 from apps.connections.transport import EngineAway, EngineClient, EngineRefused
@@ -182,6 +182,7 @@ def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) 
     """Add what the connection names besides the engine's own counters: a Prometheus, a metric of latency."""
     ask_prometheus(connection, client, look)
     ask_metric(connection, client, look)
+    add_batch_latencies(connection, look)
     _ask_markers(client, look)
     if connection.engine == ConnectionEngine.FLINK:
         ask_waiting(client, look)

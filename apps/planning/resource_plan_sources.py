@@ -53,7 +53,8 @@ KEYED = frozenset({OperatorKind.AGGREGATE, OperatorKind.WINDOW, OperatorKind.JOI
 _STRENGTH = (InputOrigin.DEFAULT, InputOrigin.ASSUMED, InputOrigin.PREDICTED, InputOrigin.MEASURED)
 _NOT_TOLD_APART = (
     "The fitted micro-batches were of nearly one size, or scattered too much, so fixed time and time per row are not "
-    "told apart: plans for other sizes may be far off."
+    "told apart: a row is counted with the most that it can take, so plans may be too large. Batches of different "
+    "sizes tell."
 )
 
 

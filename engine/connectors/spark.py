@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -29,14 +28,21 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
-from engine.connectors.statistics import MAX_BATCHES
+from engine.connectors.spark_batches import (
+    QueryFit,
+    StreamingQuery,
+    fit_query,
+    sink_name,
+    stream_name,
+    streaming_queries,
+)
 from engine.document.elements import Batch
 from engine.errors import DocumentError, Fault
-from engine.microbatch.model import WARM_UP_BATCHES, BatchModel, fit_durations
+from engine.microbatch.model import WARM_UP_BATCHES, observed_latency
 from engine.microbatch.progress import BatchProgress, read_progress, usual_trigger_s
 from engine.microbatch.progress_text import ProgressText, read_progress_text
 
-__all__ = ["PROGRESS", "next_spark_paths", "read_spark", "sample_spark"]
+__all__ = ["PROGRESS", "next_spark_paths", "read_spark", "sample_spark", "spark_latencies"]
 
 #: Where progress stands among the answers: it is uploaded or sent by a listener, not asked for.
 PROGRESS = "/progress"
@@ -55,20 +61,6 @@ _STATE_KINDS = (
     ("stateStoreSave", "aggregate"),
     ("aggregat", "aggregate"),
 )
-_WRITERS = re.compile(r"([A-Za-z]+)(?:\$)?(?:@[0-9a-f]+)?(?:\[.*)?$")
-
-
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """Micro-batches of one streaming query, those of its newest run last."""
-
-    id: str
-    name: str
-    batches: tuple[BatchProgress, ...]
-
-    @property
-    def newest(self) -> BatchProgress:
-        return self.batches[-1]
 
 
 def next_spark_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = None) -> Asking:
@@ -122,7 +114,7 @@ def read_spark(answers: Mapping[str, object], at_s: float) -> EnginePicture:
     return EnginePicture("spark", number, now_s, places, jobs, tuple(known.findings))
 
 
-def _queries(known: Answers) -> list[_Query]:
+def _queries(known: Answers) -> list[StreamingQuery]:
     """Queries with batches, by their ids; faults of the progress are faults of the answers."""
     given = known.raw(PROGRESS)
     if given is None or given == []:
@@ -139,10 +131,7 @@ def _queries(known: Answers) -> list[_Query]:
     if not any(batch.rows > 0 for batch in reading.batches):
         names = sorted({str(document.get("name") or document.get("id") or "a query") for document in text.documents})
         known.find("missing", "progress_idle", "", count=len(text.documents), names=names)
-    by_id: dict[str, list[BatchProgress]] = {}
-    for batch in reading.batches:
-        by_id.setdefault(batch.query_id or batch.run_id, []).append(batch)
-    return [_Query(id_, own[-1].name or f"query-{id_[:8]}", tuple(own)) for id_, own in by_id.items()]
+    return streaming_queries(reading.batches)
 
 
 def _listed(given: Any) -> list[Any]:
@@ -174,7 +163,7 @@ def _places(known: Answers) -> Iterator[Place]:
             yield Place(id_, name, cores, int(slots), host=host, heap_bytes=number_of(row.get("maxMemory")) or None)
 
 
-def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
+def _job(known: Answers, query: StreamingQuery, places: Sequence[Place]) -> EngineJob:
     trigger = _trigger(known, query)
     slots = [place.id for place in places for _ in range(place.slots)]
     subtasks = tuple(Subtask(i, place) for i, place in enumerate(slots)) or (Subtask(0),)
@@ -182,7 +171,7 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
     made = partial(Vertex, parallelism=1, subtasks=subtasks, slot_group=query.id, trigger=trigger)
     newest = query.newest
     descriptions = [source.description for source in newest.sources] or [""]
-    names = [_stream(description) for description in descriptions]
+    names = [stream_name(description) for description in descriptions]
     vertices = [
         made(f"source-{i}", name or "source", "source", stream=name or "source") for i, name in enumerate(names)
     ]
@@ -191,7 +180,7 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
         kind = next((kind for word, kind in _STATE_KINDS if word.lower() in state.operator.lower()), "other")
         vertices.append(made(f"state-{i}", state.operator, kind, inputs=before, state_bytes=state.memory_bytes))
         before = (Exchange(f"state-{i}"),)
-    vertices.append(made("sink", _sink_name(newest.sink), "sink", inputs=before))
+    vertices.append(made("sink", sink_name(newest.sink), "sink", inputs=before))
     if len(newest.state) > 1:
         known.find("assumed", "order_assumed", query.name, job=query.name, count=len(newest.state))
     begun = min(batch.begins_at for batch in query.batches if batch.run_id == newest.run_id)
@@ -200,20 +189,7 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
     return EngineJob(query.id, query.name, "running", begun.timestamp(), tuple(vertices), settings)
 
 
-def _stream(description: str) -> str:
-    """Name of what a source reads: the topics of ``KafkaV2[Subscribe[orders]]``, the folder of a file source."""
-    inner = re.findall(r"\[([^\[\]]+)\]", description)
-    if not inner:
-        return description.split("[")[0].strip()
-    return inner[-1].rstrip("/").rsplit("/", 1)[-1].strip() or description.split("[")[0]
-
-
-def _sink_name(description: str) -> str:
-    found = _WRITERS.search(description.rsplit(".", 1)[-1].strip())
-    return found[1] if found else "sink"
-
-
-def _trigger(known: Answers, query: _Query) -> Mapping[str, object]:
+def _trigger(known: Answers, query: StreamingQuery) -> Mapping[str, object]:
     told = query.newest.trigger_s
     own = [batch for batch in query.batches if batch.run_id == query.newest.run_id]
     interval_s = told if told is not None else usual_trigger_s(own[WARM_UP_BATCHES:])
@@ -221,32 +197,8 @@ def _trigger(known: Answers, query: _Query) -> Mapping[str, object]:
         known.find("assumed", "trigger_assumed", query.name, job=query.name)
     elif told is None:
         known.find("found", "trigger_measured", query.name, job=query.name, interval_s=interval_s)
-    model, _ = _model(query)
+    model = fit_query(query).model
     return {"interval_s": max(_AT_ONCE_S, interval_s or 0.0), "overhead_s": model.fixed_s}
-
-
-def _model(query: _Query) -> tuple[BatchModel, str]:
-    """Fixed time and time per row of the query's batches, and what is assumed where they cannot be told apart."""
-    seen: dict[str, int] = {}
-    points = []
-    for batch in query.batches:
-        if batch.rows > 0:
-            seen[batch.run_id] = seen.get(batch.run_id, 0) + 1
-            if seen[batch.run_id] > WARM_UP_BATCHES:
-                points.append((float(batch.rows), batch.duration_s))
-    if not points:  # only batches of the warm-up: they are slower than later ones
-        points = [(float(batch.rows), batch.duration_s) for batch in query.batches if batch.rows > 0]
-    if not points:
-        return BatchModel(0.0, 0.0), "none"
-    try:
-        model = fit_durations(points)
-    except DocumentError:
-        model = None
-    if model is not None and model.is_told_apart and model.per_row_s > 0.0:
-        return model, ""
-    fixed_s = math.fsum(seconds for _, seconds in points) / len(points)
-    per_row_s = math.fsum(seconds for _, seconds in points) / math.fsum(rows for rows, _ in points)
-    return BatchModel(fixed_s, per_row_s, batches=len(points)), "both"
 
 
 def sample_spark(job: EngineJob, answers: Mapping[str, object], *, step_s: float | None = None) -> JobSample:
@@ -263,15 +215,15 @@ def sample_spark(job: EngineJob, answers: Mapping[str, object], *, step_s: float
         The progress is not legible.
     """
     known = Answers(answers, _WHAT)
-    query = next((query for query in _queries(known) if query.id == job.id), None)
+    query = _query_of(known, job)
     known.check()
     if query is None:
         finding = Finding.of("missing", "no_statistics", job.name, "progress_of_none", job=job.name)
         return JobSample(job.id, {}, {}, findings=(finding,))
-    model, assumed = _model(query)
-    findings = list(_sample_findings(job, query, assumed))
+    fit = fit_query(query)
+    findings = list(_sample_findings(job, query, fit))
     servers = len(job.vertices[0].subtasks)
-    operators = {vertex.id: _sample(job, vertex, query, model, servers) for vertex in job.vertices}
+    operators = {vertex.id: _sample(job, vertex, query, fit, servers) for vertex in job.vertices}
     arrivals = {}
     for i, vertex in enumerate(vertex for vertex in job.vertices if vertex.is_source):
         counts = _arrivals(query, i, vertex.id, step_s)
@@ -285,6 +237,33 @@ def sample_spark(job: EngineJob, answers: Mapping[str, object], *, step_s: float
     )
 
 
+def _query_of(known: Answers, job: EngineJob) -> StreamingQuery | None:
+    """The query that a job is: by its id, which a checkpoint since then may have made an earlier one."""
+    return next((query for query in _queries(known) if job.id in query.ids), None)
+
+
+def spark_latencies(job: EngineJob, answers: Mapping[str, object], statistic: str) -> list[tuple[float, float]]:
+    """(time, seconds) of a statistic (``worst``, ``mean``, ``q0.9``) of the latency that rows of each batch had.
+
+    Rows of a batch came since the batch before it began, and were done when it ended.
+
+    Raises
+    ------
+    DocumentError
+        The progress is not legible.
+    """
+    known = Answers(answers, _WHAT)
+    query = _query_of(known, job)
+    known.check()
+    samples = []
+    for pair in pairwise(query.batches if query else ()):
+        observed = observed_latency(pair, "mean" if statistic == "worst" else statistic)
+        if observed is not None:
+            latency_s = observed.interval_s + observed.batch_s if statistic == "worst" else observed.statistic_s
+            samples.append((pair[1].begins_at.timestamp() + pair[1].duration_s, latency_s))
+    return samples
+
+
 def _waiting(job: EngineJob, newest: BatchProgress) -> Iterator[tuple[str, float]]:
     """Events beyond the end of the newest batch, by the vertex of the source."""
     vertices = [vertex.id for vertex in job.vertices if vertex.is_source]
@@ -293,11 +272,12 @@ def _waiting(job: EngineJob, newest: BatchProgress) -> Iterator[tuple[str, float
             yield vertex, source.waiting
 
 
-def _sample(job: EngineJob, vertex: Vertex, query: _Query, model: BatchModel, servers: int) -> VertexSample:
+def _sample(job: EngineJob, vertex: Vertex, query: StreamingQuery, fit: QueryFit, servers: int) -> VertexSample:
     batches, outputs_told = [], True
     with_rows = [batch for batch in query.batches if batch.rows > 0]
-    for batch in with_rows[-MAX_BATCHES:]:
-        work_s = max(0.0, batch.duration_s - model.fixed_s) * servers
+    for batch in with_rows[-fit.batches :]:
+        beyond_s = batch.duration_s - fit.model.fixed_s
+        work_s = max(0.0, fit.model.per_row_s * batch.rows if fit.assumed else beyond_s) * servers
         states_s = [_state_s(batch, i) for i in range(len(batch.state))]
         scale = min(1.0, 0.9 * work_s / math.fsum(states_s)) if math.fsum(states_s) > 0.0 else 0.0
         events = float(batch.rows)
@@ -337,7 +317,7 @@ def _state_s(batch: BatchProgress, number: int) -> float:
     return math.fsum(part or 0.0 for part in (state.update_ms, state.removal_ms, state.commit_ms)) / 1000
 
 
-def _arrivals(query: _Query, number: int, vertex: str, step_s: float | None) -> ArrivalCounts | None:
+def _arrivals(query: StreamingQuery, number: int, vertex: str, step_s: float | None) -> ArrivalCounts | None:
     """Rows of a source between the beginnings of batches; by the broker's newest offsets where Spark tells them."""
     rows, offsets = [], []
     for before, batch in pairwise(query.batches):
@@ -361,10 +341,14 @@ def _came(before: Mapping[str, float], after: Mapping[str, float]) -> float:
     return math.fsum(max(0.0, offset - before[name]) for name, offset in after.items() if name in before)
 
 
-def _sample_findings(job: EngineJob, query: _Query, assumed: str) -> Iterator[Finding]:
-    if assumed == "none":
+def _sample_findings(job: EngineJob, query: StreamingQuery, fit: QueryFit) -> Iterator[Finding]:
+    if fit.drift is not None:
+        kind = "batches_slower" if fit.drift.bias > 0.0 else "batches_faster"
+        told = {"job": job.name, "share": abs(fit.drift.bias), "count": fit.batches}
+        yield Finding.of("warning", "batches_drift", job.name, kind, **told)
+    if fit.assumed == "none":
         yield Finding.of("missing", "no_events", job.name, "batches_empty", job=job.name)
-    elif assumed:
+    elif fit.assumed:
         yield Finding.of("assumed", "fixed_time_unknown", job.name, job=job.name)
     else:
         sources = [vertex.label for vertex in job.vertices if vertex.is_source]

@@ -28,6 +28,8 @@ from engine.records import BAD, Record
 __all__ = [
     "DRIFT_BATCHES",
     "MAX_DRIFT",
+    "MIN_BATCHES",
+    "TOLD_APART",
     "WARM_UP_BATCHES",
     "BatchDrift",
     "BatchLatency",
@@ -52,6 +54,8 @@ WARM_UP_BATCHES = 3  # of a run: they load classes and compile code that later o
 MIN_BATCHES = 3
 TOLD_APART = 1.2  # largest over smallest batch, from which F and k are told apart
 _BISECTIONS = 60
+_UPPER = 1.645  # standard deviations to the upper end, 95 %
+_TOLD_TO_S = 1e-3
 _NORMAL = NormalDist()
 
 
@@ -99,6 +103,20 @@ class BatchModel(Record):
             return True
         grows_s = self.per_row_s * (self.most_rows - self.least_rows)
         return self.most_rows >= TOLD_APART * max(self.least_rows, 1.0) and grows_s > self.sd_s
+
+    @property
+    def largest_per_row_s(self) -> float:
+        """The most that a row can take, given batches whose sizes do not tell it apart.
+
+        The upper end (95 %) of the slope, k + 1.645 s / sqrt(Sxx), where Sxx is at least (range of sizes)^2 / 2; and no
+        more than if all of a batch's time were that of its rows. Durations are told to the millisecond, so that equal
+        ones leave room for one.
+        """
+        if not self.most_rows > 0:
+            return self.per_row_s
+        sd_s, reach = max(self.sd_s, _TOLD_TO_S), self.most_rows - self.least_rows
+        whole_s = (self.duration_s(self.most_rows) + _UPPER * sd_s) / self.most_rows
+        return min(whole_s, self.per_row_s + _UPPER * sd_s * math.sqrt(2.0) / reach) if reach > 0 else whole_s
 
     def duration_s(self, rows: float) -> float:
         """Predicted duration of a batch."""

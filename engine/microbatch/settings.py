@@ -122,16 +122,18 @@ def profile_of_fit(
 
     A fit cannot tell the stages apart: the share of the input stage in the time per row, the start of a wave and the
     spread of tasks are assumed. At the same settings they do not matter; for others they do. Waves are given no more
-    than half of the fixed time, so that fewer waves do not make it vanish.
+    than half of the fixed time, so that fewer waves do not make it vanish. Where batches do not tell the time per row,
+    it is the most that it can be (`BatchModel.largest_per_row_s`): none would be borne at any rate.
     """
+    total_s = model.per_row_s if model.is_told_apart else model.largest_per_row_s
     wave_s = min(t_task_s, _WAVES_SHARE * model.fixed_s / settings.waves)
     of_input = batch_model(MicroBatchProfile(f0_s=0.0, c_in_s=1.0, cv=cv), settings).per_row_s
     of_shuffle = batch_model(MicroBatchProfile(f0_s=0.0, c_in_s=0.0, c_sh_s=1.0, cv=cv), settings).per_row_s
     return MicroBatchProfile(
         f0_s=model.fixed_s - settings.waves * wave_s,
         t_task_s=wave_s,
-        c_in_s=input_share * model.per_row_s / of_input,
-        c_sh_s=(1 - input_share) * model.per_row_s / of_shuffle,
+        c_in_s=input_share * total_s / of_input,
+        c_sh_s=(1 - input_share) * total_s / of_shuffle,
         alpha=1.0,
         cv=cv,
         sd_s=model.sd_s,

@@ -81,6 +81,10 @@ SENTENCES = {
     "progress_of_none": "No progress of {job} is there.",
     "rows_unknown": "Spark does not tell what {vertex} puts out; one row per row is assumed.",
     "batches_empty": "No batch of {job} had rows.",
+    "batches_slower": "The newest {count:counted batch|batches} of {job} took {share:percent} longer than those before "
+    "them foretold: costs are those of the newest.",
+    "batches_faster": "The newest {count:counted batch|batches} of {job} took {share:percent} less than those before "
+    "them foretold: costs are those of the newest.",
     "fixed_time_unknown": "Batches of {job} are too few or too alike to tell fixed time from time per row: each is "
     "taken to be as long as it can be. Batches of different sizes tell.",
     "cost_at_source": "What reading, stateless operators and the sink of {job} cost is not told apart: it is counted "

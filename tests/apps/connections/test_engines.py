@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.core.files.base import ContentFile
+from django.utils import timezone
 
-from apps.connections.models import Connection
+from apps.connections import scores
+from apps.connections.models import Connection, ImportedJob
 from apps.connections.services import connection_check, connection_create, connection_import
 from apps.connections.uploads import upload_store
+from apps.connections.work import connection_poll
 from apps.core.errors import Malformed
+from apps.estimates.models import AccuracyObservation, EstimateRun, ObjectiveStatus
+from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
-from apps.queries.models import OperatorInput
+from apps.queries.models import Operator, OperatorInput
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer, Reply
 from tests.apps.domain import make_query, start
-from tests.apps.microbatch.spark_progress import progress_of_run
+from tests.apps.microbatch.spark_progress import progress, progress_of_run
 
 pytestmark = pytest.mark.django_db
 
@@ -141,3 +147,79 @@ def test_lag_of_kafka_is_the_backlog_of_the_query_that_reads_the_topic(cluster: 
     other.refresh_from_db()
     assert other.backlogs == []
     assert "backlog_unassigned" in codes_of(connection)
+
+
+def spark_batches(
+    ends_at: datetime, count: int, *, rows: int = 10_000, duration_ms: float = 600.0, **more: Any
+) -> list[dict[str, Any]]:
+    """Progress of a query whose newest batch began just before."""
+    begins = [ends_at - timedelta(seconds=5 * (count - i)) for i in range(count)]
+    return [
+        progress(i, rows + i % 7 * 1_000, duration_ms + i % 3, timestamp=begin.isoformat(), **more)
+        for i, begin in enumerate(begins)
+    ]
+
+
+def serve(engine: EngineServer, documents: list[dict[str, Any]]) -> None:
+    text = "\n".join(json.dumps(document) for document in documents)
+    engine.replies["/progress"] = Reply(text.encode(), kind="application/x-ndjson")
+
+
+def spark_connection(cluster: Cluster, engine: EngineServer, documents: list[dict[str, Any]]) -> Connection:
+    """A connection with what it imported, under an objective of a minute."""
+    serve(engine, documents)
+    connection = connection_create(cluster=cluster, name="spark", engine="spark", url=engine.url)
+    job = done(connection_import(connection=connection, objectives={"*": {"statistic": "worst", "bound_s": 60.0}}))
+    assert job.state == "succeeded", job.error
+    return connection
+
+
+def test_new_checkpoint_and_new_run_are_attempts_of_the_query_that_runs(cluster: Cluster, engine: EngineServer) -> None:
+    now = timezone.now()
+    before = spark_batches(now - timedelta(seconds=300), 30)
+    connection = spark_connection(cluster, engine, before)
+    serve(engine, [*before, *spark_batches(now, 30, id="another", runId="run-2")])
+    connection_poll(connection)
+    assert [query.state for query in cluster.queries.all()] == ["running"]
+    job = ImportedJob.objects.get()
+    assert job.engine_id == "another" and job.restarts_seen == 1
+
+
+def test_latency_of_batches_is_held_against_the_estimate(
+    cluster: Cluster, engine: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "STRETCH_S", 5.0)
+    now = timezone.now()
+    connection = spark_connection(cluster, engine, spark_batches(now - timedelta(seconds=120), 30))
+    ESTIMATE.request(cluster=cluster)
+    small_cluster.run_jobs()
+    EstimateRun.objects.update(created_at=now - timedelta(seconds=100))
+    serve(engine, spark_batches(now, 12, duration_ms=2_400.0, runId="run-2"))
+    connection_poll(connection)
+    row = AccuracyObservation.objects.get()
+    assert (row.origin, row.observed_s) == ("spark", pytest.approx(5.0 + 2.4, abs=0.05))
+    assert row.covered is False
+
+
+def test_time_of_a_batch_that_changed_is_that_of_the_query_from_then_on(cluster: Cluster, engine: EngineServer) -> None:
+    now = timezone.now()
+    slow = spark_batches(now - timedelta(seconds=200), 40, duration_ms=1_300.0)
+    connection = spark_connection(cluster, engine, slow)
+    overheads = [row.extra["trigger"]["overhead_s"] for row in Operator.objects.all()]
+    serve(engine, [*slow, *spark_batches(now, 30, duration_ms=550.0, runId="run-2")])
+    connection_poll(connection)
+    assert "batches_drift" in codes_of(connection)
+    after = [row.extra["trigger"]["overhead_s"] for row in Operator.objects.all()]
+    assert overheads == pytest.approx([1.3] * len(after), rel=0.01) and after == pytest.approx(
+        [0.55] * len(after), rel=0.02
+    )
+
+
+def test_query_of_which_no_row_was_seen_never_holds(cluster: Cluster, engine: EngineServer) -> None:
+    connection = spark_connection(
+        cluster, engine, [document | {"numInputRows": 0} for document in spark_batches(timezone.now(), 30)]
+    )
+    assert {"no_events"} <= codes_of(connection)
+    ESTIMATE.request(cluster=cluster)
+    small_cluster.run_jobs()
+    assert {row.state for row in ObjectiveStatus.objects.all()} == {"unknown"}

@@ -217,6 +217,18 @@ def test_fit_of_a_spark_query_gives_the_profile(api: APIClient, cluster: Cluster
     assert (fit["fixed_s"], fit["per_row_s"]) == pytest.approx((0.4, 2e-6), rel=0.1)
 
 
+def test_fit_without_work_per_row_is_sized_and_says_what_is_unknown(api: APIClient, cluster: Cluster) -> None:
+    query = watched(cluster, batches=0)
+    progress_ingest(query=query, documents=progress_of_run(range(40), fixed_ms=600.0, per_row_ms=-0.0001))
+    body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 6.0}
+    answer = post(api, body)
+    assert answer.status_code == 201, answer.content
+    shown = answer.json()
+    assert shown["basis"]["fit"]["per_row_s"] == 0.0 and not shown["basis"]["fit"]["is_told_apart"]
+    assert shown["question"]["profile"]["c_in_s"] > 0.0 and shown["origins"]["profile.c_in_s"] == "assumed"
+    assert shown["result"]["plan"]["executors"] >= 1
+
+
 def test_plan_at_the_settings_of_the_fit_has_its_durations(api: APIClient, cluster: Cluster) -> None:
     query = watched(cluster, shuffle_partitions=8, stateful=True)
     body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 3.0}

@@ -11,7 +11,7 @@ import pytest
 
 from engine.connectors.document import import_picture
 from engine.connectors.picture import JobSample
-from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark
+from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark, spark_latencies
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
 
@@ -226,3 +226,94 @@ def test_rounds_of_questions_end() -> None:
         rounds.append(asking.paths)
         answers |= {path: cluster().get(path) for path in asking.paths}
     assert rounds[-1] == (EXECUTORS_PATH,)
+
+
+def test_new_checkpoint_of_a_named_query_is_the_same_query() -> None:
+    later = [batch(number + 100, 10_000, id="another", runId="run-2") for number in range(10)]
+    jobs = read_spark(cluster([*run(), *later]), 0.0).jobs
+    assert [(job.id, job.name) for job in jobs] == [("another", "orders")]
+
+
+def test_new_checkpoint_of_a_query_without_a_name_is_the_same_query_if_it_reads_and_writes_the_same() -> None:
+    before = run(name=None)
+    later = [batch(number + 100, 10_000, id="another", runId="run-2", name=None) for number in range(10)]
+    assert [job.id for job in read_spark(cluster([*before, *later]), 0.0).jobs] == ["another"]
+    elsewhere = [
+        document | {"sources": [{"description": "KafkaV2[Subscribe[views]]", "numInputRows": 10_000}]}
+        for document in later
+    ]
+    assert len(read_spark(cluster([*before, *elsewhere]), 0.0).jobs) == 2
+
+
+def test_queries_without_a_name_that_run_beside_each_other_are_two() -> None:
+    beside = [batch(number, 10_000, id="another", runId="run-2", name=None) for number in range(10)]
+    assert len(read_spark(cluster([*run(name=None), *beside]), 0.0).jobs) == 2
+
+
+def test_runs_of_one_query_are_attempts_of_it() -> None:
+    again = [batch(number + 100, 10_000, runId=f"run-{number // 5 + 2}") for number in range(15)]
+    answers = cluster([*run(), *again])
+    (job,) = read_spark(answers, 0.0).jobs
+    assert job.started_at_s == (BEGIN + timedelta(seconds=5 * 110)).timestamp()
+    assert sample_spark(job, answers).operators["source-0"].events > 0.0
+
+
+def test_sample_of_a_job_is_found_by_the_checkpoint_that_it_had_before() -> None:
+    job = read_spark(cluster(), 0.0).jobs[0]
+    later = [batch(number + 100, 10_000, id="another", runId="run-2") for number in range(10)]
+    assert sample_spark(job, cluster([*run(), *later])).operators["source-0"].events > 0.0
+
+
+def test_batches_of_another_plan_before_a_redeploy_do_not_count() -> None:
+    states = [{"operatorName": "dedupe", "numRowsUpdated": 5, "allUpdatesTimeMs": 9_000}]
+    later = [batch(number + 100, 20_000 + 1_000 * number, runId="run-2") for number in range(10)]
+    sampled = sample(cluster([*run(stateOperators=states), *later]))
+    assert sampled.operators["source-0"].events == sum(20_000 + 1_000 * number for number in range(10))
+
+
+def timed(rows: Iterable[int], factor: float, first: int = 0) -> list[dict[str, Any]]:
+    """Batches that take a multiple of what they usually take."""
+    return [
+        batch(first + i, count, durationMs={"triggerExecution": factor * 1000 * (FIXED_S + PER_ROW_S * count)})
+        for i, count in enumerate(rows)
+    ]
+
+
+SIZES = [10_000 + 1_000 * (number % 20) for number in range(60)]
+
+
+@pytest.mark.parametrize("sizes", [SIZES[:30], [15_000] * 30], ids=["of many sizes", "of one size"])
+def test_batches_that_became_faster_are_told_and_counted_as_they_are_now(sizes: list[int]) -> None:
+    answers = cluster([*timed(SIZES, 2.5), *timed(sizes, 1.0, 60)])
+    sampled = sample(answers)
+    (drift,) = [finding for finding in sampled.findings if finding.code == "batches_drift"]
+    assert "less than those before them foretold" in str(drift.message)
+    trigger = read_spark(answers, 0.0).jobs[0].vertices[0].trigger
+    cost_s = sampled.operators["source-0"].cost_s
+    assert trigger is not None and cost_s is not None
+    assert trigger["overhead_s"] + cost_s / 4 * 15_000 == pytest.approx(FIXED_S + PER_ROW_S * 15_000, rel=0.02)
+
+
+def test_batches_that_only_became_larger_are_no_drift() -> None:
+    for small in ([1_000] * 40, [1_000, 1_050] * 20):
+        codes = {finding.code for finding in sample(cluster(timed([*small, *[40_000] * 20], 1.0))).findings}
+        assert "batches_drift" not in codes
+
+
+def test_latency_of_a_batch_is_its_wait_and_its_time() -> None:
+    answers = cluster(run([10_000] * 6))
+    job = read_spark(answers, 0.0).jobs[0]
+    batch_s, first_s = FIXED_S + PER_ROW_S * 10_000, BEGIN.timestamp()
+    worst, mean = (spark_latencies(job, answers, statistic) for statistic in ("worst", "mean"))
+    assert worst[0] == (pytest.approx(first_s + 5.0 + batch_s), pytest.approx(5.0 + batch_s))
+    assert [latency_s for _, latency_s in mean] == pytest.approx([2.5 + batch_s] * 5)
+    assert spark_latencies(job, cluster(run([0] * 6)), "worst") == []
+
+
+def test_work_per_row_that_is_not_told_is_the_most_that_it_can_be() -> None:
+    sizes = [10_000 + 1_000 * (number % 5) for number in range(20)]
+    progress = [batch(i, rows, durationMs={"triggerExecution": 600 + 40 * (i % 2)}) for i, rows in enumerate(sizes)]
+    sampled = sample(cluster(progress))
+    assert {finding.code for finding in sampled.findings} == {"fixed_time_unknown"}
+    cost_s = sampled.operators["source-0"].cost_s
+    assert cost_s is not None and 4 * 1e-6 < cost_s <= 4 * 0.64 / 10_000

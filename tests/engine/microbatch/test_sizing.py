@@ -200,3 +200,21 @@ def test_partitions_are_the_limit_where_more_cores_would_not_help():
     sizing = size_microbatch(PROFILE, question(rate=1e7, input_partitions=1, cores_per_executor=1))
     assert sizing.infeasible is not None
     assert sizing.infeasible.limit == "input partitions"
+
+
+@pytest.mark.parametrize(("slope_s", "sd_s"), [(0.0, 0.05), (0.0, 0.0), (1e-9, 0.05)])
+def test_fit_without_time_per_row_is_sized_with_the_most_that_a_row_can_take(slope_s: float, sd_s: float):
+    fit, settings = BatchModel(0.55, slope_s, sd_s, 40, 1e5, 5e5), SparkSettings(2, 4, 8, 8, 1.0)
+    assert not fit.is_told_apart
+    profile = profile_of_fit(fit, settings)
+    assert profile.c_in_s > 0.0 and profile.c_sh_s > 0.0
+    sized = size_microbatch(profile, question(rate=50_000, constraint_s=5.0))
+    assert sized.plan is not None and sized.plan.max_rate < 1e15
+    assert sized.plan.per_row_s * 5e5 <= (fit.duration_s(5e5) + 2 * max(sd_s, 1e-3)) * settings.cores / sized.plan.cores
+
+
+def test_largest_time_per_row_is_no_more_than_all_time_of_a_batch():
+    alike = BatchModel(0.5, 0.0, 0.1, 20, 1_000, 1_010)
+    assert alike.largest_per_row_s == pytest.approx((0.5 + 1.645 * 0.1) / 1_010)
+    assert BatchModel(0.5, 0.0, 0.1, 20, 1_000, 1_000).largest_per_row_s == pytest.approx(0.6645 / 1_000)
+    assert BatchModel(0.5, 0.0, 0.1, 20, 1_000, 101_000).largest_per_row_s == pytest.approx(1.645 * 0.1 * 2**0.5 / 1e5)
