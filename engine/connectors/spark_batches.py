@@ -156,7 +156,7 @@ def _points(query: StreamingQuery) -> list[tuple[float, float]]:
 
 
 def _line(points: Sequence[tuple[float, float]]) -> BatchModel | None:
-    """What predicts: a line, the mean of batches of one size; None below three batches."""
+    """Model that predicts: a line, the mean of batches of one size; None below three batches."""
     try:
         return fit_durations(points)
     except DocumentError:

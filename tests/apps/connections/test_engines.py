@@ -215,10 +215,16 @@ def test_time_of_a_batch_that_changed_is_that_of_the_query_from_then_on(cluster:
     )
 
 
-def test_query_of_which_no_row_was_seen_never_holds(cluster: Cluster, engine: EngineServer) -> None:
-    connection = spark_connection(
-        cluster, engine, [document | {"numInputRows": 0} for document in spark_batches(timezone.now(), 30)]
-    )
+@pytest.mark.parametrize("offsets_move", [False, True], ids=["no arrivals", "offsets that move"])
+def test_query_of_which_no_row_was_seen_never_holds(
+    cluster: Cluster, engine: EngineServer, *, offsets_move: bool
+) -> None:
+    documents = spark_batches(timezone.now(), 30)
+    for i, document in enumerate(documents):
+        offsets = {"endOffset": {"orders": {"0": 10 * i}}, "latestOffset": {"orders": {"0": 10 * i + 5}}}
+        source = {"description": "KafkaV2[Subscribe[orders]]", "numInputRows": 0} | (offsets if offsets_move else {})
+        document |= {"numInputRows": 0, "sources": [source]}
+    connection = spark_connection(cluster, engine, documents)
     assert {"no_events"} <= codes_of(connection)
     ESTIMATE.request(cluster=cluster)
     small_cluster.run_jobs()
