@@ -183,7 +183,11 @@ _OTHER_JAVA_WINDOW = re.compile(r"\b\w*(?:SessionWindows|GlobalWindows|(?:Tumbli
 _TRIGGER = re.compile(r"\b(?:Async)?(\w*Trigger)\b(?:\((\d+)\))?")
 _AT_CLOSE = ("EventTimeTrigger", "ProcessingTimeTrigger")  # the usual triggers
 _BUNDLE = re.compile(r"MiniBatchAssigner\(interval=\[(\d+)ms\],\s*mode=\[(\w+)\]")
-_SESSION_DOUBT = "a session lasts as long as events come"
+_SESSION_DOUBT = "a session lasts as long as events of its key come, so that busy keys wait longest"
+#: Words whose windows keep rows in a buffer and work on them when a slice ends.
+_AT_CLOSE_WORDS = frozenset(
+    ("WindowAggregate", "GlobalWindowAggregate", "WindowJoin", "WindowRank", "WindowDeduplicate")
+)
 _WATERMARK = re.compile(r"watermark=\[\(?(?:-\()?\s*`?(\w+)`?\s*(?:[-,]\s*(\d+):INTERVAL[^)\]]*)?\)?\]")
 _WATERMARKED = re.compile(r"watermark=\[")
 
@@ -199,6 +203,8 @@ class ChainWindow:
     #: interval in which results leave before it closes; 0 where each event changes them at once
     early_s: float | None = None
     events: float | None = None  #: of a window that closes by count: how many events it takes
+    is_session: bool = False  #: of each key, ended by `size_s` without events
+    works_at_close: bool = False  #: whether what it holds is worked on when it closes
     is_attached: bool = False  #: whether its rows have the window already, of an operator before it
     doubt: str = ""  #: what of it is not understood; empty where all is
 
@@ -215,17 +221,21 @@ class ChainWindow:
             return None
         if self.is_early and self.early_s:  # by the clock, as a window of that size closes
             return {"policy": "time", "type": "tumbling", "size": self.early_s}
-        window: dict[str, object] = {"policy": "time", "type": "sliding" if self.slide_s else "tumbling"}
+        kind = "session" if self.is_session else "sliding" if self.slide_s else "tumbling"
+        window: dict[str, object] = {"policy": "time", "type": kind}
         window |= {"size": self.size_s} | ({"slide": self.slide_s} if self.slide_s else {})
         if self.is_early:
             return window | {"emit": "on_update"}
+        if self.works_at_close:
+            window["work_at"] = "close"
         if self.event_time:
             window["watermark_delay_s"] = watermark_delay_s or 0.0
         return window
 
     def closes_with(self, other: ChainWindow) -> bool:
         """Whether both close at the same moments."""
-        return (self.size_s, self.slide_s, self.events) == (other.size_s, other.slide_s, other.events)
+        own, others = ((w.size_s, w.slide_s, w.events, w.is_session) for w in (self, other))
+        return own == others
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +380,7 @@ def _windows(words: Sequence[PlanWord], texts: Sequence[str]) -> Iterator[ChainW
         elif waits_for_window(word):
             window = _sql_window(word.text) or _java_window(word.text)
             if window is not None:
-                yield window
+                yield replace(window, works_at_close=word.name in _AT_CLOSE_WORDS and not window.is_session)
             elif "(" in word.text:
                 yield ChainWindow(word.name, None, doubt="nothing tells its size")
     if not any(waits_for_window(word) for word in words):  # a name that people gave, of one that tells itself
@@ -394,7 +404,7 @@ def _sql_window(text: str) -> ChainWindow | None:
     if found := _OLD_SQL_WINDOW.search(text):
         size_s, slide_s = int(found[2]) / 1000, int(found[3]) / 1000 if found[3] else None
         if found[1] == "Session":
-            return ChainWindow(found[0], None, doubt=_SESSION_DOUBT)
+            return ChainWindow(found[0], size_s, early_s=early_s, is_session=True, doubt=_SESSION_DOUBT)
         return ChainWindow(found[0], size_s, slide_s if found[1] == "Sliding" else None, early_s=early_s)
     windows = [_table_window(*found) for found in _SQL_WINDOW.findall(text)]
     chosen = max(windows, key=lambda window: window.size_s or 0.0, default=None)
@@ -407,9 +417,10 @@ def _table_window(function: str, arguments: str) -> ChainWindow:
     words = f"{function}({arguments})"
     is_attached = "win_end" in values or "win_start" in values
     event_time = True if is_attached or "slice_end" in values else None
+    names = {"CUMULATE": "step", "SESSION": "gap"}
+    size_s = duration_s(values.get(names.get(function, "size"), ""))
     if function == "SESSION":
-        return ChainWindow(words, None, event_time=event_time, doubt=_SESSION_DOUBT)
-    size_s = duration_s(values.get("step" if function == "CUMULATE" else "size", ""))
+        return ChainWindow(words, size_s, None, event_time, is_session=True, doubt=_SESSION_DOUBT)
     if size_s is None:
         return ChainWindow(words, None, event_time=event_time, doubt="nothing tells its size")
     slide_s = duration_s(values.get("slide", "")) if function == "HOP" else None
@@ -426,7 +437,8 @@ def _java_window(text: str) -> ChainWindow | None:
         event_time = None if found[2] is None else found[2] == "EventTime"
         return _triggered(ChainWindow(f"{found[0]})", int(found[3]) / 1000, slide_s, event_time), text[found.end() :])
     if found := _JAVA_SESSION.search(text):
-        return ChainWindow(f"{found[0]})", None, event_time=found[1] == "EventTime", doubt=_SESSION_DOUBT)
+        gap_s, by_event_time = int(found[2]) / 1000, found[1] == "EventTime"
+        return ChainWindow(f"{found[0]})", gap_s, event_time=by_event_time, is_session=True, doubt=_SESSION_DOUBT)
     if found := _OTHER_JAVA_WINDOW.search(text):
         return ChainWindow(found[0], None, doubt="nothing tells when it closes")
     return None

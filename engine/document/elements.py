@@ -47,10 +47,13 @@ from engine.records import BAD, Flag, ItemCount, Record, Words
 __all__ = [
     "EVENT",
     "MAX_BACKLOG_AGE_S",
+    "AT_CLOSE",
+    "AT_EVENT",
     "MEASURED",
     "ON_CLOSE",
     "ON_UPDATE",
     "SAMPLE",
+    "SESSION",
     "STATED",
     "STIMULUS_TIME",
     "THESE",
@@ -100,6 +103,12 @@ MAX_BACKLOG_AGE_S = 900.0
 
 #: A window emits its result once, when it closes, or after every event that changes it.
 ON_CLOSE, ON_UPDATE = "on_close", "on_update"
+
+#: A window that lasts as long as events of a key come, one at least every `size` seconds.
+SESSION = "session"
+
+#: A window works on its events as each comes, or on all of them when it closes.
+AT_EVENT, AT_CLOSE = "event", "close"
 
 #: Latency of a window's results counts from each event's arrival, or from the window's end.
 EVENT, WINDOW_END = "event", "window_end"
@@ -308,7 +317,8 @@ class Evidence(Record):
 
 @dataclass(frozen=True)
 class Window(Record):
-    """A window: by time (seconds) or by count (events), tumbling or sliding.
+    """A window: by time (seconds) or by count (events), tumbling or sliding; by time also a session of each key, whose
+    `size` is the gap without events that ends it.
 
     With a `watermark_delay_s` it is of event time: it closes when an event that is so much later than its end has come,
     and `allowed_lateness_s` after that. Without, it is of processing time and closes by the clock.
@@ -318,8 +328,8 @@ class Window(Record):
     JUDGES_PARTS: ClassVar[bool] = True
 
     policy: Annotated[str, Enumeration(("time", "count"))]
-    type: Annotated[str, Enumeration(("tumbling", "sliding"))]
-    size: Annotated[float, SPAN, Words("seconds or events")]
+    type: Annotated[str, Enumeration(("tumbling", "sliding", SESSION))]
+    size: Annotated[float, SPAN, Words("seconds or events; of a session the gap that ends it")]
     slide: Annotated[Annotated[float, SPAN] | None, Words("needed for a sliding window")] = None
     watermark_delay_s: Annotated[
         _Wait | None,
@@ -334,8 +344,18 @@ class Window(Record):
         Words("what the latency of its results counts from: each event (unless given), or the window's end"),
     ] = None
 
+    work_at: Annotated[
+        Annotated[str, Enumeration((AT_EVENT, AT_CLOSE))] | None,
+        Words("when its events are worked on: as each comes (unless given), or all of them when it closes"),
+    ] = None
+
     def find_faults(self) -> Iterator[Fault]:
         """Fields that a window needs, or that go with another kind of window only."""
+        if self.type == SESSION and self.policy == "count":
+            yield Fault("policy", "policy is 'count' for a session; allowed: 'time'")
+        if self.work_at == AT_CLOSE and (self.policy == "count" or self.type == SESSION or self.emit == ON_UPDATE):
+            message = f"work_at is {AT_CLOSE!r}; allowed: for windows by time that close, and are no sessions"
+            yield Fault("work_at", message)
         if self.type == "sliding" and self.slide is None:
             yield Fault("slide", "slide is missing; a sliding window needs it")
         event_time = {"watermark_delay_s": self.watermark_delay_s, "allowed_lateness_s": self.allowed_lateness_s}

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.cycles import NOMINAL, nominal_cost
-from engine.document.elements import EventFields, Evidence, Input, Node, Operator, Source, Window
+from engine.document.elements import SESSION, EventFields, Evidence, Input, Node, Operator, Source, Window
 from engine.document.topology import order_of
 from engine.errors import Fault
 from engine.query_graph.costs import nominal_cycles
@@ -269,17 +269,18 @@ class _Translation:
         if window is None:
             self._fault(f"{path}.window", operator, "does not state its window")
             window = Window("count", "tumbling", 1.0)
-        slide = window.size if window.type == "tumbling" or window.slide is None else window.slide
+        slide = window.size if window.type != "sliding" or window.slide is None else window.slide
+        other = "a session" if window.type == SESSION else ""
         if window.policy == "count" and not (float(window.size).is_integer() and float(slide).is_integer()):
             stated = f"has a window of {window.size:g} events every {slide:g}"
             self._fault(f"{path}.window", operator, f"{stated}; the model knows whole numbers of events")
         return replace(
             node,
             window_policy=window.policy,
-            window_type=window.type,
+            window_type="tumbling" if other else window.type,
             window_size=window.size,
             window_slide=min(slide, window.size),
-            stands_for="windows that leave events between them out" if slide > window.size else "",
+            stands_for="windows that leave events between them out" if slide > window.size else other,
         )
 
     def _share(self, operator: Operator) -> float:

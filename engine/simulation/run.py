@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from engine.arrays import FloatArray
 from engine.command_options import SimulateOptions
 from engine.document.deployment import Deployment
+from engine.document.elements import SESSION
 from engine.errors import EngineError, Fault, OptionError
 from engine.estimation.backlog import lead_of, lead_work
 from engine.estimation.waits.clocks import sources_above
@@ -103,6 +104,7 @@ def simulate(
     """
     settings = settings or SimulationSettings()
     work = work_of(deployment)
+    _refuse_sessions(deployment)
     _refuse_too_many(deployment, work)
     by_path = settings.policy.order == STIMULUS
     layout = lay_out(deployment, by_path=by_path, phase_s=settings.phase_s, seed=settings.seed)
@@ -119,6 +121,13 @@ def simulate(
         source_events=len(arrivals),
         services=int(world.counters[Counter.SERVED]),
     )
+
+
+def _refuse_sessions(deployment: Deployment) -> None:
+    """Sessions are of single keys, which events of a deployment do not have."""
+    sessions = [op.id for op in deployment.operators if op.window is not None and op.window.type == SESSION]
+    if sessions:
+        raise OptionError(f"Windows of {', '.join(sessions)} are sessions of keys, which are not simulated.")
 
 
 def _refuse_too_many(deployment: Deployment, work: InputWork) -> None:

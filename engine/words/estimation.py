@@ -38,10 +38,12 @@ SENTENCES = {
     "wait_batch": "the batch of {0}",
     "wait_buffer": "buffers behind {0}",
     "wait_burst": "results of {0} that come at once",
+    "wait_closing": "what {0} works on when its window closes",
     "wait_epoch": "the epoch of {0}",
     "windows_unknown": "Windows of {0:listed} are not described: their wait is not counted.",
     "windows_closing": "Windows of {0:listed}: what closing one costs is counted as its events come.",
     "windows_counting": "Windows of {0:listed} count all events: by key, rare keys wait longer.",
+    "sessions_alike": "Sessions of {0:listed}: keys are taken to be alike; those with most events last longer.",
     "source_silent": "{source} has no events: unless it is marked idle, windows of {operator} do not close.",
     "batches_unstated": "Batches of {0:listed}: what they take beyond their work (planning, commits) is not stated.",
     "burst_elsewhere": "Results of {operator} come at once, up to {longest_s:.3g} s of work on {server:server}: other "

@@ -14,7 +14,7 @@ from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_fields_update
 from apps.queries.models import ArrivalSeries, Operator, QueryVersion
 from apps.ui.numbers import MISSING, seconds, significant
-from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, WINDOW_END
+from engine.document.elements import AT_CLOSE, AT_EVENT, EVENT, ON_CLOSE, ON_UPDATE, SESSION, WINDOW_END
 from engine.document.kinds import AGGREGATE_FUNCTIONS, FILTER_FUNCTIONS, VALUE_TYPES
 from engine.words import counted, listed
 
@@ -59,8 +59,10 @@ FEATURES = (
     FeatureField("aggregate.argument_type", "Of", "aggregate", VALUE_TYPES, "Type of what it reads."),
     FeatureField("aggregate.group_by_type", "Grouped by", "aggregate", ("none", *VALUE_TYPES)),
     FeatureField("window.policy", "Window by", _WINDOWED, ("time", "count")),
-    FeatureField("window.type", "Window", _WINDOWED, ("tumbling", "sliding")),
-    FeatureField("window.size", "Window size", _WINDOWED, hint="Seconds, or events."),
+    FeatureField("window.type", "Window", _WINDOWED, ("tumbling", "sliding", SESSION)),
+    FeatureField(
+        "window.size", "Window size", _WINDOWED, hint="Seconds, or events; of a session the gap that ends it."
+    ),
     FeatureField("window.slide", "Slide", _WINDOWED, hint="Of a sliding window."),
     FeatureField(
         "window.emit", "Emits", _WINDOWED, (ON_CLOSE, ON_UPDATE), "When its results go out; on_close unless given."
@@ -70,6 +72,13 @@ FEATURES = (
     ),
     FeatureField(
         "window.allowed_lateness_s", "Allowed lateness", _WINDOWED, hint="Seconds that final results are held."
+    ),
+    FeatureField(
+        "window.work_at",
+        "Works",
+        _WINDOWED,
+        (AT_EVENT, AT_CLOSE),
+        "On each event as it comes, or on all when it closes; each unless given.",
     ),
     FeatureField("window.measured_from", "Latency from", _WINDOWED, (EVENT, WINDOW_END), "Each event unless given."),
     FeatureField(

@@ -10,16 +10,18 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.document.elements import Operator
+from engine.document.elements import AT_CLOSE, SESSION, Operator
 from engine.estimation.loads import Loads, loads_of
 from engine.estimation.noise.summary import RealisedQuery
 from engine.estimation.waits.clocks import closes, common_period, is_event_time
 from engine.estimation.waits.holds import (
-    BatchedHold,
     BatchHold,
+    BatchedHold,
     BufferHold,
     BurstHold,
+    ClosingHold,
     CountHold,
+    SessionHold,
     Travellers,
     WatermarkHold,
     WindowHold,
@@ -39,7 +41,7 @@ _ALIKE = 2.0  # standard deviations below the longest batch: what is shorter is 
 _NEGLIGIBLE_S = 1e-3  # what leaves at once and takes no longer is as good as spread out
 
 #: Events, work or results decide when these let go, of which an estimate knows means alone.
-_UNBOUNDED = (BatchedHold, BurstHold, CountHold, WatermarkHold)
+_UNBOUNDED = (BatchedHold, BurstHold, ClosingHold, CountHold, SessionHold, WatermarkHold)
 
 
 def has_holds(deployment: Deployment) -> bool:
@@ -105,7 +107,7 @@ class _Estimator:
     def __init__(self, deployment: Deployment, loads: Loads, seed: int) -> None:
         self._deployment, self._seed = deployment, seed
         self._horizon = Horizon(deployment, loads)
-        self._finder = WayFinder(deployment, loads)
+        self._finder = WayFinder(deployment, loads, self._horizon)
         self._sent: dict[tuple[Way, tuple[tuple[int, float], ...]], _SentWay] = {}
 
     def waits(self, query: int) -> QueryWaits:
@@ -175,7 +177,7 @@ class _Estimator:
             longest_s, mean_s = float(critical.waited_s.max()), float(sample.waited_s.mean())
             for events in (sample, critical):
                 hold.pass_on(events, self._horizon)
-            if isinstance(hold, WindowHold | CountHold) and hold.restarts:
+            if isinstance(hold, WindowHold | CountHold | SessionHold) and hold.restarts:
                 terms = {key: term for key, term in terms.items() if hold.keeps(key[1])}
                 longest_s = sum(term[0] for term in terms.values())
                 mean_s = sum(term[1] for term in terms.values())
@@ -300,8 +302,12 @@ class _Estimator:
         unknown = [op.id for op in by_number.values() if op.kind == "window" and op.window is None]
         if unknown:
             yield Fact("estimation.windows_unknown", unknown)
-        if windows:
-            yield Fact("estimation.windows_closing", [op.id for op in windows.values()])
+        by_event = [op.id for op in windows.values() if op.window and op.window.work_at != AT_CLOSE]
+        if by_event:
+            yield Fact("estimation.windows_closing", by_event)
+        sessions = [op.id for op in windows.values() if op.window and op.window.type == SESSION]
+        if sessions:
+            yield Fact("estimation.sessions_alike", sessions)
         counted = [op.id for op in windows.values() if op.window and op.window.policy == "count" and not _is_whole(op)]
         if counted:
             yield Fact("estimation.windows_counting", counted)
@@ -318,7 +324,8 @@ class _Estimator:
         if unstated:
             yield Fact("estimation.batches_unstated", unstated)
         for j, op in windows.items():
-            yield from self._burst_elsewhere(query, j, op)
+            if op.window and op.window.type != SESSION:
+                yield from self._burst_elsewhere(query, j, op)
 
     def _burst_elsewhere(self, query: int, j: int, operator: Operator) -> Iterator[Fact]:
         """Other queries that wait behind results which a window puts out at once."""

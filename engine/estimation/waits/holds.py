@@ -19,9 +19,11 @@ __all__ = [
     "BatchedHold",
     "BufferHold",
     "BurstHold",
+    "ClosingHold",
     "CountHold",
     "Hold",
     "LatenessHold",
+    "SessionHold",
     "Travellers",
     "TriggerHold",
     "WatermarkHold",
@@ -31,6 +33,7 @@ __all__ = [
 BUFFER_BYTES = 32_768.0  #: of a network buffer of Flink, unless it is configured otherwise
 
 
+_EACH = 64  # intervals of a session that are drawn one by one; of those beyond the mean counts
 _FIRST = 1e-9  # of a window: the first event of one may have to wait through a pause after its last
 
 
@@ -215,6 +218,54 @@ class CountHold(Hold):
 
 
 @dataclass(frozen=True)
+class SessionHold(Hold):
+    """A session of a key: an event waits until none of its key has come for a gap.
+
+    An event in `closing` ends a session. With events of a key at random (Poisson, rate r) that share is exp(-r gap), so
+    that r = -ln(closing) / gap; geometrically many events follow in the session, at intervals that are exponential and
+    shorter than the gap. On average that takes gap (1 / closing - 1) / -ln(closing), the gap after the last included.
+    """
+
+    kind = "window"
+
+    gap_s: float
+    closing: float
+    by_event_time: bool
+    restarts: bool  #: latency counts from the session's end
+
+    def keeps(self, kind: str) -> bool:
+        """Whether a hold of this kind, before one that restarts, still counts: it holds up the watermark as well."""
+        return self.by_event_time and kind != self.kind
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        ends_s = (events.stamp_s if self.by_event_time else events.at_s) + self._lasting_s(events, horizon)
+        if self.by_event_time:
+            events.move_mark(ends_s - events.stamp_s)
+        else:
+            events.move_to(ends_s)
+        events.stamp_s, events.is_result, events.clump_s = ends_s, True, 0.0
+        if self.restarts:
+            events.since_s = ends_s
+
+    def _lasting_s(self, events: Travellers, horizon: Horizon) -> FloatArray:
+        """From each event to the end of its session; the longest is that of as many events as the horizon has."""
+        gap_s = np.full(len(events.at_s), self.gap_s)
+        if not 0.0 < self.closing < 1.0:
+            return gap_s
+        rate = -np.log(self.closing) / self.gap_s
+        among = max(1.0, float(horizon.taken(self.operator).events.sum()))
+        draws = events.draws() * among / (among + 1.0)
+        following = np.floor(np.log1p(-draws) / np.log1p(-self.closing))
+        mean_s = 1.0 / rate - self.gap_s * self.closing / (1.0 - self.closing)
+        lasting_s = mean_s * np.maximum(following - _EACH, 0.0)
+        for k in range(int(min(_EACH, following.max()))):
+            drawn = events.draws()
+            interval_s = -np.log1p(-drawn * (1.0 - self.closing)) / rate  # exponential, below the gap
+            lasting_s += np.where(following > k, np.where(drawn < 1.0, interval_s, mean_s), 0.0)
+        return np.asarray(gap_s + lasting_s)
+
+
+@dataclass(frozen=True)
 class WatermarkHold(Hold):
     """The watermark: a window closes when an event of every source, so much later than its end, has come.
 
@@ -248,6 +299,25 @@ class LatenessHold(Hold):
 
     def pass_on(self, events: Travellers, horizon: Horizon) -> None:
         events.at_s = events.at_s + self.lateness_s
+
+
+@dataclass(frozen=True)
+class ClosingHold(Hold):
+    """Events of a window that are worked on when it closes: its results leave after half of that work or more."""
+
+    kind = "closing"
+
+    size_s: float  #: from one close to the next
+    seconds_per_event: float  #: of the server that takes most of them
+
+    def work_s(self, ends_s: FloatArray, horizon: Horizon) -> FloatArray:
+        """Work of the windows that end at these times."""
+        taken = horizon.taken(self.operator)
+        return np.asarray((taken.count(ends_s) - taken.count(ends_s - self.size_s)) * self.seconds_per_event)
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        # Slices are combined first, then results leave key by key: half of the work or more is before each of them.
+        events.move((0.5 + 0.5 * events.draws()) * self.work_s(events.stamp_s, horizon))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ class Horizon:
         """Events that an operator puts out."""
         return self._clock("emitted", operator)
 
+    def stream(self, number: int) -> EventClock:
+        """Events of a stream: of a source, or of an operator, whose numbers follow."""
+        sources = len(self._deployment.sources)
+        return self.arrivals(number) if number < sources else self.emitted(number - sources)
+
     def work(self, servers: tuple[int, ...]) -> ServerWork:
         """Work of some servers."""
         if servers not in self._work:
@@ -70,14 +75,13 @@ class Horizon:
         key = kind, number
         if key not in self._clocks:
             deployment, graph = self._deployment, self._deployment.graph
-            sources = len(deployment.sources)
             if kind == "source":
                 events = deployment.arrivals[number]
             elif kind == "emitted":
                 events = self._loads.operator(np.array([number])).output[0]
             else:
                 streams = graph.in_stream[graph.in_start[number] : graph.in_start[number + 1]]
-                read = [self._clock("source", s) if s < sources else self.emitted(s - sources) for s in streams]
+                read = [self.stream(int(s)) for s in streams]
                 events = np.sum([clock.events for clock in read], axis=0)
             self._clocks[key] = EventClock(np.asarray(events, dtype=np.float64), deployment.subinterval_s)
         return self._clocks[key]

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
-from engine.document.elements import WINDOW_END, Operator, Window
+from engine.document.elements import AT_CLOSE, SESSION, WINDOW_END, Operator, Window
 from engine.estimation.loads import Loads
 from engine.estimation.noise.dispersion import input_costs, thinning_variance
 from engine.estimation.noise.network import linear_statistics
@@ -20,13 +20,16 @@ from engine.estimation.waits.holds import (
     BatchHold,
     BufferHold,
     BurstHold,
+    ClosingHold,
     CountHold,
     Hold,
     LatenessHold,
+    SessionHold,
     TriggerHold,
     WatermarkHold,
     WindowHold,
 )
+from engine.estimation.waits.horizon import Horizon
 
 __all__ = ["SourceGains", "Way", "WayFinder", "gain_arrays"]
 
@@ -41,8 +44,9 @@ SourceGains = dict[int, float]  # events that come by a way per event of a sourc
 class WayFinder:
     """Finds the ways by which events come to the sinks of queries."""
 
-    def __init__(self, deployment: Deployment, loads: Loads) -> None:
+    def __init__(self, deployment: Deployment, loads: Loads, horizon: Horizon) -> None:
         self._deployment, self._graph, self._layout = deployment, deployment.graph, deployment.layout
+        self._horizon = horizon
         self._sources = len(deployment.sources)
         self._totals = deployment.arrivals.sum(axis=1)
         self.selectivity, self._cycles = linear_statistics(deployment, loads)
@@ -164,7 +168,11 @@ class WayFinder:
         if window.policy == "count":
             yield CountHold(j, window.period, restarts)
             return
-        yield WindowHold(j, window.period, window.watermark_delay_s is not None, restarts)
+        by_event_time = window.watermark_delay_s is not None
+        if window.type == SESSION:
+            yield SessionHold(j, window.size, self._results_per_event(j), by_event_time, restarts)
+        else:
+            yield WindowHold(j, window.period, by_event_time, restarts)
         if window.watermark_delay_s is not None:
             live = tuple(sorted(source for source in self.above[j] if self._totals[source] > 0.0))
             windows = self._deployment.subintervals * self._deployment.subinterval_s / window.period
@@ -172,7 +180,28 @@ class WayFinder:
         if window.allowed_lateness_s:
             yield LatenessHold(j, window.allowed_lateness_s)
 
+    def _results_per_event(self, j: int) -> float:
+        """Results of an operator for each event that it reads, over the horizon."""
+        taken, emitted = (clock(j).events.sum() for clock in (self._horizon.taken, self._horizon.emitted))
+        return float(emitted / taken) if taken > 0.0 else 0.0
+
+    def _seconds_per_event(self, j: int) -> float:
+        """Seconds of an event at the server that takes most of an operator's work."""
+        graph, layout = self._graph, self._layout
+        first, end = graph.in_start[j : j + 2]
+        read = [self._horizon.stream(int(stream)).events.sum() for stream in graph.in_stream[first:end]]
+        total = float(np.sum(read))
+        if not total > 0.0:
+            return 0.0
+        cycles = float(np.dot(read, self._cycles[first:end])) / total
+        replicas = range(layout.rep_start[j], layout.rep_start[j + 1])
+        return max(layout.rep_fraction[r] * cycles / self._speeds[layout.rep_server[r]] for r in replicas)
+
     def _burst(self, j: int, window: Window) -> Iterator[Hold]:
+        if window.work_at == AT_CLOSE:
+            yield ClosingHold(j, window.period, self._seconds_per_event(j))
+        if window.type == SESSION:  # they end one by one
+            return
         seconds = max(self.seconds_per_result(j).values(), default=0.0)
         if seconds > 0.0:
             yield BurstHold(j, window.period, window.policy == "count", seconds)

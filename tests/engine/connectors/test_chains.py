@@ -22,6 +22,8 @@ def window_of(name: str, description: str = "") -> Any:
 
 
 TUMBLING = {"policy": "time", "type": "tumbling"}
+SLICED = TUMBLING | {"work_at": "close"}
+SESSION = {"policy": "time", "type": "session", "size": 10.0}
 FIVE_MINUTES = "TUMBLE(win_start=[window_start], win_end=[window_end], size=[5 min])"
 DAY = "window=[TumblingGroupWindow('w$, ts, 86400000)]"
 
@@ -31,15 +33,15 @@ DAY = "window=[TumblingGroupWindow('w$, ts, 86400000)]"
     [
         (
             f"[9]:WindowJoin(leftWindow=[{FIVE_MINUTES}], rightWindow=[{FIVE_MINUTES}], joinType=[FullOuterJoin])<br/>",
-            TUMBLING | {"size": 300.0, "watermark_delay_s": 1.0},
+            SLICED | {"size": 300.0, "watermark_delay_s": 1.0},
         ),
         (
             f"[9]:WindowRank(window=[{FIVE_MINUTES}], rankType=[ROW_NUMBER], partitionBy=[])<br/>",
-            TUMBLING | {"size": 300.0, "watermark_delay_s": 1.0},
+            SLICED | {"size": 300.0, "watermark_delay_s": 1.0},
         ),
         (
             "[9]:GlobalWindowAggregate(window=[CUMULATE(slice_end=[$e], max_size=[1 d], step=[1 h])], select=[k])",
-            TUMBLING | {"size": 3600.0, "watermark_delay_s": 1.0},
+            SLICED | {"size": 3600.0, "watermark_delay_s": 1.0},
         ),
         (
             f"[9]:GroupWindowAggregate(groupBy=[k], {DAY}, emit=[early delay 10000 millisecond])",
@@ -77,7 +79,7 @@ def test_windows_of_sql_hold_results_as_long_as_they_do(description: str, window
         ),
         (
             "GlobalWindowAggregate(groupBy=[a], window=[TUMBLE(slice_end=[$slice_end], size=[5 min])], select=[a])",
-            TUMBLING | {"size": 300.0, "watermark_delay_s": 1.0},
+            SLICED | {"size": 300.0, "watermark_delay_s": 1.0},
         ),
     ],
 )
@@ -154,7 +156,7 @@ def test_rank_over_the_window_that_its_rows_come_from_waits_no_second_time() -> 
     assert aggregate.window is not None
     assert {rank.id: rank.window for rank in ranks} == {
         "v3": None,
-        "v4": TUMBLING | {"size": 5.0, "watermark_delay_s": 1.0},
+        "v4": SLICED | {"size": 5.0, "watermark_delay_s": 1.0},
     }
 
 
@@ -194,3 +196,59 @@ def test_early_results_are_told() -> None:
     answers = cluster(vertex("v1", "Source: a"), vertex("v2", "GroupWindowAggregate[9]", "v1", description=description))
     findings = {finding.code: str(finding.message) for finding in read_flink(answers, NOW_MS / 1000).findings}
     assert "every 10 s" in findings["early_results"]
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "event_time"),
+    [
+        (
+            "WindowTableFunction[4] -> Calc[5]",
+            "[4]:WindowTableFunction(window=[SESSION(time_col=[ts], gap=[10 s], partition keys=[bidder])])",
+            False,
+        ),
+        (
+            "WindowAggregate[6]",
+            "[6]:WindowAggregate(groupBy=[bidder], window=[SESSION(win_start=[window_start], win_end=[window_end], "
+            "gap=[10 s], partition keys=[bidder])], select=[bidder, COUNT(*) AS bids])",
+            True,
+        ),
+        ("GroupWindowAggregate[6]", "[6]:GroupWindowAggregate(window=[SessionGroupWindow('w$, ts, 10000)])", False),
+        ("Window(EventTimeSessionWindows(10000), EventTimeTrigger, F)", "", True),
+        ("Window(ProcessingTimeSessionWindows(10000), ProcessingTimeTrigger, F)", "", False),
+    ],
+    ids=["function", "aggregate", "old", "event-time", "clock"],
+)
+def test_sessions_hold_results_for_their_gap_at_the_least_and_are_for_a_person(
+    name: str, description: str, *, event_time: bool
+) -> None:
+    window = window_of(name, description)
+    assert {key: window[key] for key in SESSION} == SESSION and "work_at" not in window
+    assert ("watermark_delay_s" in window) == event_time
+    assert any("session" in words for words in chain(name, description).unread)
+
+
+def test_session_whose_gap_is_not_fixed_has_no_window_and_is_named() -> None:
+    name = "Window(DynamicEventTimeSessionWindows(), EventTimeTrigger, F)"
+    assert window_of(name) is None and chain(name).unread
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        (
+            "WindowAggregate[6](groupBy=[bidder], window=[TUMBLE(time_col=[p_time], size=[10 s])], select=[bidder])",
+            SLICED | {"size": 10.0},
+        ),
+        (
+            "GlobalWindowAggregate[6](window=[HOP(slice_end=[$slice_end], size=[10 s], slide=[2 s])], select=[a])",
+            {"policy": "time", "type": "sliding", "size": 10.0, "slide": 2.0, "work_at": "close"},
+        ),
+        ("GroupWindowAggregate[6](window=[TumblingGroupWindow('w$, ts, 10000)])", TUMBLING | {"size": 10.0}),
+        ("Window(TumblingEventTimeWindows(10000), EventTimeTrigger, F)", TUMBLING | {"size": 10.0}),
+    ],
+    ids=["clock", "hop", "old", "datastream"],
+)
+def test_windows_by_slices_are_worked_on_as_they_close(name: str, window: dict[str, Any]) -> None:
+    head, _, arguments = name.partition("](")
+    told = window_of(f"{head}]", f"[6]:{head.partition('[')[0]}({arguments}") if arguments else window_of(name)
+    assert {key: told[key] for key in window} == window and ("work_at" in told) == ("work_at" in window)

@@ -151,16 +151,16 @@ def test_sql_windows_and_watermarks_are_read_from_descriptions(window: str, expe
     )
     assert job.vertices[0].watermark_delay_s == 1.0
     assert job.vertices[1].kind == "window"
-    assert job.vertices[1].window == {"policy": "time"} | expected
+    assert job.vertices[1].window == {"policy": "time", "work_at": "close"} | expected
 
 
 def test_a_window_without_a_fixed_size_is_said_and_not_guessed() -> None:
-    description = SQL_WINDOW.format("SESSION(win_start=[w], gap=[5 s])")
+    description = SQL_WINDOW.format("SESSION(win_start=[w], gap=[?])")
     picture = read_flink(
         cluster(CHAIN[0], vertex("v2", "GlobalWindowAggregate[1]", "v1", description=description)), NOW_S
     )
     assert picture.jobs[0].vertices[1].window is None
-    assert "lasts as long as events come" in picture.jobs[0].vertices[1].unread[0]
+    assert "lasts as long as events of its key come" in picture.jobs[0].vertices[1].unread[0]
     assert {"window_unknown", "plan_unread"} <= set(codes(picture))
 
 

@@ -260,3 +260,39 @@ def test_worst_case_pairs_queue_and_wait_slice_by_slice() -> None:
     latency_s = np.zeros(120)
     latency_s[:30] = 8.0  # busy where much comes, and windows fill fast
     assert waits.added_s(latency_s, np.ones(120), "worst") == pytest.approx(50.0 - 8.0, rel=0.01)
+
+
+@pytest.mark.parametrize("selectivity", [0.8, 0.5, 0.1])
+def test_session_lasts_as_long_as_events_of_its_key_come(selectivity: float) -> None:
+    """Events of 200 keys at random: gap (1 / p - 1) / -ln p, where p is the share of events that end a session."""
+    window = {"policy": "time", "type": "session", "size": 10.0}
+    waits = waits_of(deployment([operator("w", "s", selectivity=selectivity, window=window)], s=[100.0] * 600))
+    rng, gap_s = np.random.default_rng(1), 10.0
+    rate = -np.log(selectivity) / gap_s
+    times_s = np.cumsum(rng.exponential(1.0 / rate, 200_000))
+    last = np.flatnonzero(np.append(np.diff(times_s) >= gap_s, True))
+    lasting_s = times_s[last[np.searchsorted(last, np.arange(len(times_s)))]] + gap_s - times_s
+    assert waits.mean_s == pytest.approx(float(lasting_s.mean()), rel=0.04)
+    assert waits.mean_s == pytest.approx(gap_s * (1.0 / selectivity - 1.0) / -np.log(selectivity), rel=0.03)
+    assert float(np.quantile(waits.waits_s, 0.9)) == pytest.approx(float(np.quantile(lasting_s, 0.9)), rel=0.06)
+    assert waits.longest_s > 0.7 * float(np.quantile(lasting_s, 1.0 - 1.0 / 60_000)) and not waits.is_bounded
+
+
+def test_session_of_single_events_waits_for_its_gap_and_the_watermark() -> None:
+    window = {"policy": "time", "type": "session", "size": 10.0, "watermark_delay_s": 2.0}
+    waits = waits_of(deployment([operator("w", "s", selectivity=1.0, window=window)], s=[100.0] * 60))
+    assert waits.mean_s == pytest.approx(12.0, abs=0.1)
+    assert "sessions_alike" in {fact.kind.rpartition(".")[2] for fact in waits.not_modelled}
+
+
+def test_window_that_works_as_it_closes_adds_the_work_of_what_it_holds() -> None:
+    """100 events/s that take 2 ms each on its server: 2 s of work wait for the end of 10 s."""
+    system = {"work_at": "close"}
+    row = operator("w", "s", window={**TUMBLING, **system})
+    plain = waits_of(deployment([operator("w", "s", window=TUMBLING)], s=[100.0] * 120))
+    made = deployment([row], s=[100.0] * 120)
+    seconds = 1000.0 * float(made.operators[0].inputs[0].cycles_per_event) / float(made.capacities[0, 0])
+    waits = waits_of(made)
+    assert ("w", "closing") in terms_of(waits)
+    assert waits.longest_s == pytest.approx(plain.longest_s + seconds, rel=0.01)
+    assert waits.mean_s == pytest.approx(plain.mean_s + 0.75 * seconds, rel=0.01)
