@@ -58,7 +58,7 @@ def test_recorded_answers_are_read_without_a_fault(folder: str) -> None:
     }
     assert all(subtask.place for job in picture.jobs for vertex in job.vertices for subtask in vertex.subtasks)
     windowed = next(job for job in picture.jobs if job.name == "windowed-counts")
-    expected = {"policy": "time", "type": "tumbling", "size": 5.0, "watermark_delay_s": 1.0}
+    expected = {"policy": "time", "type": "tumbling", "size": 5.0, "work_at": "close", "watermark_delay_s": 1.0}
     assert windowed.vertices[1].window == expected
     assert [vertex.kind for vertex in windowed.vertices] == ["source", "window"]
 

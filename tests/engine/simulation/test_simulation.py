@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.document.deployment import Deployment
-from engine.errors import UnplacedError
+from engine.errors import OptionError, UnplacedError
 from engine.simulation import POLICIES, SimulationSettings, TooLargeError, simulate
 from tests.engine.simulation.stories import NODE, deployment, exact, operator, story
 
@@ -243,3 +243,22 @@ def test_progress_rises_and_an_exception_from_it_ends_the_run(monkeypatch):
 
     with pytest.raises(InterruptedError):
         simulate(system, exact(), progress=cancel)
+
+
+def test_simulation_refuses_sessions_of_keys() -> None:
+    document = {
+        "subinterval_s": 1.0,
+        "sources": [{"id": "s", "arrivals": [10.0]}],
+        "nodes": [{"id": "n", "capacity_cps": 1e6}],
+        "operators": [
+            {
+                "id": "visits",
+                "query": "q",
+                "node": "n",
+                "window": {"policy": "time", "type": "session", "size": 10.0},
+                "inputs": [{"from": "s", "selectivity": 0.5, "cycles_per_event": 1.0}],
+            }
+        ],
+    }
+    with pytest.raises(OptionError, match="visits are sessions"):
+        simulate(Deployment.parse(document), SimulationSettings(seed=1))
