@@ -45,10 +45,10 @@ from engine.kinds import Anything, Enumeration, Number, NumberSeries, String
 from engine.records import BAD, Flag, ItemCount, Record, Words
 
 __all__ = [
-    "EVENT",
-    "MAX_BACKLOG_AGE_S",
     "AT_CLOSE",
     "AT_EVENT",
+    "EVENT",
+    "MAX_BACKLOG_AGE_S",
     "MEASURED",
     "ON_CLOSE",
     "ON_UPDATE",

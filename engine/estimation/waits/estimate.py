@@ -15,8 +15,8 @@ from engine.estimation.loads import Loads, loads_of
 from engine.estimation.noise.summary import RealisedQuery
 from engine.estimation.waits.clocks import closes, common_period, is_event_time
 from engine.estimation.waits.holds import (
-    BatchHold,
     BatchedHold,
+    BatchHold,
     BufferHold,
     BurstHold,
     ClosingHold,
