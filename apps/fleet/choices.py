@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["ABSENT", "CycleUnit", "Evidence", "Fallback", "InputOrigin", "NodeState"]
+__all__ = ["ABSENT", "CostEvidence", "CycleUnit", "Evidence", "Fallback", "InputOrigin", "NodeState"]
 
 
 class NodeState(models.TextChoices):
@@ -31,6 +31,15 @@ class Evidence(models.TextChoices):
     ASSUMED = "assumed", "Assumed"  #: entered by a person
     PREDICTED = "predicted", "Predicted"  #: computed by a model
     MEASURED = "measured", "Measured"  #: counted on a running system
+
+
+class CostEvidence(models.TextChoices):
+    """Origin of an operator's cost: that of a number, or that it runs and nothing tells what an event costs it."""
+
+    ASSUMED = "assumed", "Assumed"  #: entered by a person
+    PREDICTED = "predicted", "Predicted"  #: computed by a model
+    MEASURED = "measured", "Measured"  #: counted on a running system
+    UNKNOWN = "unknown", "Not known"  #: it runs, and nothing tells
 
 
 class InputOrigin(models.TextChoices):

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed, fault_count, from_engine, join_path
 from apps.core.limits import MAX_ELEMENT_NAME, MAX_SAMPLE_EVENTS
-from apps.fleet.choices import CycleUnit, Evidence
+from apps.fleet.choices import CostEvidence, CycleUnit
 from apps.fleet.models import Cluster
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
 from engine.document.cycles import operator_unit
@@ -184,7 +184,7 @@ def _input_row(
     entry, evidence = operator.inputs[position], operator.evidence
     upstream = rows.get(entry.source)
     age_s = evidence.age_s if evidence else None
-    kind = evidence.kind if evidence else Evidence.ASSUMED
+    kind = evidence.kind if evidence else CostEvidence.ASSUMED
     return OperatorInput(
         operator=row,
         position=position,
@@ -193,7 +193,7 @@ def _input_row(
         selectivity=entry.selectivity,
         cycles_per_event=document.get("cycles_per_event"),
         model=document.get("model"),
-        evidence=Evidence.PREDICTED if entry.never_ran else kind,
+        evidence=CostEvidence.PREDICTED if entry.never_ran and kind != CostEvidence.UNKNOWN else kind,
         events=round(evidence.events) if evidence else 0,
         measured_at=None if age_s is None else timezone.now() - timedelta(seconds=age_s),
         batches=document.get("batches", []),
@@ -219,7 +219,7 @@ def _operator_body(row: Operator) -> dict[str, Any]:
     body |= {"bytes_per_event": row.bytes_per_event} | ({} if row.stateless is None else {"stateless": row.stateless})
     body |= row.extra | _requested(row)
     evidence = evidence_of(inputs)
-    if evidence != {"kind": Evidence.ASSUMED, "events": 0}:
+    if evidence != {"kind": CostEvidence.ASSUMED, "events": 0}:
         body["evidence"] = evidence
     return body
 
@@ -241,12 +241,15 @@ def _input_body(entry: OperatorInput) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value not in (None, [], {})} | cost_noise_of(entry)
 
 
+_WEAKEST_FIRST = (CostEvidence.UNKNOWN, CostEvidence.ASSUMED, CostEvidence.PREDICTED, CostEvidence.MEASURED)
+_RANKS = {kind: rank for rank, kind in enumerate(_WEAKEST_FIRST)}
+
+
 def evidence_of(inputs: Iterable[OperatorInput]) -> dict[str, Any]:
     """An operator's evidence is that of its least known input: its kind, and the fewest events."""
-    ranks = {Evidence.ASSUMED: 0, Evidence.PREDICTED: 1, Evidence.MEASURED: 2}
-    weakest = min(inputs, key=lambda entry: (ranks[Evidence(entry.evidence)], entry.events), default=None)
+    weakest = min(inputs, key=lambda entry: (_RANKS[CostEvidence(entry.evidence)], entry.events), default=None)
     if weakest is None:
-        return {"kind": Evidence.ASSUMED.value, "events": 0}
+        return {"kind": CostEvidence.ASSUMED.value, "events": 0}
     # Without its age: what is shown of a version must not change with the clock alone.
     unit = {} if weakest.cycle_unit == CycleUnit.NOMINAL else {"cycle_unit": str(weakest.cycle_unit)}
     return {"kind": str(weakest.evidence), "events": weakest.events, **unit}

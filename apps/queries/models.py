@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.models import PackedJSONField
-from apps.fleet.choices import CycleUnit, Evidence
+from apps.fleet.choices import CostEvidence, CycleUnit, Evidence
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.jobs.models import Run
 from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
@@ -182,7 +182,7 @@ class OperatorInput(models.Model):
     model = models.JSONField(
         null=True, blank=True, help_text="{output, cycles}: polynomials in the events of a slice, in place of both."
     )
-    evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
+    evidence = models.CharField(max_length=10, choices=CostEvidence.choices, default=CostEvidence.ASSUMED)
     events = models.BigIntegerField(default=0, help_text="Events the statistics were taken from.")
     measured_at = models.DateTimeField(null=True, blank=True)
     batches = models.JSONField(default=list, help_text="[{events, outputs, cycles}] of the sample, for the interval.")

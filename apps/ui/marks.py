@@ -178,6 +178,7 @@ EVIDENCE: dict[str, Mark] = {
     "predicted": Mark("predicted", "", "Predicted"),
     "never_ran": Mark("never_ran", "", "Predicted, never ran"),
     "unmeasured": Mark("unmeasured", "", "Predicted, not measured yet"),
+    "unknown": Mark("unknown", "watch", "Not known"),
     "measured": Mark("measured", "", "Measured"),
 }
 

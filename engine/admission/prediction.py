@@ -24,13 +24,13 @@ from engine.admission.reasons import in_order, named_reason, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
+from engine.document.translation import NEXT_TO_NOTHING
 from engine.latency_state import KNOWN
 
 __all__ = ["judge_scenario", "question_in", "with_prediction"]
 
 _TOLD = (ObjectiveChange, OperatorMove)  # changes that a prediction can know of
 _ROUNDING = 1e-5  # of a prediction's six digits
-_NEXT_TO_NOTHING = 1e-6  # cycles
 _BY_COSTS = frozenset({
     "objective_breached", "neighbour_breached", "node_overloaded", "never_catches_up", "still_growing",
     "predicted_failure",
@@ -142,9 +142,8 @@ def _without_unknown_costs(deployment: Deployment, query: str) -> Deployment:
         reads = any(entry.never_ran or entry.source in unknown for entry in operator.inputs)
         if operator.query == query and reads:
             unknown.add(operator.id)
-            # A hair above nothing: a query without any load has no server that it waits at.
             inputs = tuple(
-                replace(e, cycles_per_event=_NEXT_TO_NOTHING, model=None, batches=(), never_ran=False)
+                replace(e, cycles_per_event=NEXT_TO_NOTHING, model=None, batches=(), never_ran=False)
                 for e in operator.inputs
             )
             operators[i] = replace(operator, inputs=inputs)

@@ -17,6 +17,7 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, memory_with_more, unstated_memory
+from engine.document.unknown_costs import unknown_costs
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
@@ -54,6 +55,7 @@ def reasons_of(
         *_coarse_counts(question, scenario, related),
         *_silent_sources(question, scenario),
         *_unread_plans(question, scenario, related),
+        *_unknown_costs(scenario, related),
         *_lost_trust(question, scenario, related),
         *_nominal_neighbours(question, scenario, related),
         *_backlogs(question, scenario, related, before, after),
@@ -77,6 +79,8 @@ def tolerance_s(outcome: QueryOutcome) -> float:
 def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
     """Number of operators by the origin of their statistics; those without evidence count as assumed."""
     counts = {"assumed": 0, "predicted": 0, "measured": 0}
+    if any(operator.is_cost_unknown for operator in operators):
+        counts = {"unknown": 0, **counts}
     for operator in operators:
         counts[operator.evidence.kind if operator.evidence else "assumed"] += 1
     return counts
@@ -327,7 +331,7 @@ def _concerned(scenario: AdmissionScenario, after: Evaluation) -> tuple[str, ...
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
     """Running queries because of which a person would have to decide about whatever concerns them.
 
-    Their counts are coarse, their estimates lost trust, or their plans are not understood in full.
+    Their counts are coarse, their estimates lost trust, their plans are not understood in full, or costs are unknown.
     """
     policy = question.policy
     return tuple(
@@ -335,6 +339,7 @@ def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) ->
         for query in question.running.queries
         if (policy.review_untrusted and _trust_of(question, query).state == LOST)
         or any(operator.unread for operator in _operators_of(scenario, query))
+        or unknown_costs(question.running, query)
         or (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
     )
 
@@ -386,6 +391,17 @@ def _unread_plans(
         if unread:
             subject, numbers = ReasonSubject("query", query), (0.0, float(len(unread)), "operators")
             yield named_reason("plan_unread", "watch", subject, unread, *numbers, review=True)
+
+
+def _unknown_costs(scenario: AdmissionScenario, related: Collection[str]) -> Iterator[Reason]:
+    """Operators whose cost nobody knows, of the candidate or of queries that it can affect.
+
+    No policy lets anything in beside them alone.
+    """
+    for query in related:
+        if costs := unknown_costs(scenario.deployment, query):
+            subject, numbers = ReasonSubject("query", query), (0.0, float(len(costs)), "operators")
+            yield named_reason("cost_unknown", "watch", subject, costs, *numbers, review=True)
 
 
 def _backlogs(
@@ -442,7 +458,10 @@ def _nominal_neighbours(
         return
     running = question.running
     names = tuple(
-        query for query in related if any(running.operators[i].never_ran for i in running.operators_of(query))
+        query
+        for query in related
+        if any(running.operators[i].never_ran for i in running.operators_of(query))
+        and not unknown_costs(running, query)
     )
     if names:
         subject, about = ReasonSubject("query", names[0]), question.candidate.query

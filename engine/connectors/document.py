@@ -26,8 +26,6 @@ from engine.connectors.picture import (
 )
 from engine.document.cycles import CPU_NS
 from engine.document.kinds import MAX_DISPERSION
-from engine.query_graph.costs import CYCLES
-from engine.query_graph.graph import REFERENCE_CORE_CPS
 
 __all__ = [
     "MAX_NAME",
@@ -105,8 +103,6 @@ UNCOUNTED = "its results are not counted yet, so how many it puts out is unknown
 _MIN_SILENT_S = (
     60.0  # of a vertex that has put out nothing, before that is taken to be so; two windows where it has one
 )
-#: Nanoseconds of a record that a source reads, by the simulator's table, where its own time is not told.
-_SOURCE_NS = CYCLES["enter"] / REFERENCE_CORE_CPS * 1e9
 
 
 #: An input with its statistics, as a deployment document has it.
@@ -457,14 +453,13 @@ def _operator(
 def _statistics(
     vertex: Vertex, own: VertexSample | None, factor: float, subject: str, findings: list[Finding]
 ) -> InputDocument:
-    """Fields of an input: selectivity, cost in nanoseconds, batches, variation. Without a cost it never ran."""
+    """Fields of an input: selectivity, cost in nanoseconds, batches, variation. Without a cost it is unknown."""
     if own is None or own.selectivity is None:
         findings.append(Finding.of("missing", "selectivity_unknown", subject, vertex=vertex.label))
         return {"selectivity": 1.0}
     entry: InputDocument = {"selectivity": own.selectivity * factor}
     if own.cost_s is None:
-        cost_ns = _source_cost_ns(vertex, own, subject, findings)
-        return entry if cost_ns is None else {**entry, "cycles_per_event": cost_ns}
+        return entry
     entry["cycles_per_event"] = own.cost_s * 1e9
     entry["batches"] = [
         {"events": batch.events, "outputs": batch.outputs * factor, "cycles": batch.cycles} for batch in own.batches
@@ -486,23 +481,10 @@ def _is_uncounted(job: EngineJob, vertex: Vertex, own: VertexSample | None) -> b
     return own.selectivity == 0.0 and own.span_s < max(_MIN_SILENT_S, 2.0 * size_s)
 
 
-def _source_cost_ns(vertex: Vertex, own: VertexSample, subject: str, findings: list[Finding]) -> float | None:
-    """Cost of a source that does not tell its busy time: the table's, and no more than its threads can have spent."""
-    if not vertex.is_source or own.span_s <= 0.0:
-        return None
-    most_ns = vertex.parallelism * own.span_s / own.events * 1e9
-    cost_ns = min(_SOURCE_NS, most_ns)
-    costs = {"cost_us": cost_ns / 1000, "most_us": most_ns / 1000}
-    findings.append(Finding.of("assumed", "source_cost_predicted", subject, vertex=vertex.label, **costs))
-    return cost_ns
-
-
 def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -> dict[str, object]:
     unit = {"cycle_unit": CPU_NS}
-    if own is None or not own.events:
-        return {"kind": "assumed", **unit}
-    if own.cost_s is None:
-        return {"kind": "predicted", "events": min(own.events, _MAX_EVENTS), **unit}
+    if own is None or own.cost_s is None:
+        return {"kind": "unknown", "events": min(own.events if own else 0.0, _MAX_EVENTS), **unit}
     newest_s = sample.newest_s if sample and sample.newest_s is not None else at_s
     age_s = max(0.0, at_s - newest_s)
     return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}

@@ -303,11 +303,11 @@ class Input:
 
 @dataclass(frozen=True)
 class Evidence(Record):
-    """Origin of an operator's statistics."""
+    """Origin of an operator's statistics; `unknown` is that of one that runs, of whose cost nobody knows anything."""
 
     TITLE: ClassVar[str] = "evidence"
 
-    kind: Annotated[str, Enumeration(("assumed", "predicted", "measured"))]
+    kind: Annotated[str, Enumeration(("assumed", "predicted", "measured", "unknown"))]
     events: _NotNegative = 0.0
     age_s: _NotNegative | None = None
     cycle_unit: Annotated[
@@ -478,6 +478,11 @@ class Operator(OperatorFeatures, _OperatorPlace):
     def never_ran(self) -> bool:
         """Whether the cost of one of its inputs is nominal: nobody has measured or assumed it."""
         return any(entry.never_ran for entry in self.inputs)
+
+    @property
+    def is_cost_unknown(self) -> bool:
+        """Whether it runs and nobody knows what an event costs it: nothing stands in for that."""
+        return self.never_ran and self.evidence is not None and self.evidence.kind == "unknown"
 
 
 @dataclass(frozen=True)

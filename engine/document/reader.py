@@ -83,7 +83,7 @@ class InputRecord(Record):
         float | None, NOT_NEGATIVE, Words("events put out per event read; needed without a model")
     ] = None
     cycles_per_event: Annotated[
-        float | None, NOT_NEGATIVE, Words("left out: it never ran, and a nominal cost stands in")
+        float | None, NOT_NEGATIVE, Words("left out: it never ran, and a nominal cost stands in; or it is unknown")
     ] = None
     model: Annotated[InputModel | None, Words("polynomials in the events of a subinterval")] = None
     batches: Annotated[tuple[Batch, ...], Words("the sample behind the statistics, batch by batch")] = ()
@@ -154,12 +154,18 @@ class OperatorRecord(OperatorFeatures, _Place):
                 message = f"{name} is given for an operator of kind {self.kind!r}; allowed: {owner}"
                 yield Fault(name, message)
         evidence = None if self.evidence is BAD else self.evidence
-        if evidence is None or evidence.kind != "measured" or self.inputs is BAD:
+        if evidence is None or self.inputs is BAD:
+            return
+        if evidence.kind == "unknown" and all(entry is not BAD and entry.has_cost for entry in self.inputs):
+            message = "evidence.kind is 'unknown', but every input has a cost; allowed: assumed, predicted, measured"
+            yield Fault("evidence.kind", message)
+        if evidence.kind != "measured":
             return
         for k, entry in enumerate(self.inputs):
             if entry is not BAD and not entry.has_cost:
                 message = (
-                    "evidence.kind is 'measured', but an input has no cycles_per_event; allowed: assumed, predicted"
+                    "evidence.kind is 'measured', but an input has no cycles_per_event; allowed: assumed, predicted, "
+                    "unknown"
                 )
                 yield Fault(f"inputs[{k}].cycles_per_event", message)
 

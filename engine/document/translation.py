@@ -28,7 +28,7 @@ from engine.query_graph.graph import (
     QueryGraph,
 )
 
-__all__ = ["TranslatedQuery", "input_series", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
+__all__ = ["NEXT_TO_NOTHING", "TranslatedQuery", "input_series", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
 
 _MIN_SELECTIVITY = 1e-9
 _MIN_RATE_EPS = 1e-3
@@ -334,7 +334,8 @@ def with_nominal_costs(
 
     Mace needs a cost for every operator. Where nobody has measured or assumed one, that of the simulator's table stands
     in: a figure of the model, never of this machine. An operator also bears what a source or sink costs that the
-    document leaves out beside it.
+    document leaves out beside it. Of one that runs and whose cost is unknown nothing stands in: what rests on it is a
+    lower bound (`engine.document.unknown_costs`).
 
     Parameters
     ----------
@@ -354,15 +355,30 @@ def with_nominal_costs(
     >>> filled.inputs[0].cycles_per_event > 100_000, filled.evidence.kind
     (True, 'predicted')
     """
-    new = {operator.query for operator in operators if operator.never_ran}
+    operators = [_without_cost(operator) if operator.is_cost_unknown else operator for operator in operators]
+    new = {operator.query for operator in operators if operator.never_ran and not operator.is_cost_unknown}
     if not new:
         return tuple(operators)
     rates = stream_rates(operators, rates_eps, subinterval_s)
     own = [operator for operator in operators if operator.query in new]
     costs = {operator.id: cost for operator, cost in zip(own, _costs(own, rates), strict=True)}
     return tuple(
-        _filled(operator, *nominal_cost(costs[operator.id], operator, nodes)) if operator.never_ran else operator
+        _filled(operator, *nominal_cost(costs[operator.id], operator, nodes))
+        if operator.never_ran and not operator.is_cost_unknown
+        else operator
         for operator in operators
+    )
+
+
+#: Cycles, a hair above nothing: a query without any load has no server that it waits at.
+NEXT_TO_NOTHING = 1e-6
+
+
+def _without_cost(operator: Operator) -> Operator:
+    """One whose cost nobody knows: next to nothing for now, so that what shares its servers is known to share them."""
+    return replace(
+        operator,
+        inputs=tuple(replace(e, cycles_per_event=NEXT_TO_NOTHING) if e.never_ran else e for e in operator.inputs),
     )
 
 

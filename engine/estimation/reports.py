@@ -14,6 +14,7 @@ from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, fini
 from engine.document.elements import THESE, Objective
 from engine.document.policies import PolicyGap, SchedulingBound, SchedulingGap, policy_gap, scheduling_bound
 from engine.document.topology import servers_above
+from engine.document.unknown_costs import unknown_costs
 from engine.estimation.answer import Bottleneck, OperatorShare, QueryAnswer, QueryFigures, UncoveredInput
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow
@@ -364,7 +365,9 @@ class QueryReporter:
         return self._plan_standing(query, known) if known.is_known else known
 
     def _plan_standing(self, query: str, known: LatencyStanding) -> LatencyStanding:
-        """A known latency as it stands, unless nobody understood a part of the plan: results may wait longer then."""
+        """A known latency as it stands, unless nobody knows a part of the plan or a cost: results may wait longer."""
+        if costs := unknown_costs(self._deployment, query):
+            return LatencyStanding(UNKNOWN, Fact("latency.cost_unknown", names=costs))
         operators = [self._deployment.operators[j] for j in self._deployment.operators_of(query)]
         unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
         if not unread:

@@ -29,7 +29,7 @@ __all__ = [
 
 Operators = tuple[Operator, ...]
 
-_RANKS = {"assumed": 0, "predicted": 1, "measured": 2}
+_RANKS = {"unknown": -1, "assumed": 0, "predicted": 1, "measured": 2}
 
 
 def local_name(operator: Operator) -> str:

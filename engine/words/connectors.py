@@ -44,7 +44,8 @@ SENTENCES = {
     "polls_missing": "{vertex} has no statistics yet: no two polls of one attempt tell more.",
     "no_events": "No event came to {vertex} while its counters were read.",
     "busy_time_missing": "What an event costs at {vertex} is not told. Old sources of Flink hide it, with all that is "
-    "chained to them; a mapped operator needs a query of its cost.",
+    "chained to them; a mapped operator needs a query of its cost. It is unknown, and so is what rests on it, until "
+    "something tells: CPU time of the TaskManager over several loads, or flame graphs (rest.flamegraph.enabled).",
     "few_polls": "The statistics of {vertex} rest on {count:counted stretch|stretches} so far.",
     "counters_reset": "Counters of {vertex} began anew, or were not read for a while, {count:counted time}; nothing "
     "was counted across that.",
@@ -72,8 +73,6 @@ SENTENCES = {
     "inputs_alike": "Flink counts the {count} inputs of {vertex} together; they are taken to be alike.",
     "selectivity_unknown": "How many events {vertex} puts out is not counted yet: estimates that rest on it are for a "
     "person until two polls differ.",
-    "source_cost_predicted": "{vertex} does not tell what a record costs it. {cost_us:.0f} µs are predicted, and more "
-    "than {most_us:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell.",
     "side_outputs": "Readers of {vertex} take different numbers of events: each as many as it counts itself.",
     "exchange_open": "{vertex} counts what it takes of {above} and of others together: {least:,.1f} to {most:,.1f} "
     "events/s are of {above}. The larger number counts.",

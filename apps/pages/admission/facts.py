@@ -179,7 +179,7 @@ class AdmissionPowers:
 #: In the address: what was asked, where another outcome would be shown.
 AS_ASKED = "as-asked"
 
-_WEAKEST_FIRST = ("assumed", "predicted", "measured")
+_WEAKEST_FIRST = ("unknown", "assumed", "predicted", "measured")
 _MAX_ANCESTORS = 30
 
 

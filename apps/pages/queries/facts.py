@@ -18,7 +18,7 @@ from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import Staleness, estimate_under_way, query_estimate_latest, run_staleness
 from apps.estimates.words import cause_sentence, evidence_words, lacking_words
-from apps.fleet.choices import Evidence
+from apps.fleet.choices import CostEvidence, Evidence
 from apps.jobs.models import Job
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat
@@ -137,7 +137,18 @@ class QueryDetail:
     @property
     def predicted_evidence(self) -> str:
         """Mark of its numbers while it is predicted, empty once costs are known."""
+        if self.has_unknown_costs:
+            return CostEvidence.UNKNOWN
         return ("unmeasured" if self.is_running else "never_ran") if self.never_ran else ""
+
+    @cached_property
+    def has_unknown_costs(self) -> bool:
+        """Whether an operator of it runs whose cost nothing tells."""
+        return self.never_ran and any(
+            entry.cycles_per_event is None and entry.evidence == CostEvidence.UNKNOWN
+            for row in self.version.operators.all()
+            for entry in row.inputs.all()
+        )
 
     @cached_property
     def prediction(self) -> PredictionFacts | None:
@@ -345,6 +356,8 @@ class QueryDetail:
             return Stat("Estimate", Quantity(MISSING), "None yet")
         if row.certainty == Certainty.UNKNOWN:
             note = f"Nothing comes out; one event would take {self.estimate_quantity}"
+            if self.has_unknown_costs:
+                note = f"At least {self.estimate_quantity}; what an event costs at some operators is not known"
             return _KnownStat("Estimate", Quantity("unknown"), note, "watch", evidence=self._estimate_evidence)
         if row.certainty == Certainty.ENDLESS:
             grown = Quantity(f"over {self.estimate_quantity.text}", self.estimate_quantity.unit)

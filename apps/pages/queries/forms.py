@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from apps.core.errors import Fault, Malformed
 from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.rest.parsers import strict_json
-from apps.fleet.choices import CycleUnit, Evidence
+from apps.fleet.choices import CostEvidence, CycleUnit, Evidence
 from apps.pages.base import done
 from apps.pages.queries.features import FEATURES, FeatureField, feature_document
 from apps.pages.queries.inputs import cost_variation_words
@@ -339,6 +339,8 @@ def statistics_sentence(lines: list[InputLine]) -> str:
     if unknown:
         which = f"{unknown} of {len(lines)} inputs" if unknown < len(lines) else "No input"
         known = "have no known cost" if unknown < len(lines) else "has a known cost"
+        if any(line.evidence == CostEvidence.UNKNOWN for line in lines):
+            return f"{which} {known}: it runs, and nothing tells. Its figures leave that out, and are the least there is."
         return f"{which} {known}: a model predicts the query, and Mace takes nominal costs for what it does to others."
     assumed = sum(line.evidence == Evidence.ASSUMED for line in lines)
     left_out = sum(line.is_left_out for line in lines)

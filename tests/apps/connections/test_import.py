@@ -87,7 +87,7 @@ def test_check_says_what_was_found_and_costs_and_stores_nothing_of_it(connection
     connection.refresh_from_db()
     assert (connection.state, connection.engine_version) == ("connected", "2.3.0")
     assert connection.cost["requests"] > 1 and connection.cost["bytes"] > 1000
-    assert {"cost_of_asking", "source_cost_predicted"} <= codes_of(connection)
+    assert {"cost_of_asking", "busy_time_missing"} <= codes_of(connection)
     assert [row["name"] for row in connection.look["jobs"]] == ["shop"]
     assert not cluster.queries.exists() and not cluster.pools.filter(name="flink-shop").exists()
 

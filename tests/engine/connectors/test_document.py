@@ -110,18 +110,20 @@ def test_subtasks_are_replicas_with_the_shares_that_they_took() -> None:
     Deployment.parse(pool.to_deployment({"orders.clicks": [100.0] * 4}, 1.0))
 
 
-def test_a_source_that_hides_its_cost_has_a_predicted_one_within_what_it_can_have_spent() -> None:
-    query = imported(legacy=True).queries[0]
-    row = query.body["operators"][0]
-    assert row["evidence"]["kind"] == "predicted"
-    assert 0.0 < row["inputs"][0]["cycles_per_event"] <= 1e9 / 100
-    assert "source_cost_predicted" in {finding.code for finding in query.findings}
+def test_a_source_that_hides_its_cost_has_none_and_nothing_stands_in() -> None:
+    pool = imported(legacy=True)
+    row = pool.queries[0].body["operators"][0]
+    assert row["evidence"]["kind"] == "unknown" and row["evidence"]["events"] > 0
+    assert "cycles_per_event" not in row["inputs"][0]
+    deployment = Deployment.parse(pool.to_deployment({"orders.clicks": [100.0] * 10}, 1.0))
+    assert deployment.operators[0].is_cost_unknown
+    assert deployment.operators[0].inputs[0].cycles_per_event < 1.0
 
 
-def test_a_job_without_statistics_has_operators_that_never_ran() -> None:
+def test_a_job_without_statistics_has_operators_of_unknown_cost() -> None:
     query = import_picture(read_flink(cluster(*rows(0.0)), NOW_MS / 1000), {}).queries[0]
     assert all("cycles_per_event" not in row["inputs"][0] for row in query.body["operators"])
-    assert {row["evidence"]["kind"] for row in query.body["operators"]} == {"assumed"}
+    assert {row["evidence"]["kind"] for row in query.body["operators"]} == {"unknown"}
     assert "selectivity_unknown" in {finding.code for finding in query.findings}
     doubts = {row["id"]: row.get("unread") for row in query.body["operators"]}
     assert doubts == {"clicks": [UNCOUNTED], "enrich": [UNCOUNTED], "out": None, "out-2": None}
