@@ -39,6 +39,7 @@ _EVIDENCE = {
     "assumed": "Entered by a person.",
     "predicted": "Computed by a model.",
     "measured": "Counted on a running system.",
+    "unknown": "It runs, and nothing tells what an event costs it: what rests on it is for a person.",
     "never_ran": "Predicted by a model of a query that nobody has seen run, with an 80% interval.",
 }
 _WORDS = (

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.limits import MAX_SAMPLE_EVENTS
-from apps.fleet.choices import Evidence
+from apps.fleet.choices import CostEvidence
 from apps.queries.bodies import COST_NOISE_NAMES
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.services import query_announce
@@ -62,7 +62,7 @@ class InputStatistics(Record):
     cost_cv2: CostCv2 = None
     cost_dispersion: CostDispersion = None
     cost_dispersion_events: CostDispersionEvents = None
-    evidence: Annotated[str | None, Enumeration(tuple(Evidence.values))] = None
+    evidence: Annotated[str | None, Enumeration(tuple(CostEvidence.values))] = None
     cycle_unit: Annotated[
         str | None, Enumeration(CYCLE_UNITS), Words("what its cycles count; as before unless given")
     ] = None
@@ -98,10 +98,11 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
     statistics : list of mappings
         `operator`, `input`, then any of `selectivity`, `cycles_per_event`, `events`, `batches`
         (`[{events, outputs, cycles}]`), `cost_cv2`, `cost_dispersion` and `cost_dispersion_events` (as in an input of a
-        document), `evidence` (measured unless given), `measured_at` (ISO 8601, now unless given). From batches, events,
-        selectivity and cycles per event follow where they are not given. Another selectivity or cost without batches
-        drops those of before: an interval of the old sample would not be one of the new number. A dispersion goes with
-        its sample; `cost_cv2` stays until another is given, null, or another cost without a sample.
+        document), `evidence` (measured unless given; unknown drops the cost), `measured_at` (ISO 8601, now unless
+        given). From batches, events, selectivity and cycles per event follow where they are not given. Another
+        selectivity or cost without batches drops those of before: an interval of the old sample would not be one of the
+        new number. A dispersion goes with its sample; `cost_cv2` stays until another is given, null, or another cost
+        without a sample.
         `event_cycles`, the cycles of single events in their order, in place of all of these but the selectivity, tells
         them all.
 
@@ -238,12 +239,18 @@ def _assign(
         faults.append(
             EngineFault(f"{path}.events", f"events is {entry.events:g}; allowed: at most {MAX_SAMPLE_EVENTS:g}")
         )
-    entry.evidence = record.evidence or Evidence.MEASURED
-    if entry.cycles_per_event is None and entry.evidence == Evidence.MEASURED:
+    entry.evidence = record.evidence or CostEvidence.MEASURED
+    if entry.cycles_per_event is None and entry.evidence == CostEvidence.MEASURED:
         if record.evidence is not None:
             message = "evidence is 'measured', but the input has no cycles_per_event; allowed: with cycles_per_event"
             faults.append(EngineFault(f"{path}.evidence", message))
-        entry.evidence = Evidence.PREDICTED
+        entry.evidence = CostEvidence.PREDICTED
+    if entry.evidence == CostEvidence.UNKNOWN:
+        if brought := [name for name in ("cycles_per_event", "batches", "event_cycles") if getattr(record, name)]:
+            message = f"evidence is 'unknown' beside {brought[0]}; allowed: assumed, predicted, measured"
+            faults.append(EngineFault(f"{path}.evidence", message))
+        entry.cycles_per_event, entry.batches = None, []
+        entry.cost_cv2 = entry.cost_dispersion = entry.cost_dispersion_events = None
     entry.measured_at = _moment(record.measured_at, path, faults, now)
 
 

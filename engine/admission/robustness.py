@@ -5,6 +5,7 @@ Rises and costs are judged by realised figures, as the verdict is; losses of nod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,8 @@ __all__ = ["robustness_of"]
 # Shares by which load and costs are raised.
 _RISES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, MAX_RISE)
 _FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # by which the cost of one operator is raised
-_DOUBT = {"assumed": 1.0, "predicted": 0.5, "measured": 0.1}  # share by which a cost of that origin may well be off
+# Shares by which a cost of an origin may well be off.
+_DOUBT = {"unknown": math.inf, "assumed": 1.0, "predicted": 0.5, "measured": 0.1}
 _OPERATORS = 4  # operators of the candidate that are looked at, those with the most work first
 # Steps after the losses of nodes, by what is raised: the share done by then, and words.
 _STEPS = {"load": (0.5, "How much more load it would stand"), "costs": (0.7, "How much higher costs it would stand")}

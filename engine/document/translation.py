@@ -28,7 +28,15 @@ from engine.query_graph.graph import (
     QueryGraph,
 )
 
-__all__ = ["NEXT_TO_NOTHING", "TranslatedQuery", "input_series", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
+__all__ = [
+    "NEXT_TO_NOTHING",
+    "TranslatedQuery",
+    "input_series",
+    "source_rates",
+    "stream_rates",
+    "translate_query",
+    "with_nominal_costs",
+]
 
 _MIN_SELECTIVITY = 1e-9
 _MIN_RATE_EPS = 1e-3

@@ -340,7 +340,9 @@ def statistics_sentence(lines: list[InputLine]) -> str:
         which = f"{unknown} of {len(lines)} inputs" if unknown < len(lines) else "No input"
         known = "have no known cost" if unknown < len(lines) else "has a known cost"
         if any(line.evidence == CostEvidence.UNKNOWN for line in lines):
-            return f"{which} {known}: it runs, and nothing tells. Its figures leave that out, and are the least there is."
+            return (
+                f"{which} {known}: it runs, and nothing tells. Its figures leave that out, and are the least there is."
+            )
         return f"{which} {known}: a model predicts the query, and Mace takes nominal costs for what it does to others."
     assumed = sum(line.evidence == Evidence.ASSUMED for line in lines)
     left_out = sum(line.is_left_out for line in lines)

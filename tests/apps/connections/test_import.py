@@ -76,6 +76,16 @@ def statistics_of(query: Query) -> dict[str, tuple[float, float | None, str]]:
     return {row.operator.name: (row.selectivity, row.cycles_per_event, row.evidence) for row in rows}
 
 
+def test_cost_that_was_made_up_is_dropped_by_the_next_look(connection: Connection, cluster: Cluster) -> None:
+    """A cost that an older version put in the place of an unknown one does not stay for good."""
+    imported(connection)
+    version = cluster.queries.get(name="shop").running_version
+    stored = OperatorInput.objects.filter(operator__version=version, evidence="unknown")
+    assert stored.update(cycles_per_event=167_000.0, evidence="predicted") == 1
+    imported(connection)
+    assert statistics_of(cluster.queries.get(name="shop"))["clicks-2"][1:] == (None, "unknown")
+
+
 def codes_of(connection: Connection) -> set[str]:
     connection.refresh_from_db()
     return {finding["code"] for finding in connection.findings}
@@ -100,7 +110,7 @@ def test_running_job_becomes_a_running_query_with_measured_statistics(connection
     statistics = statistics_of(query)
     assert statistics["parse"] == (pytest.approx(0.8, rel=0.01), pytest.approx(5e5, rel=0.01), "measured")
     assert statistics["enrich"] == (pytest.approx(1.0, rel=0.01), pytest.approx(4e6, rel=0.01), "measured")
-    assert statistics["clicks-2"][2] == "predicted"  # the cluster has a source clicks
+    assert statistics["clicks-2"][1:] == (None, "unknown")  # the cluster has a source clicks, and it tells no busy time
     pool = cluster.pools.get(name="flink-shop")
     assert pool.capacity_cps == 1e9 and pool.nodes.count() == 1
     row = ImportedJob.objects.get()

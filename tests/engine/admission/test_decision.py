@@ -12,6 +12,7 @@ from engine.admission.answer import AdmissionPolicy, NodeEffect, ReasonSubject
 from engine.admission.changes import LaterStart, NewNode, OperatorMove
 from engine.admission.decision import decide
 from engine.document.deployment import Deployment, Replica
+from engine.document.elements import Evidence
 from engine.estimation.estimate import estimate
 from tests.engine.admission.stories import (
     ARRIVALS,
@@ -171,6 +172,30 @@ class TestReasons:
         operators = tuple(replace(op, unread=("Ponder: the operator is not known",)) for op in neighbour.operators)
         decision = decide(replace(neighbour, operators=operators), candidate(9.0))
         assert decision.verdict == "review" and "plan_unread" in codes(decision, "watch")
+
+    def test_neighbour_that_runs_at_an_unknown_cost_is_for_a_person(self) -> None:
+        neighbour = running(9.0)
+        operators = tuple(
+            replace(
+                op,
+                inputs=tuple(replace(entry, cycles_per_event=1e-6, batches=(), never_ran=True) for entry in op.inputs),
+                evidence=Evidence("unknown", 5000.0),
+            )
+            for op in neighbour.operators
+        )
+        decision = decide(replace(neighbour, operators=operators), candidate(9.0))
+        assert decision.verdict == "review" and "cost_unknown" in codes(decision, "watch")
+        assert "neighbour_unmeasured" not in codes(decision, "watch")
+        assert effect(decision, "p").after_state == "unknown"
+
+    def test_candidate_that_runs_at_an_unknown_cost_elsewhere_is_for_a_person(self) -> None:
+        document = candidate(9.0)
+        del document["operators"][0]["inputs"][0]["cycles_per_event"]
+        document["operators"][0]["inputs"][0].pop("batches", None)
+        document["operators"][0]["evidence"] = {"kind": "unknown", "events": 5000}
+        decision = decide(running(9.0), document)
+        assert decision.verdict == "review" and "cost_unknown" in codes(decision, "watch")
+        assert decision.evidence["unknown"] == 1
 
     def test_candidate_without_objective_is_admitted(self) -> None:
         decision = decide(running(), candidate(None))

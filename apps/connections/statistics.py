@@ -1,0 +1,151 @@
+"""Statistics that an engine measured, as news of the stored ones of a version: costs, selectivities, state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.fleet.choices import CostEvidence, CycleUnit
+from apps.queries.models import Operator, OperatorInput, QueryVersion
+from apps.queries.services import query_announce
+from apps.queries.statistics import statistics_update
+from engine.connectors.document import BodyDocument, InputDocument, OperatorDocument
+from engine.document.elements import Batch
+from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
+from engine.measurement.statistics import InputStatistic, estimate_ratio
+
+__all__ = ["has_measured", "state_refine", "statistics_refine"]
+
+
+_STATE = ("state_bytes", "state_on_disk")
+_MIN_MOVE = 0.02  # of a selectivity: less moves no estimate
+_SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
+
+
+def has_measured(body: BodyDocument) -> bool:
+    """Whether any operator of an imported body was measured."""
+    return any(operator["evidence"]["kind"] == CostEvidence.MEASURED for operator in body["operators"])
+
+
+def statistics_refine(
+    version: QueryVersion, body: BodyDocument, arrivals: Sequence[MeasuredChange], pace: Pace, now: datetime
+) -> bool:
+    """Store statistics of a body that say more than a version's, if the pace of estimates lets them through.
+
+    `arrivals`: what changed at the query's sources; it counts towards the pace.
+    """
+    told = {
+        (operator["id"], position): (operator, entry)
+        for operator in body["operators"]
+        for position, entry in enumerate(operator["inputs"])
+    }
+    records, changes = [], list(arrivals)
+    for stored in OperatorInput.objects.filter(operator__version=version).select_related("operator"):
+        news = _news_of(stored, *told.get((stored.operator.name, stored.position), (None, None)), now)
+        if news is not None:
+            records.append({"operator": stored.operator.name, "position": stored.position, **news.fields})
+            changes.append(news.change)
+    if not records or not pace.is_due(combine_changes(changes)):
+        return False
+    statistics_update(version=version, statistics=records, now=now)
+    return True
+
+
+def state_refine(version: QueryVersion, body: BodyDocument, pace: Pace, now: datetime) -> bool:
+    """Store the state that an engine measured where it is another than what is stored, if the pace lets it through.
+
+    What is not told any more stays as it was measured last.
+    """
+    told = {operator["id"]: operator for operator in body["operators"]}
+    changed, changes = [], []
+    for row in version.operators.all():
+        own = told.get(row.name, OperatorDocument())
+        news = {key: value for key, value in own.items() if key in _STATE and row.extra.get(key) != value}
+        if not news:
+            continue
+        size, known = own.get("state_bytes") if "state_bytes" in news else None, row.extra.get("state_bytes")
+        first = known is None or "state_on_disk" in news
+        moved = 0.0 if size is None or known is None else abs(size - known) / known if known else float(size > 0.0)
+        row.extra = {**row.extra, **news, "state_measured_at": now.isoformat()}
+        changed.append(row)
+        changes.append(MeasuredChange(first=first, moved=moved))
+    if not changed or not pace.is_due(combine_changes(changes)):
+        return False
+    Operator.objects.bulk_update(changed, ["extra"])
+    query_announce(version.query)
+    return True
+
+
+@dataclass(frozen=True)
+class _StatisticNews:
+    """Fields of a statistic that says more than the stored one, and by how much it moves."""
+
+    fields: Mapping[str, object]
+    change: MeasuredChange
+
+
+def _news_of(
+    stored: OperatorInput, operator: OperatorDocument | None, entry: InputDocument | None, now: datetime
+) -> _StatisticNews | None:
+    """News of an input by its body; None where the stored statistic says as much, or more."""
+    if operator is None or entry is None:
+        return None
+    kind = str(operator["evidence"]["kind"])
+    if kind != CostEvidence.MEASURED and stored.evidence == CostEvidence.MEASURED:
+        return None  # it is worth more, though older
+    if kind == CostEvidence.UNKNOWN:
+        return _news_of_unknown(stored, operator, entry)
+    statistic = _measured_statistic(entry)
+    if statistic is None or not _says_more(statistic, stored, kind, now):
+        return None
+    kept = {name: value for name, value in entry.items() if name in _SAMPLED}
+    fields = {**kept, "cycle_unit": CycleUnit.CPU_NS.value, "evidence": kind}
+    return _StatisticNews(fields, _change_of(statistic, stored, kind))
+
+
+def _news_of_unknown(stored: OperatorInput, operator: OperatorDocument, entry: InputDocument) -> _StatisticNews | None:
+    """News of an input whose cost is not known: what was made up for it is dropped, and its selectivity counts."""
+    events = round(float(str(operator["evidence"].get("events", 0.0))))
+    is_first = stored.evidence != CostEvidence.UNKNOWN or stored.cycles_per_event is not None
+    was, selectivity = stored.selectivity, entry["selectivity"]
+    moved = abs(selectivity - was) / was if was else float(selectivity > 0.0)
+    if not is_first and (not events or moved <= _MIN_MOVE):
+        return None
+    told = {"selectivity": selectivity, "events": events} if events else {}
+    return _StatisticNews({"evidence": CostEvidence.UNKNOWN.value, **told}, MeasuredChange(first=is_first, moved=moved))
+
+
+def _measured_statistic(entry: InputDocument) -> InputStatistic | None:
+    """Statistic of an input with its errors, from its batches; None where it has none."""
+    batches = [Batch(**batch) for batch in entry.get("batches", ()) if batch["events"] > 0.0]
+    if not batches:
+        return None
+    events = [batch.events for batch in batches]
+    return InputStatistic(
+        selectivity=estimate_ratio([batch.outputs for batch in batches], events),
+        cycles_per_event=estimate_ratio([batch.cycles for batch in batches], events),
+        events=sum(events),
+        subintervals=len(batches),
+        batches=tuple(batches),
+    )
+
+
+def _says_more(measured: InputStatistic, stored: OperatorInput, kind: str, now: datetime) -> bool:
+    """Whether a sampled statistic of a kind says more than the stored one."""
+    is_measured = stored.evidence == kind and stored.measured_at is not None
+    return statistic_differs(
+        measured,
+        selectivity=stored.selectivity,
+        cycles_per_event=stored.cycles_per_event or 0.0,
+        events=stored.events,
+        age_s=(now - stored.measured_at).total_seconds() if is_measured and stored.measured_at else None,
+    )
+
+
+def _change_of(measured: InputStatistic, stored: OperatorInput, kind: str) -> MeasuredChange:
+    """Move of a sampled statistic of a kind from the stored one."""
+    moves = [certain_move(measured.selectivity, stored.selectivity)]
+    if stored.cycles_per_event is not None:
+        moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
+    return MeasuredChange(first=stored.evidence != kind, moved=max(moves))
