@@ -16,7 +16,6 @@ from apps.connections.choices import ConnectionOrigin, JobEventKind
 from apps.connections.models import Connection, ImportedJob, KeptPoll
 from apps.connections.refinements import doubts_refine, has_measured, state_refine, statistics_refine, triggers_refine
 from apps.connections.rounds import EngineLook
-from apps.connections.statistics import has_measured, state_refine, statistics_refine
 from apps.core.errors import SluiceError
 from apps.fleet.models import Cluster
 from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals_store, without_gaps

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from apps.fleet.choices import CycleUnit, Evidence
+from apps.fleet.choices import CostEvidence, CycleUnit
 from apps.queries.models import Operator, OperatorInput, QueryVersion
 from apps.queries.services import query_announce
 from apps.queries.statistics import statistics_update
@@ -21,14 +21,13 @@ __all__ = ["doubts_refine", "has_measured", "state_refine", "statistics_refine",
 
 _STATE = ("state_bytes", "state_on_disk")
 _TRIGGER = ("interval_s", "overhead_s")
-_COUNTED = ("selectivity", "cycles_per_event")
-_MIN_MOVE = 0.02  # of a ratio without a sample in batches
+_MIN_MOVE = 0.02  # of a selectivity without a sample in batches
 _SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
 
 
 def has_measured(body: BodyDocument) -> bool:
     """Whether any operator of an imported body was measured."""
-    return bool(_measured_inputs(body))
+    return any(operator["evidence"]["kind"] == CostEvidence.MEASURED for operator in body["operators"])
 
 
 def statistics_refine(
@@ -38,47 +37,21 @@ def statistics_refine(
 
     `arrivals`: what changed at the query's sources; it counts towards the pace.
     """
-    measured = _measured_inputs(body)
+    told = {
+        (operator["id"], position): (operator, entry)
+        for operator in body["operators"]
+        for position, entry in enumerate(operator["inputs"])
+    }
     records, changes = [], list(arrivals)
     for stored in OperatorInput.objects.filter(operator__version=version).select_related("operator"):
-        entry = measured.get((stored.operator.name, stored.position))
-        statistic = None if entry is None else _measured_statistic(entry)
-        if entry is not None and statistic is not None and _says_more(statistic, stored, now):
-            kept = {name: value for name, value in entry.items() if name in _SAMPLED} | {
-                "cycle_unit": CycleUnit.CPU_NS.value
-            }
-            records.append({"operator": stored.operator.name, "position": stored.position, **kept})
-            changes.append(_change_of(statistic, stored))
-    for record, change in _counted_changes(version, body):
-        records.append(record)
-        changes.append(change)
+        news = _news_of(stored, *told.get((stored.operator.name, stored.position), (None, None)), now)
+        if news is not None:
+            records.append({"operator": stored.operator.name, "position": stored.position, **news.fields})
+            changes.append(news.change)
     if not records or not pace.is_due(combine_changes(changes)):
         return False
     statistics_update(version=version, statistics=records, now=now)
     return True
-
-
-def _counted_changes(version: QueryVersion, body: BodyDocument) -> Iterator[tuple[dict[str, object], MeasuredChange]]:
-    """Statistics of operators that count their events and do not tell their time, where these say more than what is
-    stored: an assumption, or a count that has moved. What was measured stays.
-    """
-    counted = _inputs_of(body, Evidence.PREDICTED)
-    rows = OperatorInput.objects.filter(operator__version=version).exclude(evidence=Evidence.MEASURED)
-    for stored in rows.select_related("operator"):
-        entry = counted.get((stored.operator.name, stored.position))
-        if entry is None:
-            continue
-        told = {name: value for name, value in entry.items() if name in _COUNTED}
-        moved = max((_moved(value, getattr(stored, name)) for name, value in told.items()), default=0.0)
-        first = stored.evidence == Evidence.ASSUMED
-        if first or moved > _MIN_MOVE:
-            record = {"operator": stored.operator.name, "position": stored.position, **told}
-            record |= {"evidence": Evidence.PREDICTED.value, "cycle_unit": CycleUnit.CPU_NS.value}
-            yield record, MeasuredChange(first=first, moved=moved)
-
-
-def _moved(value: Any, stored: float | None) -> float:
-    return abs(value - stored) / stored if stored else float(value != stored)
 
 
 def state_refine(version: QueryVersion, body: BodyDocument, pace: Pace, now: datetime) -> bool:
@@ -106,23 +79,6 @@ def state_refine(version: QueryVersion, body: BodyDocument, pace: Pace, now: dat
     return True
 
 
-def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
-    """Store what is not understood of operators now: one that is counted, or was before, is in doubt no longer."""
-    told = {operator["id"]: operator.get("unread", []) for operator in body["operators"]}
-    changed = []
-    for row in version.operators.prefetch_related("inputs"):
-        is_known = all(entry.evidence != Evidence.ASSUMED for entry in row.inputs.all())
-        doubts = [part for part in told.get(row.name, []) if part != UNCOUNTED or not is_known]
-        if row.name in told and doubts != row.extra.get("unread", []):
-            kept = {key: value for key, value in row.extra.items() if key != "unread"}
-            row.extra = kept | ({"unread": doubts} if doubts else {})
-            changed.append(row)
-    if changed:
-        Operator.objects.bulk_update(changed, ["extra"])
-        query_announce(version.query)
-    return bool(changed)
-
-
 def triggers_refine(version: QueryVersion, body: BodyDocument) -> bool:
     """Store the interval and overhead of triggers where one of them is materially another than what is stored."""
     told = {operator["id"]: operator.get("trigger") for operator in body["operators"]}
@@ -143,18 +99,67 @@ def _is_moved(told: Mapping[str, object], stored: Mapping[str, object]) -> bool:
     return any(abs(new - old) > MATERIAL * old for new, old in pairs)
 
 
-def _measured_inputs(body: BodyDocument) -> dict[tuple[str, int], InputDocument]:
-    """Inputs of measured operators, by name and position."""
-    return _inputs_of(body, Evidence.MEASURED)
+def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
+    """Store what is not understood of operators now: one that is counted, or was before, is in doubt no longer."""
+    told = {operator["id"]: operator.get("unread", []) for operator in body["operators"]}
+    changed = []
+    for row in version.operators.prefetch_related("inputs"):
+        is_known = all(_is_counted(entry) for entry in row.inputs.all())
+        doubts = [part for part in told.get(row.name, []) if part != UNCOUNTED or not is_known]
+        if row.name in told and doubts != row.extra.get("unread", []):
+            kept = {key: value for key, value in row.extra.items() if key != "unread"}
+            row.extra = kept | ({"unread": doubts} if doubts else {})
+            changed.append(row)
+    if changed:
+        Operator.objects.bulk_update(changed, ["extra"])
+        query_announce(version.query)
+    return bool(changed)
 
 
-def _inputs_of(body: BodyDocument, evidence: Evidence) -> dict[tuple[str, int], InputDocument]:
-    return {
-        (operator["id"], position): entry
-        for operator in body["operators"]
-        if operator.get("evidence", {}).get("kind") == evidence
-        for position, entry in enumerate(operator["inputs"])
-    }
+def _is_counted(stored: OperatorInput) -> bool:
+    """Whether the events of an input were counted, be its cost known or not."""
+    if stored.evidence == CostEvidence.UNKNOWN:
+        return bool(stored.events)
+    return stored.evidence != CostEvidence.ASSUMED
+
+
+@dataclass(frozen=True)
+class _StatisticNews:
+    """Fields of a statistic that says more than the stored one, and by how much it moves."""
+
+    fields: Mapping[str, object]
+    change: MeasuredChange
+
+
+def _news_of(
+    stored: OperatorInput, operator: OperatorDocument | None, entry: InputDocument | None, now: datetime
+) -> _StatisticNews | None:
+    """News of an input by its body; None where the stored statistic says as much, or more."""
+    if operator is None or entry is None:
+        return None
+    kind = str(operator["evidence"]["kind"])
+    if kind != CostEvidence.MEASURED and stored.evidence == CostEvidence.MEASURED:
+        return None  # it is worth more, though older
+    if kind == CostEvidence.UNKNOWN:
+        return _news_of_unknown(stored, operator, entry)
+    statistic = _measured_statistic(entry)
+    if statistic is None or not _says_more(statistic, stored, kind, now):
+        return None
+    kept = {name: value for name, value in entry.items() if name in _SAMPLED}
+    fields = {**kept, "cycle_unit": CycleUnit.CPU_NS.value, "evidence": kind}
+    return _StatisticNews(fields, _change_of(statistic, stored, kind))
+
+
+def _news_of_unknown(stored: OperatorInput, operator: OperatorDocument, entry: InputDocument) -> _StatisticNews | None:
+    """News of an input whose cost is not known: what was made up for it is dropped, and its selectivity counts."""
+    events = round(float(str(operator["evidence"].get("events", 0.0))))
+    is_first = stored.evidence != CostEvidence.UNKNOWN or stored.cycles_per_event is not None
+    was, selectivity = stored.selectivity, entry["selectivity"]
+    moved = abs(selectivity - was) / was if was else float(selectivity > 0.0)
+    if not is_first and (not events or moved <= _MIN_MOVE):
+        return None
+    told = {"selectivity": selectivity, "events": events} if events else {}
+    return _StatisticNews({"evidence": CostEvidence.UNKNOWN.value, **told}, MeasuredChange(first=is_first, moved=moved))
 
 
 def _measured_statistic(entry: InputDocument) -> InputStatistic | None:
@@ -172,9 +177,9 @@ def _measured_statistic(entry: InputDocument) -> InputStatistic | None:
     )
 
 
-def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
-    """Whether a measured statistic says more than the stored one."""
-    is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
+def _says_more(measured: InputStatistic, stored: OperatorInput, kind: str, now: datetime) -> bool:
+    """Whether a sampled statistic of a kind says more than the stored one."""
+    is_measured = stored.evidence == kind and stored.measured_at is not None
     return statistic_differs(
         measured,
         selectivity=stored.selectivity,
@@ -184,9 +189,9 @@ def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -
     )
 
 
-def _change_of(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
-    """Move of a measured statistic from the stored one."""
+def _change_of(measured: InputStatistic, stored: OperatorInput, kind: str) -> MeasuredChange:
+    """Move of a sampled statistic of a kind from the stored one."""
     moves = [certain_move(measured.selectivity, stored.selectivity)]
     if stored.cycles_per_event is not None:
         moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
-    return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
+    return MeasuredChange(first=stored.evidence != kind, moved=max(moves))
