@@ -552,7 +552,7 @@ def test_job_that_appears_later_is_in_doubt_until_its_counters_differ_and_then_m
     known = statistics_of(query)
     assert known["split"][0] == pytest.approx(2.0, rel=0.01) and known["split"][2] == "measured"
     assert known["score"][0] == pytest.approx(0.5, rel=0.01) and known["score"][2] == "unknown"
-    assert known["bids"][2] == "predicted"
+    assert known["bids"][2] == "unknown"
     assert doubts() == {}
     flink.restart("late")
     connection_poll(connection)
