@@ -32,6 +32,7 @@ BENCHMARKS = {
     "mace-speed": ("lab.benchmarks.mace_speed",),
     "mace-accuracy": ("lab.benchmarks.mace_accuracy",),
     "microbatch": ("lab.benchmarks.microbatch",),
+    "nexmark": ("lab.benchmarks.nexmark.command",),
     "noise": ("lab.benchmarks.noise_speed",),
     "placement": ("lab.benchmarks.placement",),
     "planner": (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,18 @@ appender.console.layout.pattern = %-5p %c{1} %m%n
 _QUIET = r"^(?!WARN |ERROR)|^WARN +(NativeCodeLoader|FileCache|ConfigurationUtils) "
 
 
+_SIZE = re.compile(r"(\d+)\s*(m|mb|g|gb)", re.IGNORECASE)
+_SPARE_DIRECT = 16  # MiB
+
+
+def _mebibytes(size: str) -> int:
+    """A size as Flink's settings have it, in MiB."""
+    match = _SIZE.fullmatch(size.strip())
+    if match is None:
+        raise EngineMissing(f"{size!r} is no size of memory here; allowed is a number with m or g, such as 512m")
+    return int(match[1]) * (1024 if match[2].lower().startswith("g") else 1)
+
+
 @dataclass(frozen=True)
 class FlinkOptions:
     """Size and address of a cluster."""
@@ -109,7 +122,7 @@ class FlinkCluster:
     def _configure(self) -> None:
         for name in ("conf", "tmp", "jars"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)
-        settings = {**self._settings(), **self._options.settings}
+        settings = self._settings()
         # JSON is YAML, too
         lines = [f"{json.dumps(name)}: {json.dumps(value)}\n" for name, value in settings.items()]
         (self._folder / "conf" / "config.yaml").write_text("".join(lines))
@@ -142,16 +155,18 @@ class FlinkCluster:
             "io.tmp.dirs": str(self._folder / "tmp"),
             "execution.checkpointing.interval": "10s",
             "restart-strategy.type": "none",
+            "rest.flamegraph.enabled": "true",  # the only place that tells work apart inside a chain
             "metrics.fetcher.update-interval": "1000",  # milliseconds; else answers are up to 10 s old
             "metrics.reporters": "prom",
             "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+            **self._options.settings,
         }
 
     def _services(self) -> list[Service]:
         services = [self._service("jobmanager", _JOBMANAGER, ["-Xmx384m"], [], ready=lambda: self._registered() >= 0)]
+        memory = self._taskmanager_memory()
         for name in self._taskmanagers:
             own = ["-D", f"taskmanager.resource-id={name}"]
-            memory = ["-Xmx352m", "-XX:MaxDirectMemorySize=160m"]
             services.append(
                 self._service(
                     name, _TASKMANAGER, memory, own, ready=lambda: self._registered() >= self._options.taskmanagers
@@ -183,6 +198,17 @@ class FlinkCluster:
             healthy=ready,
             quiet=_QUIET,
         )
+
+    def _taskmanager_memory(self) -> list[str]:
+        """Java's limits from the sizes that Flink is told, which its own scripts would work out of them."""
+        settings = self._settings()
+
+        def added(*names: str) -> int:
+            return sum(_mebibytes(settings[f"taskmanager.memory.{name}"]) for name in names)
+
+        heap = added("framework.heap.size", "task.heap.size")
+        direct = added("framework.off-heap.size", "task.off-heap.size", "network.max")
+        return [f"-Xmx{heap}m", f"-XX:MaxDirectMemorySize={direct + _SPARE_DIRECT}m"]
 
     def _command(self, memory: Sequence[str], *more_jars: str) -> list[str]:
         log4j = f"-Dlog4j.configurationFile={self._folder / 'conf' / 'log4j.properties'}"

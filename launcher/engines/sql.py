@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JJavaError
@@ -18,15 +19,15 @@ class SqlFailed(Exception):
     """Flink refused a statement; the message holds the statement and its words."""
 
 
-def submit_sql(script: str, *, rest_port: int, gateway_port: int) -> list[str]:
-    """Run a script statement by statement; the ids of the jobs that it started, which go on by themselves.
+def submit_sql(script: str, *, rest_port: int, gateway_port: int) -> Iterator[str]:
+    """Run a script statement by statement; the id of each job once it has started, which goes on by itself.
 
     A statement ends with a semicolon at the end of a line. `SET 'name' = 'value'` sets an option for what follows.
 
     Raises
     ------
     SqlFailed
-        Flink refused a statement; those before it have run.
+        Flink refused a statement; those before it have run, and their jobs go on.
     """
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auto_convert=True))
     try:
@@ -43,7 +44,6 @@ def submit_sql(script: str, *, rest_port: int, gateway_port: int) -> list[str]:
             configuration.setString(name, value)
         settings = flink.table.api.EnvironmentSettings.newInstance().inStreamingMode()
         tables = flink.table.api.TableEnvironment.create(settings.withConfiguration(configuration).build())
-        jobs = []
         for statement in filter(None, (part.strip() for part in _END.split(_COMMENT.sub("", script)))):
             if match := _SET.fullmatch(statement):
                 tables.getConfig().set(match[1], match[2])
@@ -53,8 +53,7 @@ def submit_sql(script: str, *, rest_port: int, gateway_port: int) -> list[str]:
             except Py4JJavaError as error:
                 raise SqlFailed(f"{statement}\n{_innermost(error)}") from error
             if client.isPresent():
-                jobs.append(client.get().getJobID().toString())
-        return jobs
+                yield str(client.get().getJobID().toString())
     finally:
         gateway.close()
 

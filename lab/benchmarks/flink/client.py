@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-__all__ = ["ENDED", "FlinkClient", "FlinkRefusal", "scheduled_job_jar"]
+__all__ = ["ENDED", "FlinkClient", "FlinkRefusal", "compiled_jar", "scheduled_job_jar"]
 
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 _SOURCE = Path(__file__).with_name("ScheduledJob.java")
@@ -23,20 +23,26 @@ class FlinkRefusal(RuntimeError):
 
 
 def scheduled_job_jar(gateway_port: int) -> bytes:
-    """The benchmark's job as a jar, compiled by Janino in a process that has Flink's jars: no JDK is needed."""
+    """The benchmark's job as a jar that starts it."""
+    return compiled_jar(_SOURCE, gateway_port, main="ScheduledJob")
+
+
+def compiled_jar(source: Path, gateway_port: int, *, main: str | None = None) -> bytes:
+    """A file of Java as a jar, compiled by Janino in a process that has Flink's jars: no JDK is needed."""
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auto_convert=True))
     try:
         compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
         compiler.setSourceVersion(_CLASS_VERSION)
         compiler.setTargetVersion(_CLASS_VERSION)
-        compiler.cook(_SOURCE.read_text())
+        compiler.cook(source.read_text())
         classes = {str(name): bytes(code) for name, code in compiler.getBytecodes().items()}
     finally:
         gateway.close()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\nMain-Class: ScheduledJob\n\n")
+        entry = f"Main-Class: {main}\n" if main else ""
+        archive.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\n{entry}\n")
         for name, code in classes.items():
             archive.writestr(f"{name.replace('.', '/')}.class", code)
     return packed.getvalue()

@@ -11,24 +11,22 @@ import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, median
 
 from lab.benchmarks.flink.client import FlinkClient, FlinkRefusal, scheduled_job_jar
+from lab.benchmarks.flink.cluster import measured_flink
 from lab.benchmarks.flink.patterns import PATTERNS, Pattern
 from lab.benchmarks.flink.prediction import STATISTICS, Score, score_run
 from lab.benchmarks.flink.runs import FlinkRun, RunFailed, record_run
 from lab.benchmarks.machine import machine
-from launcher.engines.flink import FlinkCluster, FlinkOptions
-from launcher.engines.flink_package import fetch_flink
+from launcher.engines.flink import FlinkOptions
 from launcher.engines.folders import EngineMissing, FetchFailed
-from launcher.output import Terminal
-from launcher.places import free_port, var_dir
+from launcher.places import free_port
 from launcher.progress import PatienceError
-from launcher.runner import ProcessRunner, StartFailed, Stopped
+from launcher.runner import StartFailed, Stopped
 
 __all__ = ["TARGETS", "main"]
 
@@ -55,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
             print("--rest and --gateway belong together: one of them is missing", file=sys.stderr)
             return 2
         try:
-            with _cluster(options) as (rest, gateway):
-                runs = _record(rest, gateway, options, wanted)
+            with measured_flink(options.rest, options.gateway, FlinkOptions(free_port(), slots=_SLOTS)) as found:
+                runs = _record(*found, options, wanted)
         except (EngineMissing, FetchFailed, StartFailed, PatienceError) as failure:
             print(failure, file=sys.stderr)
             return 1
@@ -85,24 +83,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rest", metavar="URL", help="a JobManager on this machine")
     parser.add_argument("--gateway", type=int, metavar="PORT", help="of the SQL gateway beside it")
     return parser
-
-
-@contextmanager
-def _cluster(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
-    """REST address of a JobManager and port of its SQL gateway: those given, else of a Flink of this run's own."""
-    if options.rest is not None:
-        yield options.rest, options.gateway
-        return
-    console = Terminal(sys.stderr)
-    runner = ProcessRunner(console, var_dir() / "log")
-    runner.catch_signals()
-    try:
-        fetch_flink(console)
-        cluster = FlinkCluster(var_dir() / "flink-bench", FlinkOptions(free_port(), slots=_SLOTS))
-        console.done("flink", cluster.url, cluster.start(runner))
-        yield cluster.url, cluster.ports["gateway"]
-    finally:
-        runner.stop()
 
 
 def _record(rest: str, gateway: int, options: argparse.Namespace, wanted: Iterable[Pattern]) -> list[FlinkRun]:

@@ -16,7 +16,7 @@ from engine.connectors.flink_polls import poll_paths
 from lab.benchmarks.flink.client import ENDED, FlinkClient
 from lab.benchmarks.flink.patterns import CALM_S, Pattern
 
-__all__ = ["FlinkRun", "RunFailed", "record_run"]
+__all__ = ["FlinkRun", "RunFailed", "ask_picture", "ask_poll", "record_run"]
 
 _LEAD_S = 15.0  # from the submission to the first event, in which the job has to start
 _WARM_S = 5.0  # after the first event: what a starting job is busy with is no work of its events
@@ -94,12 +94,12 @@ def record_run(client: FlinkClient, jar: str, pattern: Pattern, seed: int, folde
     job = client.run(jar, [f"{name}={value}" for name, value in arguments.items()], {})
     try:
         _wait(lambda: client.is_running(job), start_ms / 1000, f"{pattern.name} did not start before its first event")
-        recording = FlinkRun(pattern.name, seed, job, start_ms, arrivals, _picture(client, job))
+        recording = FlinkRun(pattern.name, seed, job, start_ms, arrivals, ask_picture(client, job))
         loads = []
         until_s = start_ms / 1000 + CALM_S
         _sleep_until(start_ms / 1000 + _WARM_S)
         while (now := time.time()) < until_s:
-            recording.polls.append((now, _poll(client, recording.picture, job, now)))
+            recording.polls.append((now, ask_poll(client, recording.picture, job, now)))
             loads.append(os.getloadavg()[0])
             _sleep_until(now + _POLL_S)
         end_s = start_ms / 1000 + len(arrivals) + _PATIENCE_S
@@ -120,7 +120,7 @@ def record_run(client: FlinkClient, jar: str, pattern: Pattern, seed: int, folde
     return recording
 
 
-def _picture(client: FlinkClient, job: str) -> dict[str, Any]:
+def ask_picture(client: FlinkClient, job: str) -> dict[str, Any]:
     """Every answer that a connection asks for about one job."""
     answers: dict[str, Any] = {}
     while paths := next_paths(answers, jobs=[job]).paths:
@@ -128,7 +128,8 @@ def _picture(client: FlinkClient, job: str) -> dict[str, Any]:
     return answers
 
 
-def _poll(client: FlinkClient, picture: dict[str, Any], job: str, now_s: float) -> dict[str, Any]:
+def ask_poll(client: FlinkClient, picture: dict[str, Any], job: str, now_s: float) -> dict[str, Any]:
+    """Every answer of one poll of a job's counters."""
     paths = poll_paths(read_flink(picture, now_s), [job]).paths
     return {path: client.get(path) for path in paths}
 

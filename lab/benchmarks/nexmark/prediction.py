@@ -1,0 +1,172 @@
+"""Answers about a query from its light load alone: shape, load, capacity by three rules, and latencies at more load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.capacity.saturation import ClusterSaturation
+from engine.connectors.document import ImportedPool, import_picture
+from engine.connectors.flink import read_flink
+from engine.connectors.flink_polls import poll_flink
+from engine.connectors.picture import JobSample
+from engine.connectors.statistics import sample_job
+from engine.document.deployment import Deployment
+from engine.estimation.estimate import estimate
+from engine.estimation.loads import loads_of
+from lab.benchmarks.nexmark.runs import LOADS, Phase
+
+__all__ = ["TARGET_UTILISATION", "Interval", "Prediction", "Shape", "busiest_factor", "predict_query"]
+
+#: Of Flink's autoscaler, unless set: an operator is to be busy for so much of the time.
+TARGET_UTILISATION = 0.7
+_HORIZON_S, _STEPS = 120, 10
+_STATISTICS = ("q0.99", "mean")
+_SERVER_CPS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its 90 % interval; without one where an end is None."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+    def holds(self, value: float) -> bool | None:
+        """Whether a value lies in it; None where there is no interval."""
+        return None if self.low is None or self.high is None else self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Vertices and edges of a job."""
+
+    vertices: int
+    edges: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What is said of a query.
+
+    Attributes
+    ----------
+    shape, imported : Shape
+        Of the plan that Flink answers, and of the document that came of it.
+    busy : dict of str to (float, float or None)
+        By operator, the share of a thread's time that it is busy: by the document, and by Flink's counters, which do
+        not tell it of a chain that a source of the old interface begins.
+    capacity : Interval or None
+        As a multiple of the light load; None where it is unknown.
+    at_most : float or None
+        Multiple of the light load that measured costs alone allow, where the capacity is unknown.
+    ds2, autoscaler : float or None
+        The multiple by their rules; None where no operator tells its busy time.
+    latencies_s : dict of int to dict of str to Interval
+        By multiple of the load and statistic.
+    """
+
+    shape: Shape
+    imported: Shape
+    busy: dict[str, tuple[float, float | None]]
+    capacity: Interval | None
+    at_most: float | None
+    limit: str | None
+    ds2: float | None
+    autoscaler: float | None
+    latencies_s: dict[int, dict[str, Interval]]
+    findings: tuple[str, ...] = ()
+
+
+def predict_query(phase: Phase) -> Prediction:
+    """Everything that the light load tells, by the code that a connection runs.
+
+    Raises
+    ------
+    engine.errors.DocumentError
+        The answers could not be read, or the document that they came to was refused.
+    """
+    picture = read_flink(phase.picture, phase.polls[-1][0])
+    (job,) = (job for job in picture.jobs if f"/jobs/{job.id}/config" in phase.picture)
+    polls = [poll_flink(answers, job.id, at_s) for at_s, answers in phase.polls]
+    sample = sample_job(job, polls, places=picture.places)
+    pool = import_picture(picture, {job.id: sample})
+    query = next(query for query in pool.queries if query.job == job.id)
+    plan = phase.picture[f"/jobs/{job.id}"]["plan"]["nodes"]
+    read = [entry["from"] for operator in query.body["operators"] for entry in operator["inputs"]]
+    deployment = _deployment(pool, sample, 1)
+    shares = {name: sample.operators[vertex].busy_share for name, vertex in query.vertices.items()}
+    busiest = busiest_factor(shares.values())
+    capacity, at_most, limit = _capacity(deployment, query.name)
+    return Prediction(
+        shape=Shape(len(plan), sum(len(node.get("inputs", ())) for node in plan)),
+        imported=Shape(len(query.body["operators"]), sum(name not in query.sources for name in read)),
+        busy={name: (share, shares[name]) for name, share in _busy(deployment, query.vertices).items()},
+        capacity=capacity,
+        at_most=at_most,
+        limit=limit,
+        ds2=busiest,
+        autoscaler=None if busiest is None else TARGET_UTILISATION * busiest,
+        latencies_s={times: _latencies(_deployment(pool, sample, times)) for times in LOADS},
+        findings=tuple(sorted({f.code for f in (*query.findings, *sample.findings)})),
+    )
+
+
+def busiest_factor(shares: Iterable[float | None]) -> float | None:
+    """Largest multiple of the present load by DS2's rule: one over the largest share of time that a thread is busy.
+
+    An operator that tells none is left out, as Flink's autoscaler leaves it out, too.
+    """
+    largest = max((share for share in shares if share is not None), default=0.0)
+    return 1.0 / largest if largest > 0.0 else None
+
+
+def _deployment(pool: ImportedPool, sample: JobSample, times: float) -> Deployment:
+    """The job under a multiple of the mean rates that were sampled, as datagen has them: at the beginning of a second."""
+    query = next(query for query in pool.queries if query.job == sample.job)
+    arrivals: Mapping[str, list[float]] = {
+        name: [_rate(sample, vertex) * times, *[0.0] * (_STEPS - 1)] * _HORIZON_S
+        for name, vertex in query.sources.items()
+    }
+    return Deployment.parse(pool.to_deployment(arrivals, 1.0 / _STEPS))
+
+
+def _rate(sample: JobSample, vertex: str) -> float:
+    counts = sample.arrivals.get(vertex)
+    if counts is None:
+        return 0.0
+    known = [count for count in counts.counts if count is not None]
+    return sum(known) / (len(known) * counts.step_s) if known else 0.0
+
+
+def _busy(deployment: Deployment, names: Iterable[str]) -> dict[str, float]:
+    loads = loads_of(deployment).operators().load.mean(axis=1) / _SERVER_CPS
+    return {name: float(loads[deployment.operator_index[name]]) for name in names}
+
+
+def _latencies(deployment: Deployment) -> dict[str, Interval]:
+    reports = estimate(deployment).queries
+    if not reports:
+        return {}
+    (report,) = reports.values()
+    if report.noise is None:
+        return {}
+    statistics = report.noise.statistics
+    return {name: Interval(one.estimate_s, one.low_s, one.high_s) for name in _STATISTICS for one in (statistics[name],)}
+
+
+def _capacity(deployment: Deployment, query: str) -> tuple[Interval | None, float | None, str | None]:
+    """Multiple of the light load that is sustained, what it is at most where that is unknown, and what limits it."""
+    answer = ClusterSaturation(deployment).of_query(query)
+    limit = answer.limit.operator if answer.limit else None
+    at_most = None if answer.at_most_per_s is None or not answer.now_per_s else answer.at_most_per_s / answer.now_per_s
+    if answer.rate_per_s is None or not answer.now_per_s:
+        return None, at_most, limit
+    low, high = answer.low_per_s, answer.high_per_s
+    interval = Interval(
+        answer.rate_per_s / answer.now_per_s,
+        None if low is None else low / answer.now_per_s,
+        None if high is None else high / answer.now_per_s,
+    )
+    return interval, at_most, limit

@@ -1,0 +1,272 @@
+"""One query on a real Flink: what a connection is told while its load is light, then more load until it is saturated.
+
+Rates of the datagen connector are those of the statement, so that every load is a job of its own, started anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab.benchmarks.flink.client import ENDED, FlinkClient
+from lab.benchmarks.flink.runs import RunFailed, ask_picture, ask_poll
+from lab.benchmarks.nexmark.events import Feed
+from lab.benchmarks.nexmark.queries import NexmarkQuery
+from lab.benchmarks.nexmark.scripts import query_script
+from launcher.engines.sql import submit_sql
+
+__all__ = ["LOADS", "FlinkAddress", "Phase", "QueryRun", "Timing", "run_query", "slope"]
+
+#: Multiples of the light load at which latencies are measured.
+LOADS = (1, 2, 5, 8)
+#: Saturation is measured at this multiple.
+_SATURATING = 40
+_POLL_S = 1.3  # no part of a second, in which datagen has a beat
+_START_S = 90.0
+_ROWS_OUT = re.compile(r"Source__(\w+)_feed(?:\[\d+\])?\.numRecordsOut")
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkAddress:
+    """Where the Flink is that runs the queries, and what it needs for them on this machine."""
+
+    client: FlinkClient
+    rest_port: int
+    gateway_port: int
+    jar: Path
+    folder: Path  #: for files of latencies
+
+    def submit(self, script: str) -> str:
+        """Start the one job of a script; its id.
+
+        Raises
+        ------
+        launcher.engines.sql.SqlFailed
+            Flink refused a statement.
+        """
+        (job,) = submit_sql(script, rest_port=self.rest_port, gateway_port=self.gateway_port)
+        return job
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of a query's phases."""
+
+    calm_s: float
+    load_s: float
+    warm_s: float
+
+    @staticmethod
+    def within(budget_s: float) -> Timing:
+        """Phases that fit a budget for one query: calm, three more loads, and two saturations.
+
+        Starting and stopping a job takes some 8 s of each.
+        """
+        left_s = max(60.0, budget_s - 6 * 8.0)
+        warm_s = min(20.0, left_s / 20)
+        load_s = max(10.0, (left_s - 6 * warm_s) / 8)
+        return Timing(calm_s=3 * load_s, load_s=load_s, warm_s=warm_s)
+
+
+@dataclass
+class Phase:
+    """A query under one load.
+
+    Attributes
+    ----------
+    times, bids : int
+        Multiple of the light load, and rows of bids per second that the source was told to put out.
+    rate_per_s : float
+        Rows of bids per second that it did put out.
+    latencies_s : list of float
+        Of rows of the result: quantiles of what was measured, from 0 (least) to 1 (largest) in steps of 1 %.
+    rows : int
+        Of the result.
+    load : float
+        Processes that wanted to run on the machine, averaged.
+    """
+
+    times: int
+    parallelism: int
+    bids: int
+    rate_per_s: float
+    latencies_s: list[float]
+    rows: int
+    mean_s: float | None
+    load: float
+    picture: dict[str, Any] = field(default_factory=dict)
+    polls: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+
+
+@dataclass
+class QueryRun:
+    """All phases of a query so far, by name; `failure` says why one of them is missing."""
+
+    query: str
+    work: str
+    bids: int
+    phases: dict[str, Phase] = field(default_factory=dict)
+    failure: str = ""
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(gzip.compress(json.dumps(asdict(self)).encode()))
+        partial.replace(path)
+
+    @staticmethod
+    def read(path: Path) -> QueryRun:
+        fields = json.loads(gzip.decompress(path.read_bytes()))
+        phases = {name: Phase(**phase) for name, phase in fields.pop("phases").items()}
+        return QueryRun(**fields, phases=phases)
+
+
+def run_query(flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: Timing) -> Iterator[str]:
+    """Run the phases that a run lacks; the name of each once the run has it.
+
+    Raises
+    ------
+    launcher.engines.sql.SqlFailed, RunFailed, lab.benchmarks.flink.client.FlinkRefusal
+        Flink refused the query, or it ended by itself.
+    """
+    for times in LOADS:
+        name = f"load {times}"
+        if name not in run.phases:
+            run.phases[name] = _phase(flink, query, run, timing, times=times)
+            yield name
+    for parallelism in (1, 2):
+        name = f"saturated {parallelism}"
+        if name not in run.phases:
+            times = _SATURATING * parallelism
+            run.phases[name] = _phase(flink, query, run, timing, times=times, parallelism=parallelism)
+            yield name
+
+
+def _phase(
+    flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: Timing, *, times: int, parallelism: int = 1
+) -> Phase:
+    is_calm = times == LOADS[0]
+    folder = flink.folder / f"{query.name}-{times}-{time.time_ns()}"
+    folder.mkdir(parents=True)
+    feed = Feed(
+        bids=run.bids * times,
+        work=run.work,
+        work_us=query.feed_us,
+        column=query.column,
+        people=query.people,
+        auctions=query.auctions,
+    )
+    script = query_script(query, feed, jar=flink.jar, latencies=folder, parallelism=parallelism)
+    with _job(flink, script) as job:
+        time.sleep(timing.warm_s)
+        picture = ask_picture(flink.client, job) if is_calm else {}
+        names = _row_counters(flink.client, job)
+        began_s = time.time()
+        loads, polls, counted = [os.getloadavg()[0]], [], []
+        end_s = began_s + (timing.calm_s if is_calm else timing.load_s)
+        while (now := time.time()) < end_s:
+            if flink.client.state(job) in ENDED:
+                raise RunFailed(f"it ended by itself at {times} times the load")
+            if is_calm:
+                polls.append((now, ask_poll(flink.client, picture, job, now)))
+            counted.append((now, _rows(flink.client, job, names)))
+            loads.append(os.getloadavg()[0])
+            time.sleep(max(0.0, now + _POLL_S - time.time()))
+        if is_calm:  # plans and statistics of state are newer then
+            picture = ask_picture(flink.client, job)
+    latencies = _latencies(folder, query, began_s, end_s)
+    return Phase(
+        times=times,
+        parallelism=parallelism,
+        bids=feed.bids,
+        rate_per_s=slope(counted),
+        latencies_s=[float(value) for value in np.quantile(latencies, np.linspace(0, 1, 101))] if len(latencies) else [],
+        rows=len(latencies),
+        mean_s=float(latencies.mean()) if len(latencies) else None,
+        load=sum(loads) / len(loads),
+        picture=picture,
+        polls=polls,
+    )
+
+
+@contextmanager
+def _job(flink: FlinkAddress, script: str) -> Iterator[str]:
+    """A job that runs, cancelled at the end."""
+    job = flink.submit(script)
+    try:
+        until_s = time.time() + _START_S
+        while not flink.client.is_running(job):
+            if flink.client.state(job) in ENDED:
+                raise RunFailed("it ended before all of its operators ran")
+            if time.time() > until_s:
+                raise RunFailed(f"it did not start within {_START_S:g} s: are there free slots?")
+            time.sleep(0.3)
+        yield job
+    finally:
+        if flink.client.state(job) not in ENDED:
+            flink.client.cancel(job)
+            until_s = time.time() + _START_S
+            while flink.client.state(job) not in ENDED and time.time() < until_s:
+                time.sleep(0.3)
+
+
+def slope(counted: Sequence[tuple[float, float]]) -> float:
+    """Rows per second: the slope of the straight line that fits their counts best, in which rows come by the second."""
+    times, counts = np.array(counted).T
+    times, counts = times - times.mean(), counts - counts.mean()
+    return float(times @ counts / (times @ times))
+
+
+def _row_counters(client: FlinkClient, job: str) -> dict[str, list[str]]:
+    """Names of the counters of rows of its main stream that sources put out, by path: bids where it reads them.
+
+    The job's own answer counts what leaves a chain; this one what enters it.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for vertex in client.get(f"/jobs/{job}")["vertices"]:
+        path = f"/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
+        for metric in client.get(path):
+            if match := _ROWS_OUT.fullmatch(metric["id"]):
+                found.setdefault(match[1], {}).setdefault(path, []).append(metric["id"])
+    for stream in ("bid", "auction", "person"):
+        if stream in found:
+            return found[stream]
+    raise RunFailed("no source tells how many rows it put out")
+
+
+def _rows(client: FlinkClient, job: str, names: dict[str, list[str]]) -> float:
+    """Rows so far, by the largest counter where the stream is read twice."""
+    sums = [
+        float(metric["sum"])
+        for path, metrics in names.items()
+        for metric in client.get(f"{path}?get={','.join(metrics)}&agg=sum")
+    ]
+    return max(sums, default=0.0)
+
+
+def _latencies(folder: Path, query: NexmarkQuery, began_s: float, ended_s: float) -> np.ndarray:
+    """Seconds of each row that came in the stretch, from its moment to the sink.
+
+    datagen puts the rows of a second out at its beginning, so that an event's arrival is when its second began: rows
+    that waited in the source, too, are late since then.
+    """
+    files = [np.fromfile(path, dtype=">i8") for path in folder.glob("latency-*.bin")]
+    rows = np.concatenate([values[: len(values) // 2 * 2].reshape(-1, 2) for values in files] or [np.empty((0, 2))])
+    if not len(rows):
+        return np.empty(0)
+    moments = rows[:, 1]
+    if query.moment == "event":
+        first = moments.min()
+        moments = first + (moments - first) // 1000 * 1000
+    inside = (rows[:, 0] >= began_s * 1000) & (rows[:, 0] < ended_s * 1000)
+    return np.asarray((rows[inside, 0] - moments[inside]) / 1000.0, dtype=float)

@@ -1,0 +1,36 @@
+"""SQL script of one query: functions, tables of events, the query, and a sink that throws its rows away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.benchmarks.nexmark.events import Feed, event_tables
+from lab.benchmarks.nexmark.queries import NexmarkQuery
+
+__all__ = ["FUNCTIONS", "query_script"]
+
+FUNCTIONS = Path(__file__).with_name("WorkFunctions.java")
+_SIDE_ROWS = 1000
+
+
+def query_script(
+    query: NexmarkQuery, feed: Feed, *, jar: Path, latencies: Path | None = None, parallelism: int = 1
+) -> str:
+    """The statements that start a query, named as it is; the moments of its rows go to files in `latencies`."""
+    work = [f", {feed.work}(worked, {query.result_us}) AS work_done"] if query.result_us else []
+    seen = [f", observe(moment, '{latencies}') AS seen"] if latencies else []
+    functions = {"park": "Park", "compute": "Compute", "observe": "Observe"}
+    declared = "".join(
+        f"CREATE TEMPORARY SYSTEM FUNCTION {name} AS 'WorkFunctions${kind}' USING JAR 'file://{jar}';\n"
+        for name, kind in functions.items()
+    )
+    return (
+        f"SET 'pipeline.name' = '{query.name}';\nSET 'table.local-time-zone' = 'UTC';\n"
+        f"SET 'parallelism.default' = '{parallelism}';\n{declared}{event_tables(feed)}"
+        "CREATE TEMPORARY TABLE side (number BIGINT, word STRING) WITH ('connector' = 'datagen',"
+        f" 'fields.number.kind' = 'sequence', 'fields.number.start' = '0', 'fields.number.end' = '{_SIDE_ROWS - 1}',"
+        " 'fields.word.length' = '8', 'rows-per-second' = '1000');\n"
+        f"CREATE TEMPORARY VIEW result_rows AS {query.select};\n"
+        "CREATE TABLE sink WITH ('connector' = 'blackhole') AS SELECT *"
+        f"{''.join(work + seen)} FROM result_rows;\n"
+    )

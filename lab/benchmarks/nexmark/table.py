@@ -1,0 +1,222 @@
+"""Table of what was said of each query and what came, and the targets that were missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from lab.benchmarks.nexmark.prediction import Interval, Prediction
+from lab.benchmarks.nexmark.runs import LOADS, Phase, QueryRun
+
+__all__ = ["Row", "latency_table", "missed_targets", "rate_table", "row_json", "summary"]
+
+_MEDIAN, _WORST, _COVERAGE = 0.10, 0.20, 0.85
+_WORK = 0.10  # of the busy share, or so much of a thread's time, within which it is right
+_IDLE = 0.005
+_HELD = 0.97  # of the rate that was asked for: below, the load was not sustained
+_RULES = ("capacity", "ds2", "autoscaler")
+_STATISTICS = ("q0.99", "mean")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A query: what was run of it, and what was said; `failure` says why one of the two is missing or in part."""
+
+    query: str
+    run: QueryRun | None
+    prediction: Prediction | None
+    failure: str = ""
+
+    def saturated_per_s(self, parallelism: int = 1) -> float | None:
+        """Bids per second that it did at most; None where it kept up with everything or was not driven there."""
+        phase = self._phase(f"saturated {parallelism}")
+        return phase.rate_per_s if phase and phase.rate_per_s < _HELD * phase.bids else None
+
+    @property
+    def light_per_s(self) -> float | None:
+        phase = self._phase("load 1")
+        return phase.rate_per_s if phase else None
+
+    def rate_per_s(self, rule: str) -> Interval | None:
+        """Largest rate that a rule promises, in bids per second: ``capacity`` (Sluice's), ``ds2`` or ``autoscaler``."""
+        light, said = self.light_per_s, self.prediction
+        factor = None if said is None else said.capacity if rule == "capacity" else getattr(said, rule)
+        if light is None or factor is None:
+            return None
+        if not isinstance(factor, Interval):
+            return Interval(factor * light, None, None)
+        ends = [None if end is None else end * light for end in (factor.low, factor.high)]
+        return Interval(factor.estimate * light, ends[0], ends[1])
+
+    def error(self, rule: str) -> float | None:
+        """Relative error of a rule's rate, with its sign."""
+        measured, said = self.saturated_per_s(), self.rate_per_s(rule)
+        return said.estimate / measured - 1.0 if measured and said else None
+
+    @property
+    def gain(self) -> float | None:
+        """Rate at saturation of two subtasks over that of one."""
+        one, two = self.saturated_per_s(1), self.saturated_per_s(2)
+        return two / one if one and two else None
+
+    @property
+    def is_shape_right(self) -> bool | None:
+        return None if self.prediction is None else self.prediction.shape == self.prediction.imported
+
+    @property
+    def works(self) -> list[bool]:
+        """For each operator that tells it, whether the document has it as busy as it was."""
+        if self.prediction is None:
+            return []
+        known = [(said, told) for said, told in self.prediction.busy.values() if told is not None]
+        return [abs(said - told) <= max(_WORK * told, _IDLE) for said, told in known]
+
+    def latency(self, times: int, statistic: str) -> tuple[Interval, float] | None:
+        """Predicted and measured, of a load that was sustained."""
+        phase = self._phase(f"load {times}")
+        said = self.prediction.latencies_s.get(times, {}).get(statistic) if self.prediction else None
+        if phase is None or said is None or not phase.rows or phase.rate_per_s < _HELD * phase.bids:
+            return None
+        measured = phase.mean_s if statistic == "mean" else phase.latencies_s[99]
+        return None if measured is None else (said, measured)
+
+    def _phase(self, name: str) -> Phase | None:
+        return self.run.phases.get(name) if self.run else None
+
+
+def rate_table(rows: Iterable[Row]) -> str:
+    """Shape, work and rates of every query."""
+    lines = [
+        "| query | shape | busy as counted | light (bids/s) | max measured | Sluice (90 %) | error | DS2 | error |"
+        " autoscaler (70 %) | error | two subtasks | load |",
+        "|" + " --- |" * 13,
+    ]
+    for row in rows:
+        if row.prediction is None or row.run is None:
+            lines.append(f"| {row.query} | {row.failure or 'not run'} |" + " |" * 11)
+            continue
+        shape = f"{row.prediction.imported.vertices}, {row.prediction.imported.edges}"
+        cells = [
+            row.query,
+            shape if row.is_shape_right else f"**{shape}** of {row.prediction.shape}",
+            f"{sum(row.works)} of {len(row.works)}",
+            _number(row.light_per_s),
+            _number(row.saturated_per_s()) if row.saturated_per_s() else _unsaturated(row),
+        ]
+        for rule in _RULES:
+            cells += [_said(row, rule), _percent(row.error(rule))]
+        loads = [phase.load for phase in row.run.phases.values()]
+        cells += ["-" if row.gain is None else f"{row.gain:.2f} times", f"{max(loads):.1f}" if loads else "-"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def latency_table(rows: Iterable[Row]) -> str:
+    """Predicted with its interval against measured, by load."""
+    lines = [f"| query | statistic | {' | '.join(f'{times} times (s)' for times in LOADS)} |", "|" + " --- |" * 6]
+    for row in rows:
+        for statistic in _STATISTICS:
+            cells = [_pair(row.latency(times, statistic)) for times in LOADS]
+            if any(cell != "-" for cell in cells):
+                lines.append(f"| {row.query} | {statistic} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Errors of each rule over the queries for which it says something, and how many intervals hold."""
+    lines = ["| rule | queries | median error | worst | within 10 % | says nothing |", "|" + " --- |" * 6]
+    driven = [row for row in rows if row.saturated_per_s()]
+    for rule in _RULES:
+        errors = [abs(error) for row in driven if (error := row.error(rule)) is not None]
+        if errors:
+            within = sum(error <= _MEDIAN for error in errors)
+            cells = [f"{median(errors):.0%}", f"{max(errors):.0%}", str(within), str(len(driven) - len(errors))]
+            lines.append(f"| {rule} | {len(errors)} | {' | '.join(cells)} |")
+        else:
+            lines.append(f"| {rule} | 0 | | | | {len(driven)} |")
+    held = _held(rows)
+    return "\n".join([*lines, "", f"intervals that hold: {sum(held)} of {len(held)}"]) + "\n"
+
+
+def missed_targets(rows: Sequence[Row]) -> list[str]:
+    """Targets that were missed, each with its figure."""
+    missed = [f"{row.query}: {row.failure}" for row in rows if row.failure]
+    missed += [f"{row.query}: the shape is not that of the plan" for row in rows if row.is_shape_right is False]
+    errors = {row.query: abs(error) for row in rows if (error := row.error("capacity")) is not None}
+    if errors and median(errors.values()) > _MEDIAN:
+        missed.append(f"median error of the largest rate is {median(errors.values()):.0%}, {_MEDIAN:.0%} were aimed at")
+    for row in rows:
+        own, ds2 = errors.get(row.query), row.error("ds2")
+        if own is not None and own > _WORST:
+            missed.append(f"{row.query}: the largest rate is off by {own:.0%}, {_WORST:.0%} were aimed at")
+        if own is not None and ds2 is not None and own > abs(ds2):
+            missed.append(f"{row.query}: DS2's rule is closer, {abs(ds2):.0%} against {own:.0%}")
+        if row.saturated_per_s() and row.query not in errors:
+            missed.append(f"{row.query}: its largest rate is not known")
+    held = _held(rows)
+    if held and sum(held) < _COVERAGE * len(held):
+        missed.append(f"{sum(held)} of {len(held)} intervals hold, {_COVERAGE:.0%} were aimed at")
+    return missed
+
+
+def row_json(row: Row) -> dict[str, object]:
+    """A row with all of its figures, without the answers that they are from."""
+    phases = {} if row.run is None else {name: asdict(phase) for name, phase in row.run.phases.items()}
+    for phase in phases.values():
+        del phase["picture"], phase["polls"]
+    return {
+        "query": row.query,
+        "failure": row.failure,
+        "phases": phases,
+        "prediction": None if row.prediction is None else asdict(row.prediction),
+        "saturated_per_s": row.saturated_per_s(),
+        "errors": {rule: row.error(rule) for rule in _RULES},
+        "gain": row.gain,
+    }
+
+
+def _held(rows: Iterable[Row]) -> list[bool]:
+    """Of every interval, whether what was measured lies in it."""
+    held = []
+    for row in rows:
+        measured, said = row.saturated_per_s(), row.rate_per_s("capacity")
+        if measured and said and (holds := said.holds(measured)) is not None:
+            held.append(holds)
+        for times in LOADS:
+            for statistic in _STATISTICS:
+                pair = row.latency(times, statistic)
+                if pair is not None and (holds := pair[0].holds(pair[1])) is not None:
+                    held.append(holds)
+    return held
+
+
+def _said(row: Row, rule: str) -> str:
+    said = row.rate_per_s(rule)
+    if said is not None:
+        ends = "" if said.low is None or said.high is None else f" ({said.low:.0f}-{said.high:.0f})"
+        return f"{said.estimate:.0f}{ends}"
+    at_most, light = row.prediction.at_most if row.prediction else None, row.light_per_s
+    is_bounded = rule == "capacity" and at_most is not None and light is not None
+    return f"at most {at_most * light:.0f}" if is_bounded else "unknown"  # type: ignore[operator]
+
+
+def _unsaturated(row: Row) -> str:
+    phase = row.run.phases.get("saturated 1") if row.run else None
+    return f"over {phase.rate_per_s:.0f}" if phase else "not driven"
+
+
+def _pair(pair: tuple[Interval, float] | None) -> str:
+    if pair is None:
+        return "-"
+    said, measured = pair
+    ends = "" if said.low is None or said.high is None else f" ({said.low:.2f}-{said.high:.2f})"
+    return f"{said.estimate:.2f}{ends} / {measured:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _percent(error: float | None) -> str:
+    return "" if error is None else f"{error:+.0%}"
