@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import time
 from collections.abc import Iterator
@@ -12,9 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.benchmarks.flink.client import FlinkClient, scheduled_job_jar
+from lab.benchmarks.flink.client import FlinkClient, compiled_jar, scheduled_job_jar
 from lab.benchmarks.flink.patterns import JobStage
+from lab.benchmarks.nexmark.events import Feed
+from lab.benchmarks.nexmark.queries import QUERIES
+from lab.benchmarks.nexmark.scripts import FUNCTIONS, query_script
 from launcher.engines.flink import FlinkCluster, FlinkOptions
+from launcher.engines.sql import SqlFailed, submit_sql
 from launcher.output import Terminal
 from launcher.places import free_port
 from launcher.runner import ProcessRunner
@@ -43,6 +48,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]
             cluster.start(runner)
         yield cluster.url, cluster.ports["gateway"]
     finally:
+        gc.collect()  # objects of Java that are let go of later would ask a gateway that has gone
         runner.stop()
 
 
@@ -140,3 +146,36 @@ def _apply_export(client: FlinkClient, api: Api, job: str) -> None:
     answer = httpx.request(call["method"], client.url + call["path"], json=call["body"])
     assert answer.status_code == 200, answer.text
     assert client.get(f"/jobs/{job}/resource-requirements") == call["body"]
+
+
+def test_every_query_of_nexmark_is_planned_and_q6_is_refused(flink: tuple[str, int], tmp_path: Path) -> None:
+    url, gateway = flink
+    jar = tmp_path / "functions.jar"
+    jar.write_bytes(compiled_jar(FUNCTIONS, gateway))
+    port = httpx.URL(url).port or 80
+    refused = {}
+    for query in QUERIES.values():
+        feed = Feed(100, "park", query.feed_us, query.column)
+        script = query_script(query, feed, jar=jar, latencies=tmp_path, only_plan=True)
+        try:
+            assert list(submit_sql(script, rest_port=port, gateway_port=gateway)) == []
+        except SqlFailed as failure:
+            refused[query.name] = str(failure)
+    assert list(refused) == ["q6"], refused
+    assert "not supported for bounded OVER window" in refused["q6"]
+
+
+def test_job_that_began_before_a_refused_statement_is_told(flink: tuple[str, int]) -> None:
+    url, gateway = flink
+    script = (
+        "CREATE TEMPORARY TABLE numbers (n INT) WITH ('connector' = 'datagen', 'rows-per-second' = '1');\n"
+        "CREATE TABLE sink WITH ('connector' = 'blackhole') AS SELECT n FROM numbers;\nSELECT nothing FROM numbers;\n"
+    )
+    jobs = submit_sql(script, rest_port=httpx.URL(url).port or 80, gateway_port=gateway)
+    with closing(FlinkClient(url)) as client:
+        job = next(jobs)
+        wait_until(lambda: client.is_running(job), what="the job")
+        with pytest.raises(SqlFailed, match="SELECT nothing"):
+            next(jobs)
+        assert client.is_running(job)
+        client.cancel(job)

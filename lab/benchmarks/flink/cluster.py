@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,4 +31,5 @@ def measured_flink(rest: str | None, gateway: int | None, own: FlinkOptions) -> 
         console.done("flink", cluster.url, cluster.start(runner))
         yield cluster.url, cluster.ports["gateway"]
     finally:
+        gc.collect()  # objects of Java that are let go of later would ask a gateway that has gone
         runner.stop()

@@ -141,7 +141,7 @@ def _rate(sample: JobSample, vertex: str) -> float:
 
 
 def _busy(deployment: Deployment, names: Iterable[str]) -> dict[str, float]:
-    loads = loads_of(deployment).operators().load.mean(axis=1) / _SERVER_CPS
+    loads = loads_of(deployment).operators().load.mean(axis=1) / (_SERVER_CPS * deployment.subinterval_s)
     return {name: float(loads[deployment.operator_index[name]]) for name in names}
 
 

@@ -14,11 +14,14 @@ _SIDE_ROWS = 1000
 
 
 def query_script(
-    query: NexmarkQuery, feed: Feed, *, jar: Path, latencies: Path | None = None, parallelism: int = 1
+    query: NexmarkQuery, feed: Feed, *, jar: Path, latencies: Path, parallelism: int = 1, only_plan: bool = False
 ) -> str:
-    """The statements that start a query, named as it is; the moments of its rows go to files in `latencies`."""
-    work = [f", {feed.work}(worked, {query.result_us}) AS work_done"] if query.result_us else []
-    seen = [f", observe(moment, '{latencies}') AS seen"] if latencies else []
+    """The statements that start a query, named as it is, or that only plan it.
+
+    The moments of its rows go to files in the folder `latencies`.
+    """
+    work = f", {feed.work}(worked, {query.result_us}) AS work_done" if query.result_us else ""
+    start = "EXPLAIN" if only_plan else "CREATE TABLE sink WITH ('connector' = 'blackhole') AS"
     functions = {"park": "Park", "compute": "Compute", "observe": "Observe"}
     declared = "".join(
         f"CREATE TEMPORARY SYSTEM FUNCTION {name} AS 'WorkFunctions${kind}' USING JAR 'file://{jar}';\n"
@@ -31,6 +34,5 @@ def query_script(
         f" 'fields.number.kind' = 'sequence', 'fields.number.start' = '0', 'fields.number.end' = '{_SIDE_ROWS - 1}',"
         " 'fields.word.length' = '8', 'rows-per-second' = '1000');\n"
         f"CREATE TEMPORARY VIEW result_rows AS {query.select};\n"
-        "CREATE TABLE sink WITH ('connector' = 'blackhole') AS SELECT *"
-        f"{''.join(work + seen)} FROM result_rows;\n"
+        f"{start} SELECT *{work}, observe(moment, '{latencies}') AS seen FROM result_rows;\n"
     )
