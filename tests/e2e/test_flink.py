@@ -15,7 +15,7 @@ import pytest
 
 from lab.benchmarks.flink.client import FlinkClient, compiled_jar, scheduled_job_jar
 from lab.benchmarks.flink.patterns import JobStage
-from lab.benchmarks.nexmark.events import Feed
+from lab.benchmarks.nexmark.events import EventFeed
 from lab.benchmarks.nexmark.queries import QUERIES
 from lab.benchmarks.nexmark.scripts import FUNCTIONS, query_script
 from launcher.engines.flink import FlinkCluster, FlinkOptions
@@ -155,7 +155,7 @@ def test_every_query_of_nexmark_is_planned_and_q6_is_refused(flink: tuple[str, i
     port = httpx.URL(url).port or 80
     refused = {}
     for query in QUERIES.values():
-        feed = Feed(100, "park", query.feed_us, query.column)
+        feed = EventFeed(100, "park", query.feed_us, query.column)
         script = query_script(query, feed, jar=jar, latencies=tmp_path, only_plan=True)
         try:
             assert list(submit_sql(script, rest_port=port, gateway_port=gateway)) == []

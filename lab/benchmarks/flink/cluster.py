@@ -18,7 +18,7 @@ __all__ = ["measured_flink"]
 
 @contextmanager
 def measured_flink(rest: str | None, gateway: int | None, own: FlinkOptions) -> Iterator[tuple[str, int]]:
-    """REST address of a JobManager and port of its SQL gateway: those given, else of a Flink that is stopped after it."""
+    """REST address of a JobManager and port of its SQL gateway: those given, else of one that ends with it."""
     if rest is not None and gateway is not None:
         yield rest, gateway
         return

@@ -1,8 +1,8 @@
 """``./sluice lab nexmark``: Nexmark on a real Flink, what Sluice says of each query from a light load, and what comes.
 
 Each query runs under a light load, with two, five and eight times as much, and under more than it can do, with one and
-two subtasks. All that is said of it is said from the light load. It starts a Flink for them, unless --rest and --gateway
-name one. Phases that --keep has already are not run again.
+two subtasks. All that is said of it is said from the light load. It starts a Flink for them, unless --rest and
+--gateway name one. Phases that --keep has already are not run again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lab.benchmarks.nexmark.prediction import predict_query
 from lab.benchmarks.nexmark.queries import QUERIES, NexmarkQuery
 from lab.benchmarks.nexmark.runs import FlinkAddress, QueryRun, Timing, run_query
 from lab.benchmarks.nexmark.scripts import FUNCTIONS
-from lab.benchmarks.nexmark.table import Row, latency_table, missed_targets, rate_table, row_json, summary
+from lab.benchmarks.nexmark.table import ScoredQuery, latency_table, missed_targets, rate_table, row_json, summary
 from launcher.engines.flink import FlinkOptions
 from launcher.engines.folders import EngineMissing, FetchFailed
 from launcher.engines.sql import SqlFailed
@@ -155,10 +155,10 @@ def _kept(options: argparse.Namespace, query: NexmarkQuery) -> QueryRun | None:
     return QueryRun.read(path) if path is not None and path.exists() else None
 
 
-def _row(name: str, run: QueryRun | None) -> Row:
+def _row(name: str, run: QueryRun | None) -> ScoredQuery:
     if run is None or "load 1" not in run.phases:
-        return Row(name, run, None, run.failure if run else "nothing was run of it")
+        return ScoredQuery(name, run, None, run.failure if run else "nothing was run of it")
     try:
-        return Row(name, run, predict_query(run.phases["load 1"]), run.failure)
+        return ScoredQuery(name, run, predict_query(run.phases["load 1"]), run.failure)
     except DocumentError as error:
-        return Row(name, run, None, f"not imported: {error}")
+        return ScoredQuery(name, run, None, f"not imported: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Feed", "event_tables"]
+__all__ = ["EventFeed", "event_tables"]
 
 #: Of 50 events: people, auctions, bids.
 _SHARES = {"person": 1, "auction": 3, "bid": 46}
@@ -58,7 +58,7 @@ CREATE TEMPORARY VIEW bid AS SELECT {auction} AS auction, {bidder} AS bidder, {p
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class EventFeed:
     """Load and work of a query's events.
 
     `bids` is events of bids per second; people and auctions come in proportion, one a second at least. Work is done
@@ -77,14 +77,12 @@ class Feed:
         return max(1, round(self.bids * _SHARES[name] / _SHARES["bid"]))
 
 
-def event_tables(feed: Feed) -> str:
+def event_tables(feed: EventFeed) -> str:
     """Statements that make the tables of events and their views; they start nothing."""
     columns = {name: name for name in ("auction", "bidder", "price")}
     if feed.work_us:
         columns[feed.column] = f"{feed.work}({feed.column}, {feed.work_us})"
     return "".join(
-        text.format(
-            rate=feed.rate(name), watermark=_WATERMARK_S, people=feed.people, auctions=feed.auctions, **columns
-        )
+        text.format(rate=feed.rate(name), watermark=_WATERMARK_S, people=feed.people, auctions=feed.auctions, **columns)
         for name, text in _FEEDS.items()
     )

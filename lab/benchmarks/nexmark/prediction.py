@@ -14,9 +14,9 @@ from engine.connectors.statistics import sample_job
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.estimation.loads import loads_of
-from lab.benchmarks.nexmark.runs import LOADS, Phase
+from lab.benchmarks.nexmark.runs import LOADS, LoadPhase
 
-__all__ = ["TARGET_UTILISATION", "Interval", "Prediction", "Shape", "busiest_factor", "predict_query"]
+__all__ = ["TARGET_UTILISATION", "Interval", "JobShape", "NexmarkAnswer", "busiest_factor", "predict_query"]
 
 #: Of Flink's autoscaler, unless set: an operator is to be busy for so much of the time.
 TARGET_UTILISATION = 0.7
@@ -39,7 +39,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobShape:
     """Vertices and edges of a job."""
 
     vertices: int
@@ -47,12 +47,12 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What is said of a query.
+class NexmarkAnswer:
+    """All that is said of a query.
 
     Attributes
     ----------
-    shape, imported : Shape
+    shape, imported : JobShape
         Of the plan that Flink answers, and of the document that came of it.
     busy : dict of str to (float, float or None)
         By operator, the share of a thread's time that it is busy: by the document, and by Flink's counters, which do
@@ -67,8 +67,8 @@ class Prediction:
         By multiple of the load and statistic.
     """
 
-    shape: Shape
-    imported: Shape
+    shape: JobShape
+    imported: JobShape
     busy: dict[str, tuple[float, float | None]]
     capacity: Interval | None
     at_most: float | None
@@ -79,7 +79,7 @@ class Prediction:
     findings: tuple[str, ...] = ()
 
 
-def predict_query(phase: Phase) -> Prediction:
+def predict_query(phase: LoadPhase) -> NexmarkAnswer:
     """Everything that the light load tells, by the code that a connection runs.
 
     Raises
@@ -99,9 +99,9 @@ def predict_query(phase: Phase) -> Prediction:
     shares = {name: sample.operators[vertex].busy_share for name, vertex in query.vertices.items()}
     busiest = busiest_factor(shares.values())
     capacity, at_most, limit = _capacity(deployment, query.name)
-    return Prediction(
-        shape=Shape(len(plan), sum(len(node.get("inputs", ())) for node in plan)),
-        imported=Shape(len(query.body["operators"]), sum(name not in query.sources for name in read)),
+    return NexmarkAnswer(
+        shape=JobShape(len(plan), sum(len(node.get("inputs", ())) for node in plan)),
+        imported=JobShape(len(query.body["operators"]), sum(name not in query.sources for name in read)),
         busy={name: (share, shares[name]) for name, share in _busy(deployment, query.vertices).items()},
         capacity=capacity,
         at_most=at_most,
@@ -153,7 +153,9 @@ def _latencies(deployment: Deployment) -> dict[str, Interval]:
     if report.noise is None:
         return {}
     statistics = report.noise.statistics
-    return {name: Interval(one.estimate_s, one.low_s, one.high_s) for name in _STATISTICS for one in (statistics[name],)}
+    return {
+        name: Interval(one.estimate_s, one.low_s, one.high_s) for name in _STATISTICS for one in (statistics[name],)
+    }
 
 
 def _capacity(deployment: Deployment, query: str) -> tuple[Interval | None, float | None, str | None]:

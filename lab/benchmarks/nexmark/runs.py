@@ -20,12 +20,12 @@ import numpy as np
 
 from lab.benchmarks.flink.client import ENDED, FlinkClient
 from lab.benchmarks.flink.runs import RunFailed, ask_picture, ask_poll
-from lab.benchmarks.nexmark.events import Feed
+from lab.benchmarks.nexmark.events import EventFeed
 from lab.benchmarks.nexmark.queries import NexmarkQuery
 from lab.benchmarks.nexmark.scripts import query_script
 from launcher.engines.sql import submit_sql
 
-__all__ = ["LOADS", "FlinkAddress", "Phase", "QueryRun", "Timing", "run_query", "slope"]
+__all__ = ["LOADS", "FlinkAddress", "LoadPhase", "QueryRun", "Timing", "run_query", "slope"]
 
 #: Multiples of the light load at which latencies are measured.
 LOADS = (1, 2, 5, 8)
@@ -79,7 +79,7 @@ class Timing:
 
 
 @dataclass
-class Phase:
+class LoadPhase:
     """A query under one load.
 
     Attributes
@@ -115,7 +115,7 @@ class QueryRun:
     query: str
     work: str
     bids: int
-    phases: dict[str, Phase] = field(default_factory=dict)
+    phases: dict[str, LoadPhase] = field(default_factory=dict)
     failure: str = ""
 
     def write(self, path: Path) -> None:
@@ -127,7 +127,7 @@ class QueryRun:
     @staticmethod
     def read(path: Path) -> QueryRun:
         fields = json.loads(gzip.decompress(path.read_bytes()))
-        phases = {name: Phase(**phase) for name, phase in fields.pop("phases").items()}
+        phases = {name: LoadPhase(**phase) for name, phase in fields.pop("phases").items()}
         return QueryRun(**fields, phases=phases)
 
 
@@ -154,11 +154,11 @@ def run_query(flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: T
 
 def _phase(
     flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: Timing, *, times: int, parallelism: int = 1
-) -> Phase:
+) -> LoadPhase:
     is_calm = times == LOADS[0]
     folder = flink.folder / f"{query.name}-{times}-{time.time_ns()}"
     folder.mkdir(parents=True)
-    feed = Feed(
+    feed = EventFeed(
         bids=run.bids * times,
         work=run.work,
         work_us=query.feed_us,
@@ -185,12 +185,14 @@ def _phase(
         if is_calm:  # plans and statistics of state are newer then
             picture = ask_picture(flink.client, job)
     latencies = _latencies(folder, query, began_s, end_s)
-    return Phase(
+    return LoadPhase(
         times=times,
         parallelism=parallelism,
         bids=feed.bids,
         rate_per_s=slope(counted),
-        latencies_s=[float(value) for value in np.quantile(latencies, np.linspace(0, 1, 101))] if len(latencies) else [],
+        latencies_s=[float(value) for value in np.quantile(latencies, np.linspace(0, 1, 101))]
+        if len(latencies)
+        else [],
         rows=len(latencies),
         mean_s=float(latencies.mean()) if len(latencies) else None,
         load=sum(loads) / len(loads),

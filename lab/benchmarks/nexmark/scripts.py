@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.benchmarks.nexmark.events import Feed, event_tables
+from lab.benchmarks.nexmark.events import EventFeed, event_tables
 from lab.benchmarks.nexmark.queries import NexmarkQuery
 
 __all__ = ["FUNCTIONS", "query_script"]
@@ -14,7 +14,7 @@ _SIDE_ROWS = 1000
 
 
 def query_script(
-    query: NexmarkQuery, feed: Feed, *, jar: Path, latencies: Path, parallelism: int = 1, only_plan: bool = False
+    query: NexmarkQuery, feed: EventFeed, *, jar: Path, latencies: Path, parallelism: int = 1, only_plan: bool = False
 ) -> str:
     """The statements that start a query, named as it is, or that only plan it.
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from lab.benchmarks.nexmark.prediction import Interval, Prediction
-from lab.benchmarks.nexmark.runs import LOADS, Phase, QueryRun
+from lab.benchmarks.nexmark.prediction import Interval, NexmarkAnswer
+from lab.benchmarks.nexmark.runs import LOADS, LoadPhase, QueryRun
 
-__all__ = ["Row", "latency_table", "missed_targets", "rate_table", "row_json", "summary"]
+__all__ = ["ScoredQuery", "latency_table", "missed_targets", "rate_table", "row_json", "summary"]
 
 _MEDIAN, _WORST, _COVERAGE = 0.10, 0.20, 0.85
 _WORK = 0.10  # of the busy share, or so much of a thread's time, within which it is right
@@ -20,12 +20,12 @@ _STATISTICS = ("q0.99", "mean")
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoredQuery:
     """A query: what was run of it, and what was said; `failure` says why one of the two is missing or in part."""
 
     query: str
     run: QueryRun | None
-    prediction: Prediction | None
+    prediction: NexmarkAnswer | None
     failure: str = ""
 
     def saturated_per_s(self, parallelism: int = 1) -> float | None:
@@ -81,12 +81,12 @@ class Row:
         measured = phase.mean_s if statistic == "mean" else phase.latencies_s[99]
         return None if measured is None else (said, measured)
 
-    def _phase(self, name: str) -> Phase | None:
+    def _phase(self, name: str) -> LoadPhase | None:
         return self.run.phases.get(name) if self.run else None
 
 
-def rate_table(rows: Iterable[Row]) -> str:
-    """Shape, work and rates of every query."""
+def rate_table(rows: Iterable[ScoredQuery]) -> str:
+    """JobShape, work and rates of every query."""
     lines = [
         "| query | shape | busy as counted | light (bids/s) | max measured | Sluice (90 %) | error | DS2 | error |"
         " autoscaler (70 %) | error | two subtasks | load |",
@@ -112,7 +112,7 @@ def rate_table(rows: Iterable[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def latency_table(rows: Iterable[Row]) -> str:
+def latency_table(rows: Iterable[ScoredQuery]) -> str:
     """Predicted with its interval against measured, by load."""
     lines = [f"| query | statistic | {' | '.join(f'{times} times (s)' for times in LOADS)} |", "|" + " --- |" * 6]
     for row in rows:
@@ -123,7 +123,7 @@ def latency_table(rows: Iterable[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[ScoredQuery]) -> str:
     """Errors of each rule over the queries for which it says something, and how many intervals hold."""
     lines = ["| rule | queries | median error | worst | within 10 % | says nothing |", "|" + " --- |" * 6]
     driven = [row for row in rows if row.saturated_per_s()]
@@ -139,7 +139,7 @@ def summary(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", f"intervals that hold: {sum(held)} of {len(held)}"]) + "\n"
 
 
-def missed_targets(rows: Sequence[Row]) -> list[str]:
+def missed_targets(rows: Sequence[ScoredQuery]) -> list[str]:
     """Targets that were missed, each with its figure."""
     missed = [f"{row.query}: {row.failure}" for row in rows if row.failure]
     missed += [f"{row.query}: the shape is not that of the plan" for row in rows if row.is_shape_right is False]
@@ -160,7 +160,7 @@ def missed_targets(rows: Sequence[Row]) -> list[str]:
     return missed
 
 
-def row_json(row: Row) -> dict[str, object]:
+def row_json(row: ScoredQuery) -> dict[str, object]:
     """A row with all of its figures, without the answers that they are from."""
     phases = {} if row.run is None else {name: asdict(phase) for name, phase in row.run.phases.items()}
     for phase in phases.values():
@@ -176,7 +176,7 @@ def row_json(row: Row) -> dict[str, object]:
     }
 
 
-def _held(rows: Iterable[Row]) -> list[bool]:
+def _held(rows: Iterable[ScoredQuery]) -> list[bool]:
     """Of every interval, whether what was measured lies in it."""
     held = []
     for row in rows:
@@ -191,7 +191,7 @@ def _held(rows: Iterable[Row]) -> list[bool]:
     return held
 
 
-def _said(row: Row, rule: str) -> str:
+def _said(row: ScoredQuery, rule: str) -> str:
     said = row.rate_per_s(rule)
     if said is not None:
         ends = "" if said.low is None or said.high is None else f" ({said.low:.0f}-{said.high:.0f})"
@@ -201,7 +201,7 @@ def _said(row: Row, rule: str) -> str:
     return f"at most {at_most * light:.0f}" if is_bounded else "unknown"  # type: ignore[operator]
 
 
-def _unsaturated(row: Row) -> str:
+def _unsaturated(row: ScoredQuery) -> str:
     phase = row.run.phases.get("saturated 1") if row.run else None
     return f"over {phase.rate_per_s:.0f}" if phase else "not driven"
 

@@ -8,19 +8,21 @@ from pathlib import Path
 import pytest
 
 from lab.__main__ import main
-from lab.benchmarks.nexmark.events import Feed, event_tables
-from lab.benchmarks.nexmark.prediction import Interval, Prediction, Shape, busiest_factor
+from lab.benchmarks.nexmark.events import EventFeed, event_tables
+from lab.benchmarks.nexmark.prediction import Interval, JobShape, NexmarkAnswer, busiest_factor
 from lab.benchmarks.nexmark.queries import QUERIES
-from lab.benchmarks.nexmark.runs import Phase, QueryRun, Timing, slope
+from lab.benchmarks.nexmark.runs import LoadPhase, QueryRun, Timing, slope
 from lab.benchmarks.nexmark.scripts import query_script
-from lab.benchmarks.nexmark.table import Row, missed_targets, rate_table, row_json, summary
+from lab.benchmarks.nexmark.table import ScoredQuery, missed_targets, rate_table, row_json, summary
 
-LIGHT = Phase(1, 1, 100, 100.0, [i / 100 for i in range(101)], 1000, 0.5, 0.3)
-FULL = Phase(40, 1, 4000, 1000.0, [], 0, None, 0.3)
-RUN = QueryRun("q1", "park", 100, {"load 1": LIGHT, "saturated 1": FULL, "saturated 2": replace(FULL, rate_per_s=1900.0)})
-SAID = Prediction(
-    shape=Shape(3, 2),
-    imported=Shape(3, 2),
+LIGHT = LoadPhase(1, 1, 100, 100.0, [i / 100 for i in range(101)], 1000, 0.5, 0.3)
+FULL = LoadPhase(40, 1, 4000, 1000.0, [], 0, None, 0.3)
+RUN = QueryRun(
+    "q1", "park", 100, {"load 1": LIGHT, "saturated 1": FULL, "saturated 2": replace(FULL, rate_per_s=1900.0)}
+)
+SAID = NexmarkAnswer(
+    shape=JobShape(3, 2),
+    imported=JobShape(3, 2),
     busy={"source": (0.1, None), "join": (0.2, 0.21), "sink": (0.004, 0.0), "aggregate": (0.3, 0.2)},
     capacity=Interval(10.9, 9.0, 12.0),
     at_most=None,
@@ -29,7 +31,7 @@ SAID = Prediction(
     autoscaler=8.4,
     latencies_s={1: {"q0.99": Interval(1.1, 0.9, 1.2), "mean": Interval(0.8, 0.7, 0.9)}},
 )
-ROW = Row("q1", RUN, SAID)
+ROW = ScoredQuery("q1", RUN, SAID)
 
 
 def test_queries_are_those_of_the_benchmark() -> None:
@@ -39,7 +41,7 @@ def test_queries_are_those_of_the_benchmark() -> None:
 @pytest.mark.parametrize("name", QUERIES)
 def test_script_of_a_query_has_its_load_work_and_stopwatch(name: str) -> None:
     query = QUERIES[name]
-    feed = Feed(460, "park", 2000, query.column)
+    feed = EventFeed(460, "park", 2000, query.column)
     script = query_script(query, feed, jar=Path("/jars/work.jar"), latencies=Path("/out"), parallelism=2)
     assert f"park({query.column}, 2000) AS {query.column}" in script
     assert "'rows-per-second' = '460'" in script and "SET 'parallelism.default' = '2'" in script
@@ -48,12 +50,12 @@ def test_script_of_a_query_has_its_load_work_and_stopwatch(name: str) -> None:
 
 
 def test_people_and_auctions_come_in_proportion_and_at_least_one_a_second() -> None:
-    assert [Feed(4600).rate(name) for name in ("bid", "auction", "person")] == [4600, 300, 100]
-    assert [Feed(5).rate(name) for name in ("bid", "auction", "person")] == [5, 1, 1]
+    assert [EventFeed(4600).rate(name) for name in ("bid", "auction", "person")] == [4600, 300, 100]
+    assert [EventFeed(5).rate(name) for name in ("bid", "auction", "person")] == [5, 1, 1]
 
 
 def test_feed_without_work_calls_no_function() -> None:
-    assert "park(" not in event_tables(Feed(100)) and "compute(" not in event_tables(Feed(100))
+    assert "park(" not in event_tables(EventFeed(100)) and "compute(" not in event_tables(EventFeed(100))
 
 
 def test_rate_is_the_slope_of_counts_that_come_by_the_second() -> None:
@@ -100,7 +102,7 @@ def test_latency_is_compared_only_where_the_load_was_sustained() -> None:
 
 def test_missed_targets_name_the_query_and_the_figure() -> None:
     assert missed_targets([ROW]) == ["2 of 3 intervals hold, 85% were aimed at"]
-    far = replace(ROW, prediction=replace(SAID, capacity=Interval(15.0, 14.0, 16.0), imported=Shape(3, 1)))
+    far = replace(ROW, prediction=replace(SAID, capacity=Interval(15.0, 14.0, 16.0), imported=JobShape(3, 1)))
     missed = missed_targets([far])
     assert "q1: the shape is not that of the plan" in missed
     assert "q1: the largest rate is off by 50%, 20% were aimed at" in missed
@@ -115,7 +117,7 @@ def test_unknown_capacity_is_said_and_counted_as_missing() -> None:
 
 
 def test_query_that_was_refused_says_why() -> None:
-    row = Row("q6", QueryRun("q6", "park", 100), None, "TableException: not supported")
+    row = ScoredQuery("q6", QueryRun("q6", "park", 100), None, "TableException: not supported")
     assert "| q6 | TableException: not supported |" in rate_table([row])
     assert missed_targets([row]) == ["q6: TableException: not supported"]
     assert row_json(row)["failure"] == "TableException: not supported"
