@@ -123,7 +123,7 @@ def busiest_factor(shares: Iterable[float | None]) -> float | None:
 
 
 def _deployment(pool: ImportedPool, sample: JobSample, times: float) -> Deployment:
-    """The job under a multiple of the mean rates that were sampled, as datagen has them: at the beginning of a second."""
+    """The job under a multiple of the sampled mean rates, as datagen has them: at the beginning of a second."""
     query = next(query for query in pool.queries if query.job == sample.job)
     arrivals: Mapping[str, list[float]] = {
         name: [_rate(sample, vertex) * times, *[0.0] * (_STEPS - 1)] * _HORIZON_S

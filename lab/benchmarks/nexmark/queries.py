@@ -78,14 +78,15 @@ _ALL = (
     NexmarkQuery(
         "q2",
         "selection",
-        "SELECT auction AS worked, price, CAST(date_time AS TIMESTAMP(3)) AS moment FROM bid WHERE MOD(auction, 123) = 0",
+        "SELECT auction AS worked, price, CAST(date_time AS TIMESTAMP(3)) AS moment FROM bid"
+        " WHERE MOD(auction, 123) = 0",
         column="auction",
     ),
     NexmarkQuery(
         "q3",
         "local items: a join whose state grows",
-        "SELECT p.name, p.city, p.state, a.id AS worked, GREATEST(a.date_time, p.date_time) AS moment FROM auction a JOIN person p"
-        " ON a.seller = p.id WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
+        "SELECT p.name, p.city, p.state, a.id AS worked, GREATEST(a.date_time, p.date_time) AS moment FROM auction a"
+        " JOIN person p ON a.seller = p.id WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
         result_us=500,
         people=200,
         bids=2000,
@@ -245,7 +246,8 @@ _ALL = (
     NexmarkQuery(
         "q20",
         "bids on auctions of a category",
-        "SELECT b.auction, b.bidder, b.price AS worked, a.item_name, a.seller, GREATEST(b.date_time, a.date_time) AS moment FROM bid b"
+        "SELECT b.auction, b.bidder, b.price AS worked, a.item_name, a.seller,"
+        " GREATEST(b.date_time, a.date_time) AS moment FROM bid b"
         " JOIN auction a ON b.auction = a.id WHERE a.category = 10",
         feed_us=200,
         result_us=100,
