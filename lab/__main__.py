@@ -50,6 +50,7 @@ BENCHMARKS = {
     "spark-job": ("lab.benchmarks.spark_job",),
     "stream": ("lab.benchmarks.stream",),
     "telemetry": ("lab.benchmarks.telemetry",),
+    "testbed": ("lab.testbed.command",),
     "what-if": ("lab.benchmarks.what_if",),
 }
 TRAINING = {

@@ -32,7 +32,7 @@ NOUNS_IN_ING = frozenset(
 )  # fmt: skip
 
 #: Words in -ed and -ly that are no participles and no adverbs.
-NOUNS_IN_ED = frozenset({"bed", "embed", "feed", "need", "seed", "shed", "speed"})
+NOUNS_IN_ED = frozenset({"bed", "embed", "feed", "need", "seed", "shed", "speed", "testbed"})
 NOUNS_IN_LY = frozenset({"anomaly", "assembly", "family", "reply", "supply"})
 
 #: Participles that do not end in -ed, and adverbs that do not end in -ly.

@@ -1,0 +1,110 @@
+"""``./sluice lab testbed``: several hosts on this machine, with their own cores and links, for real. Root only.
+
+up makes them, run runs a command on one, status lists them, down removes all that up made and whatever was left behind
+by a crash. mace predicts latencies on four unequal hosts and measures them there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from engine.errors import EngineError
+from lab.testbed.network import NetworkFault
+from lab.testbed.testbed import Host, Testbed, TestbedMissing, missing_needs, remove_testbeds, testbed_names
+
+__all__ = ["main"]
+
+_NAME = "bed"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what is asked; 1 for what failed, also where this machine can have no testbed; 2 for wrong usage."""
+    options = _parser().parse_args(list(arguments))
+    if lacks := missing_needs():
+        print(f"SKIPPED: no testbed on this machine: {'; '.join(lacks)}.", file=sys.stderr)
+        return 1
+    try:
+        return int(options.action(options))
+    except EngineError as error:
+        for fault in error.faults or (error,):
+            print(fault, file=sys.stderr)
+        return 2
+    except (TestbedMissing, NetworkFault, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sluice lab testbed", description=__doc__.partition("\n\n")[2])
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    up = actions.add_parser("up", help="make hosts; they stay until down")
+    up.add_argument("--hosts", type=int, default=4, help="how many: host1, host2, ... (4)")
+    up.add_argument("--cores", type=float, nargs="+", metavar="CORES", help="of each host, or one for all (all cores)")
+    up.add_argument(
+        "--rates", type=float, nargs="+", metavar="MBIT_S", help="of each link in each direction, or one for all (free)"
+    )
+    up.set_defaults(action=_up)
+    run = actions.add_parser("run", help="run a command on a host")
+    run.add_argument("host")
+    run.add_argument("command", nargs=argparse.REMAINDER, help="after --")
+    run.set_defaults(action=_run)
+    actions.add_parser("status", help="list testbeds and their hosts").set_defaults(action=_status)
+    down = actions.add_parser("down", help="remove them, and what a crash left behind")
+    down.add_argument("--all", action="store_true", help="also testbeds that a running program has made for itself")
+    down.set_defaults(action=_down)
+    return parser
+
+
+def _up(options: argparse.Namespace) -> int:
+    cores, rates = (_each(name, getattr(options, name), options.hosts) for name in ("cores", "rates"))
+    if cores is None or rates is None:
+        return 2
+    hosts = [Host(f"host{number + 1}", cores[number], rates[number]) for number in range(options.hosts)]
+    Testbed(hosts, name=_NAME).create(is_owned=False)
+    return _status(options)
+
+
+def _each(name: str, values: list[float] | None, hosts: int) -> list[float | None] | None:
+    """One value for every host; None, with words, where there are neither so many nor one."""
+    if values is None or len(values) == 1:
+        return [values[0] if values else None] * max(0, hosts)
+    if len(values) == hosts:
+        return list(values)
+    print(f"--{name} has {len(values)} values; allowed: one, or one of each of {hosts} hosts", file=sys.stderr)
+    return None
+
+
+def _run(options: argparse.Namespace) -> int:
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        print("no command was given; allowed: run HOST -- COMMAND [ARGUMENTS]", file=sys.stderr)
+        return 2
+    return int(Testbed.standing(_NAME).run(options.host, command, check=False).returncode)
+
+
+def _status(options: argparse.Namespace) -> int:
+    names = testbed_names()
+    for name in names:
+        try:
+            bed = Testbed.standing(name)
+        except TestbedMissing:
+            print(f"{name}: left behind by halves; `./sluice lab testbed down` removes it")
+            continue
+        print(f"{name}: this machine is {bed.machine_address}")
+        for host in bed.hosts:
+            cores = "all cores" if host.cores is None else f"{host.cores:g} cores"
+            link = "a free link" if host.mbit_s is None else f"{host.mbit_s:g} Mbit/s"
+            print(f"  {host.name:20} {bed.address(host.name):15} {cores}, {link}, {bed.used_s(host.name):.1f} s of CPU")
+    if not names:
+        print("no testbed stands")
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    removed = remove_testbeds(standing=True, owned=options.all)
+    print(f"removed: {', '.join(removed)}" if removed else "nothing was there to remove")
+    for name in testbed_names():
+        print(f"{name} stays: a running program has made it for itself; --all removes it too")
+    return 0
