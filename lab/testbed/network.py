@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 #: Addresses that are kept for measurements of networks (RFC 2544); each testbed has 256 of them.
-_ADDRESSES = ipaddress.ip_network("198.18.0.0/15")
+_ADDRESSES = ipaddress.IPv4Network("198.18.0.0/15")
 _MIN_BURST_BYTES = 5_000  # three packets
 _BURST_S = 0.004  # of a link's rate that may go at once; the clock of the kernel ticks every 4 ms or faster
 _QUEUE_S = 0.2  # longest wait at a link, after which packets are dropped
