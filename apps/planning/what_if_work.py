@@ -20,7 +20,7 @@ from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix, pareto_front
 from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.search import smallest_pool
-from engine.provisioning.question import PoolQuestion
+from engine.provisioning.question import PoolQuestion, watch_work
 from engine.provisioning.scenario import place_unplaced
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import ScenarioOutcome, what_if
@@ -35,21 +35,27 @@ _WALK_CELLS = 100_000_000  # nodes x operators x slices up to which losses are w
 def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
     """Scenarios side by side, each with its worst loss of a node."""
     options = read_options(Find.COMPARE, row.options)
-    outcomes = what_if(
-        snapshot.deployment,
-        [{name: scenario[name] for name in ("name", "changes", "place")} for scenario in row.scenarios],
-        seed=options.seed,
-        mace_every=MACE_EVERY,
-        flow=options.flow,
-        intervals=options.intervals,
-        closed=snapshot.closed_nodes,
-        progress=lambda share, step: progress(0.9 * share, step),
-    )
-    compared = [
-        ComparedScenario(**vars(outcome.answer), lost=_worst_loss(outcome) if options.lose_one else None)
-        for outcome in outcomes
-    ]
-    return ScenarioComparison(tuple(compared))
+    scenarios = [{name: scenario[name] for name in ("name", "changes", "place")} for scenario in row.scenarios]
+
+    def compared(tell: Progress) -> ScenarioComparison:
+        outcomes = what_if(
+            snapshot.deployment,
+            scenarios,
+            seed=options.seed,
+            mace_every=MACE_EVERY,
+            flow=options.flow,
+            intervals=options.intervals,
+            closed=snapshot.closed_nodes,
+            progress=lambda share, step: tell(0.9 * share, step),
+        )
+        answers = []
+        for outcome in outcomes:
+            tell(0.9, "Losing each node")
+            lost = _worst_loss(outcome) if options.lose_one else None
+            answers.append(ComparedScenario(**vars(outcome.answer), lost=lost))
+        return ScenarioComparison(tuple(answers))
+
+    return watch_work(compared, progress)
 
 
 def _worst_loss(outcome: ScenarioOutcome) -> NodeLoss | None:
@@ -66,17 +72,25 @@ def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
     bench = PoolCurve(question.deployment, MACE_EVERY, closed=snapshot.closed_nodes)
     counts = sorted(question.inputs.sizes or [question.now])
     factors = question.inputs.factors(question.deployment)
-    sizes = bench.sweep(factors, counts, like=question.like, lose_one=True, progress=progress)
+    sizes = watch_work(
+        lambda tell: bench.sweep(factors, counts, like=question.like, lose_one=True, progress=tell), progress
+    )
     return SweepAnswer(question.now, tuple(sizes), question.lacking, question.is_unproven)
 
 
-def _base_deployment(row: WhatIf, snapshot: Snapshot) -> Deployment:
+def _base_deployment(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Deployment:
     """Deployment that a search starts from: the running queries with the scenario's changes, everything placed."""
     scenario = row.scenarios[0]
     changed = apply_changes(snapshot.deployment, scenario["changes"])
     how = scenario["place"] if scenario["changes"] else "keep"
     seed = read_options(row.find, row.options).seed
-    return place_unplaced(changed, how, mace_every=MACE_EVERY, seed=seed, closed=_closed(changed, snapshot))
+    closed = _closed(changed, snapshot)
+
+    def placed(tell: Progress) -> Deployment:
+        tell(0.0, "Placing what has no place")
+        return place_unplaced(changed, how, mace_every=MACE_EVERY, seed=seed, closed=closed)
+
+    return watch_work(placed, progress)
 
 
 def _closed(deployment: Deployment, snapshot: Snapshot) -> tuple[str, ...]:
@@ -99,7 +113,7 @@ def _pool_question(row: WhatIf, base: Deployment, snapshot: Snapshot) -> PoolQue
 
 
 def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
-    base, options = _base_deployment(row, snapshot), read_options(Find.SMALLEST_POOL, row.options)
+    base, options = _base_deployment(row, snapshot, progress), read_options(Find.SMALLEST_POOL, row.options)
     question = bench_question(row.cluster, Inputs(pool=options.pool), snapshot)
     model = question.model
     like: Any = question.like
@@ -108,36 +122,39 @@ def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
         like = {name: getattr(model, name) for name in names}
         like["cycle_unit"] = model.cycle_unit
     max_nodes = options.max_nodes or max(64, 2 * len(base.nodes))
-    return smallest_pool(base, _pool_question(row, base, snapshot), like=like, most=max_nodes, progress=progress)
+    asked = _pool_question(row, base, snapshot)
+    return watch_work(lambda tell: smallest_pool(base, asked, like=like, most=max_nodes, progress=tell), progress)
 
 
 def _cheapest_mix(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
-    base = _base_deployment(row, snapshot)
-    return cheapest_mix(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress)
+    base = _base_deployment(row, snapshot, progress)
+    types, asked = row.options["types"], _pool_question(row, base, snapshot)
+    return watch_work(lambda tell: cheapest_mix(base, types, asked, progress=tell), progress)
 
 
 def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
-    base = _base_deployment(row, snapshot)
-    return pareto_front(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress)
+    base = _base_deployment(row, snapshot, progress)
+    types, asked = row.options["types"], _pool_question(row, base, snapshot)
+    return watch_work(lambda tell: pareto_front(base, types, asked, progress=tell), progress)
 
 
 def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
     """Every node lost in turn; by Mace where that many walks would take too long."""
-    base = _base_deployment(row, snapshot)
-    return lose_each(
-        base,
-        seed=read_options(Find.SURVIVAL, row.options).seed,
-        mace_every=MACE_EVERY,
-        flow=len(base.nodes) * len(base.operators) * base.subintervals <= _WALK_CELLS,
-        closed=_closed(base, snapshot),
-        progress=progress,
+    base = _base_deployment(row, snapshot, progress)
+    seed, closed = read_options(Find.SURVIVAL, row.options).seed, _closed(base, snapshot)
+    walks = len(base.nodes) * len(base.operators) * base.subintervals <= _WALK_CELLS
+    return watch_work(
+        lambda tell: lose_each(base, seed=seed, mace_every=MACE_EVERY, flow=walks, closed=closed, progress=tell),
+        progress,
     ).answer
 
 
 def _growth(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
-    base = _base_deployment(row, snapshot)
-    return headroom_by_query(
-        base, most=read_options(Find.GROWTH, row.options).most, mace_every=MACE_EVERY, progress=progress
+    base = _base_deployment(row, snapshot, progress)
+    most = read_options(Find.GROWTH, row.options).most
+    return watch_work(
+        lambda tell: headroom_by_query(base, most=most, mace_every=MACE_EVERY, budget_s=_MAX_SEARCH_S, progress=tell),
+        progress,
     )
 
 

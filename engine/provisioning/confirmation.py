@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from engine.document.deployment import Constraints, Deployment, Node, Replica
 from engine.document.elements import Objective
 from engine.document.policies import PolicyGap
+from engine.estimation.base import EstimateBase
 from engine.estimation.noise.realisation import realise
 from engine.estimation.noise.summary import RealisedQuery, RealisedStatistic
 from engine.estimation.query_flow import FlowedQueries, flow_queries
@@ -27,6 +28,8 @@ from engine.words import percent_words, server_words
 __all__ = [
     "Confirmation",
     "alone_objective",
+    "confirm_change",
+    "confirm_estimate",
     "confirm_objectives",
     "objective_of_report",
     "on_nodes",
@@ -245,29 +248,80 @@ def confirm_objectives(
     ]
     if late and not in_full:
         over = {e.query: run.standings[e.query].times_over(flowed[e.query] / e.bound_s) for e in judged}
-        return Confirmation({}, _miss(run, lost, late, over, {}, flowed))
+        return Confirmation({}, _miss(run.reporter.report, lost, late, over, {}, flowed))
     names = {entry.query for entry in judged}
     objectives: dict[str, RealisedObjective] = {}
     bad: list[Objective] = []
     for walked in _in_turn(names, () if in_full else threatened):
         objectives |= realised_objectives(run, lost=lost, queries=walked)
-        bad = [
-            entry
-            for entry in judged
-            if entry in late
-            or (
-                entry.query in objectives
-                and not objectives[entry.query].is_beyond_knowledge
-                and objectives[entry.query].state
-                not in ("holds", "unknown", "at_risk" if entry.query in accepted else "")
-            )
-        ]
+        bad = [entry for entry in judged if entry in late or _is_missed(objectives.get(entry.query), accepted)]
         if bad and not in_full:
             break
     if not bad:
         return Confirmation(objectives, None)
     over = {entry.query: max(flowed[entry.query] / entry.bound_s, objectives[entry.query].over) for entry in bad}
-    return Confirmation(objectives, _miss(run, lost, bad, over, objectives, flowed))
+    return Confirmation(objectives, _miss(run.reporter.report, lost, bad, over, objectives, flowed))
+
+
+def confirm_estimate(base: EstimateBase, *, accepted: Collection[str] = ()) -> Confirmation:
+    """Confirmation by a kept estimate: figures of every objective, and the miss among them."""
+    objectives = _objectives_of(base.estimate.queries)
+    bad = [entry for entry in base.estimate.deployment.objectives if _is_missed(objectives.get(entry.query), accepted)]
+    over = {entry.query: objectives[entry.query].over for entry in bad}
+    flowed = {entry.query: base.estimate.queries[entry.query].flow_s or 0.0 for entry in bad}
+    miss = _miss(base.estimate.queries.__getitem__, None, bad, over, objectives, flowed) if bad else None
+    return Confirmation(objectives, miss)
+
+
+def confirm_change(
+    base: EstimateBase,
+    after: Deployment,
+    *,
+    accepted: Collection[str] = (),
+    threatened: Collection[str] = (),
+    runs: _Runs | None = None,
+) -> Confirmation:
+    """The same as `confirm_objectives` of a change of what a kept estimate is of.
+
+    Only queries that the change may touch are looked at: by Flow first, then by walks of those that are threatened or
+    nearest to their bounds, then of the rest. All others have the figures that they had.
+    """
+    if runs is not None:
+        runs[0] += 1
+    found = base.changed(after)
+    judged = [entry for entry in after.objectives if entry.query in found.queries]
+    flowed = {entry.query: found.queries[entry.query].flow_s or 0.0 for entry in judged}
+    standings = {entry.query: found.queries[entry.query].standing for entry in judged}
+    late = [
+        entry
+        for entry in judged
+        if flowed[entry.query] > entry.bound_s + after.subinterval_s or standings[entry.query].is_endless
+    ]
+    if late:
+        over = {e.query: standings[e.query].times_over(flowed[e.query] / e.bound_s) for e in judged}
+        return Confirmation({}, _miss(found.queries.__getitem__, None, late, over, {}, flowed))
+    objectives: dict[str, RealisedObjective] = {}
+    for walked in _in_turn({entry.query for entry in judged}, threatened):
+        part = replace(found, queries={query: found.queries[query] for query in walked}).realised()
+        objectives |= _objectives_of(part.queries)
+        bad = [entry for entry in judged if _is_missed(objectives.get(entry.query), accepted)]
+        if bad:
+            over = {entry.query: objectives[entry.query].over for entry in bad}
+            return Confirmation(objectives, _miss(found.queries.__getitem__, None, bad, over, objectives, flowed))
+    return Confirmation(_objectives_of(base.estimate.queries) | objectives, None)
+
+
+def _objectives_of(reports: Mapping[str, QueryReport]) -> dict[str, RealisedObjective]:
+    """Figures of the objectives of realised reports."""
+    found = ((query, objective_of_report(query, report)) for query, report in reports.items())
+    return {query: entry for query, entry in found if entry is not None}
+
+
+def _is_missed(found: RealisedObjective | None, accepted: Collection[str]) -> bool:
+    """Whether an objective that was walked is one that is not kept, by what can be known."""
+    if found is None or found.is_beyond_knowledge:
+        return False
+    return found.state not in ("holds", "unknown", "at_risk" if found.query in accepted else "")
 
 
 def _in_turn(names: set[str], threatened: Collection[str]) -> list[set[str]]:
@@ -277,7 +331,7 @@ def _in_turn(names: set[str], threatened: Collection[str]) -> list[set[str]]:
 
 
 def _miss(
-    run: FlowedQueries,
+    report_of: Callable[[str], QueryReport],
     lost: str | None,
     bad: Sequence[Objective],
     over: Mapping[str, float],
@@ -287,7 +341,7 @@ def _miss(
     """The miss of the query that is most over, with its bottleneck."""
     worst = max(bad, key=lambda entry: over[entry.query])
     realised = objectives.get(worst.query)
-    report = run.reporter.report(worst.query)
+    report = report_of(worst.query)
     where, is_late = report.bottleneck, report.bottleneck is not None and report.bottleneck.excess_s > 0.0
     value_s = flowed[worst.query] if realised is None else realised.estimate_s
     at_risk = realised is not None and realised.state == "at_risk"

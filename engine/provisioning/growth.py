@@ -16,19 +16,22 @@ from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment, Objective
 from engine.document.topology import servers_above
 from engine.errors import DocumentError
+from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Progress
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
 from engine.estimation.overload import lasting_overloads, lasting_penalty_s
 from engine.estimation.probes import probe_deployment
-from engine.latency_state import ENDLESS_S
+from engine.latency_state import ENDLESS_S, UNKNOWN
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.answers.objectives import ObjectiveFigures, RealisedObjective
 from engine.provisioning.answers.scenarios import Growth, Headroom
 from engine.provisioning.changes import apply_changes
-from engine.provisioning.confirmation import Confirmation, confirm_objectives
+from engine.provisioning.confirmation import Confirmation, confirm_change, confirm_estimate
 from engine.provisioning.pool.proof import need_objectives
-from engine.provisioning.what_if import mace_by_query
+from engine.provisioning.question import ProgressClock
+from engine.provisioning.what_if import mace_by_query, mace_reports
+from engine.words import listed
 
 __all__ = ["LoadGrowth", "headroom_by_query", "is_linear"]
 
@@ -226,6 +229,7 @@ def headroom_by_query(
     tightest: int = 8,
     mace_every: int = 1,
     flow: bool = True,
+    budget_s: float | None = None,
     progress: Progress | None = None,
 ) -> Growth:
     """Bisect the factor of each load by Mace and confirm it by realised latencies.
@@ -242,6 +246,8 @@ def headroom_by_query(
         Queries, those that break first by Mace, whose factor is confirmed; the others have `confirmed` false.
     flow : bool
         False leaves out the confirmation.
+    budget_s : float, optional
+        Seconds after which nothing more is confirmed.
 
     Raises
     ------
@@ -259,50 +265,66 @@ def headroom_by_query(
     """
     deployment = deployment.without_backlogs()
     need_objectives(deployment)
-    tell = progress or (lambda share, step: None)
     names = list(deployment.queries if queries is None else queries)
-    search = _GrowthSearch(deployment, most, confirm, mace_every, flow)
-    tell(0.0, "Growing everything together")
+    clock = ProgressClock(progress, budget_s)
+    search = _GrowthSearch(deployment, most, confirm, mace_every, flow, clock)
+    clock.tell(0.0, "Growing everything together")
     together = search.confirmed(search.by_mace(None))
     headrooms = {}
     steps = len(names) + (1 + _RUN * min(tightest, len(names)) if flow else 1)
     for i, query in enumerate(names):
-        tell((i + 1) / steps, f"Growing {query}, {i + 1} of {len(names)}")
+        clock.tell((i + 1) / steps, f"Growing {query}, {i + 1} of {len(names)}")
         headrooms[query] = search.by_mace(query)
     if flow:
         open_ = sorted((q for q in names if headrooms[q].factor is not None), key=lambda q: headrooms[q].factor or 0.0)
         for k, query in enumerate(open_[:tightest]):
-            tell((len(names) + 1 + _RUN * k) / steps, f"Confirming {query}, {k + 1} of {min(tightest, len(open_))}")
+            clock.tell(
+                (len(names) + 1 + _RUN * k) / steps, f"Confirming {query}, {k + 1} of {min(tightest, len(open_))}"
+            )
             headrooms[query] = search.confirmed(headrooms[query])
         for query in open_[tightest:]:
             headrooms[query] = replace(headrooms[query], note=f"by Mace alone: {tightest} queries break sooner")
-    tell(1.0, "Done")
+    clock.tell(1.0, "Done")
     return Growth(together=together, queries=headrooms, flows=search.flows[0], figures=search.figures)
 
 
 class _GrowthSearch:
-    def __init__(self, deployment: Deployment, most: float, confirm: int, mace_every: int, flow: bool) -> None:
+    """Factors of loads, by Mace first and confirmed as changes of one kept estimate."""
+
+    def __init__(
+        self, deployment: Deployment, most: float, confirm: int, mace_every: int, flow: bool, clock: ProgressClock
+    ) -> None:
         self.deployment, self.most, self.confirm = deployment, most, confirm
-        self.mace_every, self.flow = mace_every, flow
+        self.mace_every, self.flow, self.clock = mace_every, flow, clock
         self.flows = [0]
+        self.unknown = _unknown_queries(deployment, mace_every)
         self.at_risk: frozenset[str] = frozenset()
         self.found = self._as_it_is() if flow else Confirmation({}, None)
         self.now = self.found.miss
         self.figures = ObjectiveFigures.of(deployment, self.found.objectives.values())
         self.linear = is_linear(deployment)
 
+    @cached_property
+    def base(self) -> EstimateBase:
+        """Estimate of the load as it is, from which all others are estimated."""
+        self.flows[0] += 1
+        step = "Estimating the load as it is"
+        return self.clock.during(step, lambda: EstimateBase.of(self.deployment, self.mace_every))
+
     def _as_it_is(self) -> Confirmation:
         """Figures of the load as it is; what is at risk is to keep its median from now on."""
-        found = self._confirm(self.deployment, in_full=True)
+        found = confirm_estimate(self.base)
         self.at_risk = frozenset(
             query
             for query, entry in found.objectives.items()
             if entry.state == "at_risk" and not entry.is_beyond_knowledge
         )
-        return self._confirm(self.deployment, in_full=True) if self.at_risk else found
+        return confirm_estimate(self.base, accepted=self.at_risk) if self.at_risk else found
 
     def by_mace(self, query: str | None) -> Headroom:
-        """The factor of one load by Mace."""
+        """The factor of one load by Mace; none of a query whose latency nobody knows."""
+        if query in self.unknown:
+            return Headroom(query, None, False, False, None, note=self.unknown[query])
         try:
             keeps = self._keeps(query)
         except DocumentError as error:
@@ -310,7 +332,8 @@ class _GrowthSearch:
         if self.now is not None or not keeps(1.0):
             return Headroom(query, None, False, self.flow, self.now, note="an objective is broken as it is")
         factor = self._bisected(keeps)
-        return Headroom(query, factor, factor >= self.most, False, None)
+        note = f"nothing is known of {listed(sorted(self.unknown))}" if query is None and self.unknown else ""
+        return Headroom(query, factor, factor >= self.most, False, None, note=note)
 
     def _bisected(self, keeps: Callable[[float], bool]) -> float:
         if keeps(self.most):
@@ -326,22 +349,24 @@ class _GrowthSearch:
         query, top = headroom.query, headroom.factor
         if not self.flow or top is None:
             return headroom
+        if self.clock.is_over:
+            return replace(headroom, note="by Mace alone: the time for an answer was over")
         threatened = self._threatened(query)
-        found = self._confirm(self._grown(query, top), threatened=threatened)
+        found = self._confirm(query, top, threatened)
         if found.miss is None:
-            miss = None if headroom.unlimited else self._confirm(self._grown(query, top * (1.0 + 2 * _STEP))).miss
+            miss = None if headroom.unlimited else self._confirm(query, top * (1.0 + 2 * _STEP), threatened).miss
             return replace(headroom, confirmed=True, miss=miss, nearest=self._nearest(found))
         kept, low, high, miss = self.found, 1.0, top, found.miss
         for _ in range(self.confirm):
-            if high <= low * (1.0 + _NARROW):
+            if high <= low * (1.0 + _NARROW) or self.clock.is_over:
                 break
             factor = _guess(low, high, self._over(kept), miss.worst)
-            found = self._confirm(self._grown(query, factor), threatened=threatened)
+            found = self._confirm(query, factor, threatened)
             if found.miss is None:
                 kept, low = found, factor
             else:
                 miss, high = found.miss, factor
-        return Headroom(query, low, False, True, miss, nearest=self._nearest(kept))
+        return replace(headroom, factor=low, unlimited=False, confirmed=True, miss=miss, nearest=self._nearest(kept))
 
     def _threatened(self, query: str | None) -> set[str]:
         """Queries that are likely to break first: those nearest to their bounds as it is, and what grows."""
@@ -360,16 +385,11 @@ class _GrowthSearch:
     def _nearest(self, found: Confirmation) -> RealisedObjective | None:
         return max(found.objectives.values(), key=lambda entry: entry.over, default=None)
 
-    def _confirm(
-        self, deployment: Deployment, *, in_full: bool = False, threatened: Collection[str] = ()
-    ) -> Confirmation:
-        return confirm_objectives(
-            deployment,
-            mace_every=self.mace_every,
-            accepted=self.at_risk,
-            in_full=in_full,
-            threatened=threatened,
-            runs=self.flows,
+    def _confirm(self, query: str | None, factor: float, threatened: Collection[str]) -> Confirmation:
+        grown, of_whom = self._grown(query, factor), query or "everything"
+        return self.clock.during(
+            f"Confirming {factor:.3g} times the load of {of_whom}",
+            lambda: confirm_change(self.base, grown, accepted=self.at_risk, threatened=threatened, runs=self.flows),
         )
 
     def _grown(self, query: str | None, factor: float) -> Deployment:
@@ -411,6 +431,13 @@ class _GrowthSearch:
         if entry.statistic == "worst" or worst <= entry.bound_s:
             return worst
         return statistic_or_worst(series, sink_events(coarse)[entry.query], entry.statistic)
+
+
+def _unknown_queries(deployment: Deployment, mace_every: int) -> dict[str, str]:
+    """Queries with an objective of whose latency nothing is known as it is, with the reason."""
+    _, reporter = mace_reports(deployment, mace_every)
+    found = {entry.query: reporter.standing(entry.query) for entry in deployment.objectives}
+    return {query: standing.sentence for query, standing in found.items() if standing.kind == UNKNOWN}
 
 
 def _guess(low: float, high: float, below: float, above: float) -> float:

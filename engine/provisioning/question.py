@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,9 +15,9 @@ from engine.estimation.estimate import Progress
 from engine.provisioning.changes import scale_loads
 from engine.provisioning.nodes import lose_nodes
 
-__all__ = ["PoolQuestion", "ProgressClock"]
+__all__ = ["PoolQuestion", "ProgressClock", "watch_work"]
 
-_EVERY_S = 1.0
+_EVERY_S = 0.5
 Result = TypeVar("Result")
 
 
@@ -118,12 +119,43 @@ class ProgressClock:
         """Do `work`, which may take long, and tell every second that it goes on."""
         self.tell(None, step)
         began = time.monotonic()
-        with ThreadPoolExecutor(1, "provisioning") as threads:
-            future = threads.submit(work)
-            try:
-                while wait([future], _EVERY_S).not_done:
-                    self.tell(None, f"{step}, {time.monotonic() - began:.0f} s")
-            except BaseException:
-                self._ended = True
-                raise
-            return future.result()
+        try:
+            return _wait_for(work, lambda: self.tell(None, f"{step}, {time.monotonic() - began:.0f} s"))
+        except BaseException:
+            self._ended = True
+            raise
+
+
+class _Unwatched(Exception):
+    """Nobody waits for the work any more."""
+
+
+def watch_work(work: Callable[[Progress], Result], progress: Progress) -> Result:
+    """Do `work`, which reports its progress, and pass that on at least every second, whatever it is busy with.
+
+    An exception that `progress` raises ends the wait at once, and the work with its next step.
+    """
+    newest: list[tuple[float, str]] = [(0.0, "")]
+    is_over = threading.Event()
+
+    def note(share: float, step: str) -> None:
+        if is_over.is_set():
+            raise _Unwatched
+        newest[0] = (share, step)
+
+    try:
+        return _wait_for(lambda: work(note), lambda: progress(*newest[0]))
+    finally:
+        is_over.set()
+
+
+def _wait_for(work: Callable[[], Result], tell: Callable[[], object]) -> Result:
+    """Do work in a thread of its own, and tell every second; what `tell` raises leaves the thread to itself."""
+    threads = ThreadPoolExecutor(1, "provisioning")
+    try:
+        future = threads.submit(work)
+        while wait([future], _EVERY_S).not_done:
+            tell()
+        return future.result()
+    finally:
+        threads.shutdown(wait=False)

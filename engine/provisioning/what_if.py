@@ -26,7 +26,7 @@ from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 from engine.records import Fact
 
-__all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "moves_between", "what_if"]
+__all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "mace_reports", "moves_between", "what_if"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,15 +207,19 @@ def by_mace(
     known: Mapping[str, QueryReport] | None = None,
 ) -> ScenarioOutcome:
     """An outcome by Mace alone; `known` are reports of queries that are not affected by what moved."""
-    probed = probe_deployment(whole.coarsened(mace_every))
-    coarse = probed.deployment
-    result = mace(coarse)
-    # Mace over time in Flow's place: the reports are made of any latency over time.
-    stand_in = Flow(result.total_s, mace_by_query(result), 1, {})
-    reporter = QueryReporter(probed, result, stand_in, coarse.subinterval_s, BY_MACE)
+    result, reporter = mace_reports(whole, mace_every)
+    coarse = result.deployment
     estimates = known or {}
     reports = {query: estimates[query] if query in estimates else reporter.report(query) for query in coarse.queries}
     return ScenarioOutcome(scenario, whole, None, result, None, "", reports, moves)
+
+
+def mace_reports(whole: Deployment, mace_every: int) -> tuple[Mace, QueryReporter]:
+    """Mace, and reports by it alone: over time in Flow's place, as they are made of any latency over time."""
+    probed = probe_deployment(whole.coarsened(mace_every))
+    result = mace(probed.deployment)
+    stand_in = Flow(result.total_s, mace_by_query(result), 1, {})
+    return result, QueryReporter(probed, result, stand_in, probed.deployment.subinterval_s, BY_MACE)
 
 
 def mace_by_query(result: Mace) -> dict[str, FloatArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
 from engine.estimation.query_flow import flow_queries
 from engine.provisioning.changes import apply_changes
+from engine.provisioning.confirmation import confirm_objectives
 from engine.provisioning.growth import LoadGrowth, headroom_by_query, is_linear
+from engine.provisioning.question import watch_work
 from engine.provisioning.what_if import mace_by_query
 
 
@@ -100,3 +103,82 @@ def test_loads_that_do_not_add_are_evaluated_in_full() -> None:
     assert result.factor is not None
     assert kept_in_full(deployment, {"scale_source": "*"}, result.factor)
     assert not kept_in_full(deployment, {"scale_source": "*"}, result.factor * 1.02)
+
+
+@pytest.mark.parametrize("statistic", ["worst", "mean"])
+def test_growth_by_changes_of_a_kept_estimate_is_confirmed_by_the_whole_worked_out_anew(statistic: str) -> None:
+    deployment = next(d for d in (woven(seed, statistic) for seed in range(40)) if LoadGrowth(d).kept_now)
+    result = headroom_by_query(deployment, most=64.0)
+    accepted = {entry.query for entry in result.figures.objectives if entry.state == "at_risk"}
+    for query, headroom in result.queries.items():
+        assert headroom.factor is not None and headroom.confirmed
+        kept, beyond = (
+            confirm_objectives(
+                apply_changes(deployment, [{"scale_query": query, "by": factor}]), mace_every=1, accepted=accepted
+            )
+            for factor in (headroom.factor, headroom.factor * 1.05)
+        )
+        assert kept.miss is None
+        assert headroom.unlimited or (headroom.miss is not None and beyond.miss is not None)
+
+
+def test_growth_ends_with_its_budget_and_says_what_was_not_confirmed() -> None:
+    deployment = next(d for d in (woven(seed, "worst") for seed in range(40)) if LoadGrowth(d).kept_now)
+    result = headroom_by_query(deployment, budget_s=0.0)
+    assert not result.together.confirmed and "time" in result.together.note
+    assert all(not entry.confirmed for entry in result.queries.values())
+
+
+class Cancelled(Exception):
+    """Raised by whoever listens."""
+
+
+def test_work_that_tells_nothing_is_left_within_a_second() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(tell: Any) -> None:
+        begun.set()
+        ended.wait(60.0)  # a long step, of which nobody hears anything
+        tell(0.5, "next")
+
+    def listen(share: float, step: str) -> None:
+        if begun.is_set():
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        watch_work(work, listen)
+    assert not ended.is_set(), "the wait ended before the work"
+    ended.set()
+
+
+def test_work_ends_with_its_next_step_once_nobody_waits() -> None:
+    steps: list[int] = []
+    over, go_on = threading.Event(), threading.Event()
+
+    def work(tell: Any) -> None:
+        try:
+            for i in range(1_000):
+                tell(i / 1_000, str(i))
+                steps.append(i)
+                go_on.wait(60.0)
+        finally:
+            over.set()
+
+    def listen(share: float, step: str) -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        watch_work(work, listen)
+    go_on.set()
+    assert over.wait(60.0) and steps == [0]
+
+
+def test_watched_work_gives_its_answer_and_its_faults() -> None:
+    told: list[tuple[float, str]] = []
+    assert watch_work(lambda tell: 7, lambda share, step: told.append((share, step))) == 7
+
+    def fail(tell: Any) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        watch_work(fail, lambda share, step: None)

@@ -81,3 +81,24 @@ def test_pool_is_as_large_as_it_takes_to_catch_up() -> None:
     document["operators"][1]["inputs"][0] |= {"from": "s"}
     answer = smallest_pool(Deployment.parse(document)).to_dict()
     assert answer["nodes"] == 2
+
+
+def silent(document: dict[str, Any]) -> dict[str, Any]:
+    document["sources"][0]["arrivals"] = [0.0] * 60
+    return document
+
+
+def dark(document: dict[str, Any]) -> dict[str, Any]:
+    document["operators"][0]["unread"] = ["Ponder(by=[k])"]
+    return document
+
+
+@pytest.mark.parametrize("flow", [True, False])
+@pytest.mark.parametrize("made", [silent, dark])
+def test_query_of_which_nothing_is_known_has_no_headroom(made: Any, flow: bool) -> None:
+    unknown = Deployment.parse(made(deployment(50.0).to_document()))
+    growth = headroom_by_query(unknown, flow=flow, most=4.0)
+    own = growth.queries["a"]
+    assert (own.factor, own.unlimited, own.confirmed) == (None, False, False) and own.note
+    assert growth.queries["b"].factor is not None
+    assert growth.together.factor is not None and "nothing is known of a" in growth.together.note
