@@ -331,7 +331,8 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
     reader = reader_of(connection)
     before = read_picture(connection, known) if known else None
     cost_before = _cost(client)
-    fresh = {path: answer for path, answer in known.items() if not reader.volatile(path)}
+    # An empty list is one of metrics that the engine had not gathered yet.
+    fresh = {path: answer for path, answer in known.items() if not reader.volatile(path) and answer != []}
     polled: Answers = {}
     if before is not None:
         polled = ask_polls(connection, client, before)[0]

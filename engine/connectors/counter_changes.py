@@ -34,6 +34,7 @@ class CounterChange:
     clock_s: float
     backpressured_s: float
     bytes_out: float | None = None
+    results: float | None = None  #: that sinks took
 
     def __add__(self, other: CounterChange) -> CounterChange:
         return CounterChange(
@@ -45,6 +46,7 @@ class CounterChange:
             self.clock_s + other.clock_s,
             self.backpressured_s + other.backpressured_s,
             None if self.bytes_out is None or other.bytes_out is None else self.bytes_out + other.bytes_out,
+            None if self.results is None or other.results is None else self.results + other.results,
         )
 
     @property
@@ -160,6 +162,7 @@ def _difference(
         clock_s=clock_s,
         backpressured_s=_minus(after.backpressured_s, before.backpressured_s) or 0.0,
         bytes_out=_minus(after.bytes_out, before.bytes_out),
+        results=_minus(after.results, before.results),
     )
 
 

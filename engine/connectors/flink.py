@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
-from engine.connectors.flink_metrics import read_metrics
+from engine.connectors.flink_metrics import read_metrics, result_metrics
 from engine.connectors.flink_state import BACKEND, place_memory, read_state, state_paths
 from engine.connectors.picture import (
     EngineJob,
@@ -59,11 +59,12 @@ _WATERMARK_INTERVAL_S = 0.2  # pipeline.auto-watermark-interval unless set
 _FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
 #: Kept where they are told: whether latency markers flow, and what schedules the job.
 _TOLD_SETTINGS = ("metrics.latency.interval", SCHEDULER)
+_MAX_SINKS = 32  # vertices of a job whose metrics are asked for by name
 _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
 _MAX_MOMENT_MS = 2**42  # some hundred years from now: what is later is no moment
 #: Bytes of an answer, from recorded ones: for the answer itself and for each job, vertex or subtask in it.
-ANSWER_BYTES = {"vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
+ANSWER_BYTES = {"names": 9_000, "vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
 
 
 def next_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = None) -> Asking:
@@ -86,6 +87,7 @@ def next_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = 
         wanted += [(base, 3_000), (f"{base}/checkpoints/config", ANSWER_BYTES["other"])]
         wanted += [(f"{base}/config", ANSWER_BYTES["other"]), *state_paths(known, job)]
         vertices = _vertex_records(known, job)
+        wanted += [(f"{base}/vertices/{id_}/subtasks/metrics", ANSWER_BYTES["names"]) for id_ in _sink_ids(known, job)]
         if len(vertices) <= MAX_VERTICES:
             wanted += [(f"{base}/vertices/{id_}", 600 + ANSWER_BYTES["subtask"] * max(1, n)) for id_, n in vertices]
     places = known.raw(_PLACES)
@@ -139,6 +141,18 @@ def _vertex_records(answers: Answers, job: str) -> list[tuple[str, int]]:
         for row in (rows if isinstance(rows, list) else ())
         if isinstance(row, Mapping) and isinstance(row.get("id"), str)
     ]
+
+
+def _sink_ids(answers: Answers, job: str) -> list[str]:
+    """Ids of a job's vertices that no other one reads, as far as its plan is legible; of too many none."""
+    answer = answers.raw(f"/jobs/{job}")
+    plan = answer.get("plan") if isinstance(answer, Mapping) else None
+    nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
+    rows = [node for node in (nodes if isinstance(nodes, list) else ()) if isinstance(node, Mapping)]
+    inputs = [node["inputs"] for node in rows if isinstance(node.get("inputs"), list)]
+    read = {str(entry.get("id")) for listed in inputs for entry in listed if isinstance(entry, Mapping)}
+    sinks = [id_ for id_, _ in _vertex_records(answers, job) if id_ not in read]
+    return sinks if rows and len(sinks) <= _MAX_SINKS else []
 
 
 def read_flink(answers: Mapping[str, object], at_s: float) -> EnginePicture:
@@ -468,6 +482,9 @@ def _vertices(
             slot_group=str(row.fields.get("slotSharingGroupId") or "") or None,
             buffer_timeout_s=timeout_s if key in read and timeout_s is not None and timeout_s > 0.0 else None,
             stream=chain.stream,
+            result_metrics=()
+            if key in read
+            else result_metrics(known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")),
         )
         vertices.append(vertex)
     _describe_unplaced(known, name, vertices)

@@ -33,6 +33,7 @@ __all__ = [
     "read_markers",
     "read_metrics",
     "read_pending",
+    "result_metrics",
 ]
 
 
@@ -69,6 +70,29 @@ def read_pending(answers: Mapping[str, object], job: str) -> dict[str, float]:
             if value is not None and value >= 0.0:
                 events[vertex] = events.get(vertex, 0.0) + value
     return events
+
+
+_TAKEN = ".numRecordsIn"
+_SINK_OPERATOR = re.compile(r"^Sink__|__Writer$")
+_MAX_SINKS = 16  # of a vertex
+
+
+def result_metrics(names: Any) -> tuple[str, ...]:
+    """Metrics by which a vertex's sinks count the results that they take, given the names of its metrics.
+
+    A vertex that nobody reads counts none of what it puts out. Of a sink with a writer and a committer the writer counts.
+
+    Examples
+    --------
+    >>> result_metrics([{"id": "GroupAggregate[5].numRecordsIn"}, {"id": "out[7]__Writer.numRecordsIn"}])
+    ('out[7]__Writer.numRecordsIn',)
+    """
+    rows = names if isinstance(names, list) else []
+    listed = sorted({str(row.get("id", "")) for row in rows if isinstance(row, Mapping)})
+    taken = [name for name in listed if name.endswith(_TAKEN)]
+    sinks = [name for name in taken if _SINK_OPERATOR.search(name.removesuffix(_TAKEN))]
+    writers = [name for name in sinks if name.removesuffix(_TAKEN).endswith("__Writer")]
+    return tuple(writers or sinks)[:_MAX_SINKS]
 
 
 LATENCY_INTERVAL = "metrics.latency.interval"

@@ -13,9 +13,11 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.flink import ANSWER_BYTES, ENDED, FLINK_ANSWERS, asking_of, cpu_paths, cpu_use, oversize_words
+from engine.connectors.flink_metrics import metric_paths, read_metrics
 from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture, Finding, Place, VertexCounters
 from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeAnswer, RangeSeries, RangeWindow, read_range
 
@@ -226,6 +228,9 @@ def poll_paths(picture: EnginePicture, jobs: Collection[str] | None = None) -> A
             for vertex in job.vertices
             if vertex.parallelism > 1
         ]
+        for vertex in job.vertices:
+            names = [{"id": name} for name in vertex.result_metrics]
+            wanted += [(path, 300) for path in metric_paths(job.id, vertex.id, names, [""]).paths]
     wanted += [(path, 200) for path in cpu_paths(place.id for place in picture.places)]
     return asking_of(Answers({}, FLINK_ANSWERS), wanted)
 
@@ -262,6 +267,7 @@ def poll_flink(answers: Mapping[str, object], job: str, at_s: float) -> CounterP
         by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
         begun += [str(part.fields.get("attempt")) for part in by_subtask]
         counters = _counters(row.record("metrics", required=False), by_subtask)
+        counters = replace(counters, results=_results(known, f"{path}/vertices/{id_}/subtasks/metrics?"))
         # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
         ended = str(row.fields.get("status")) in ENDED
         vertices[id_] = replace(counters, busy_s=None) if ended else counters
@@ -293,6 +299,15 @@ def _counters(metrics: AnswerObject, subtasks: Sequence[AnswerObject]) -> Vertex
         records_in_by_subtask=tuple(n for n in by_subtask if n is not None) if None not in by_subtask else (),
         bytes_out=_collected(metrics, "write-bytes"),
     )
+
+
+def _results(known: Answers, asked: str) -> float | None:
+    """Results that a vertex's sinks took, from the answers to paths that begin so; None where they do not tell."""
+    told = [
+        read_metrics(known.raw(path)) for path in known if unquote(path).startswith(asked) and ".numRecordsIn" in path
+    ]
+    counts = [value for values in told for name, value in values.items() if name.endswith(".numRecordsIn")]
+    return math.fsum(counts) if counts else None
 
 
 def _collected(metrics: AnswerObject, name: str) -> float | None:

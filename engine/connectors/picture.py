@@ -118,6 +118,7 @@ class Vertex:
     unread: tuple[str, ...] = ()
     state_bytes: float | None = None  #: of all its subtasks, measured by the engine; None where it does not tell
     state_on_disk: bool | None = None  #: whether state lies on disk; None where nothing tells
+    result_metrics: tuple[str, ...] = ()  #: by which its sinks count what they take, where nobody reads it
 
     @property
     def is_source(self) -> bool:
@@ -195,6 +196,7 @@ class VertexCounters(Record):
     backpressured_s: float | None = None
     records_in_by_subtask: tuple[float, ...] = ()
     bytes_out: float | None = None
+    results: float | None = None  #: that its sinks took, where they tell
 
     @property
     def clock_s(self) -> float | None:

@@ -247,8 +247,8 @@ def _settled(run: Sequence[CounterChange]) -> list[CounterChange]:
     kept: list[CounterChange] = []
     for unit in run[first + 1 :] if 0 < first < len(run) - 1 else run:
         adjoins = bool(kept) and kept[-1].end_s == unit.start_s
-        if adjoins and (unit.events == 0.0 and unit.outputs > 0.0):
-            kept[-1] += unit
+        if kept and unit.events == 0.0 and (unit.outputs > 0.0 or unit.results):
+            kept[-1] = _pooled(kept[-1], unit)
         elif unit.events > 0.0 and (unit.busy_s is None or unit.busy_s >= 0.0):
             kept.append(unit)
         elif unit.busy_s is not None and unit.busy_s < 0.0 and adjoins:
@@ -298,7 +298,7 @@ def _sample(
     events = math.fsum(batch.events for batch in batches)
     costed_events = math.fsum(batch.events for batch in costed)
     cost_s = math.fsum(batch.busy_s or 0.0 for batch in costed) / costed_events if costed_events > 0.0 else None
-    outputs = [batch.outputs if is_read else batch.events for batch in batches]
+    outputs = _outputs(batches, is_read=is_read)
     selectivity = math.fsum(outputs) / events if events > 0.0 else None
     sizes = [(b.bytes_out, b.outputs) for b in batches if b.bytes_out is not None and b.outputs > 0.0]
     written = math.fsum(outputs for _, outputs in sizes)
@@ -312,8 +312,9 @@ def _sample(
         cost_s=cost_s,
         selectivity=selectivity,
         batches=tuple(
-            Batch(batch.events, batch.outputs if is_read else batch.events, (batch.busy_s or 0.0) * 1e9)
-            for batch in costed
+            Batch(batch.events, put_out, (batch.busy_s or 0.0) * 1e9)
+            for batch, put_out in zip(batches, outputs, strict=True)
+            if batch.busy_s is not None
         ),
         span_s=math.fsum(batch.span_s for batch in batches),
         contended_s=contention.overlap_s(costed),
@@ -327,6 +328,18 @@ def _sample(
         if told_s > 0.0
         else None,
     )
+
+
+def _outputs(batches: Sequence[CounterChange], *, is_read: bool) -> list[float]:
+    """Events that each batch put out: of a vertex that nobody reads what its sinks took, at their mean where some of
+    the polls do not tell, and one per event where none does.
+    """
+    if is_read:
+        return [batch.outputs for batch in batches]
+    told = [(batch.results, batch.events) for batch in batches if batch.results is not None]
+    events = math.fsum(events for _, events in told)
+    mean = math.fsum(results for results, _ in told) / events if events > 0.0 else 1.0
+    return [batch.events * mean if batch.results is None else batch.results for batch in batches]
 
 
 def _dispersion(batches: Sequence[CounterChange]) -> ScaleDispersion | None:
@@ -389,7 +402,9 @@ def _job_findings(
         told = {"contended_s": contended_s, "reason": contention.reason}
         yield Finding.of("warning", "contended", job.name, job=job.name, **told)
     read = {exchange.upstream for vertex in job.vertices for exchange in vertex.inputs}
-    sinks = [vertex.label for vertex in job.vertices if vertex.id not in read and operators[vertex.id].events > 0.0]
+    counted = {id_ for id_, own in changes.items() if any(unit.results is not None for unit in own.units)}
+    silent = [vertex for vertex in job.vertices if vertex.id not in read | counted]
+    sinks = [vertex.label for vertex in silent if operators[vertex.id].events > 0.0]
     if sinks:
         yield Finding.of("assumed", "sink_selectivity", job.name, sinks=sinks)
     sources = [(vertex, changes[vertex.id].units) for vertex in job.vertices if vertex.is_source]

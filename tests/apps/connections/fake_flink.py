@@ -103,7 +103,7 @@ class FakeFlink:
         if parts[2] == "vertices" and len(parts) == 4:
             return self._vertex(job, parts[3])
         if parts[2] == "vertices" and parts[4:] == ["subtasks", "metrics"]:
-            values = self._latencies()
+            values = {**self._latencies(), **self._sink_counts(job, parts[3])}
             if self.pending is not None:
                 values["Source__clicks.pendingRecords"] = self.pending
             rows = [{"id": name, "max": value, "sum": value} for name, value in values.items()]
@@ -135,6 +135,12 @@ class FakeFlink:
         measured = {} if self.latency_s is None else {"Sink__results.resultLatencyWorst": self.latency_s}
         ms = self.marker_ms
         return measured if ms is None else {**measured, f"{marker}_mean": ms / 2, f"{marker}_p99": ms}
+
+    def _sink_counts(self, job: FakeJob, id_: str) -> dict[str, float]:
+        """Results that the last vertex's sink took: its vertex counts none of what it puts out."""
+        last = job.vertices[-1]
+        taken = self.metrics(job, len(job.vertices) - 1)["read-records"]
+        return {f"{last.name.replace(': ', '__')}.numRecordsIn": taken * last.selectivity} if last.id == id_ else {}
 
     def _ms(self, moment_s: float) -> int:
         return round(1000 * (EPOCH_S + moment_s))

@@ -227,7 +227,7 @@ def test_refresh_asks_less_than_a_look(connection: Connection, engine: EngineSer
     connection_poll(connection)
     engine.asked.clear()
     connection_poll(connection)
-    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 7
+    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 8
     connection.refresh_from_db()
     assert connection.cost["requests"] == len(engine.asked)
 
@@ -558,3 +558,15 @@ def test_job_that_appears_later_is_in_doubt_until_its_counters_differ_and_then_m
     connection_poll(connection)
     query.refresh_from_db()
     assert statistics_of(query) == known and doubts() == {}
+
+
+def test_results_of_a_sink_are_counted_by_the_sink_itself(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    """An aggregate chained to its sink updates each row with two: the vertex counts none of what it puts out."""
+    flink.change("shop", lambda job: replace(job, vertices=(*job.vertices[:3], FakeVertex("Sink: top", 0.001, 2.0))))
+    imported(connection)
+    for _ in range(3):
+        connection_poll(connection)
+    assert statistics_of(cluster.queries.get())["top"][0] == pytest.approx(2.0, rel=0.01)
+    assert "sink_selectivity" not in codes_of(connection)

@@ -10,9 +10,10 @@ import pytest
 
 from engine.connectors.arrivals import spread_counts
 from engine.connectors.flink import read_flink
+from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, JobSample
 from engine.connectors.statistics import sample_job
-from tests.engine.connectors.flink_answers import NOW_MS, cluster, poll, vertex
+from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, job_answer, poll, vertex
 
 STEP_S = 5.0
 
@@ -285,3 +286,55 @@ def test_work_of_a_starting_task_is_not_taken_off_its_first_events() -> None:
         return begun if second else (begun[0], vertex("v2", "enrich", "v1", busy=400.0), begun[2])
 
     assert sample(steady(of=starting)).operators["v2"].cost_s == pytest.approx(0.004)
+
+
+def ranked(second: float, *, told: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A source and a top-n chained to its sink, which takes three updates for ten events."""
+    events = 100 * second
+    rank = vertex("v2", "Rank[5] -> out[7]: Writer", "v1", read=events, busy=2 * events, idle=1000 * second - 2 * events)
+    return vertex("v1", "Source: bids", written=events, busy=events, idle=900 * second), rank
+
+
+def test_sink_chained_to_an_aggregate_puts_out_what_the_sink_counts() -> None:
+    names = [{"id": name} for name in ("Rank[5].numRecordsIn", "out[7]__Writer.numRecordsIn", "numRecordsIn")]
+    listing = {f"/jobs/{JOB}/vertices/v2/subtasks/metrics": names}
+    picture = read_flink(cluster(*ranked(0.0)) | listing, NOW_MS / 1000)
+    job = picture.jobs[0]
+    assert job.vertices[1].result_metrics == ("out[7]__Writer.numRecordsIn",)
+    (path,) = [path for path in poll_paths(picture).paths if "/subtasks/metrics?" in path]
+
+    def poll_at(second: float, *, told: bool) -> CounterPoll:
+        answers: dict[str, Any] = {f"/jobs/{JOB}": job_answer(*ranked(second), now_ms=NOW_MS + second * 1000)}
+        if told:
+            answers[path] = [{"id": "out[7]__Writer.numRecordsIn", "sum": 30.0 * second, "max": 30.0 * second}]
+        return poll_flink(answers, JOB, 0.0)
+
+    # The first polls were before the names were known: they count no result, and break none of what follows.
+    polls = [poll_at(5.0 * i, told=i > 2) for i in range(13)]
+    sample = sample_job(job, polls)
+    assert sample.operators["v2"].selectivity == pytest.approx(0.3)
+    assert sum(batch.outputs for batch in sample.operators["v2"].batches) == pytest.approx(
+        0.3 * sum(batch.events for batch in sample.operators["v2"].batches)
+    )
+    assert "sink_selectivity" not in {finding.code for finding in sample.findings}
+    silent = sample_job(job, [poll_at(5.0 * i, told=False) for i in range(13)])
+    assert silent.operators["v2"].selectivity == 1.0
+    assert "sink_selectivity" in {finding.code for finding in silent.findings}
+
+
+def test_results_of_a_window_chained_to_its_sink_belong_to_the_events_before_them() -> None:
+    names = [{"id": "Sink__out.numRecordsIn"}]
+    rows = ranked(0.0)
+    picture = read_flink(cluster(*rows) | {f"/jobs/{JOB}/vertices/v2/subtasks/metrics": names}, NOW_MS / 1000)
+    (path,) = [path for path in poll_paths(picture).paths if "/subtasks/metrics?" in path]
+
+    def poll_at(second: float) -> CounterPoll:
+        """Events come in the first half of each 20 s, and their 100 results at its end."""
+        read = 100.0 * (10 * (second // 20) + min(10.0, second % 20))
+        row = vertex("v2", "Window(T) -> Sink: out", "v1", read=read, busy=read, idle=1000 * second - read)
+        answers: dict[str, Any] = {f"/jobs/{JOB}": job_answer(rows[0], row, now_ms=NOW_MS + second * 1000)}
+        answers[path] = [{"id": "Sink__out.numRecordsIn", "sum": 100.0 * (second // 20)}]
+        return poll_flink(answers, JOB, 0.0)
+
+    sample = sample_job(picture.jobs[0], [poll_at(5.0 * i) for i in range(25)])
+    assert sample.operators["v2"].selectivity == pytest.approx(0.1, rel=0.15)
