@@ -80,7 +80,7 @@ _MAX_SINKS = 16  # of a vertex
 def result_metrics(names: Any) -> tuple[str, ...]:
     """Metrics by which a vertex's sinks count the results that they take, given the names of its metrics.
 
-    A vertex that nobody reads counts none of what it puts out. Of a sink with a writer and a committer the writer counts.
+    A vertex that nobody reads counts none of what it puts out. Of a sink with a committer the writer counts.
 
     Examples
     --------

@@ -291,7 +291,9 @@ def test_work_of_a_starting_task_is_not_taken_off_its_first_events() -> None:
 def ranked(second: float, *, told: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
     """A source and a top-n chained to its sink, which takes three updates for ten events."""
     events = 100 * second
-    rank = vertex("v2", "Rank[5] -> out[7]: Writer", "v1", read=events, busy=2 * events, idle=1000 * second - 2 * events)
+    rank = vertex(
+        "v2", "Rank[5] -> out[7]: Writer", "v1", read=events, busy=2 * events, idle=1000 * second - 2 * events
+    )
     return vertex("v1", "Source: bids", written=events, busy=events, idle=900 * second), rank
 
 
