@@ -17,7 +17,7 @@ from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import RecordQueue
 from agent.runtime.session import QuerySession
 from engine.jarvis.fairness import max_min
-from engine.klink.policies import MemoryMode, QueryView, make_policy, pick_for_memory
+from engine.klink.policies import Klink, MemoryMode, QueryView, make_policy
 from engine.klink.settings import ScheduleSettings
 
 __all__ = ["Scheduler"]
@@ -257,10 +257,11 @@ class Scheduler:
                 return min(timed, key=lambda session: (session.deadlines.first_us, session.pipeline.query))
             sessions = others or sessions
         views = [self._view(session) for session in sessions]
-        if memory:
-            index = pick_for_memory(views, self.settings.cycle_ms, now_ms)
+        saturated = self._saturation.active
+        if memory and isinstance(self._policy, Klink):
+            index = self._policy.pick_for_memory(views, now_ms, self.settings.cycle_ms, saturated)
         else:
-            index = self._policy.pick(views, now_ms, self._saturation.active)
+            index = self._policy.pick(views, now_ms, saturated)
         return sessions[index or 0]
 
     def _is_timed_next(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, inf
 from typing import NamedTuple, Protocol
 
 __all__ = [
@@ -17,11 +17,11 @@ __all__ = [
     "RankedPolicy",
     "best_gain",
     "due_ms",
+    "freeing_rate",
     "gain_as_printed",
     "make_policy",
     "or_last",
     "pick_by_gain",
-    "pick_for_memory",
     "slack_ms",
     "starving_query",
 ]
@@ -32,6 +32,7 @@ _SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that diffe
 _SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
 _MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
 _MAX_SIZES = 10_000
+_FREES = 0.5  # of the most records that a CPU millisecond can free, so that measured costs of queries alike count as equal
 
 
 @dataclass(slots=True)  # not frozen: one is made for every query at each pick, and that takes four times as long
@@ -104,18 +105,31 @@ class Klink:
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
         """Pick like `QueryPolicy.pick`."""
         self._remember(views)
-        here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
-        if not here:
-            return _first(views, lambda view: min(slack_ms(view, now_ms), _patience_ms(view, now_ms)))
-        shown = [views[index] for index in here]
-        if not saturated:
-            return here[_first(shown, lambda view: -_lateness(view, now_ms)) or 0]
-        bound_ms = self._share() * fsum(view.work_ms for view in views)
-        due = [index for index in here if not _is_early(views[index])]
-        late = [index for index in due if now_ms - due_ms(views[index], now_ms) > bound_ms]
-        if late:
-            return late[_first([views[index] for index in late], lambda view: due_ms(view, now_ms)) or 0]
-        return here[_first(shown, _due_work_ms) or 0]
+        return _choose(views, now_ms, self._bound_ms(views) if saturated else inf)
+
+    def pick_for_memory(
+        self, views: Sequence[QueryView], now_ms: float, cycle_ms: float, saturated: bool = False
+    ) -> int | None:
+        """Pick like `pick`, but of those alone that free memory well; windows much too late still go before them.
+
+        Well: at least `_FREES` as many records per CPU millisecond of the cycle as the query that frees most. Where
+        queries are alike all do, and the order stays as it is; the gain of a whole cycle alone would leave behind
+        whoever has little waiting, with its windows.
+        """
+        self._remember(views)
+        bound_ms = self._bound_ms(views)
+        late = _much_too_late(views, now_ms, bound_ms)
+        if late is not None:
+            return late
+        rates = [freeing_rate(view, cycle_ms) for view in views]
+        least = _FREES * max(rates, default=0.0)
+        chosen = [index for index, rate in enumerate(rates) if rate >= least]
+        picked = _choose([views[index] for index in chosen], now_ms, bound_ms if saturated else inf)
+        return None if picked is None else chosen[picked]
+
+    def _bound_ms(self, views: Sequence[QueryView]) -> float:
+        """Lateness that windows may have before they go first: a share of the time that all waiting work takes."""
+        return self._share() * fsum(view.work_ms for view in views)
 
     def _remember(self, views: Sequence[QueryView]) -> None:
         """Work of windows whose watermark is here, each window once."""
@@ -134,7 +148,7 @@ class Klink:
         """
         sizes = [size for _, size in self._sizes.values() if size.windows >= _MIN_COUNTED]
         mean = fsum(size.mean for size in sizes) / len(sizes) if sizes else 0.0
-        if not 0 < mean < float("inf"):
+        if not 0 < mean < inf:
             return _SHARES[0]
         variance = fsum((size.mean - mean) ** 2 - size.variance / (size.windows - 1) for size in sizes) / len(sizes)
         spread = max(0.0, variance) ** 0.5 / mean
@@ -198,6 +212,29 @@ def slack_ms(view: QueryView, now_ms: float) -> float:
 def due_ms(view: QueryView, now_ms: float) -> float:
     """Deadline of the earliest window that is not swept; of a query without windows the end of its slack."""
     return now_ms + slack_ms(view, now_ms) + view.work_ms if view.deadline_ms is None else view.deadline_ms
+
+
+def _choose(views: Sequence[QueryView], now_ms: float, bound_ms: float) -> int | None:
+    """Klink's order; `bound_ms` is the lateness that windows may have above saturation, infinite below it."""
+    here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
+    if not here:
+        return _first(views, lambda view: min(slack_ms(view, now_ms), _patience_ms(view, now_ms)))
+    shown = [views[index] for index in here]
+    if bound_ms == inf:
+        return here[_first(shown, lambda view: -_lateness(view, now_ms)) or 0]
+    late = _much_too_late(views, now_ms, bound_ms)
+    return here[_first(shown, _due_work_ms) or 0] if late is None else late
+
+
+def _much_too_late(views: Sequence[QueryView], now_ms: float, bound_ms: float) -> int | None:
+    """Of the queries that are due by more than this, the one with the earliest deadline."""
+    dues_ms = {
+        index: due_ms(view, now_ms)
+        for index, view in enumerate(views)
+        if _is_here(view, now_ms) and not _is_early(view)
+    }
+    late = [index for index, due in dues_ms.items() if now_ms - due > bound_ms]
+    return min(late, key=lambda index: (dues_ms[index], views[index].id), default=None)
 
 
 def _is_here(view: QueryView, now_ms: float) -> bool:
@@ -293,11 +330,10 @@ def pick_by_gain(gains: Mapping[str, float], slacks_ms: Mapping[str, float]) -> 
     return min(gains, key=lambda name: (-gains[name], slacks_ms[name], name), default=None)
 
 
-def pick_for_memory(views: Sequence[QueryView], cycle_ms: float, now_ms: float) -> int | None:
-    """Index of the query that frees most records in the next cycle; None without views."""
-    gains = {view.id: best_gain(view.queued, view.selectivity, view.cost_ms, cycle_ms)[0] for view in views}
-    picked = pick_by_gain(gains, {view.id: slack_ms(view, now_ms) for view in views})
-    return next((index for index, view in enumerate(views) if view.id == picked), None)
+def freeing_rate(view: QueryView, cycle_ms: float) -> float:
+    """Records of a query that a CPU millisecond of the next cycle frees."""
+    gain, _ = best_gain(view.queued, view.selectivity, view.cost_ms, cycle_ms)
+    return gain / max(min(cycle_ms, view.work_ms), MIN_WORK_MS)
 
 
 class MemoryMode:

@@ -22,7 +22,7 @@ from engine.records import BAD, ItemCount, Record, Words
 if TYPE_CHECKING:
     from engine.klink.simulation.run import KlinkRun
 
-__all__ = ["PolicyFigures", "ReplayAnswer", "ReplayFigures", "ReplayQuery", "ReplayQuestion", "command", "replay"]
+__all__ = ["PolicyFigures", "ReplayAnswer", "ReplayFigures", "ReplayQuery", "ReplayQuestion", "command", "replay", "replayed_runs"]
 
 _TICK_MS = 20.0
 _PIECES = 10  # in which the records of a bin come, as an agent's intake is read several times in an epoch
@@ -159,16 +159,21 @@ def command(document: Any) -> ReplayAnswer:
 
 def replay(asked: ReplayQuestion) -> ReplayAnswer:
     """Per policy and query: latencies of windows (ms), records that overflow, memory."""
+    queries, runs = replayed_runs(asked)
+    bins = len(asked.queries[0].arrivals)
+    return ReplayAnswer({name: _policy(queries, run) for name, run in runs.items()}, bins * asked.bin_ms / 1e3, bins)
+
+
+def replayed_runs(asked: ReplayQuestion) -> tuple[list[SimulatedQuery], dict[str, KlinkRun]]:
+    """Run a question: its queries, in the order of their figures, and the run under each policy."""
     from engine.klink.simulation.run import simulate  # it loads numba, and the console reads answers alone
 
-    bin_ms, settings = asked.bin_ms, asked.schedule
+    settings = asked.schedule
     given = sorted(asked.queries, key=lambda query: query.id)  # the order in which policies break ties
     queries = [query.simulated(asked.cores, settings) for query in given]
-    arrivals = [_arrivals(recorded, query, bin_ms) for recorded, query in zip(given, queries, strict=True)]
+    arrivals = [_arrivals(recorded, query, asked.bin_ms) for recorded, query in zip(given, queries, strict=True)]
     names = dict.fromkeys(asked.policies)
-    runs = {name: simulate(queries, arrivals, _setting(name, settings)) for name in names}
-    bins = len(given[0].arrivals)
-    return ReplayAnswer({name: _policy(queries, run) for name, run in runs.items()}, bins * bin_ms / 1e3, bins)
+    return queries, {name: simulate(queries, arrivals, _setting(name, settings)) for name in names}
 
 
 def _arrivals(recorded: ReplayQuery, query: SimulatedQuery, bin_ms: float) -> Arrivals:

@@ -16,6 +16,7 @@ from engine.klink.settings import POLICIES
 from engine.klink.watermarks import MEAN_VARIANCE, deviations, empirical_interval, moments
 from lab.benchmarks.klink_policies import backlogs, limits, memory, met_words, nodes, policies, published
 from lab.benchmarks.klink_real import real
+from lab.benchmarks.klink_replay import replays
 from lab.benchmarks.machine import machine
 from lab.klink.loads import DELAYS, delays_ms
 from lab.klink.slack_arrays import slacks_ms
@@ -227,6 +228,10 @@ def _overhead(quick: bool) -> bool:
     return overhead(1 if quick else 20)
 
 
+def _replays(quick: bool) -> bool:
+    return replays(1, 60) if quick else replays(5, 300)
+
+
 def _real(quick: bool) -> bool:
     return real(1 if quick else 2, quick=quick)
 
@@ -241,5 +246,6 @@ _PARTS: dict[str, Callable[[bool], bool]] = {
     "nodes": _nodes,
     "memory": _memory,
     "overhead": _overhead,
+    "replay": _replays,
     "real": _real,
 }

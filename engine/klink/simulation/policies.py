@@ -29,7 +29,9 @@ _RANDOM, _PRINTED = CODES["random"], CODES["algorithm-1"]
 _MIN_WORK = 1e-3
 _SHARES, _SPREADS = (0.65, 1.25), (0.7, 1.0)
 _MIN_COUNTED, _MAX_COUNTED = 8, 50
+_FREES = 0.5
 _PICKS, _STATE = 0, 2
+_BEHIND = 10.0  # above all groups
 
 
 @compiled_part
@@ -66,7 +68,7 @@ def add_size(world: KlinkWorld, s: int, size: float) -> None:
 
 @compiled_part
 def bound_of(world: KlinkWorld, n: int, now: float) -> float:
-    """Lateness that windows may have before short ones yield; infinite below saturation."""
+    """Lateness that windows may have before they go first."""
     node, total, count, sizes, squares, chance = world.nodes[n], 0.0, 0, 0.0, 0.0, 0.0
     for s in range(node["first_stage"], node["end_stage"]):
         row = world.stages[s]
@@ -78,8 +80,6 @@ def bound_of(world: KlinkWorld, n: int, now: float) -> float:
         if row["counted"] >= _MIN_COUNTED:
             count, sizes, squares = count + 1, sizes + row["usual"], squares + row["usual"] ** 2
             chance += row["varies"] / (row["counted"] - 1)
-    if now - node["idled"] < world.saturated:
-        return math.inf
     share = _SHARES[0]
     if sizes > 0.0:
         mean = sizes / count
@@ -100,6 +100,41 @@ def gain(world: KlinkWorld, s: int) -> float:
             moved = row["waiting"] if cost <= 0.0 else min(row["waiting"], world.cycle / cost)
             best = max(best, moved * (1.0 - world.keeps[s, k]))
     return best
+
+
+@compiled_part
+def freeing_rate(world: KlinkWorld, s: int) -> float:
+    """Events that a millisecond of the next cycle frees."""
+    return gain(world, s) / max(min(world.cycle, work(world, s)), _MIN_WORK)
+
+
+@compiled_part
+def most_freed(world: KlinkWorld, n: int, now: float) -> float:
+    """The largest of these rates on a node."""
+    most = 0.0
+    for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
+        if is_ready(world, s, now):
+            most = max(most, freeing_rate(world, s))
+    return most
+
+
+@compiled_part
+def is_much_too_late(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> bool:
+    """Whether it is due by more than the bound."""
+    row = world.stages[s]
+    here = row["swept"] >= row["windows"] or is_sweepable(world, s)
+    return bool(here and now - due(world, s, now, b) > bound)
+
+
+@compiled_part
+def relief(world: KlinkWorld, s: int, now: float, b: int, bound: float, late: float, most: float) -> tuple[float, float]:
+    """Group and rank in memory mode, as `engine.klink.policies.Klink.pick_for_memory`; other policies free most."""
+    if world.policy != _KLINK:
+        return -gain(world, s), slack(world, s, now, b)
+    if is_much_too_late(world, s, now, b, late):
+        return -1.0, due(world, s, now, b)
+    group, order = klink(world, s, now, b, bound)
+    return (group, order) if freeing_rate(world, s) >= _FREES * most else (group + _BEHIND, order)
 
 
 @compiled_part
@@ -140,8 +175,10 @@ def rank(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[f
 @compiled_part
 def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
-    bound = bound_of(world, n, now) if world.policy == _KLINK else math.inf
+    late = bound_of(world, n, now) if world.policy == _KLINK else math.inf
+    bound = late if now - world.nodes[n]["idled"] >= world.saturated else math.inf
     relieving = world.nodes[n]["relieving"] > 0.0
+    most = most_freed(world, n, now) if relieving else 0.0
     picked, group, best = -1, math.inf, math.inf
     starved, longest = -1, world.starvation
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
@@ -151,7 +188,7 @@ def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
         if waited > longest:
             starved, longest = s, waited
         if relieving:
-            mine, own = -gain(world, s), slack(world, s, now, b)
+            mine, own = relief(world, s, now, b, bound, late, most)
         else:
             mine, own = rank(world, s, now, b, bound)
         if mine < group or (mine == group and own < best):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.klink.policies import MemoryMode, QueryView, best_gain, pick_by_gain, pick_for_memory
+from engine.klink.policies import Klink, MemoryMode, QueryView, best_gain, freeing_rate, pick_by_gain
 
 CHAIN = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3), st.floats(0, 10)), min_size=1, max_size=6)
 
@@ -44,13 +44,40 @@ def test_equal_gains_are_broken_by_slack_then_id():
     assert pick_by_gain({}, {}) is None
 
 
-def test_pick_for_memory_takes_the_query_that_drops_most():
+def test_memory_pick_takes_the_query_that_drops_most():
     views = [
-        QueryView("a", [100.0], [0.1], [0.9], 10.0, slack_ms=-5.0),
+        QueryView("a", [100.0], [0.1], [0.9], 10.0, slack_ms=5.0),
         QueryView("b", [100.0], [0.1], [0.1], 10.0, slack_ms=500.0),
     ]
-    assert pick_for_memory(views, 120.0, 0.0) == 1
-    assert pick_for_memory([], 120.0, 0.0) is None
+    assert Klink().pick_for_memory(views, 0.0, 120.0) == 1
+    assert Klink().pick_for_memory([], 0.0, 120.0) is None
+
+
+def test_freeing_rate_is_per_cpu_time_and_not_by_how_much_waits():
+    few = QueryView("few", [10.0], [0.5], [0.0], 5.0)
+    many = QueryView("many", [10_000.0], [0.5], [0.0], 5_000.0)
+    assert freeing_rate(few, 120.0) == freeing_rate(many, 120.0) == pytest.approx(2.0)
+    assert freeing_rate(QueryView("free", [10.0], [0.0], [0.0], 0.0), 120.0) == pytest.approx(1e4)
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_queries_alike_keep_klinks_order_in_memory_mode(saturated):
+    few = QueryView("few", [10.0], [0.5], [0.0], 5.0, deadline_ms=900.0, pending_ms=990.0, pending_work_ms=5.0)
+    many = QueryView("many", [9e3], [0.4], [0.0], 3.6e3, deadline_ms=990.0, pending_ms=995.0, pending_work_ms=3e3)
+    for views in ([few, many], [many, few]):
+        picked = Klink().pick_for_memory(views, 1_000.0, 120.0, saturated)
+        assert views[picked].id == views[Klink().pick(views, 1_000.0, saturated)].id == "few"
+
+
+def test_window_much_too_late_goes_before_what_frees_memory():
+    cheap = QueryView("cheap", [100.0], [0.1], [0.0], 10.0, deadline_ms=990.0, pending_ms=995.0, pending_work_ms=10.0)
+    for late_ms, first in ((50.0, "cheap"), (500.0, "dear")):
+        dear = QueryView(
+            "dear", [10.0], [10.0], [0.0], 100.0,
+            deadline_ms=1_000.0 - late_ms, pending_ms=990.0, pending_work_ms=100.0,
+        )  # fmt: skip
+        picked = Klink().pick_for_memory([cheap, dear], 1_000.0, 120.0)
+        assert ["cheap", "dear"][picked] == first  # the bound is 0.65 of 110 ms
 
 
 def test_memory_mode_lasts_from_the_bound_until_enough_is_free():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.klink.policies import MemoryMode, QueryView, make_policy, pick_for_memory, starving_query
+from engine.klink.policies import Klink, MemoryMode, QueryView, make_policy, starving_query
 from engine.klink.settings import POLICIES
 from engine.klink.simulation.loop import update_memory_mode
 from engine.klink.simulation.policies import pick
@@ -140,13 +140,19 @@ def test_compiled_policy_picks_like_the_agents(name):
 
 
 def test_compiled_memory_mode_picks_like_the_agents():
-    random = np.random.default_rng(8)
-    for _ in range(STATES):
+    random, chosen = np.random.default_rng(8), set()
+    for _ in range(3):
         queries, world = eight_queries("klink", random)
-        shuffle(world, random)
-        world.nodes[0]["relieving"] = 1.0
-        result, expected = both(queries, world, lambda views, _: pick_for_memory(views, 120.0, NOW_MS))
-        assert result == expected
+        agents = Klink()
+        for _ in range(STATES):
+            shuffle(world, random)
+            world.nodes[0]["relieving"] = 1.0
+            result, expected = both(
+                queries, world, lambda views, full, own=agents: own.pick_for_memory(views, NOW_MS, 120.0, full)
+            )
+            assert result == expected
+            chosen.add(result)
+    assert len(chosen) > 4
 
 
 def test_compiled_starvation_equals_the_agents():
