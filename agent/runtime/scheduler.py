@@ -61,7 +61,7 @@ class Scheduler:
     """Every cycle the policy picks a query, which runs until the cycle is over or it has nothing to do.
 
     Whoever has had records and no turn for `starvation_s` goes first, every other time at most. With the policy
-    klink, too many waiting bytes have the query go first that frees most of them. A fault of the policy is told, and
+    klink, while too many bytes wait, of what is not due only queries that free them well have a turn. A fault of the policy is told, and
     queries take turns meanwhile. `now_us` is the time of epochs' labels.
     """
 
@@ -349,7 +349,8 @@ class Scheduler:
             return self.fault
         if self.settings.policy == "klink" and self.mode == "memory":
             return (
-                f"{self._waiting_bytes():,} bytes wait, {self.settings.memory_bytes:,} may: what frees most goes first"
+                f"{self._waiting_bytes():,} bytes wait, {self.settings.memory_bytes:,} may: "
+                "windows that are due first, then what frees memory best"
             )
         if self.mode == "saturated" and any(session.deadlines.can_hold for session in self._sessions.values()):
             return "more work than CPU time: as many records as possible by their deadlines, the others sent on at once"

@@ -32,7 +32,9 @@ _SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that diffe
 _SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
 _MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
 _MAX_SIZES = 10_000
-_FREES = 0.5  # of the most records that a CPU millisecond can free, so that measured costs of queries alike count as equal
+_FREES = (
+    0.5  # of the most records that a CPU millisecond can free, so that measured costs of queries alike count as equal
+)
 
 
 @dataclass(slots=True)  # not frozen: one is made for every query at each pick, and that takes four times as long
@@ -110,21 +112,18 @@ class Klink:
     def pick_for_memory(
         self, views: Sequence[QueryView], now_ms: float, cycle_ms: float, saturated: bool = False
     ) -> int | None:
-        """Pick like `pick`, but of those alone that free memory well; windows much too late still go before them.
+        """Pick like `pick`, but of the windows that are due, and of those others alone that free memory well.
 
         Well: at least `_FREES` as many records per CPU millisecond of the cycle as the query that frees most. Where
         queries are alike all do, and the order stays as it is; the gain of a whole cycle alone would leave behind
         whoever has little waiting, with its windows.
         """
         self._remember(views)
-        bound_ms = self._bound_ms(views)
-        late = _much_too_late(views, now_ms, bound_ms)
-        if late is not None:
-            return late
         rates = [freeing_rate(view, cycle_ms) for view in views]
         least = _FREES * max(rates, default=0.0)
-        chosen = [index for index, rate in enumerate(rates) if rate >= least]
-        picked = _choose([views[index] for index in chosen], now_ms, bound_ms if saturated else inf)
+        chosen = [index for index, view in enumerate(views) if rates[index] >= least or _is_due(view, now_ms)]
+        bound_ms = self._bound_ms(views) if saturated else inf
+        picked = _choose([views[index] for index in chosen], now_ms, bound_ms)
         return None if picked is None else chosen[picked]
 
     def _bound_ms(self, views: Sequence[QueryView]) -> float:
@@ -222,19 +221,11 @@ def _choose(views: Sequence[QueryView], now_ms: float, bound_ms: float) -> int |
     shown = [views[index] for index in here]
     if bound_ms == inf:
         return here[_first(shown, lambda view: -_lateness(view, now_ms)) or 0]
-    late = _much_too_late(views, now_ms, bound_ms)
-    return here[_first(shown, _due_work_ms) or 0] if late is None else late
-
-
-def _much_too_late(views: Sequence[QueryView], now_ms: float, bound_ms: float) -> int | None:
-    """Of the queries that are due by more than this, the one with the earliest deadline."""
-    dues_ms = {
-        index: due_ms(view, now_ms)
-        for index, view in enumerate(views)
-        if _is_here(view, now_ms) and not _is_early(view)
-    }
-    late = [index for index, due in dues_ms.items() if now_ms - due > bound_ms]
-    return min(late, key=lambda index: (dues_ms[index], views[index].id), default=None)
+    due = [index for index in here if _is_due(views[index], now_ms)]
+    late = [index for index in due if now_ms - due_ms(views[index], now_ms) > bound_ms]
+    if late:
+        return late[_first([views[index] for index in late], lambda view: due_ms(view, now_ms)) or 0]
+    return here[_first(shown, _due_work_ms) or 0]
 
 
 def _is_here(view: QueryView, now_ms: float) -> bool:
@@ -242,6 +233,11 @@ def _is_here(view: QueryView, now_ms: float) -> bool:
     if view.deadline_ms is None:
         return slack_ms(view, now_ms) <= 0
     return view.pending_ms is not None or _patience_ms(view, now_ms) <= 0
+
+
+def _is_due(view: QueryView, now_ms: float) -> bool:
+    """Whether it is here for more than the age of its records."""
+    return _is_here(view, now_ms) and not _is_early(view)
 
 
 def _is_early(view: QueryView) -> bool:

@@ -22,7 +22,16 @@ from engine.records import BAD, ItemCount, Record, Words
 if TYPE_CHECKING:
     from engine.klink.simulation.run import KlinkRun
 
-__all__ = ["PolicyFigures", "ReplayAnswer", "ReplayFigures", "ReplayQuery", "ReplayQuestion", "command", "replay", "replayed_runs"]
+__all__ = [
+    "PolicyFigures",
+    "ReplayAnswer",
+    "ReplayFigures",
+    "ReplayQuery",
+    "ReplayQuestion",
+    "command",
+    "replay",
+    "replayed_runs",
+]
 
 _TICK_MS = 20.0
 _PIECES = 10  # in which the records of a bin come, as an agent's intake is read several times in an epoch

@@ -60,7 +60,7 @@ class ScheduleSettings(Record):
         int,
         Number(least=65_536, most=2**30, whole=True),
         Words(
-            "Above it, the query that frees the most memory runs first (b).",
+            "Above it, windows that are due run first, then the queries that free memory best (b).",
             label="Memory limit",
             unit="MiB",
             scale=2**-20,

@@ -34,7 +34,7 @@ SPANS_S = (30, 60, 120)
 _KEPT_S = 300.0  # behind hit rates and latencies
 _MODES = {
     "latency": ("Latency", "windows whose watermark is here first, then the least slack"),
-    "memory": ("Memory", "what frees most memory first"),
+    "memory": ("Memory", "windows that are due, then what frees memory best"),
     "saturated": ("Saturated", "short windows first: more comes than its core can do"),
 }
 

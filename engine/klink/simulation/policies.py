@@ -68,7 +68,7 @@ def add_size(world: KlinkWorld, s: int, size: float) -> None:
 
 @compiled_part
 def bound_of(world: KlinkWorld, n: int, now: float) -> float:
-    """Lateness that windows may have before they go first."""
+    """Lateness that windows may have before short ones yield; infinite below saturation."""
     node, total, count, sizes, squares, chance = world.nodes[n], 0.0, 0, 0.0, 0.0, 0.0
     for s in range(node["first_stage"], node["end_stage"]):
         row = world.stages[s]
@@ -80,6 +80,8 @@ def bound_of(world: KlinkWorld, n: int, now: float) -> float:
         if row["counted"] >= _MIN_COUNTED:
             count, sizes, squares = count + 1, sizes + row["usual"], squares + row["usual"] ** 2
             chance += row["varies"] / (row["counted"] - 1)
+    if now - node["idled"] < world.saturated:
+        return math.inf
     share = _SHARES[0]
     if sizes > 0.0:
         mean = sizes / count
@@ -119,22 +121,14 @@ def most_freed(world: KlinkWorld, n: int, now: float) -> float:
 
 
 @compiled_part
-def is_much_too_late(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> bool:
-    """Whether it is due by more than the bound."""
-    row = world.stages[s]
-    here = row["swept"] >= row["windows"] or is_sweepable(world, s)
-    return bool(here and now - due(world, s, now, b) > bound)
-
-
-@compiled_part
-def relief(world: KlinkWorld, s: int, now: float, b: int, bound: float, late: float, most: float) -> tuple[float, float]:
+def relief(world: KlinkWorld, s: int, now: float, b: int, bound: float, most: float) -> tuple[float, float]:
     """Group and rank in memory mode, as `engine.klink.policies.Klink.pick_for_memory`; other policies free most."""
     if world.policy != _KLINK:
         return -gain(world, s), slack(world, s, now, b)
-    if is_much_too_late(world, s, now, b, late):
-        return -1.0, due(world, s, now, b)
     group, order = klink(world, s, now, b, bound)
-    return (group, order) if freeing_rate(world, s) >= _FREES * most else (group + _BEHIND, order)
+    row = world.stages[s]
+    is_due = is_sweepable(world, s) or (row["swept"] >= row["windows"] and slack(world, s, now, b) <= 0.0)
+    return (group, order) if is_due or freeing_rate(world, s) >= _FREES * most else (group + _BEHIND, order)
 
 
 @compiled_part
@@ -175,8 +169,7 @@ def rank(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[f
 @compiled_part
 def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
-    late = bound_of(world, n, now) if world.policy == _KLINK else math.inf
-    bound = late if now - world.nodes[n]["idled"] >= world.saturated else math.inf
+    bound = bound_of(world, n, now) if world.policy == _KLINK else math.inf
     relieving = world.nodes[n]["relieving"] > 0.0
     most = most_freed(world, n, now) if relieving else 0.0
     picked, group, best = -1, math.inf, math.inf
@@ -188,7 +181,7 @@ def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
         if waited > longest:
             starved, longest = s, waited
         if relieving:
-            mine, own = relief(world, s, now, b, bound, late, most)
+            mine, own = relief(world, s, now, b, bound, most)
         else:
             mine, own = rank(world, s, now, b, bound)
         if mine < group or (mine == group and own < best):

@@ -146,7 +146,7 @@ def test_memory_mode_holds_from_the_bound_until_enough_is_free():
     assert desk.run(0.5) == ["many"]
     report = desk.scheduler.report()
     assert (report["mode"], report["memory_bound"]) == ("memory", 65_536)
-    assert "what frees most goes first" in report["reason"]
+    assert "then what frees memory best" in report["reason"]
     assert desk.run(2.0)[:2] == ["many", "due"]
     assert desk.scheduler.mode == "latency"
 

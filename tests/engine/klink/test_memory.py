@@ -69,15 +69,14 @@ def test_queries_alike_keep_klinks_order_in_memory_mode(saturated):
         assert views[picked].id == views[Klink().pick(views, 1_000.0, saturated)].id == "few"
 
 
-def test_window_much_too_late_goes_before_what_frees_memory():
-    cheap = QueryView("cheap", [100.0], [0.1], [0.0], 10.0, deadline_ms=990.0, pending_ms=995.0, pending_work_ms=10.0)
-    for late_ms, first in ((50.0, "cheap"), (500.0, "dear")):
-        dear = QueryView(
-            "dear", [10.0], [10.0], [0.0], 100.0,
-            deadline_ms=1_000.0 - late_ms, pending_ms=990.0, pending_work_ms=100.0,
-        )  # fmt: skip
-        picked = Klink().pick_for_memory([cheap, dear], 1_000.0, 120.0)
-        assert ["cheap", "dear"][picked] == first  # the bound is 0.65 of 110 ms
+@pytest.mark.parametrize("saturated", [False, True])
+def test_window_that_is_due_goes_before_what_frees_memory(saturated):
+    cheap = QueryView("cheap", [100.0], [0.1], [0.0], 10.0, deadline_ms=2_000.0, slack_ms=900.0)
+    dear = {"queued": [10.0], "cost_ms": [10.0], "selectivity": [0.0], "work_ms": 100.0, "deadline_ms": 950.0}
+    due = QueryView("due", **dear, pending_ms=990.0, pending_work_ms=100.0)
+    coming = QueryView("coming", **dear, slack_ms=-100.0)
+    assert Klink().pick_for_memory([cheap, due], 1_000.0, 120.0, saturated) == 1
+    assert Klink().pick_for_memory([cheap, coming], 1_000.0, 120.0, saturated) == 0
 
 
 def test_memory_mode_lasts_from_the_bound_until_enough_is_free():
