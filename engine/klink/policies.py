@@ -32,9 +32,7 @@ _SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that diffe
 _SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
 _MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
 _MAX_SIZES = 10_000
-_FREES = (
-    0.5  # of the most records that a CPU millisecond can free, so that measured costs of queries alike count as equal
-)
+_FREES = 0.5  # of the most records that a CPU millisecond can free: measured costs of queries alike differ
 
 
 @dataclass(slots=True)  # not frozen: one is made for every query at each pick, and that takes four times as long

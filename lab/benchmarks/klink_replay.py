@@ -25,6 +25,7 @@ _RECORD_BYTES = 50.0
 _COSTS = 5.0  # where costs differ: a record of a query takes up to so many times the usual, or as many times less
 _WARM_MS = 5_000.0
 _WORST = 1.02
+_SCHEDULE = ScheduleSettings()
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def question_of(
     seconds: int,
     *,
     policies: Iterable[str] = (_BASE, _DEFAULT),
-    schedule: ScheduleSettings = ScheduleSettings(),
+    schedule: ScheduleSettings = _SCHEDULE,
     costs_differ: bool = False,
 ) -> ReplayQuestion:
     """Recordings as a question to the replay; all queries' work together is this share of the core."""
@@ -89,7 +90,7 @@ def compare_policies(
     seconds: int,
     *,
     policies: Iterable[str] = (_BASE, _DEFAULT),
-    schedule: ScheduleSettings = ScheduleSettings(),
+    schedule: ScheduleSettings = _SCHEDULE,
     costs_differ: bool = False,
 ) -> dict[str, ReplayedLatencies]:
     """Latencies of windows under each policy, of all seeds together."""
