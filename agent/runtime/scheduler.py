@@ -61,8 +61,8 @@ class Scheduler:
     """Every cycle the policy picks a query, which runs until the cycle is over or it has nothing to do.
 
     Whoever has had records and no turn for `starvation_s` goes first, every other time at most. With the policy
-    klink, while too many bytes wait, of what is not due only queries that free them well have a turn. A fault of the policy is told, and
-    queries take turns meanwhile. `now_us` is the time of epochs' labels.
+    klink, while too many bytes wait, of what is not due only queries that free them well have a turn. A fault of the
+    policy is told, and queries take turns meanwhile. `now_us` is the time of epochs' labels.
     """
 
     def __init__(
