@@ -1,4 +1,4 @@
-"""`./sluice admit`, `estimate`, `backlog`, `connect`: arguments, the question, the answer for people or programs."""
+"""`./sluice admit`, `estimate`, `capacity`, `backlog`, `connect`: arguments, the question, the answer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
+from client.capacity import CAPACITY_EXIT_TEXT, capacity_status, cluster_capacity_text, query_capacity_text
 from client.connections import CONNECT_EXIT_TEXT, connect_engine, operators_of
 from client.console import ConsoleConnection
 from client.documents import manifest_text, query_document, read_document
@@ -151,17 +152,30 @@ def _connect_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in queries.items() if value is not None} | operators
 
 
-def _backlog(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+def _capacity(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     console = _connection(options)
-    found = _about_cluster(
-        console,
-        options.cluster,
-        lambda: console.get(f"/api/v1/queries?{urlencode({'cluster': options.cluster, 'name': options.query})}"),
-    )
+    if options.query is None:
+        path = f"/api/v1/clusters/{quote(options.cluster, safe='')}/capacity"
+        answer = _about_cluster(console, options.cluster, lambda: console.get(path))
+        told = [answer["capacity"], *(entry["capacity"] for entry in answer.get("queries") or ())]
+        return capacity_status(told), answer, cluster_capacity_text(answer)
+    answer = console.get(f"{_query_path(console, options)}/capacity")
+    return capacity_status([answer["capacity"]]), answer, query_capacity_text(answer)
+
+
+def _query_path(console: ConsoleConnection, options: argparse.Namespace) -> str:
+    """Address of a query by its name."""
+    asked = urlencode({"cluster": options.cluster, "name": options.query})
+    found = _about_cluster(console, options.cluster, lambda: console.get(f"/api/v1/queries?{asked}"))
     rows = found.get("results") or []
     if not rows:
         raise ClientError("missing", f"{options.cluster} has no query {options.query!r}.")
-    path = f"/api/v1/queries/{rows[0]['id']}/backlogs"
+    return f"/api/v1/queries/{rows[0]['id']}"
+
+
+def _backlog(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    console = _connection(options)
+    path = f"{_query_path(console, options)}/backlogs"
     amounts = {"events": options.events, "behind_s": options.behind_s}
     entry = {name: value for name, value in amounts.items() if value is not None}
     if options.none:
@@ -248,6 +262,14 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     estimate.set_defaults(parser=estimate, ask=_estimate, fault=_estimate_fault)
     estimate.add_argument("file", nargs="?", metavar="FILE", help="a deployment document in place of a cluster")
     estimate.add_argument("--cluster", metavar="SLUG", help="which cluster")
+    capacity = _command(
+        commands, "capacity", "The largest rate that a query, or a cluster, sustains.", CAPACITY_EXIT_TEXT
+    )
+    capacity.set_defaults(parser=capacity, ask=_capacity, fault=lambda options: "")
+    capacity.add_argument(
+        "query", nargs="?", metavar="QUERY", help="its name; left out: the cluster and all its queries"
+    )
+    capacity.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
     backlog = _command(
         commands, "backlog", "What waits for a running query; with an amount, state it.", BACKLOG_EXIT_TEXT
     )

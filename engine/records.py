@@ -353,7 +353,10 @@ class Record:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_wrap_validator_function(cls._check, handler(source))
+        inner: Any = handler.resolve_ref_schema(handler(source))
+        ref = inner.get("ref")  # of the whole: a second field of this record refers to the check as well
+        own = {name: item for name, item in inner.items() if name != "ref"}
+        return core_schema.with_info_wrap_validator_function(cls._check, own, ref=ref)
 
     @classmethod
     def _check(cls, value: Any, handler: Callable[[Any], Any], info: core_schema.ValidationInfo) -> Any:

@@ -35,6 +35,10 @@ def _estimate(rest: list[str]) -> int:
     return _become("-m", "client", "estimate", *rest)
 
 
+def _capacity(rest: list[str]) -> int:
+    return _become("-m", "client", "capacity", *rest)
+
+
 def _backlog(rest: list[str]) -> int:
     return _become("-m", "client", "backlog", *rest)
 
@@ -120,6 +124,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "test": _test,
     "admit": _admit,
     "estimate": _estimate,
+    "capacity": _capacity,
     "backlog": _backlog,
     "connect": _connect,
     "engine": _engine,

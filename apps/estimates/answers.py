@@ -11,6 +11,7 @@ import numpy as np
 from apps.fleet.choices import Evidence
 from apps.queries.arrivals import series
 from engine.arrays import FloatArray, step_maxima
+from engine.capacity.answer import ClusterCapacity, QueryCapacity
 from engine.document.backlog import InputBacklog
 from engine.estimation.answer import EstimateAnswer, OperatorAnswer, QueryAnswer
 from engine.measurement.microbatch import LiveLatency
@@ -24,6 +25,7 @@ __all__ = [
     "LiveParts",
     "OperatorLoad",
     "StoredEstimate",
+    "StoredFacts",
     "curves_pack",
     "curves_unpack",
     "stored_estimates",
@@ -80,12 +82,20 @@ class StoredEstimate(QueryAnswer):
     live: Omitted[LiveParts] = None
     calibration: Omitted[AppliedCalibration] = None
     operators: Mapping[str, OperatorLoad] = field(default_factory=dict)
+    capacity: Omitted[QueryCapacity] = None
 
     @property
     def evidence(self) -> Evidence:
         """Measured where no input lacks a sample and, of a live query, batches were timed."""
         is_assumed = self.uncovered or (self.live is not None and self.live.evidence == Evidence.ASSUMED)
         return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredFacts(EstimateAnswer):
+    """Facts of a cluster as a whole, with its capacity; None of one that was kept without."""
+
+    capacity: Omitted[ClusterCapacity] = None
 
 
 def stored_estimates(answer: EstimateAnswer, among: Collection[str] | None = None) -> dict[str, StoredEstimate]:

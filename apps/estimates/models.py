@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_QUERY_PATH, MAX_SLUG
 from apps.core.models import PackedJSONField
-from apps.estimates.answers import StoredEstimate
+from apps.estimates.answers import StoredEstimate, StoredFacts
 from apps.estimates.bases import BaseFacts
 from apps.estimates.choices import (
     CalibrationScope,
@@ -28,7 +28,6 @@ from apps.jobs.models import Job, Run
 from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
-from engine.estimation.answer import EstimateAnswer
 from engine.measurement.causes import UNEXPLAINED, LatenessCause
 
 __all__ = [
@@ -203,9 +202,9 @@ class EstimateRun(models.Model):
         return f"{self.cluster_id} at {self.created_at:%Y-%m-%d %H:%M:%S}"
 
     @cached_property
-    def facts(self) -> EstimateAnswer:
+    def facts(self) -> StoredFacts:
         """The stored facts of the cluster as a whole."""
-        return EstimateAnswer.parse(self.result)
+        return StoredFacts.parse(self.result)
 
     @property
     def base_facts(self) -> BaseFacts | None:

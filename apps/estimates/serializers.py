@@ -10,7 +10,7 @@ from rest_framework import serializers
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type
-from apps.estimates.answers import StoredEstimate, curves_unpack
+from apps.estimates.answers import StoredEstimate, StoredFacts, curves_unpack
 from apps.estimates.bases import BaseFacts
 from apps.estimates.choices import MeasurementLack
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
@@ -131,7 +131,7 @@ class EstimateRunSerializer(serializers.ModelSerializer):
     """A run in a list: when, on what, and the facts of the whole cluster."""
 
     cluster = serializers.CharField(source="cluster.slug")
-    result = StoredRecordField(EstimateAnswer)
+    result = StoredRecordField(StoredFacts)
     base = StoredRecordField(BaseFacts, allow_null=True, help_text="Null of one that was made before 0.3.0.")
 
     class Meta:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Count, Q
@@ -18,6 +18,7 @@ from apps.core.events import announce
 from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimates
 from apps.estimates.bases import base_facts, base_keep, cluster_base
 from apps.estimates.calibration import calibrated
+from apps.estimates.capacities import ClusterCapacities, capacities_of
 from apps.estimates.copies import copies_of
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
@@ -63,6 +64,13 @@ KEEP_RUNS = 2000  # runs of a cluster that keep their numbers
 KEEP_SERIES_ROWS, MIN_SERIES = 50_000, 2  # curves of queries in a cluster, some 1.5 kB each; of no fewer runs
 KEEP_ROWS, MIN_RUNS = 400_000, 24  # estimates of queries in a cluster, some 7 kB each; of no fewer runs
 MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a document; 400 MB each
+
+
+class _ClusterEstimate(NamedTuple):
+    """What is kept of a run: the base that it rests on, and capacities."""
+
+    base: EstimateBase
+    capacities: ClusterCapacities
 
 
 class EstimateKind(AnswerKind[EstimateRun]):
@@ -113,11 +121,11 @@ class EstimateKind(AnswerKind[EstimateRun]):
     def answered_by(self, job: Job) -> EstimateRun:
         return self.visible().get(pk=(job.result or {})["estimate"])
 
-    def answer(self, run: EstimateRun, report: Callable[[float, str], None]) -> EstimateBase:
+    def answer(self, run: EstimateRun, report: Callable[[float, str], None]) -> _ClusterEstimate:
         report(0.0, "Taking a snapshot")
         return self.estimate(run, snapshot_take(run.cluster), report)
 
-    def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> EstimateBase:
+    def estimate(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> _ClusterEstimate:
         """Estimate a snapshot by what has changed since the last, and set the columns of the run."""
         started = time.perf_counter()
         base = cluster_base(run.cluster, snapshot.deployment, report)
@@ -126,23 +134,26 @@ class EstimateKind(AnswerKind[EstimateRun]):
         run.base = base_facts(base).to_dict()
         run.subinterval_s, run.slice_s = run.cluster.subinterval_s, run.cluster.slice_s
         run.slices = snapshot.deployment.subintervals
-        return base
+        by_telemetry = run.job is not None and bool(run.job.params.get("by_telemetry"))
+        return _ClusterEstimate(base, capacities_of(run.cluster, base, by_telemetry=by_telemetry, report=report))
 
     @transaction.atomic
-    def keep(self, run: EstimateRun, answer: EstimateBase, job: Job | None) -> EstimateRun:
+    def keep(self, run: EstimateRun, answer: _ClusterEstimate, job: Job | None) -> EstimateRun:
         """Keep a run, one row per query and one per server: copies of the last run's where nothing differs."""
-        cluster, estimate = run.cluster, answer.whole
+        base, capacities = answer
+        cluster, estimate = run.cluster, base.whole
         facts = estimate.answer(plain=False)
-        run.result = facts.facts.to_dict()
+        capacity = capacities.cluster
+        run.result = facts.facts.to_dict() | ({"capacity": capacity.to_dict()} if capacity is not None else {})
         run.by_telemetry = job is not None and job.params.get("by_telemetry", False)
-        copies = copies_of(run, answer)
+        copies = copies_of(run, base)
         self.write(run)
         rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).select_related("running_version")
         running = {query.name: query for query in rows}
         stored = stored_estimates(facts, running.keys() - copies.queries.keys())
         stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=estimate), cluster=cluster)
         run.queries.bulk_create(
-            _query_row(run, running[name], report)
+            _query_row(run, running[name], replace(report, capacity=capacities.queries.get(name)))
             for name, report in stored.items()
             if name in running  # stopped while it was estimated: nobody asks for it any more
         )
@@ -154,7 +165,7 @@ class EstimateKind(AnswerKind[EstimateRun]):
         objectives_refresh(cluster, among=None if copies.before is None else written)
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
-        transaction.on_commit(partial(base_keep, cluster, answer), robust=True)
+        transaction.on_commit(partial(base_keep, cluster, base), robust=True)
         return run
 
     def facts(self, run: EstimateRun) -> Mapping[str, object]:

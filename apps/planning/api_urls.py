@@ -6,6 +6,7 @@ from django.urls import path
 
 from apps.core.rest.api import Router
 from apps.planning.backtests import BacktestViewSet
+from apps.planning.capacities import CapacityMetricsView, ClusterCapacityView, QueryCapacityView
 from apps.planning.forecasts import ForecastViewSet
 from apps.planning.history_jobs import HistoryView
 from apps.planning.load_histories import LoadHistoryViewSet
@@ -27,6 +28,9 @@ router.register("scenarios", ScenarioViewSet, basename="scenario")
 
 urlpatterns = [
     path("history", HistoryView.as_view(), name="history"),
+    path("queries/<int:pk>/capacity", QueryCapacityView.as_view(), name="query-capacity"),
+    path("clusters/<str:slug>/capacity", ClusterCapacityView.as_view(), name="cluster-capacity"),
+    path("clusters/<str:slug>/capacity/metrics", CapacityMetricsView.as_view(), name="cluster-capacity-metrics"),
     path("queries/<int:pk>/plans", PlansView.as_view(), name="query-plans"),
     path("queries/<int:pk>/plans/adopt", PlanAdoptView.as_view(), name="query-plans-adopt"),
     *router.urls,

@@ -18,6 +18,7 @@ from agent.wire import MAX_BODY_BYTES, MAX_POST_BYTES
 from apps.accounts.choices import Scope
 from apps.core.body_sizes import BodySize
 from apps.core.errors import Fault, Malformed
+from apps.core.metrics import CONTENT_TYPE
 from apps.core.rest.api import ApiMixin, etag_of
 from apps.core.rest.parsers import SizedParser
 from apps.telemetry.configs import stream_plan
@@ -25,7 +26,7 @@ from apps.telemetry.directory import AgentAuthentication, AgentPermission
 from apps.telemetry.frames import ProducerPost, batch_take, frames_ingest, frames_read, frames_receive
 from apps.telemetry.pipelines import pipeline_by_digest
 from apps.telemetry.selectors import live_by_key, stream_state
-from apps.telemetry.streams import CONTENT_TYPE, metrics_text, state_reading, state_reading_request, stream_figures
+from apps.telemetry.streams import metrics_text, state_reading, state_reading_request, stream_figures
 
 __all__ = [
     "AcceptedSerializer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from pydantic import computed_field
@@ -80,12 +81,18 @@ class ObjectiveRate(Record):
     rate_per_s: float | None
     low_per_s: float | None
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str:
+        """A sentence about it."""
+        return str(Fact("capacity.objective", **asdict(self)))
+
 
 @dataclass(frozen=True)
 class SaturationForecast(Record):
     """When the forecast load first fills a server of the query, in seconds from `starts_at_s` (epoch).
 
-    `at_s` is by the mean of the forecast, `earliest_at_s` by its upper end (95 %); None: not within `horizon_s`.
+    `at_s` is by the mean of the forecast, `earliest_at_s` by its upper end; None: not within `horizon_s`.
     `unforecast` are sources without a forecast, which stay at the rate they have.
     """
 
@@ -95,6 +102,24 @@ class SaturationForecast(Record):
     earliest_at_s: float | None
     server: str | None
     unforecast: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> datetime | None:
+        """When that is by the mean of the forecast."""
+        return self._moment(self.at_s)
+
+    @property
+    def earliest_at(self) -> datetime | None:
+        """When that is by its upper end."""
+        return self._moment(self.earliest_at_s)
+
+    @property
+    def ends_at(self) -> datetime:
+        """Where the forecast ends."""
+        return datetime.fromtimestamp(self.starts_at_s + self.horizon_s, UTC)
+
+    def _moment(self, after_s: float | None) -> datetime | None:
+        return None if after_s is None else datetime.fromtimestamp(self.starts_at_s + after_s, UTC)
 
 
 @dataclass(frozen=True, kw_only=True)

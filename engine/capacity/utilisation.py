@@ -62,17 +62,29 @@ class UtilisationModel:
     """Mean load of every server of a placed deployment, by costs as they are and as their samples allow.
 
     Without `draws` there are means alone. `only_measured` leaves out what nobody measured: such operators cost nothing,
-    and put out nothing unless that was counted.
+    and put out nothing unless that was counted. With `factors` of the rates, shape (K, sources), the columns are loads
+    at these, by mean costs.
     """
 
-    def __init__(self, deployment: Deployment, *, draws: bool = True, only_measured: bool = False) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        draws: bool = True,
+        only_measured: bool = False,
+        factors: FloatArray | None = None,
+    ) -> None:
         self.deployment = deployment
         graph, d = deployment.graph, deployment
         self.horizon_s = d.subintervals * d.subinterval_s
         self.rates = np.array([float(source.arrivals.sum()) / self.horizon_s for source in d.sources])
         self.capacity = d.capacities.mean(axis=0)
-        inputs = len(graph.in_stream)
-        columns = 1 + (min(_DRAWS, max(_MIN_DRAWS, _MAX_DRAWN // max(1, inputs))) if draws else 0)
+        columns = 1
+        if factors is not None:
+            draws, columns = False, len(factors)
+            self.rates = self.rates[:, None] * factors.T
+        elif draws:
+            columns += min(_DRAWS, max(_MIN_DRAWS, _MAX_DRAWN // max(1, len(graph.in_stream))))
         self.columns = columns
         self.output, self.cycles = (
             np.repeat(values[:, 1:2], columns, axis=1) for values in (graph.output, graph.cycles)

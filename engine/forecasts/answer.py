@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
-from engine.records import Record, Sentence, Unwritten
+from engine.capacity.answer import SaturationForecast
+from engine.records import Omitted, Record, Sentence, Unwritten
 
 __all__ = [
     "Band",
@@ -202,6 +203,7 @@ class ForecastAnswer(Record):
     """Answers of a forecast without its curves. Buckets begin at `starts_s` and last `bucket_s`.
 
     `assumed` are sentences about what the walks rest on, `coarse_sources` sources whose counts hide bursts.
+    `saturation` says when servers of each query are full (None of one that was kept without).
     """
 
     TITLE: ClassVar[str] = "a forecast"
@@ -220,3 +222,4 @@ class ForecastAnswer(Record):
     assumptions: tuple[Sentence, ...]
     assumed: tuple[Sentence, ...]
     coarse_sources: tuple[str, ...]
+    saturation: Omitted[dict[str, SaturationForecast]] = None

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.capacity.answer import SaturationForecast
+from engine.capacity.outlook import saturation_forecasts
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.estimation.estimate import estimate
@@ -46,6 +48,7 @@ class Outlook:
     probability: OutlookProbability | None
     pools: tuple[PoolOutcome, ...]
     assumptions: tuple[Fact | str, ...]
+    saturation: dict[str, SaturationForecast] | None = None
 
     @property
     def answer(self) -> ForecastAnswer:
@@ -69,6 +72,7 @@ class Outlook:
             self.assumptions,
             seen.assumed if seen else (),
             seen.coarse_sources if seen else (),
+            self.saturation,
         )
 
     def series(self) -> ForecastCurves:
@@ -152,13 +156,37 @@ def outlook(
             )
         except EngineError as error:
             answers = (*empty[:-1], (Fact("forecasts.latencies_refused", why=error.message),))
+    saturation = None
+    if deployment is not None and forecasts:
+        tell(0.98, "Time to saturation")
+        factors = Factors(deployment, histories, forecasts, offsets, horizon)
+        saturation = saturation_forecasts(
+            deployment,
+            factors.of("mean"),
+            factors.of("high"),
+            starts_s=starts_s,
+            bucket_s=bucket_s,
+            unforecast=tuple(factors.fixed),
+        )
     late = tuple(Fact("forecasts.source_refused", source=name, why=why) for name, why in refused.items())
     tell(1.0, "Done")
     seen, bottlenecks, chance, pools, notes = answers
     whole = (*notes, *([Fact("document.backlogs_left_out")] if waits and seen else []), *late)
     nodes = len(deployment.nodes) if deployment else 0
     return Outlook(
-        starts_s, bucket_s, horizon, nodes, forecasts, offsets, refused, seen, bottlenecks, chance, pools, whole
+        starts_s,
+        bucket_s,
+        horizon,
+        nodes,
+        forecasts,
+        offsets,
+        refused,
+        seen,
+        bottlenecks,
+        chance,
+        pools,
+        whole,
+        saturation,
     )
 
 

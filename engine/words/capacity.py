@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.words import listed, percent_words, server_words
+from engine.words import listed, percent_words, seconds_words, server_words, statistic_words
 from engine.words.templates import Template
 
 __all__ = ["SENTENCES", "rate_words"]
@@ -60,10 +60,29 @@ def _unknown_words(
     return text + (f"; by the costs assumed it is {rate_words(assumed_per_s)}." if assumed_per_s is not None else ".")
 
 
+def _objective_words(
+    query: str,
+    statistic: str,
+    bound_s: float,
+    factor: float | None,
+    low_factor: float | None,
+    rate_per_s: float | None,
+    low_per_s: float | None,
+) -> str:
+    objective = f"{statistic_words(statistic)} of {query} within {seconds_words(bound_s)[0]}"
+    if factor is None or rate_per_s is None:
+        return f"No rate that was looked at keeps the {objective}."
+    text = f"Keeps the {objective} up to {rate_words(rate_per_s)}"
+    if low_per_s is None or low_factor is None:
+        return f"{text}; by the upper end of its interval it may break at any rate."
+    return f"{text}." if low_factor >= factor else f"{text}; from {rate_words(low_per_s)} on it may break."
+
+
 SENTENCES: dict[str, Template] = {
     "known": _known_words,
     "unknown": _unknown_words,
     "nothing_arrives": lambda **_: "Not known: nothing arrives at its sources, so that there is no rate to grow.",
     "no_source": lambda **_: "It reads what other queries put out alone: its rate is theirs.",
+    "objective": _objective_words,
     "no_load": lambda **_: "Not limited: no server does any work for what arrives.",
 }

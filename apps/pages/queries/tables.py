@@ -26,6 +26,7 @@ from apps.pages.overview.tables import (
     objective_text,
     state_and_name,
 )
+from apps.pages.queries.capacity import capacity_cell
 from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -61,6 +62,11 @@ class QueryLine:
         return "unmeasured" if self.query.state == QueryState.RUNNING else "never_ran"
 
     @property
+    def capacity(self) -> Mapping[str, Any] | None:
+        """Its capacity as it is kept; None of one that was estimated without."""
+        return getattr(self.estimate, "capacity", None)
+
+    @property
     def headroom_share(self) -> float | None:
         status = getattr(self.query, "objective_status", None) if self.query.state == QueryState.RUNNING else None
         if status is not None:
@@ -71,8 +77,10 @@ class QueryLine:
 def query_lines(run: EstimateRun | None, queries: Sequence[Any]) -> list[QueryLine]:
     """Some queries of `queries_judged` with what the run says of those that are running."""
     running = [query.pk for query in queries if query.state == QueryState.RUNNING]
-    rows = objectives_by_headroom(run).filter(query__in=running).defer("series", "result") if run and running else ()
-    estimates = {row.query_id: row for row in rows}
+    rows = objectives_by_headroom(run).filter(query__in=running).defer("series", "result") if run and running else None
+    if rows is not None:
+        rows = rows.annotate(capacity=F("result__capacity"))
+    estimates = {row.query_id: row for row in rows or ()}
     new = queries_never_run(query.pk for query in queries)
     return [QueryLine(query, estimates.get(query.pk), query.pk in new, query.shown_state) for query in queries]
 
@@ -247,6 +255,13 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "Bottleneck",
             lambda line: _bottleneck(slug, line),
             csv=lambda line: (line.estimate and line.estimate.bottleneck_server) or None,
+        ),
+        Column(
+            "sustains",
+            "Sustains",
+            lambda line: capacity_cell(line.query.name, line.capacity),
+            csv=lambda line: (line.capacity or {}).get("rate_per_s"),
+            num=True,
         ),
         Column("team", "Team", lambda line: line.query.team or MISSING, sort=F("team_rank")),
     ]

@@ -22,6 +22,7 @@ from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done
 from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import Crud, kept_query
+from apps.pages.queries.capacity import capacity_facts
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.engine_job import imported_facts
 from apps.pages.queries.facts import QueryDetail, version_difference
@@ -199,6 +200,7 @@ class PlanTab(QueryTab):
         chart = latency_chart(detail.estimate) if detail.estimate else None
         timeline = detail.timeline if detail.is_running else None
         shown = {"chart": chart, "timeline": timeline, "imported": imported_facts(detail.query)}
+        shown["capacity"] = capacity_facts(detail.query, detail.answer.capacity) if detail.answer else None
         return self.show(detail, plan=PlanPicture(detail), **shown, **_statistics(detail))
 
 

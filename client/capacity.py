@@ -1,0 +1,116 @@
+"""Capacities of queries and clusters as text for people, and as an exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from client.report import OPEN, PASSED, REFUSED
+from engine.listing import column_lines
+
+__all__ = ["CAPACITY_EXIT_TEXT", "capacity_status", "cluster_capacity_text", "query_capacity_text"]
+
+CAPACITY_EXIT_TEXT = """exit status:
+  0  known, with headroom
+  1  not told: the console was not reached, refused it, or has no estimate yet
+  2  wrong usage
+  3  no headroom: more comes than is sustained, or an objective breaks at the present rate
+  4  not known: a cost was not measured, or nothing arrives"""
+
+
+def capacity_status(capacities: Sequence[Mapping[str, Any]]) -> int:
+    """0 where all have headroom, 3 where one has none, 4 where one is not known."""
+    if any(_lacks_headroom(capacity) for capacity in capacities):
+        return REFUSED
+    is_known = all(capacity.get("state") in ("known", "no_source", "no_load") for capacity in capacities)
+    return PASSED if is_known else OPEN
+
+
+def _lacks_headroom(capacity: Mapping[str, Any]) -> bool:
+    factor, objective = capacity.get("factor"), capacity.get("objective")
+    if factor is not None and factor < 1.0:
+        return True
+    return objective is not None and (objective.get("factor") is None or objective["factor"] < 1.0)
+
+
+def query_capacity_text(answer: Mapping[str, Any]) -> str:
+    """What is known of a query's capacity, line by line."""
+    capacity = answer["capacity"]
+    rows = [["capacity", str(capacity.get("words"))], *_details(capacity), ["estimated", _age_words(answer)]]
+    return "\n".join(column_lines(rows, ""))
+
+
+def _details(capacity: Mapping[str, Any]) -> Iterator[list[str]]:
+    headroom, share = capacity.get("headroom_per_s"), capacity.get("headroom_share")
+    if headroom is not None and share is not None:
+        yield ["headroom", f"{_rate(headroom)} ({100.0 * share:+.0f} %)"]
+    objective, first = capacity.get("objective"), capacity.get("first_objective")
+    if objective is not None:
+        yield ["objective", str(objective["words"])]
+    if first is not None and first.get("query") != (objective or {}).get("query"):
+        yield ["first to break", str(first["words"])]
+    if capacity.get("state") == "known" and not capacity.get("objectives_known"):
+        yield ["objective", "not looked at in this estimate"]
+    if capacity.get("busiest_share_per_s") is not None:
+        yield ["rule of DS2", f"{_rate(capacity['busiest_share_per_s'])} by the busiest operator alone"]
+    forecast = capacity.get("forecast")
+    if forecast is not None:
+        yield ["saturation", _forecast_words(forecast)]
+
+
+def _forecast_words(forecast: Mapping[str, Any]) -> str:
+    begin, at_s, early_s = forecast["starts_at_s"], forecast.get("at_s"), forecast.get("earliest_at_s")
+    end = _moment(begin + forecast["horizon_s"])
+    early = "" if early_s is None else f", by the upper end of the forecast from {_moment(begin + early_s)}"
+    if at_s is None:
+        return f"not by {end} as forecast{early}"
+    return f"from {_moment(begin + at_s)} as forecast{early}"
+
+
+def cluster_capacity_text(answer: Mapping[str, Any]) -> str:
+    """The capacity of a cluster, and a table of its queries, the least headroom first."""
+    rows = [["query", "sustains", "interval", "now", "objective up to", "limited by"]]
+    for entry in answer.get("queries") or ():
+        capacity = entry["capacity"]
+        low, high = capacity.get("low_per_s"), capacity.get("high_per_s")
+        interval = f"{_rate(low)} to {_rate(high)}" if low is not None and high is not None else "-"
+        objective, limit = capacity.get("objective") or {}, capacity.get("limit") or {}
+        where = f"{limit['operator'] or '-'} on {limit['server']}" if limit else "-"
+        rows.append(
+            [
+                str(entry["query"]),
+                _sustained(capacity),
+                interval,
+                _rate(capacity.get("now_per_s")),
+                _rate(objective.get("rate_per_s")),
+                where,
+            ]
+        )
+    lines = [str(answer["capacity"].get("words")), ""]
+    lines += column_lines(rows, "") if len(rows) > 1 else ["No query has a capacity."]
+    if answer.get("more"):
+        lines.append(f"{answer['more']} more with more headroom")
+    return "\n".join([*lines, "", f"Estimated {_age_words(answer)}"])
+
+
+def _sustained(capacity: Mapping[str, Any]) -> str:
+    """The rate, or as far as it is known."""
+    if capacity.get("rate_per_s") is not None:
+        return _rate(capacity["rate_per_s"])
+    if capacity.get("at_most_per_s") is not None:
+        return f"unknown, at most {_rate(capacity['at_most_per_s'])}"
+    return "unknown" if capacity.get("state") == "unknown" else str(capacity.get("state", "-")).replace("_", " ")
+
+
+def _age_words(answer: Mapping[str, Any]) -> str:
+    stale = "; the cluster has changed since" if answer.get("is_stale") else ""
+    return f"{answer.get('estimated_at')}{stale}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}/s" if abs(value) < 10_000 else f"{value:,.0f}/s"
+
+
+def _moment(epoch_s: float) -> str:
+    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"

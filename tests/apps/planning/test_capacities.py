@@ -1,0 +1,133 @@
+"""Capacities: kept with estimates, shown by REST, as metrics, on the query's page and in the list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.selectors import run_latest
+from apps.estimates.services import ESTIMATE
+from apps.fleet.models import Cluster
+from apps.planning.capacities import with_forecast
+from apps.queries.models import Query
+from apps.queries.statistics import statistics_update
+from engine.capacity.answer import SaturationForecast
+from tests.apps.small_cluster import CAPACITY_CPS, RATE_EPS, run_jobs, small_cluster, start_query
+
+pytestmark = pytest.mark.django_db
+
+
+def measure(query: Query, load: float) -> None:
+    """State the costs of a query's operator as measured, in six batches that differ by a few per cent."""
+    cost = load * CAPACITY_CPS / RATE_EPS
+    batches = [
+        {"events": 500.0, "outputs": 500.0, "cycles": 500.0 * cost * share}
+        for share in (0.97, 1.03, 0.99, 1.01, 1.0, 1.0)
+    ]
+    statistics_update(
+        version=query.versions.get(), statistics=[{"operator": "work", "input": "clicks", "batches": batches}]
+    )
+
+
+@pytest.fixture
+def cluster(db: None) -> Cluster:
+    """`half` and `quarter` on node a, `guessed` with assumed costs on node b; 100 events/s each."""
+    cluster = small_cluster()
+    measure(start_query(cluster, "half", 0.5, "a"), 0.5)
+    measure(start_query(cluster, "quarter", 0.25, "a"), 0.25)
+    start_query(cluster, "guessed", 0.4, "b")
+    return cluster
+
+
+def estimated(cluster: Cluster) -> EstimateRun:
+    ESTIMATE.request(cluster=cluster)
+    jobs = run_jobs()
+    assert jobs[-1].error is None
+    run = run_latest(cluster)
+    assert run is not None
+    return run
+
+
+def test_capacity_of_a_query_is_kept_with_its_estimate(cluster: Cluster) -> None:
+    run = estimated(cluster)
+    half = QueryEstimate.objects.get(run=run, query__name="half").answer.capacity
+    assert half is not None and half.limit is not None
+    # node a: 750 of 1,000 cycles/s are taken, 5 cycles more an event of half: 150 events/s
+    assert half.rate_per_s == pytest.approx(150.0)
+    assert (half.limit.operator, half.limit.server) == ("half/work", "a")
+    assert half.low_per_s is not None and half.high_per_s is not None
+    assert 145.0 < half.low_per_s < 150.0 < half.high_per_s < 155.0
+    assert half.objectives_known and half.objective is not None and half.objective.factor is not None
+    assert 1.0 < half.objective.factor <= 1.5
+    assert run.facts.capacity is not None and run.facts.capacity.state == "unknown"
+
+
+def test_capacity_stays_with_a_query_that_is_as_it_was(cluster: Cluster) -> None:
+    before = QueryEstimate.objects.get(run=estimated(cluster), query__name="half").answer.capacity
+    start_query(cluster, "late", 0.1, "b")
+    after = QueryEstimate.objects.get(run=estimated(cluster), query__name="half").answer.capacity
+    assert after == before
+
+
+def test_rest_tells_the_capacity_of_a_query(cluster: Cluster, api: APIClient) -> None:
+    estimated(cluster)
+    found = api.get(f"/api/v1/queries/{Query.objects.get(name='half').pk}/capacity")
+    assert found.status_code == 200
+    capacity = found.json()["capacity"]
+    assert capacity["rate_per_s"] == pytest.approx(150.0)
+    assert capacity["words"].startswith("Sustains 150/s (14")
+    assert capacity["headroom_share"] == pytest.approx(0.5)
+    assert found.json()["is_stale"] is False
+
+
+def test_cost_that_was_assumed_gives_no_number(cluster: Cluster, api: APIClient) -> None:
+    estimated(cluster)
+    capacity = api.get(f"/api/v1/queries/{Query.objects.get(name='guessed').pk}/capacity").json()["capacity"]
+    assert (capacity["state"], capacity["rate_per_s"], capacity["headroom_share"]) == ("unknown", None, None)
+    assert capacity["assumed_per_s"] == pytest.approx(250.0)
+    assert [entry["operator"] for entry in capacity["unmeasured"]] == ["guessed/work"]
+
+
+def test_rest_tells_the_capacity_of_a_cluster_least_headroom_first(cluster: Cluster, api: APIClient) -> None:
+    estimated(cluster)
+    found = api.get(f"/api/v1/clusters/{cluster.slug}/capacity").json()
+    assert [entry["query"] for entry in found["queries"]] == ["half", "quarter", "guessed"]
+    assert (found["more"], found["capacity"]["state"]) == (0, "unknown")
+
+
+def test_capacity_that_was_not_estimated_is_missing(cluster: Cluster, api: APIClient) -> None:
+    for path in (f"queries/{Query.objects.get(name='half').pk}/capacity", f"clusters/{cluster.slug}/capacity"):
+        found = api.get(f"/api/v1/{path}")
+        assert found.status_code == 404 and "has no capacity" in found.json()["detail"]
+
+
+def test_metrics_leave_out_what_is_not_known(cluster: Cluster, api: APIClient) -> None:
+    estimated(cluster)
+    found = api.get(f"/api/v1/clusters/{cluster.slug}/capacity/metrics")
+    lines = found.content.decode().splitlines()
+    assert found["Content-Type"].startswith("text/plain")
+    assert any(line.startswith('sluice_capacity_rate_per_second{query="half"} 150') for line in lines)
+    assert not any('rate_per_second{query="guessed"}' in line for line in lines)
+    assert any('now_per_second{query="guessed"} 100' in line for line in lines)
+
+
+def test_forecast_of_saturation_is_told_where_the_capacity_is_known(cluster: Cluster) -> None:
+    run = estimated(cluster)
+    rows = {row.query.name: row.answer.capacity for row in run.queries.select_related("query")}
+    forecast = SaturationForecast(1000.0, 600.0, 120.0, 60.0, "a")
+    assert rows["half"] is not None and with_forecast(rows["half"], forecast).forecast == forecast
+    assert rows["guessed"] is not None and with_forecast(rows["guessed"], forecast).forecast is None
+
+
+def test_page_and_list_show_the_capacity(cluster: Cluster, client: Any, user_of: Any) -> None:
+    estimated(cluster)
+    client.force_login(user_of())
+    page = client.get(f"/c/{cluster.slug}/queries/half/").content.decode()
+    assert 'id="t-capacity"' in page and "Sustains 150/s" in page and "work on a" in page
+    guessed = client.get(f"/c/{cluster.slug}/queries/guessed/").content.decode()
+    assert "nobody measured the cost of work" in guessed and "work (assumed)" in guessed
+    listed = client.get(f"/c/{cluster.slug}/queries/").content.decode()
+    assert "Sustains" in listed and "150" in listed
