@@ -53,7 +53,7 @@ class NamedCapacity:
 
 def query_capacity(query: Query, kept: QueryCapacity) -> QueryCapacity:
     """A capacity as it was kept, with the time to saturation by the newest forecast."""
-    return with_forecast(kept, _forecasts(query.cluster).get(query.name))
+    return with_forecast(kept, _forecasts(query.cluster).get(query.name)) if kept.state == KNOWN else kept
 
 
 def with_forecast(capacity: QueryCapacity, forecast: SaturationForecast | None) -> QueryCapacity:
@@ -88,7 +88,7 @@ class _EstimatedSerializer(serializers.Serializer):
     is_stale = serializers.BooleanField(help_text="Whether the cluster has changed since.")
 
 
-class QueryCapacitySerializer(_EstimatedSerializer):
+class QueryLatestCapacitySerializer(_EstimatedSerializer):
     """Largest rate that a running query sustains, what limits it, and where its objective breaks."""
 
     query = serializers.CharField()
@@ -104,7 +104,7 @@ class NamedCapacitySerializer(serializers.Serializer):
     capacity = StoredRecordField(QueryCapacity)
 
 
-class ClusterCapacitySerializer(_EstimatedSerializer):
+class ClusterLatestCapacitySerializer(_EstimatedSerializer):
     """Capacity of a cluster as a whole, and of its queries."""
 
     capacity = StoredRecordField(ClusterCapacity)
@@ -117,7 +117,7 @@ class QueryCapacityView(ApiMixin, APIView):
 
     scopes = {"GET": Scope.READ}
 
-    @extend_schema(responses=QueryCapacitySerializer)
+    @extend_schema(responses=QueryLatestCapacitySerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Largest sustained rate, by the newest estimate of the query."""
         query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
@@ -128,7 +128,7 @@ class QueryCapacityView(ApiMixin, APIView):
         if kept is None:
             raise Missing(f"Query {query.name} has no capacity: its estimate was made without; the next one has it.")
         found = {"query": query.name, "query_id": query.pk, "capacity": query_capacity(query, kept)}
-        return Response(QueryCapacitySerializer(found | _estimated(row.run)).data)
+        return Response(QueryLatestCapacitySerializer(found | _estimated(row.run)).data)
 
 
 class ClusterCapacityView(ApiMixin, APIView):
@@ -136,13 +136,13 @@ class ClusterCapacityView(ApiMixin, APIView):
 
     scopes = {"GET": Scope.READ}
 
-    @extend_schema(responses=ClusterCapacitySerializer)
+    @extend_schema(responses=ClusterLatestCapacitySerializer)
     def get(self, request: Request, slug: str) -> Response:
         """Largest sustained rate of the cluster, all sources growing by one factor, and of each of its queries."""
         run, capacity = _cluster_capacity(slug)
         queries, more = capacities_listed(run)
         found = {"capacity": capacity, "queries": queries, "more": more}
-        return Response(ClusterCapacitySerializer(found | _estimated(run)).data)
+        return Response(ClusterLatestCapacitySerializer(found | _estimated(run)).data)
 
 
 class CapacityMetricsView(ApiMixin, APIView):
