@@ -35,7 +35,7 @@ def _lacks_headroom(capacity: Mapping[str, Any]) -> bool:
 
 
 def query_capacity_text(answer: Mapping[str, Any]) -> str:
-    """What is known of a query's capacity, line by line."""
+    """Facts of a query's capacity, line by line."""
     capacity = answer["capacity"]
     rows = [["capacity", str(capacity.get("words"))], *_details(capacity), ["estimated", _age_words(answer)]]
     return "\n".join(column_lines(rows, ""))

@@ -67,7 +67,7 @@ MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a 
 
 
 class _ClusterEstimate(NamedTuple):
-    """What is kept of a run: the base that it rests on, and capacities."""
+    """Answer of a run to keep: the base that it rests on, and capacities."""
 
     base: EstimateBase
     capacities: ClusterCapacities
