@@ -100,15 +100,21 @@ def _is_moved(told: Mapping[str, object], stored: Mapping[str, object]) -> bool:
 
 
 def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
-    """Store what is not understood of operators now: one that is counted, or was before, is in doubt no longer."""
-    told = {operator["id"]: operator.get("unread", []) for operator in body["operators"]}
+    """Store what is not understood of operators now, and whether they were watched for long enough.
+
+    One that is counted, or was before, is in doubt no longer.
+    """
+    told = {operator["id"]: operator for operator in body["operators"]}
     changed = []
     for row in version.operators.prefetch_related("inputs"):
         is_known = all(_is_counted(entry) for entry in row.inputs.all())
-        doubts = [part for part in told.get(row.name, []) if part != UNCOUNTED or not is_known]
-        if row.name in told and doubts != row.extra.get("unread", []):
-            kept = {key: value for key, value in row.extra.items() if key != "unread"}
-            row.extra = kept | ({"unread": doubts} if doubts else {})
+        own = told.get(row.name, OperatorDocument())
+        doubts = [part for part in own.get("unread", []) if part != UNCOUNTED or not is_known]
+        now = {"unread": doubts, "measured_s": own.get("measured_s")}
+        kept = {key: value for key, value in row.extra.items() if key not in now}
+        kept |= {key: value for key, value in now.items() if value not in ([], None)}
+        if row.name in told and kept != row.extra:
+            row.extra = kept
             changed.append(row)
     if changed:
         Operator.objects.bulk_update(changed, ["extra"])

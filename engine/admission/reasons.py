@@ -56,6 +56,7 @@ def reasons_of(
         *_silent_sources(question, scenario),
         *_unread_plans(question, scenario, related),
         *_unknown_costs(scenario, related),
+        *_short_statistics(scenario, related),
         *_lost_trust(question, scenario, related),
         *_nominal_neighbours(question, scenario, related),
         *_backlogs(question, scenario, related, before, after),
@@ -331,7 +332,8 @@ def _concerned(scenario: AdmissionScenario, after: Evaluation) -> tuple[str, ...
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
     """Running queries because of which a person would have to decide about whatever concerns them.
 
-    Their counts are coarse, their estimates lost trust, their plans are not understood in full, or costs are unknown.
+    Their counts are coarse, their estimates lost trust, their plans are not understood in full, costs are unknown, or
+    statistics cover too little time.
     """
     policy = question.policy
     return tuple(
@@ -340,6 +342,7 @@ def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) ->
         if (policy.review_untrusted and _trust_of(question, query).state == LOST)
         or any(operator.unread for operator in _operators_of(scenario, query))
         or unknown_costs(question.running, query)
+        or any(operator.measured_s is not None for operator in _operators_of(scenario, query))
         or (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
     )
 
@@ -402,6 +405,15 @@ def _unknown_costs(scenario: AdmissionScenario, related: Collection[str]) -> Ite
         if costs := unknown_costs(scenario.deployment, query):
             subject, numbers = ReasonSubject("query", query), (0.0, float(len(costs)), "operators")
             yield named_reason("cost_unknown", "watch", subject, costs, *numbers, review=True)
+
+
+def _short_statistics(scenario: AdmissionScenario, related: Collection[str]) -> Iterator[Reason]:
+    """Queries that the candidate can affect, itself among them, that were watched for too short to decide by."""
+    for query in related:
+        spans = [op.measured_s for op in _operators_of(scenario, query) if op.measured_s is not None]
+        if spans:
+            subject, numbers = ReasonSubject("query", query), (None, min(spans), "s")
+            yield named_reason("still_measuring", "watch", subject, (), *numbers, review=True)
 
 
 def _backlogs(

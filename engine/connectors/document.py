@@ -24,6 +24,7 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
+from engine.connectors.statistics import CONTENDED_LOAD, FULL_SPAN_S
 from engine.document.cycles import CPU_NS
 from engine.document.kinds import MAX_DISPERSION
 
@@ -98,6 +99,8 @@ MAX_SERVERS = 1024
 _MAX_STREAM = 120
 _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
+#: Seconds that statistics cover, as far as that is too little: in steps, since each is another document.
+_SPANS = (0.0, 15.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 #: Doubt of an operator whose counters do not differ yet; it goes as soon as they do.
 UNCOUNTED = "its results are not counted yet, so how many it puts out is unknown"
 _MIN_SILENT_S = (
@@ -134,6 +137,7 @@ class OperatorDocument(TypedDict, total=False):
     state_bytes: float
     state_on_disk: bool
     unread: list[str]
+    measured_s: float
 
 
 class ReplicaDocument(TypedDict):
@@ -251,7 +255,7 @@ def import_picture(
     fresh_nodes = [(place.id, slug(place.name)) for place in picture.places if place.id not in known_nodes]
     node_names = {**known_nodes, **distinct_names(fresh_nodes, {*known_nodes.values(), *taken_nodes})}
     layouts = [
-        _by_slot(place, jobs) if picture.engine == "spark" else _layout(place, jobs, samples)
+        _by_slot(place, jobs) if picture.engine == "spark" else _layout(place, picture.places, jobs, samples)
         for place in picture.places
     ]
     imported = tuple(
@@ -317,11 +321,13 @@ class _Layout:
     finding: Finding | None = None
 
 
-def _layout(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSample]) -> _Layout:
+def _layout(
+    place: Place, places: Sequence[Place], jobs: Sequence[EngineJob], samples: Mapping[str, JobSample]
+) -> _Layout:
     """Threads as servers of their own, or slots as servers (ADR 0068).
 
     Busy time is told by thread. Where threads mostly wait they do not stand in one another's way, and each is a server;
-    so it is where there are cores for all. Otherwise, or where nothing tells, the threads of a slot share a server:
+    so it is where there are cores for all. Where the cores are in use, what they wait for is a core. Otherwise, or where nothing tells, the threads of a slot share a server:
     that may say no too often, and never yes.
     """
     slots = _slots(place, jobs)
@@ -332,14 +338,16 @@ def _layout(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSa
     if len(threads) <= whole_cores:
         return _own(place, threads, free_slots)
     share, name = _cpu_share(place, jobs, samples), place.name
-    told = {"place": name, "threads": len(threads), "cores": place.cores, "share": share}
-    if share is not None and share < WAITING_SHARE:
+    fullness = _fullness(place, places, samples)
+    told = {"place": name, "threads": len(threads), "cores": place.cores, "share": share, "used": fullness}
+    if share is not None and share < WAITING_SHARE and fullness < CONTENDED_LOAD:
         return _own(place, threads, free_slots, Finding.of("found", "threads_are_servers", name, **told))
     layout = _by_slot(place, jobs)
     told["servers"] = layout.servers
     if share is None:
         return replace(layout, finding=Finding.of("assumed", "slots_are_servers", name, "slots_assumed", **told))
-    return replace(layout, finding=Finding.of("found", "slots_are_servers", name, **told))
+    kind = "slots_contended" if share < WAITING_SHARE else ""
+    return replace(layout, finding=Finding.of("found", "slots_are_servers", name, kind, **told))
 
 
 def _by_slot(place: Place, jobs: Sequence[EngineJob]) -> _Layout:
@@ -377,6 +385,13 @@ def _cpu_share(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, Jo
     if len(told) < len(here) or not cores or sum(told) <= 0.0:
         return None
     return max(cores) / sum(told)
+
+
+def _fullness(place: Place, places: Sequence[Place], samples: Mapping[str, JobSample]) -> float:
+    """Share of the cores of a place's host that the places there used on average."""
+    here = [other for other in places if other.id == place.id or (place.host and other.host == place.host)]
+    used = [max((sample.cpu_cores.get(other.id, 0.0) for sample in samples.values()), default=0.0) for other in here]
+    return math.fsum(used) / math.fsum(other.cores for other in here)
 
 
 def _query(
@@ -447,6 +462,8 @@ def _operator(
     if doubts:
         row["unread"] = doubts
     row["evidence"] = _evidence(own, sample, at_s)
+    if sample is not None and sample.measured_s is not None and sample.measured_s < FULL_SPAN_S:
+        row["measured_s"] = max(step for step in _SPANS if step <= sample.measured_s)
     return row
 
 

@@ -263,8 +263,12 @@ def _places(known: Answers) -> tuple[Place, ...]:
         machine = row.record("hardware", required=False)
         memory = place_memory(row)
         all_cores = machine.optional("cpuCores") or 0.0
-        cores = own.optional("cpuCores") or all_cores
+        stated = own.optional("cpuCores") or all_cores
+        # A setting may promise more than the machine, or the quota that the JVM sees, has.
+        cores = min(stated, all_cores) if all_cores else stated
         id_ = row.text("id")
+        if cores < stated:
+            known.find("found", "cores_promised", id_, place=id_, stated=stated, cores=cores)
         if not cores:
             known.find("assumed", "cores_unknown", id_, place=id_)
             cores = 1.0

@@ -317,6 +317,7 @@ class JobSample:
     #: threads, these wait: for what they call, or for the CPU.
     cpu_cores: Mapping[str, float] = field(default_factory=dict)
     span_s: float = 0.0  #: seconds that polls cover
+    measured_s: float | None = None  #: that counters were watched for; None where statistics are no differences of them
     newest_s: float | None = None  #: time of the newest poll; None without any
     findings: tuple[Finding, ...] = ()
     #: events that waited before sources at `newest_s`, by vertex, where they tell

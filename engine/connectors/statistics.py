@@ -40,7 +40,16 @@ from engine.document.elements import Batch
 from engine.measurement.variation import ScaleDispersion, choose_scale, cost_dispersion, cost_sums
 from engine.words import percent_words
 
-__all__ = ["CONTENDED_GROWTH", "CONTENDED_LOAD", "MAX_BATCHES", "Contention", "CpuUse", "find_contention", "sample_job"]
+__all__ = [
+    "CONTENDED_GROWTH",
+    "CONTENDED_LOAD",
+    "FULL_SPAN_S",
+    "MAX_BATCHES",
+    "Contention",
+    "CpuUse",
+    "find_contention",
+    "sample_job",
+]
 
 
 #: A host is contended where its processes use so much of all its cores, by the sum of what they report or by its own.
@@ -179,6 +188,9 @@ def _calm_cost_s(batches: Sequence[CounterChange]) -> float:
 
 MAX_BATCHES = 200
 _MIN_BATCH_S = 5.0  # shorter ones have more of the counters' own error (some 30 ms of idle time) than of the cost
+#: Seconds after which statistics are more than rough.
+FULL_SPAN_S = 300.0
+_OTHER_LOAD = 1.25  # times the rate, from which it is another load
 _SATURATED = 0.95
 _MIN_SATURATED_S = 10.0
 
@@ -218,18 +230,21 @@ def sample_job(
     settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
     flows = bound_flows(job, changes)
+    span_s = max((sum(unit.span_s for unit in change.units) for change in changes.values()), default=0.0)
     return JobSample(
         job=job.id,
         operators=settled.operators,
         arrivals=arrivals,
         busy_threads=busy_threads,
         cpu_cores=cpu_cores,
-        span_s=max((sum(unit.span_s for unit in change.units) for change in changes.values()), default=0.0),
+        span_s=span_s,
+        measured_s=span_s,
         newest_s=ordered[-1].at_s if ordered else None,
         findings=(
             *findings,
             *settled.findings,
             *describe_flows(job, flows),
+            *_describe_span(job, batches, span_s),
             *_job_findings(job, operators, changes, contention),
         ),
         flows=flows,
@@ -389,6 +404,27 @@ def _busy_threads(job: EngineJob, changes: Mapping[str, VertexChanges]) -> dict[
             before = threads.get(subtask.place, 0.0)
             threads[subtask.place] = None if busy is None or before is None else before + busy * part
     return threads
+
+
+def _count_loads(batches: Sequence[CounterChange]) -> int:
+    """How many rates, each a quarter above the one below, a vertex was measured at."""
+    levels: list[float] = []
+    for rate in sorted(batch.events / batch.span_s for batch in batches if batch.span_s > 0.0):
+        if not levels or rate > _OTHER_LOAD * levels[-1]:
+            levels.append(rate)
+    return len(levels)
+
+
+def _describe_span(job: EngineJob, batches: Mapping[str, Sequence[CounterChange]], span_s: float) -> Iterator[Finding]:
+    """How long and under how many loads the statistics were measured; nothing of what nobody measured."""
+    loads = max((_count_loads(batches[vertex.id]) for vertex in job.vertices), default=0)
+    if not loads:
+        return
+    told = {"job": job.name, "span_s": span_s, "loads": loads}
+    if span_s < FULL_SPAN_S:
+        yield Finding.of("missing", "still_measuring", job.name, rest_s=FULL_SPAN_S - span_s, **told)
+    else:
+        yield Finding.of("found", "measured_over", job.name, **told)
 
 
 def _job_findings(

@@ -461,6 +461,9 @@ class OperatorFeatures(Record):
     unread: Annotated[
         tuple[_Id, ...] | None, Words("what of its plan nobody understood, so that no estimate holds its wait")
     ] = None
+    measured_s: Annotated[
+        _NotNegative | None, Words("seconds that its statistics cover, where that is too few to decide by")
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "state_on_disk",
         "tuple_values_in",
         "tuple_values_out",
+        "measured_s",
     )
     document = _fields(operator, (*plain, "expression"))
     document["inputs"] = [_input(entry) for entry in operator.inputs]

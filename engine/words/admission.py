@@ -169,6 +169,8 @@ _NAMED = {
     "{names:listed}",
     "cost_unknown": "What {subject} can take is not known | {names:listed 5} {count:either runs|run} at a cost that "
     "nothing tells: flame graphs, CPU counters of the TaskManager or a step of load would",
+    "still_measuring": "{subject} is still being measured | its statistics cover {value:duration}, which tells neither "
+    "costs nor loads well enough",
     "neighbour_unmeasured": "{names:listed} {count:either has|have} nominal costs alone, which no run of this cluster "
     "bears out | what {subject} does to {count:either it|them} is not known",
     "trust_lost": "Estimates of {subject} are not to be trusted | {value:.0f} of its last {of} intervals held "

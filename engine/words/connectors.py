@@ -67,7 +67,12 @@ SENTENCES = {
     "core while busy: they wait, for what they call or for the CPU, so each is a server of its own. Where others take "
     "the CPU, its costs grow with that.",
     "slots_are_servers": "{place} runs {threads:counted thread} on {cores:g} cores and they use {share:percent} of a "
-    "core while busy: the threads of a slot share a server, {servers} in all. This may be too cautious.",
+    "core while busy: the threads of a slot share a server, {servers} in all.",
+    "slots_contended": "{place} runs {threads:counted thread} on {cores:g} cores, of which {used:percent} are in use: "
+    "they wait for a core, so all jobs there share {servers:counted server}.",
+    "still_measuring": "Statistics of {job} cover {span_s:seconds}, under {loads:counted load}: they are rough, and "
+    "{rest_s:duration} more are asked for before anything is admitted by them alone.",
+    "measured_over": "Statistics of {job} cover {span_s:duration}, under {loads:counted load}.",
     "slots_assumed": "{place} runs {threads:counted thread} on {cores:g} cores and how much CPU they use is not "
     "known: the threads of a slot share a server, {servers} in all. This may be too cautious.",
     "inputs_alike": "Flink counts the {count} inputs of {vertex} together; they are taken to be alike.",
@@ -128,6 +133,8 @@ SENTENCES = {
     "cores_unknown": "TaskManager {place} tells no CPU cores; 1 is assumed.",
     "cores_shared": "{count:counted TaskManager} on {host} report {claimed:g} cores together, the machine has "
     "{there:g}; {place} is given {cores:g}.",
+    "cores_promised": "TaskManager {place} is set to {stated:g} cores, and its host or its quota has {cores:g}: these "
+    "count, for all its slots together.",
     "cpu_unknown": "No TaskManager tells its CPU load: whether busy threads compute or wait is not known.",
     "job_not_asked": "Job {job} is listed, but its own answer is not there.",
     "job_gone": "Job {job} was listed, but is gone: {refusal}",

@@ -127,6 +127,7 @@ def engine_operator(
         writes=_names(extra.get("writes")),
         expression=extra.get("expression"),
         unread=_names(extra.get("unread")),
+        measured_s=extra.get("measured_s"),
     )
 
 

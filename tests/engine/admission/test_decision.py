@@ -173,6 +173,15 @@ class TestReasons:
         decision = decide(replace(neighbour, operators=operators), candidate(9.0))
         assert decision.verdict == "review" and "plan_unread" in codes(decision, "watch")
 
+    def test_statistics_that_cover_seconds_are_for_a_person(self) -> None:
+        document = candidate(9.0)
+        document["operators"][0]["measured_s"] = 15.0
+        decision = decide(running(9.0), document)
+        assert decision.verdict == "review" and "still_measuring" in codes(decision, "watch")
+        neighbour = running(9.0)
+        operators = tuple(replace(op, measured_s=15.0) for op in neighbour.operators)
+        assert decide(replace(neighbour, operators=operators), candidate(9.0)).verdict == "review"
+
     def test_neighbour_that_runs_at_an_unknown_cost_is_for_a_person(self) -> None:
         neighbour = running(9.0)
         operators = tuple(

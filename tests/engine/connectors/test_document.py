@@ -95,6 +95,38 @@ def test_threads_of_a_slot_share_a_server_where_they_compute_or_nothing_tells(
     assert {part["core"] for parts in pool.queries[0].placement.values() for part in parts} == {0}
 
 
+def test_threads_that_wait_for_the_cores_of_a_full_host_share_them() -> None:
+    """Busy for wall time and hardly computing each, while together they take all there is: they wait for a core."""
+    picture = read_flink(cluster(*rows(0.0)), NOW_MS / 1000)
+    sample = sampled(picture, 0.05)
+    full = replace(sample, cpu_cores={"tm1": 1.7}, busy_threads={"tm1": 10.0})
+    pool = import_picture(picture, {JOB: full})
+    assert pool.nodes[0].cores == 2
+    assert {part["core"] for parts in pool.queries[0].placement.values() for part in parts} == {0}
+    finding = next(finding for finding in pool.findings if finding.code == "slots_are_servers")
+    assert "wait for a core" in str(finding.message)
+
+
+def test_cores_that_another_taskmanager_of_the_host_uses_count_as_used() -> None:
+    rows_ = [taskmanager(name, slots=2, totalResource={"cpuCores": 2.0}) for name in ("tm1", "tm2")]
+    rows_ = [row | {"hardware": {"cpuCores": 4}} for row in rows_]
+    picture = read_flink(cluster(*rows(0.0)) | {"/taskmanagers": {"taskmanagers": rows_}}, NOW_MS / 1000)
+    sample = replace(sampled(picture, 0.05), busy_threads={"tm1": 3.0})
+    assert import_picture(picture, {JOB: replace(sample, cpu_cores={"tm1": 0.2})}).nodes[0].cores == 5
+    full = replace(sample, cpu_cores={"tm1": 0.2, "tm2": 3.2})
+    assert import_picture(picture, {JOB: full}).nodes[0].cores == 2
+
+
+def test_statistics_of_a_minute_are_rough_until_they_cover_five() -> None:
+    pool = imported()
+    assert {row["measured_s"] for row in pool.queries[0].body["operators"]} == {60.0}
+    picture = read_flink(cluster(*rows(0.0)), NOW_MS / 1000)
+    polls = [poll(10.0 * i, *rows(10.0 * i)) for i in range(32)]
+    sample = sample_job(picture.jobs[0], polls)
+    assert "measured_over" in {finding.code for finding in sample.findings}
+    assert all("measured_s" not in row for row in import_picture(picture, {JOB: sample}).queries[0].body["operators"])
+
+
 def test_servers_of_slots_are_no_more_than_cores_and_no_more_than_slots() -> None:
     assert imported(cpu_per_s=None, slots=8).nodes[0].cores == 2
     assert imported(cpu_per_s=None, slots=1).nodes[0].cores == 1

@@ -79,6 +79,22 @@ def test_cores_fall_back_to_the_hardware_where_the_resource_has_none() -> None:
     assert read_flink(cluster(*CHAIN) | {"/taskmanagers": {"taskmanagers": [row]}}, NOW_S).places[0].cores == 8.0
 
 
+def test_cores_that_a_setting_promises_are_no_more_than_the_host_has() -> None:
+    """Sixteen slots on a machine of two cores are two cores; two such TaskManagers have one each."""
+    rows = [taskmanager(name, slots=16, totalResource={"cpuCores": 16.0}) for name in ("tm1", "tm2")]
+    rows = [row | {"hardware": {"cpuCores": 2}} for row in rows]
+    one = read_flink(cluster(*CHAIN) | {"/taskmanagers": {"taskmanagers": rows[:1]}}, NOW_S)
+    assert [place.cores for place in one.places] == [2.0] and "cores_promised" in codes(one)
+    both = read_flink(cluster(*CHAIN) | {"/taskmanagers": {"taskmanagers": rows}}, NOW_S)
+    assert [place.cores for place in both.places] == [1.0, 1.0] and "cores_shared" in codes(both)
+
+
+def test_quota_of_a_container_counts_where_it_is_less_than_its_host() -> None:
+    row = taskmanager(totalResource={"cpuCores": 0.5}) | {"hardware": {"cpuCores": 1}}
+    picture = read_flink(cluster(*CHAIN) | {"/taskmanagers": {"taskmanagers": [row]}}, NOW_S)
+    assert [place.cores for place in picture.places] == [0.5] and "cores_promised" not in codes(picture)
+
+
 def test_taskmanagers_of_one_host_share_its_cores() -> None:
     rows = [taskmanager(name, totalResource={"cpuCores": 8.0}) for name in ("tm1", "tm2")]
     picture = read_flink(cluster(*CHAIN) | {"/taskmanagers": {"taskmanagers": rows}}, NOW_S)
