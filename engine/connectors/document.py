@@ -327,8 +327,8 @@ def _layout(
     """Threads as servers of their own, or slots as servers (ADR 0068).
 
     Busy time is told by thread. Where threads mostly wait they do not stand in one another's way, and each is a server;
-    so it is where there are cores for all. Where the cores are in use, what they wait for is a core. Otherwise, or where nothing tells, the threads of a slot share a server:
-    that may say no too often, and never yes.
+    so it is where there are cores for all. Where the cores are in use, what they wait for is a core. Then, and where
+    nothing tells, the threads of a slot share a server: that may say no too often, and never yes.
     """
     slots = _slots(place, jobs)
     threads = list(slots)
