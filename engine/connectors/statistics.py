@@ -407,7 +407,7 @@ def _busy_threads(job: EngineJob, changes: Mapping[str, VertexChanges]) -> dict[
 
 
 def _count_loads(batches: Sequence[CounterChange]) -> int:
-    """How many rates, each a quarter above the one below, a vertex was measured at."""
+    """Number of rates, each a quarter above the one below, that a vertex was measured at."""
     levels: list[float] = []
     for rate in sorted(batch.events / batch.span_s for batch in batches if batch.span_s > 0.0):
         if not levels or rate > _OTHER_LOAD * levels[-1]:
@@ -416,7 +416,7 @@ def _count_loads(batches: Sequence[CounterChange]) -> int:
 
 
 def _describe_span(job: EngineJob, batches: Mapping[str, Sequence[CounterChange]], span_s: float) -> Iterator[Finding]:
-    """How long and under how many loads the statistics were measured; nothing of what nobody measured."""
+    """Finding on the time and the loads that the statistics cover; none where nothing was measured."""
     loads = max((_count_loads(batches[vertex.id]) for vertex in job.vertices), default=0)
     if not loads:
         return
