@@ -27,6 +27,7 @@ CONNECT_EXIT_TEXT = """exit status:
 _FAILED = 1
 _TOKEN_VARIABLE = "SLUICE_ENGINE_TOKEN"
 _MAX_FILE_BYTES = 1024 * 2**20
+_SHOWN = 3  # findings of a kind that changes the answer
 
 
 def connect_engine(
@@ -170,8 +171,41 @@ def _check_text(connection: Mapping[str, Any], address: str) -> str:
     """Findings as a table, and where to look at them."""
     version = f" {connection['engine_version']}" if connection.get("engine_version") else ""
     lines = [f"{connection.get('name')}: {connection.get('engine')}{version}, {connection.get('state')}", ""]
-    findings = connection.get("findings") or []
-    rows = [["", "about", "finding"]]
-    rows += [[str(finding.get(key) or "-") for key in ("level", "subject", "message")] for finding in findings]
-    lines += column_lines(rows, "") if len(rows) > 1 else ["Nothing to tell."]
+    kinds = connection.get("finding_kinds") or []
+    lines += [*_decisive_lines(connection, kinds), *_folded_lines(kinds)] or ["Nothing to tell."]
     return "\n".join([*lines, "", f"Look at it: {address}"])
+
+
+def _decisive_lines(connection: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Findings that change the answer, a few of each kind."""
+    rows = []
+    for kind in kinds:
+        if kind.get("decisive"):
+            alike = [finding for finding in connection.get("findings") or [] if _is_of_kind(finding, kind)]
+            rows += [_row(finding["level"], finding["subject"], finding["message"]) for finding in alike[:_SHOWN]]
+            if len(alike) > _SHOWN:
+                rows.append(["", "", f"… and {len(alike) - _SHOWN} alike ({kind['code']})."])
+    return ["What changes the answer", *column_lines([["", "about", "finding"], *rows], ""), ""] if rows else []
+
+
+def _folded_lines(kinds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each other kind of finding."""
+    rows = []
+    for kind in kinds:
+        if not kind.get("decisive"):
+            subjects = kind.get("subjects") or []
+            more = f" and {len(subjects) - 1} more" if len(subjects) > 1 else ""
+            rows.append(
+                [f"{kind['count']} ×", kind["level"], f"{subjects[0] if subjects else '-'}{more}", kind["message"]]
+            )
+    if not rows:
+        return []
+    return ["The rest, by kind (--json has every one)", *column_lines([["", "", "about", "the first"], *rows], "")]
+
+
+def _is_of_kind(finding: Mapping[str, Any], kind: Mapping[str, Any]) -> bool:
+    return all(finding.get(key) == kind.get(key) for key in ("level", "code"))
+
+
+def _row(*values: Any) -> list[str]:
+    return [str(value or "-") for value in values]

@@ -31,6 +31,7 @@ from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
+from engine.connectors.finding_groups import FindingKind
 from engine.connectors.picture import Finding
 
 __all__ = ["ConnectionViewSet", "ImportedJobViewSet"]
@@ -60,6 +61,11 @@ class ConnectionSerializer(StrictModelSerializer):
         help_text="Of a Prometheus: [{name, rate, reads, cost, outputs, kind, parallelism, place}].",
     )
     findings = serializers.ListField(child=StoredRecordField(Finding), read_only=True, help_text="Of the last look.")
+    finding_kinds = serializers.ListField(
+        child=StoredRecordField(FindingKind),
+        read_only=True,
+        help_text="Findings by kind with counts, those that change the answer first.",
+    )
     cost = serializers.SerializerMethodField(help_text="Of a round; null before the first.")
     job_count = serializers.IntegerField(read_only=True, help_text="Jobs that were imported.")
     running_count = serializers.IntegerField(read_only=True, help_text="Of these, running.")
@@ -76,7 +82,8 @@ class ConnectionSerializer(StrictModelSerializer):
             "operators",
             "poll_interval_s",
         ]
-        fields += ["state", "state_since", "state_words", "engine_version", "findings", "cost", "job_count"]
+        fields += ["state", "state_since", "state_words", "engine_version", "findings", "finding_kinds"]
+        fields += ["cost", "job_count"]
         fields += ["running_count", "checked_at", "imported_at", "asked_at", "answered_at", "created_at"]
         read_only_fields = ["origin", "state", "state_since", "state_words", "engine_version", "checked_at"]
         read_only_fields += ["imported_at", "asked_at", "answered_at", "created_at"]

@@ -23,6 +23,7 @@ from apps.core.limits import (
 from apps.core.models import PackedJSONField
 from apps.fleet.models import SLUG, Cluster
 from apps.queries.models import Query, QueryVersion
+from engine.connectors.finding_groups import fold_findings
 from engine.connectors.picture import Finding
 
 __all__ = ["Connection", "ImportedJob", "KeptAnswers", "KeptPoll"]
@@ -106,6 +107,11 @@ class Connection(models.Model):
     def kept_findings(self) -> list[Finding]:
         """Findings of the last look."""
         return [Finding.parse(finding) for finding in self.findings]
+
+    @property
+    def finding_kinds(self) -> list[dict[str, object]]:
+        """Findings of the last look by kind, those that change the answer first."""
+        return [kind.to_dict() for kind in fold_findings(self.kept_findings)]
 
     @property
     def round_cost(self) -> RoundCost | None:

@@ -11,6 +11,8 @@ import pytest
 
 from client.cli import main
 from client.console import ConsoleConnection
+from engine.connectors.finding_groups import fold_findings
+from engine.connectors.picture import Finding
 from tests.client.fake_console import FakeConsole, Reply, fake_console
 
 LIST = "GET /api/v1/connections?cluster=prod&name=flink-8081"
@@ -21,7 +23,9 @@ FINDING = {"level": "assumed", "code": "sink_selectivity", "subject": "orders", 
 
 def connection(**more: Any) -> dict[str, Any]:
     shown = {"id": 7, "name": "flink-8081", "engine": "flink", "url": URL, "state": "connected"}
-    return {**shown, "engine_version": "2.3.0", "findings": [FINDING], **more}
+    findings = more.pop("findings", [FINDING])
+    kinds = [kind.to_dict() for kind in fold_findings([Finding.parse(finding) for finding in findings])]
+    return {**shown, "engine_version": "2.3.0", "findings": findings, "finding_kinds": kinds, **more}
 
 
 def job(state: str, step: str = "", **more: Any) -> dict[str, Any]:
@@ -160,3 +164,25 @@ def test_file_is_sent_as_a_form_would_send_it(
     console.replies["GET /api/v1/connections?cluster=prod&name=shop"] = [Reply(200, {"results": []})]
     assert connect("--check", "--upload", str(tmp_path / "answers.zip"), "--name", "shop", url=None) == 0
     assert sent == [("/api/v1/connections/7/upload", "answers.zip", b"PK")]
+
+
+def test_findings_of_a_check_are_folded_by_kind_and_what_changes_the_answer_comes_first(
+    console: FakeConsole, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings = [FINDING | {"subject": f"job-{i}"} for i in range(140)]
+    findings += [
+        {
+            "level": "missing",
+            "code": "busy_time_missing",
+            "subject": f"q{i}/source",
+            "message": f"Cost {i} is unknown.",
+        }
+        for i in range(6)
+    ]
+    console.replies["GET /api/v1/connections/7"] = [Reply(200, connection(findings=findings))]
+    assert connect("--check") == 0
+    told = capsys.readouterr().out
+    assert told.index("What changes the answer") < told.index("Cost 2 is unknown.") < told.index("The rest, by kind")
+    assert "Cost 3 is unknown." not in told and "and 3 alike (busy_time_missing)" in told
+    assert "140 ×" in told and "job-0 and 139 more" in told
+    assert len(told.splitlines()) < 15

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
@@ -30,6 +29,7 @@ from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, rate, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
+from engine.connectors.finding_groups import is_decisive
 from engine.connectors.picture import Finding
 from engine.words import duration_words
 
@@ -49,32 +49,57 @@ _LEVELS = (
     ("assumed", Mark("assumed", "", "Assumed in its place")),
     ("found", Mark("ok", "ok", "Found")),
 )
-_MAX_FINDINGS = 100  # shown of each level
+_DECISIVE = Mark("watch", "watch", "What changes the answer")
+_MAX_FINDINGS = 100  # of each kind
 _FEW_FINDINGS = 4
+_SHOWN_DECISIVE = 3  # of each kind that changes the answer
 
 
 @dataclass(frozen=True)
-class FindingGroup:
-    """Findings of one level, by job; `more` are not shown."""
+class FoldedFindings:
+    """Findings of one kind: a few, and the rest behind a click; `more` are not shown."""
 
-    level: str
-    mark: Mark
-    findings: Sequence[Finding]
+    shown: Sequence[Finding]
+    rest: Sequence[Finding]
     more: int
 
     @property
     def total(self) -> int:
-        return len(self.findings) + self.more
+        return len(self.shown) + len(self.rest) + self.more
+
+    @property
+    def folded(self) -> int:
+        return len(self.rest) + self.more
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """Findings that change the answer, or those of one level, by kind."""
+
+    mark: Mark
+    kinds: Sequence[FoldedFindings]
+    is_urgent: bool
+
+    @property
+    def total(self) -> int:
+        return sum(kind.total for kind in self.kinds)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is shown at once: what is missing or wrong is, a long list of the rest opens by a click."""
-        return self.level in {"warning", "missing"} or self.total <= _FEW_FINDINGS
+        """Whether it is shown at once: what changes the answer is, and a short list; the rest opens by a click."""
+        return self.is_urgent or len(self.kinds) <= _FEW_FINDINGS
 
-    @property
-    def by_job(self) -> list[tuple[str, list[Finding]]]:
-        """(job or node, its findings); those of the engine itself come first, without a name."""
-        return [(name, list(rows)) for name, rows in groupby(self.findings, key=lambda row: row.job)]
+
+def _folded(findings: Sequence[Finding], is_urgent: bool) -> list[FoldedFindings]:
+    """Findings by kind, in the order of the first of each."""
+    by_kind: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_kind.setdefault(f"{finding.level} {finding.code}", []).append(finding)
+    shown = _SHOWN_DECISIVE if is_urgent else 1
+    return [
+        FoldedFindings(own[:shown], own[shown:_MAX_FINDINGS], max(0, len(own) - _MAX_FINDINGS))
+        for own in by_kind.values()
+    ]
 
 
 @dataclass(frozen=True)
@@ -203,15 +228,12 @@ class ConnectionFacts:
 
     @cached_property
     def findings(self) -> list[FindingGroup]:
-        """Findings of the last look, the most urgent level first, each by job."""
+        """Findings of the last look by kind: those that change the answer, then the most urgent level first."""
         rows = self.connection.kept_findings
-        groups = []
+        groups = [(_DECISIVE, [row for row in rows if is_decisive(row)])]
         for level, mark in _LEVELS:
-            chosen = sorted((row for row in rows if row.level == level), key=lambda row: row.job)
-            if chosen:
-                shown = chosen[:_MAX_FINDINGS]
-                groups.append(FindingGroup(level, mark, shown, len(chosen) - len(shown)))
-        return groups
+            groups.append((mark, [row for row in rows if row.level == level and not is_decisive(row)]))
+        return [FindingGroup(mark, _folded(own, mark is _DECISIVE), mark is _DECISIVE) for mark, own in groups if own]
 
     @property
     def cost(self) -> SafeString | str:

@@ -193,11 +193,37 @@ def test_check_shows_its_progress_then_what_was_found(browser: Client, connectio
     html = body(browser.get(page_of(connection, "check/")))
     assert "appears here by itself" not in html
     assert "Flink 2.3.0 runs <b>2 jobs</b> on 2 TaskManagers with 4 slots" in html
-    order = [html.index(f">{title}</h2>") for title in ("Warnings", "Missing", "Assumed in its place", "Found")]
+    order = [
+        html.index(f">{title}</h2>")
+        for title in ("What changes the answer", "Missing", "Assumed in its place", "Found")
+    ]
     assert order == sorted(order)
     for finding in FINDINGS:
         assert finding["message"] in html
     assert "A round asks 30 questions and reads 2" in html
+
+
+def test_findings_of_one_kind_are_folded_and_what_changes_the_answer_stands_first(
+    browser: Client, connection: Connection
+) -> None:
+    alike = [
+        {"level": "assumed", "code": "buffer", "subject": f"shop-{i}", "message": f"{i + 100} ms a hop."}
+        for i in range(140)
+    ]
+    unknown = [
+        {
+            "level": "missing",
+            "code": "busy_time_missing",
+            "subject": f"q{i}/source",
+            "message": f"Cost {i} is unknown.",
+        }
+        for i in range(5)
+    ]
+    Connection.objects.filter(pk=connection.pk).update(findings=[*alike, *unknown])
+    html = body(browser.get(page_of(connection)))
+    assert html.index("What changes the answer") < html.index("Cost 0 is unknown") < html.index("Assumed in its place")
+    assert "and 2 alike" in html and "and 139 alike" in html
+    assert "40 more findings of this kind; REST lists every one" in html
 
 
 def test_check_previews_nodes_operators_and_statistics_so_far(browser: Client, connection: Connection) -> None:
