@@ -67,6 +67,11 @@ _FLINK_LISTS = frozenset({"/jobs/overview", "/taskmanagers", "/overview"})
 _FLINK_ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 
 
+def _is_checkpoint(path: str) -> bool:
+    """Whether a path tells of the newest checkpoints, whose sizes move."""
+    return path.endswith("/checkpoints") or "/checkpoints/details/" in path
+
+
 def _flink_ended(answers: Answers) -> dict[str, str]:
     """By id, the state of each job that has ended for good."""
     listing = next((answer for path, answer in answers.items() if normal_path(path) == "/jobs/overview"), None)
@@ -90,7 +95,7 @@ def _flink(connection: Connection) -> EngineReader:
         tells_of=lambda answers, job: any(normal_path(path) == f"/jobs/{job}" for path in answers),
         ended=_flink_ended,
         is_of_job=lambda path, job: normal_path(path).startswith(f"/jobs/{job}"),
-        volatile=lambda path: normal_path(path) in _FLINK_LISTS,
+        volatile=lambda path: normal_path(path) in _FLINK_LISTS or _is_checkpoint(normal_path(path)),
     )
 
 

@@ -37,6 +37,9 @@ _AT_ONCE = frozenset(
     Join MultiJoin DeltaJoin IntervalJoin LookupJoin
     """.split()  # noqa: SIM905 - a table of words
 )
+#: Words that keep every row that they have read, unless the plan or a setting gives it a time to live.
+_KEEPING = frozenset(("Join", "MultiJoin"))
+_TTL = re.compile(r"ttl|time.to.live", re.IGNORECASE)
 #: Words that hold results until a window closes.
 _WINDOWED = frozenset(
     """
@@ -254,6 +257,7 @@ class Chain:
     watermarks: Mapping[str, float | None] = field(default_factory=dict)
     processing_time: bool = False
     by_watermark: bool = False
+    keeps_rows: bool = False  #: whether a word of it keeps every row for good
     unread: tuple[str, ...] = ()
 
 
@@ -295,6 +299,7 @@ def read_chain(name: str, description: str, *, has_inputs: bool, has_readers: bo
         watermarks=dict(_watermarks(lines)),
         processing_time=any("PROCTIME()" in line for line in lines),
         by_watermark=any(waits_for_watermark(word) for word in words),
+        keeps_rows=any(word.name in _KEEPING and not _TTL.search(word.text) for word in words),
         unread=(*unread_names(words, names, has_window=window is not None), *_window_doubts(windows)),
     )
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
 from engine.connectors.flink_metrics import read_metrics, result_metrics
-from engine.connectors.flink_state import BACKEND, place_memory, read_state, state_paths
+from engine.connectors.flink_state import BACKEND, describe_growth, place_memory, read_state, state_paths
 from engine.connectors.picture import (
     EngineJob,
     EnginePicture,
@@ -357,6 +357,7 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[st
     settings = _job_settings(known, id_, name, cluster)
     vertices = _vertices(known, answer, id_, name, settings)
     held = read_state(known, id_, name, settings, cluster)
+    describe_growth(known, id_, name, [vertex.label for vertex in vertices if vertex.keeps_rows], cluster)
     vertices = tuple(
         replace(vertex, state_bytes=held.by_vertex.get(vertex.id), state_on_disk=held.on_disk) for vertex in vertices
     )
@@ -486,6 +487,7 @@ def _vertices(
             slot_group=str(row.fields.get("slotSharingGroupId") or "") or None,
             buffer_timeout_s=timeout_s if key in read and timeout_s is not None and timeout_s > 0.0 else None,
             stream=chain.stream,
+            keeps_rows=chain.keeps_rows,
             result_metrics=()
             if key in read
             else result_metrics(known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")),

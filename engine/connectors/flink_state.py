@@ -8,15 +8,18 @@ on the heap take more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.connectors.answers import AnswerObject, Answers, number_of
+from engine.connectors.chains import duration_s
 
 __all__ = [
     "BACKEND",
     "PlaceMemory",
     "VertexStates",
+    "describe_growth",
     "is_state_on_disk",
     "place_memory",
     "read_state",
@@ -27,6 +30,8 @@ __all__ = [
 BACKEND = "state.backend.type"
 
 _INCREMENTAL = ("execution.checkpointing.incremental", "state.backend.incremental")
+_TTL = "table.exec.state.ttl"
+_MIN_CHECKPOINTS, _MIN_SPAN_S = 4, 15.0  # that tell a growth
 _MEGABYTE = 2**20  # totalResource has memory in MB, all else in bytes
 _ON_DISK, _ON_HEAP = ("rocksdb", "forst"), ("hashmap", "heap", "memory", "filesystem", "fsstate", "jobmanager")
 
@@ -83,6 +88,52 @@ def read_state(
     where = {True: "on disk", False: "on the heap", None: "in memory or on disk, which is not told"}[on_disk]
     known.find("found", "state_measured", name, where=where, **told)
     return VertexStates(sizes, on_disk)
+
+
+def describe_growth(known: Answers, job: str, name: str, keepers: Sequence[str], cluster: Mapping[str, str]) -> None:
+    """Tell of vertices that keep every row for good, with the growth of the job's state by its newest checkpoints.
+
+    Nothing is told where a setting gives rows a time to live.
+    """
+    if not keepers or (duration_s(cluster.get(_TTL, "0")) or 0.0) > 0.0:
+        return
+    growth = _growth(known, job)
+    if growth is None:
+        known.find("warning", "state_unbounded", name, "state_unbounded_unmeasured", job=name, keepers=list(keepers))
+        return
+    sizes = {"newest": growth.newest, "hour": max(0.0, growth.per_hour)}
+    sizes["day"] = growth.newest + 24.0 * sizes["hour"]
+    counts = {"checkpoints": growth.checkpoints, "span_s": growth.span_s}
+    known.find("warning", "state_unbounded", name, job=name, keepers=list(keepers), **sizes, **counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """Bytes of state by the newest checkpoint, and bytes an hour over so many of them."""
+
+    newest: float
+    per_hour: float
+    checkpoints: int
+    span_s: float
+
+
+def _growth(known: Answers, job: str) -> _Growth | None:
+    """Growth of full sizes over the checkpoints that are listed; None with fewer than four, or a short while."""
+    answer = known.raw(f"/jobs/{job}/checkpoints")
+    listed = answer.get("history") if isinstance(answer, Mapping) else None
+    sizes: dict[float, float] = {}
+    for row in listed if isinstance(listed, list) else ():
+        if isinstance(row, Mapping) and row.get("status") == "COMPLETED" and "checkpointed_size" in row:
+            at_ms, size = number_of(row.get("trigger_timestamp")), number_of(row.get("state_size"))
+            if at_ms is not None and size is not None and size >= 0.0:
+                sizes[at_ms / 1000] = size
+    times = sorted(sizes)
+    if len(times) < _MIN_CHECKPOINTS or times[-1] - times[0] < _MIN_SPAN_S:
+        return None
+    mean_s, mean = math.fsum(times) / len(times), math.fsum(sizes.values()) / len(times)
+    spread = math.fsum((at_s - mean_s) ** 2 for at_s in times)
+    slope = math.fsum((at_s - mean_s) * (sizes[at_s] - mean) for at_s in times) / spread  # least squares, bytes/s
+    return _Growth(sizes[times[-1]], 3600.0 * slope, len(times), times[-1] - times[0])
 
 
 def is_state_on_disk(backend: str) -> bool | None:

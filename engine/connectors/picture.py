@@ -118,6 +118,7 @@ class Vertex:
     unread: tuple[str, ...] = ()
     state_bytes: float | None = None  #: of all its subtasks, measured by the engine; None where it does not tell
     state_on_disk: bool | None = None  #: whether state lies on disk; None where nothing tells
+    keeps_rows: bool = False  #: whether its state grows with every row, as far as its plan tells
     result_metrics: tuple[str, ...] = ()  #: by which its sinks count what they take, where nobody reads it
 
     @property

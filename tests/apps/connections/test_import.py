@@ -227,7 +227,7 @@ def test_refresh_asks_less_than_a_look(connection: Connection, engine: EngineSer
     connection_poll(connection)
     engine.asked.clear()
     connection_poll(connection)
-    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 8
+    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 9
     connection.refresh_from_db()
     assert connection.cost["requests"] == len(engine.asked)
 

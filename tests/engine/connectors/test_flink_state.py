@@ -126,3 +126,52 @@ def test_memory_of_the_configuration_is_bytes_and_the_machines_is_no_memory_for_
     pool = import_picture(picture, {})
     assert pool.nodes[0].memory_bytes is None
     assert "memory_unknown" in [finding.code for finding in pool.findings]
+
+
+def joined(description: str = "[8]:Join(joinType=[InnerJoin], where=[(auction = id)])") -> dict[str, Any]:
+    rows = [
+        vertex("v1", "Source: bids[1]"),
+        vertex("v2", "Source: auctions[2]"),
+        vertex("v3", "Join[8] -> out[9]: Writer", ("v1", "HASH"), ("v2", "HASH"), description=description),
+    ]
+    return cluster(*rows)
+
+
+def checkpoint(i: int, size: float, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": i, "status": "COMPLETED", "trigger_timestamp": 1_700_000_000_000 + 10_000 * i, "state_size": size,
+        "checkpointed_size": 1_000,
+    } | fields  # fmt: skip
+
+
+def unbounded(answers: dict[str, Any]) -> list[str]:
+    findings = read_flink(answers, NOW_S).findings
+    return [str(finding.message) for finding in findings if finding.code == "state_unbounded"]
+
+
+def test_join_that_keeps_every_row_is_told_with_its_growth_an_hour() -> None:
+    rows = [checkpoint(i, (10 + i) * MB) for i in range(10)]
+    rows.insert(3, checkpoint(50, 900 * MB, status="FAILED"))
+    rows.insert(3, {"id": 51, "status": "IN_PROGRESS"})
+    history = {BASE: {"latest": {"completed": rows[-1]}, "history": rows[::-1]}}
+    (message,) = unbounded(joined() | history)
+    assert "out of orders keeps every row" in message and "10 checkpoints, over 90 s" in message
+    assert "state of 19 MiB grows by 360 MiB an hour" in message.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[], [checkpoint(0, MB)], [{**checkpoint(i, i * MB), "checkpointed_size": None} for i in range(2)]],
+    ids=["none", "one", "two"],
+)
+def test_growth_that_checkpoints_do_not_tell_is_said_to_be_unknown(rows: list[dict[str, Any]]) -> None:
+    (message,) = unbounded(joined() | {BASE: {"latest": {}, "history": rows}})
+    assert "by how much an hour" in message and "grows by" not in message
+
+
+def test_rows_with_a_time_to_live_are_no_unbounded_state() -> None:
+    kept = joined() | {"/jobmanager/config": [{"key": "table.exec.state.ttl", "value": "1 h"}]}
+    hinted = joined("[8]:Join(joinType=[InnerJoin], stateTtlHint=[[[STATE_TTL options:{a=1d, b=4d}]]])")
+    window = joined("[8]:WindowJoin(leftWindow=[TUMBLE(win_start=[w], size=[5 s])], joinType=[InnerJoin])")
+    window[f"/jobs/{JOB}"]["vertices"][2]["name"] = "WindowJoin[8] -> out[9]: Writer"
+    assert [unbounded(answers) for answers in (kept, hinted, window)] == [[], [], []]
