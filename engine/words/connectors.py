@@ -165,8 +165,8 @@ SENTENCES = {
     "told. By the newest {checkpoints:counted checkpoint}, over {span_s:.0f} s, state of {newest:size} grows by "
     "{hour:size} an hour, to {day:size} in a day; what a row costs grows with it, and estimates hold for now alone.",
     "state_unbounded_unmeasured": "{keepers:listed} of {job} {keepers:either keeps|keep} every row for good: no time "
-    "to live is told. State grows as long as the job runs, and what a row costs with it; by how much an hour, checkpoints "
-    "with full sizes would tell.",
+    "to live is told. State grows as long as the job runs, and what a row costs with it; by how much an hour, "
+    "checkpoints with full sizes would tell.",
     "state_measured": "State of {job} is measured: full sizes of checkpoint {checkpoint:.0f}{total:in_all}, kept "
     "{where}. Objects on the heap take more than what a checkpoint writes of them.",
 }
