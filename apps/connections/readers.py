@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,15 @@ from apps.connections.models import Connection
 from engine.connectors.answers import normal_path
 from engine.connectors.flink import next_paths, read_flink
 from engine.connectors.flink_polls import poll_flink, poll_paths
-from engine.connectors.kafka import GroupLag, read_burrow_lag, read_cli_lag, read_confluent_lag
+from engine.connectors.kafka import (
+    GroupLag,
+    broker_findings,
+    is_broker_answer,
+    read_broker_lags,
+    read_burrow_lag,
+    read_cli_lag,
+    read_confluent_lag,
+)
 from engine.connectors.mapped_operators import MappedOperator, mapped_paths, read_mapped
 from engine.connectors.picture import (
     ArrivalCounts,
@@ -189,9 +198,9 @@ def _kafka(connection: Connection) -> EngineReader:
 
     def read(answers: Answers, at_s: float) -> EnginePicture:
         lags = consumer_lags(answers)
-        return EnginePicture(
-            "kafka", "", at_s, (), (), tuple(finding for lag in lags for finding in _lag_findings(lag))
-        )
+        findings = [finding for lag in lags for finding in _lag_findings(lag)]
+        findings += [finding for answer in _broker_answers(answers) for finding in broker_findings(answer)]
+        return EnginePicture("kafka", "", at_s, (), (), tuple(findings))
 
     return _without_polls(
         next_paths=lambda answers, jobs: () if answers else ("",),
@@ -203,25 +212,39 @@ def _kafka(connection: Connection) -> EngineReader:
 def consumer_lags(answers: Answers) -> list[GroupLag]:
     """Lag of every consumer group that answers tell of. Raises `DocumentError` where they tell of none."""
     lags = [lag for path, answer in answers.items() for lag in _lags(path, answer)]
-    if not lags:
+    if not lags and not _broker_answers(answers):
         message = "it is no lag of a consumer group; allowed: Burrow, Confluent's REST, kafka-consumer-groups.sh"
         raise DocumentError([Fault("", message)], "answer about consumer lag")
     return lags
 
 
-def _lags(path: str, answer: Any) -> Sequence[GroupLag]:
+def _broker_answers(answers: Answers) -> list[Any]:
+    """Answers of brokers themselves, which may have no group."""
+    read = [_decoded(answer) for answer in answers.values()]
+    return [answer for answer in read if is_broker_answer(answer)]
+
+
+def _decoded(answer: Any) -> Any:
     if isinstance(answer, str):
-        try:
-            answer = json.loads(answer)
-        except ValueError:
-            return read_cli_lag(answer)
+        with suppress(ValueError):
+            return json.loads(answer)
+    return answer
+
+
+def _lags(path: str, answer: Any) -> Sequence[GroupLag]:
+    answer = _decoded(answer)
+    if isinstance(answer, str):
+        return read_cli_lag(answer)
+    if is_broker_answer(answer):
+        return read_broker_lags(answer)
     if isinstance(answer, Mapping) and "error" in answer and "status" in answer:
         return [read_burrow_lag(answer)]
     return [read_confluent_lag(answer)]
 
 
 def _lag_findings(lag: GroupLag) -> Sequence[Finding]:
-    total = "an unknown number of" if lag.events is None else f"{lag.events:,.0f}"
+    least = "" if all(lag.is_whole(topic) for topic in lag.topics) else "at least "
+    total = "an unknown number of" if lag.events is None else f"{least}{lag.events:,.0f}"
     words = f"The group {lag.group} is {total} events behind."
     return [Finding("found", "lag", lag.group, words), *lag.findings]
 

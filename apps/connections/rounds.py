@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db.models import Max
 
+from apps.connections.brokers import BrokerClient, is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin
 from apps.connections.models import Connection
 from apps.connections.readers import TEXT_PATHS, reader_of
@@ -116,7 +117,10 @@ def client_of(connection: Connection, url: str = "") -> EngineClient:
         raise EngineRefused("token_lost", f"the token cannot be read: {error}; give it again") from None
     if url and url != connection.url:
         token = ""  # of the engine, for nobody else
-    return EngineClient(url or connection.url, token=token, verify_tls=connection.verify_tls, ca_pem=connection.ca_pem)
+    address, tls = url or connection.url, {"verify_tls": connection.verify_tls, "ca_pem": connection.ca_pem}
+    if is_broker_url(address):
+        return BrokerClient(address, token=token, groups=connection.job_names, **tls)
+    return EngineClient(address, token=token, **tls)
 
 
 def ask_picture(
@@ -261,7 +265,8 @@ def lags_store(cluster: Cluster, lags: Iterable[GroupLag], read_at: datetime) ->
             chosen = named or list(queries.values())
             if count is not None and len(chosen) == 1:
                 events.setdefault(chosen[0].pk, {})[topic] = count
-                message = f"{count:,.0f} events of {topic} wait for {chosen[0].name}, by the lag of {lag.group}."
+                least = "" if lag.is_whole(topic) else "At least "
+                message = f"{least}{count:,.0f} events of {topic} wait for {chosen[0].name}, by the lag of {lag.group}."
                 findings.append(Finding("found", "backlog", lag.group, message))
             elif count is not None and len(chosen) > 1:
                 names = listed(sorted(query.name for query in chosen))

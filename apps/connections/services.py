@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.connections.brokers import broker_faults, is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
 from apps.connections.models import Connection
 from apps.connections.transport import ca_faults, is_listed, url_faults
@@ -218,15 +219,19 @@ def _locked(connection: Connection) -> Connection:
 def _check(connection: Connection, token: str, faults: Sequence[Fault] = ()) -> None:
     """Refuse a connection with every fault of it."""
     all_faults = list(faults)
+    is_broker = connection.engine == ConnectionEngine.KAFKA and is_broker_url(connection.url)
     for name in ("url", "prometheus_url"):
-        if getattr(connection, name):
+        if getattr(connection, name) and not (is_broker and name == "url"):
             all_faults += url_faults(getattr(connection, name), name)
+    if is_broker:
+        all_faults += broker_faults(connection.url, token=token, has_token=bool(token or connection.sealed_token))
     all_faults += ca_faults(connection.ca_pem)
     if token and (not token.isascii() or not token.isprintable() or " " in token or len(token) > 4096):
         all_faults.append(
             Fault("token", "token holds other than up to 4,096 printable ASCII characters without spaces")
         )
-    if token and connection.url and not connection.url.lower().startswith("https:") and not is_listed(connection.url):
+    is_https = connection.url.lower().startswith("https:")
+    if token and connection.url and not is_broker and not is_https and not is_listed(connection.url):
         message = "a token is not sent in the clear; allowed: with https, or to a host in SLUICE_CONNECT_HOSTS"
         all_faults.append(Fault("token", message))
     names = connection.job_names

@@ -22,13 +22,18 @@ from apps.core.errors import Fault
 from engine.redaction import redact_text
 
 __all__ = [
+    "ALLOWED_ADDRESSES",
     "MAX_ANSWER_BYTES",
+    "MAX_DURATION_S",
     "EngineAway",
     "EngineClient",
     "EngineRefused",
     "PathMissing",
     "ca_faults",
+    "is_allowed",
     "is_listed",
+    "is_listed_host",
+    "ssl_context",
     "url_faults",
 ]
 
@@ -78,15 +83,19 @@ def url_faults(url: object, path: str) -> list[Fault]:
         address = ipaddress.ip_address(parts.hostname)
     except ValueError:
         return []
-    if not _may_ask(parts.hostname)(address):
-        return [Fault(path, f"{PrivateAddress(parts.hostname)}; allowed: {_ALLOWED}")]
+    if not is_allowed(parts.hostname)(address):
+        return [Fault(path, f"{PrivateAddress(parts.hostname)}; allowed: {ALLOWED_ADDRESSES}")]
     return []
 
 
 def is_listed(url: str) -> bool:
     """Whether the host of a URL, as it is written, is allowed by `SLUICE_CONNECT_HOSTS`."""
     parts = split_url(url)
-    host = (parts.hostname or "") if parts is not None else ""
+    return is_listed_host((parts.hostname or "") if parts is not None else "")
+
+
+def is_listed_host(host: str) -> bool:
+    """Whether a host, by its name or its address, is allowed by `SLUICE_CONNECT_HOSTS`."""
     with suppress(ValueError):
         return _is_in_networks(ipaddress.ip_address(host))
     return host.lower() in settings.CONNECT_HOSTS or (host.lower() == "localhost" and _is_in_networks(_LOOPBACK))
@@ -116,13 +125,13 @@ def _is_in_networks(address: IPAddress) -> bool:
     return False
 
 
-def _may_ask(host: str) -> Callable[[IPAddress], bool]:
+def is_allowed(host: str) -> Callable[[IPAddress], bool]:
     """Whether an address of a host may be asked: it is public, or allowed by name or by network."""
     is_named = host.lower() in settings.CONNECT_HOSTS
     return lambda address: is_named or is_public(address) or _is_in_networks(address)
 
 
-_ALLOWED = "public addresses, and hosts listed in SLUICE_CONNECT_HOSTS"
+ALLOWED_ADDRESSES = "public addresses, and hosts listed in SLUICE_CONNECT_HOSTS"
 
 
 class _PinnedTransport(httpx.HTTPTransport):
@@ -131,7 +140,7 @@ class _PinnedTransport(httpx.HTTPTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.host
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
-        address = resolve_host(host, port, _may_ask(host))
+        address = resolve_host(host, port, is_allowed(host))
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.url = request.url.copy_with(host=address)  # the Host header was made of the name already
         return super().handle_request(request)
@@ -157,7 +166,7 @@ class EngineClient:
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Sluice"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        transport = _PinnedTransport(verify=_context(verify_tls, ca_pem), trust_env=False, limits=_ONE)
+        transport = _PinnedTransport(verify=ssl_context(verify_tls, ca_pem), trust_env=False, limits=_ONE)
         self._client = httpx.Client(
             transport=transport, timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False, headers=self._headers
         )
@@ -232,7 +241,7 @@ class EngineClient:
             finally:
                 response.close()
         except PrivateAddress as error:
-            raise EngineRefused("private_address", f"{error}; allowed: {_ALLOWED}") from None
+            raise EngineRefused("private_address", f"{error}; allowed: {ALLOWED_ADDRESSES}") from None
         except UnknownHost as error:
             raise EngineAway(str(error)) from None
         except httpx.TimeoutException:
@@ -336,7 +345,7 @@ class _Watch:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _context(verify_tls: bool, ca_pem: str) -> ssl.SSLContext:
+def ssl_context(verify_tls: bool, ca_pem: str) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca_pem or None)
     if not verify_tls:
         context.check_hostname = False

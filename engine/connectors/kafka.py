@@ -1,4 +1,4 @@
-"""Consumer lag of Kafka: how much waits before a job, told by Burrow, Confluent or the CLI."""
+"""Consumer lag of Kafka: how much waits before a job, told by the broker itself, Burrow, Confluent or the CLI."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from engine.connectors.picture import Finding
 __all__ = [
     "GroupLag",
     "PartitionLag",
+    "broker_findings",
+    "is_broker_answer",
+    "read_broker_lags",
     "read_burrow_lag",
     "read_cli_lag",
     "read_confluent_lag",
@@ -58,6 +61,11 @@ class GroupLag:
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({partition.topic for partition in self.partitions if partition.topic}))
 
+    def is_whole(self, topic: str) -> bool:
+        """Whether the lag of every partition of a topic is known; otherwise at least the events told wait."""
+        rows = [partition for partition in self.partitions if partition.topic == topic]
+        return self.complete >= 1.0 and all(partition.lag is not None for partition in rows)
+
     def events_of(self, topic: str) -> float | None:
         """Events that wait in one topic; None where no partition of it is known."""
         lags = [partition.lag for partition in self.partitions if partition.topic == topic]
@@ -94,6 +102,84 @@ def _group_findings(group: str, partitions: Sequence[PartitionLag], state: str, 
     if state and state != "OK":
         meaning = _STATES.get(state, "not OK")
         yield Finding.of("warning", "consumer_state", group, group=group, state=state, meaning=meaning)
+
+
+_BROKER = "broker"
+_GROUPS = "consumer_groups"
+_GROUP_STATES = {"Empty": "has no active members", "Dead": "is dead: it has neither members nor offsets"}
+
+
+def is_broker_answer(document: Any) -> bool:
+    """Whether it is what a broker answered about its groups."""
+    return isinstance(document, Mapping) and _GROUPS in document
+
+
+def broker_findings(document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings about the groups as a whole: there is none, or there are more than were asked about."""
+    if not document.get(_GROUPS) and not document.get("unknown"):
+        yield Finding.of("missing", "groups_missing", "")
+    left_out = number_of(document.get("left_out"))
+    if left_out:
+        yield Finding.of("warning", "groups_left_out", "", count=int(left_out))
+
+
+def read_broker_lags(document: Any) -> tuple[GroupLag, ...]:
+    """Lag by group from what a broker answered: offsets committed, and ends of the partitions.
+
+    A partition without a commit has a lag where it is empty alone; where a commit is beyond the end, one of the two is
+    of another topic of that name, and the lag is not known.
+
+    Raises
+    ------
+    DocumentError
+        Missing fields, or another document.
+    """
+    known, record = _document(document, _BROKER)
+    lags = []
+    for row in record.records(_GROUPS, required=False):
+        group, state = row.text("group"), str(row.fields.get("state") or "")
+        rows = [_broker_partition(part) for part in row.records("partitions", required=False)]
+        notes = list(_broker_findings(group, state, row.fields.get("error"), rows))
+        lags.append((group, [partition for partition, _ in rows], notes))
+    known.check()
+    unknown = document.get("unknown")
+    names = [name for name in unknown if isinstance(name, str)] if isinstance(unknown, list) else []
+    return (
+        *(_group(group, partitions, notes) for group, partitions, notes in lags),
+        *(_group(name, [], state="NOTFOUND", complete=0.0) for name in names),
+    )
+
+
+def _broker_partition(row: AnswerObject) -> tuple[PartitionLag, str]:
+    """Lag of a partition, and the reason in a word where it has none."""
+    topic, partition = row.text("topic"), int(row.number("partition", least=0))
+    committed, begin, end = (row.optional(name) for name in ("committed", "begin", "end"))
+    reason = str(row.fields.get("error") or "")
+    if reason or end is None:
+        return PartitionLag(topic, partition, None), reason or "its end is not told"
+    if committed is None or committed < 0.0:
+        return PartitionLag(topic, partition, 0.0 if begin == end else None, end), ""
+    if committed > end:
+        return PartitionLag(topic, partition, None, end), f"{committed:,.0f} are committed and its end is {end:,.0f}"
+    return PartitionLag(topic, partition, end - committed, end), ""  # lag = end of the log - offset committed
+
+
+def _broker_findings(
+    group: str, state: str, error: object, rows: Sequence[tuple[PartitionLag, str]]
+) -> Iterator[Finding]:
+    if error:
+        yield Finding.of("warning", "group_refused", group, group=group, reason=str(error))
+    if state in _GROUP_STATES:
+        told = {"group": group, "state": _GROUP_STATES[state]}
+        yield Finding.of("warning", "consumer_state", group, "consumer_state_told", **told)
+    reasons: dict[str, list[str]] = {}
+    for partition, reason in rows:
+        if reason:
+            reasons.setdefault(reason, []).append(f"{partition.topic}/{partition.partition}")
+    for reason, names in reasons.items():
+        yield Finding.of(
+            "warning", "ends_unread", group, group=group, count=len(names), partitions=names, reason=reason
+        )
 
 
 def read_burrow_lag(document: Any) -> GroupLag:

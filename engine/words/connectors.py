@@ -36,6 +36,11 @@ SENTENCES = {
     "the job could take, not what came. Offsets of the broker tell that.",
     "lag_missing": "Nothing tells of the lag of {group}.",
     "offsets_missing": "{count:counted partition} of {group} have no committed offset or no end: {partitions:listed}.",
+    "ends_unread": "The lag of {group} in {count:counted partition} is not known, {partitions:listed}: {reason}.",
+    "group_refused": "The offsets of {group} cannot be read: {reason}.",
+    "groups_missing": "The broker has no consumer group: nothing tells of a lag.",
+    "groups_left_out": "{count:counted group} more {count:is|are} there and not asked about: name those that matter "
+    "(job_names).",
     "lag_incomplete": "Only {complete:percent} of the samples of {group} are there yet: its lag may be larger.",
     "consumer_state": "Consumer group {group} is {state}: {meaning}.",
     "consumer_state_told": "Consumer group {group} {state}.",

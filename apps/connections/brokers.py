@@ -1,0 +1,375 @@
+"""Questions to a Kafka by its own protocol: committed offsets of consumer groups, ends of partitions, who is gone.
+
+A connection's address is ``kafka://host:port,host:port``, with TLS ``kafka+ssl://…``; with SASL the user stands before
+the hosts and ``?sasl=SCRAM-SHA-512`` behind them, and the connection's token is the password. Every address that is
+connected to is checked, also those that brokers name themselves.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+from kafka import KafkaAdminClient
+from kafka.errors import AuthorizationError, KafkaConfigurationError, KafkaError, SaslAuthenticationFailedError
+from kafka.net import KafkaNetSocket
+from kafka.net.compat import KafkaNetClient
+from kafka.structs import TopicPartition
+
+from apps.connections.transport import (
+    ALLOWED_ADDRESSES,
+    MAX_ANSWER_BYTES,
+    MAX_DURATION_S,
+    EngineAway,
+    EngineClient,
+    EngineRefused,
+    PathMissing,
+    is_allowed,
+    is_listed_host,
+    ssl_context,
+)
+from apps.core.addresses import PrivateAddress, UnknownHost, resolve_host
+from apps.core.errors import Fault
+
+__all__ = ["MAX_GROUPS", "SASL_MECHANISMS", "BrokerAddress", "BrokerClient", "broker_faults", "is_broker_url"]
+
+MAX_GROUPS = 1000  #: that are asked about where a connection names none
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_SCHEMES = {"kafka": False, "kafka+ssl": True}
+_URL = re.compile(r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^@/?#]*)@)?(?P<hosts>[^@/?#]*)/?(?:\?(?P<query>[^#]*))?", re.I)
+_HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_CONNECT_S, _ANSWER_S = 5.0, 8.0
+_LATEST, _EARLIEST = -1, -2  # of ListOffsets
+
+# It writes its settings, with the password, at the level of debugging; its faults are told by a connection's state.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+T = TypeVar("T")
+
+
+def is_broker_url(url: object) -> bool:
+    """Whether an address is of a broker's own protocol."""
+    return isinstance(url, str) and url.partition("://")[0].lower() in _SCHEMES
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Servers to begin with as (host, port), and settings of the connection to all brokers; without the password."""
+
+    servers: tuple[tuple[str, int], ...]
+    has_tls: bool
+    user: str
+    mechanism: str  #: of SASL; empty: none
+
+    @classmethod
+    def parse(cls, url: str, path: str, faults: list[Fault]) -> BrokerAddress | None:
+        """An address as it is written. Adds what is wrong with it to `faults`."""
+        found = _URL.fullmatch(url) if url.isprintable() and " " not in url else None
+        if found is None or found["scheme"].lower() not in _SCHEMES:
+            allowed = "kafka://host:port,host:port or kafka+ssl://user@host:port?sasl=SCRAM-SHA-512"
+            faults.append(Fault(path, f"{path} cannot be used as a broker's address; allowed: {allowed}"))
+            return None
+        before, user = len(faults), unquote(found["user"] or "")
+        if ":" in (found["user"] or ""):
+            faults.append(Fault(path, f"{path} holds a password; give it as the token instead."))
+        servers = []
+        for part in found["hosts"].split(","):
+            server = _HOST.fullmatch(part)
+            if server is None or not 0 < int(server["port"]) < 65536:
+                faults.append(Fault(path, f"{part!r} of {path} is no server; allowed: host:port, several with commas"))
+            else:
+                servers.append((server["host"].strip("[]"), int(server["port"])))
+        options = parse_qsl(found["query"] or "", keep_blank_values=True)
+        if unknown := sorted({name for name, _ in options} - {"sasl"}):
+            faults.append(Fault(path, f"{path} has {', '.join(unknown)} after ?; allowed: sasl"))
+        mechanism = dict(options).get("sasl", "PLAIN" if user else "").upper()
+        if (mechanism or "sasl" in dict(options)) and mechanism not in SASL_MECHANISMS:
+            allowed = ", ".join(SASL_MECHANISMS)
+            faults.append(Fault(path, f"sasl of {path} is {mechanism or 'empty'}; allowed: {allowed}"))
+        if mechanism and not user:
+            faults.append(Fault(path, f"the user is missing in {path}; allowed: kafka+ssl://user@host:port?sasl=…"))
+        if len(faults) > before:
+            return None
+        return cls(tuple(servers), _SCHEMES[found["scheme"].lower()], user, mechanism)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a password may be sent: within TLS, or to hosts that the administrator lists."""
+        return self.has_tls or all(is_listed_host(host) for host, _ in self.servers)
+
+    @property
+    def protocol(self) -> str:
+        """Name of the combination, as clients of Kafka have it."""
+        return ("SASL_" if self.mechanism else "") + ("SSL" if self.has_tls else "PLAINTEXT")
+
+
+def broker_faults(url: str, *, token: str, has_token: bool, path: str = "url") -> list[Fault]:
+    """Faults of a broker's address and of the password for it; where its names lead is checked when it is asked."""
+    faults: list[Fault] = []
+    address = BrokerAddress.parse(url, path, faults)
+    if address is None:
+        return faults
+    for host, _ in address.servers:
+        with suppress(ValueError):
+            if not is_allowed(host)(ipaddress.ip_address(host)):
+                faults.append(Fault(path, f"{PrivateAddress(host)}; allowed: {ALLOWED_ADDRESSES}"))
+    if address.user and not has_token:
+        faults.append(Fault("token", f"token is missing; it is the password of the user {address.user!r}"))
+    if token and not address.user:
+        message = "token is a password without a user; allowed: kafka+ssl://user@host:port?sasl=SCRAM-SHA-512"
+        faults.append(Fault("token", message))
+    if token and not address.is_safe:
+        message = "a password is not sent in the clear; allowed: with kafka+ssl, or to hosts in SLUICE_CONNECT_HOSTS"
+        faults.append(Fault("token", message))
+    return faults
+
+
+class _CheckedSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+    """Connects to addresses that may be asked alone, whoever names the host; a refusal is kept for the client."""
+
+    SCHEMES = ("checked",)
+    refusals: dict[str, str] = {}
+    _lock = Lock()
+
+    def __init__(self, proxy_url: str | None = None) -> None:
+        super().__init__(proxy_url)
+        self._client = (proxy_url or "").partition("://")[2]
+
+    def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> list[Any]:
+        """The one address that was checked, or none."""
+        try:
+            address = resolve_host(host, port, is_allowed(host))
+        except (PrivateAddress, UnknownHost) as error:
+            with self._lock:
+                self.refusals[self._client] = str(error)
+            return []
+        return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+
+
+class BrokerClient(EngineClient):
+    """Client of a Kafka, used as that of any engine: the answer to the empty path is what its groups have.
+
+    `groups`: names of those that are wanted; all that there are unless given.
+    """
+
+    def __init__(
+        self, url: str, *, token: str = "", verify_tls: bool = True, ca_pem: str = "", groups: Sequence[str] = ()
+    ) -> None:
+        super().__init__(url)  # of the counters and the readers of text and JSON; nothing is asked over HTTP
+        faults: list[Fault] = []
+        address = BrokerAddress.parse(url, "url", faults)
+        if address is None:
+            raise EngineRefused("wrong_answer", "; ".join(fault.message for fault in faults))
+        self.host = ", ".join(f"{host}:{port}" for host, port in address.servers)
+        self._address, self._password, self._groups = address, token, tuple(groups)
+        self._context = ssl_context(verify_tls, ca_pem)
+
+    def _get(self, path: str, params: object = None) -> tuple[bytes, str]:
+        if path:
+            raise PathMissing(f"{self.host} is a Kafka: it has no {path[:200]}")
+        began = time.monotonic()
+        self.requests += 1
+        try:
+            self._try_servers()
+            answer = self._ask(began + MAX_DURATION_S)
+        finally:
+            self.seconds += time.monotonic() - began
+        body = json.dumps(answer).encode()
+        self.bytes += len(body)
+        return body, "application/json"
+
+    def _try_servers(self) -> None:
+        """Reach one server, so that a fault has its cause: the library keeps trying and tells none."""
+        faults: list[Exception] = []
+        for host, port in self._address.servers:
+            try:
+                address = resolve_host(host, port, is_allowed(host))
+                with socket.create_connection((address, port), _CONNECT_S) as plain:
+                    if self._address.has_tls:
+                        self._context.wrap_socket(plain, server_hostname=host).close()
+                return
+            except PrivateAddress as error:
+                raise EngineRefused("private_address", f"{error}; allowed: {ALLOWED_ADDRESSES}") from None
+            except UnknownHost as error:
+                faults.append(EngineAway(str(error)))
+            except ssl.SSLCertVerificationError as error:
+                message = f"the certificate of {host} is not trusted: {error.verify_message}"
+                faults.append(EngineRefused("tls", message))
+            except ssl.SSLError as error:
+                faults.append(EngineRefused("tls", f"{host} speaks no TLS that fits: {error.reason or error}"))
+            except OSError as error:
+                faults.append(EngineAway(f"{host}:{port} does not answer: {error.strerror or error}"))
+        raise next((fault for fault in faults if isinstance(fault, EngineRefused)), faults[-1])
+
+    def _ask(self, until: float) -> dict[str, Any]:
+        key = f"{id(self)}-{time.monotonic_ns()}"
+        made: list[KafkaNetClient] = []
+
+        def make(**settings: Any) -> KafkaNetClient:
+            made.append(KafkaNetClient(**settings))
+            return made[0]
+
+        try:
+            admin = KafkaAdminClient(kafka_client=make, proxy_url=f"checked://{key}", **self._settings())
+            try:
+                return _GroupQuestions(admin, until).answer(self._groups)
+            finally:
+                admin.close()
+        except (EngineAway, EngineRefused):
+            raise
+        except (SaslAuthenticationFailedError, AuthorizationError) as error:
+            words = f"{self.host} refuses the user {self._address.user!r}" if self._address.user else self.host
+            raise EngineRefused("unauthorised", f"{words}: {type(error).__name__}") from None
+        except KafkaConfigurationError as error:
+            raise EngineRefused("wrong_answer", f"{self.host} cannot be asked: {error}") from None
+        except KafkaError as error:
+            if (refusal := _CheckedSocket.refusals.get(key)) is not None:
+                raise EngineRefused("private_address", f"{refusal}; allowed: {ALLOWED_ADDRESSES}") from None
+            raise EngineAway(f"{self.host} does not answer as a Kafka: {_words(error)}{self._hint()}") from None
+        except Exception as error:
+            message = f"{self.host} answers what is no Kafka's: {type(error).__name__}"
+            raise EngineRefused("wrong_answer", message) from None
+        finally:
+            _CheckedSocket.refusals.pop(key, None)
+            for client in made:  # the library leaves its thread behind where it cannot begin
+                client.close()
+                client._net.close()
+
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "bootstrap_servers": [f"{f'[{h}]' if ':' in h else h}:{port}" for h, port in self._address.servers],
+            "client_id": "sluice",
+            "bootstrap_timeout_ms": int(_ANSWER_S * 1000),
+            "request_timeout_ms": int(_ANSWER_S * 1000),
+            "reconnect_backoff_max_ms": 1000,
+            "receive_message_max_bytes": MAX_ANSWER_BYTES,
+            "security_protocol": self._address.protocol,
+        }
+        if self._address.has_tls:
+            settings["ssl_context"] = self._context
+        if self._address.mechanism:
+            settings |= {
+                "sasl_mechanism": self._address.mechanism,
+                "sasl_plain_username": self._address.user,
+                "sasl_plain_password": self._password,
+            }
+        return settings
+
+    def _hint(self) -> str:
+        if self._address.has_tls and self._address.mechanism:
+            return ""
+        missing = [] if self._address.has_tls else ["TLS (kafka+ssl://)"]
+        missing += [] if self._address.mechanism else ["a user (SASL)"]
+        return f"; it may want {' or '.join(missing)}"
+
+
+class _GroupQuestions:
+    """Questions about groups within a time; what is not answered has its reason in place of a number."""
+
+    def __init__(self, admin: KafkaAdminClient, until: float) -> None:
+        self._admin, self._until = admin, until
+
+    def answer(self, wanted: Sequence[str]) -> dict[str, Any]:
+        """Answer as the connector reads it. Commits are asked before ends, so that none is beyond its end."""
+        listed = {str(row["group_id"]): str(row.get("group_state") or "") for row in self._admin.list_groups()}
+        names = list(wanted) if wanted else sorted(listed)[:MAX_GROUPS]
+        known = [name for name in names if name in listed]
+        commits, refused = self._in_parts(known, lambda part: self._admin.list_group_offsets(list(part)))
+        topics = sorted({place.topic for places in commits.values() for place in places})
+        described, untold = self._in_parts(topics, self._topics)
+        places = [place for topic in topics for place in described.get(topic, ())]
+        ends, unread = self._in_parts(places, lambda part: self._offsets(part, _LATEST))
+        unread |= {place: untold[place.topic] for group in commits.values() for place in group if place.topic in untold}
+        open_places = {
+            place
+            for group in commits.values()
+            for topic in {place.topic for place in group}
+            for place in described.get(topic, ())
+            if _commit(group, place) is None
+        }
+        begins, _ = self._in_parts(sorted(open_places), lambda part: self._offsets(part, _EARLIEST))
+        rows = [
+            {
+                "group": name,
+                "state": listed[name],
+                "error": refused.get(name),
+                "partitions": [
+                    {
+                        "topic": place.topic,
+                        "partition": place.partition,
+                        "committed": _commit(commits.get(name, {}), place),
+                        "begin": begins.get(place),
+                        "end": ends.get(place),
+                        "error": unread.get(place) or (None if place in ends else "the topic has no such partition"),
+                    }
+                    for place in _places_of(commits.get(name, {}), described)
+                ],
+            }
+            for name in known
+        ]
+        unknown = [name for name in names if name not in listed]
+        return {"consumer_groups": rows, "unknown": unknown, "left_out": 0 if wanted else len(listed) - len(names)}
+
+    def _topics(self, names: Sequence[str]) -> dict[str, list[TopicPartition]]:
+        rows = {str(row["name"]): row for row in self._admin.describe_topics(list(names))}
+        return {
+            name: [TopicPartition(name, int(part["partition_index"])) for part in rows[name].get("partitions", ())]
+            for name in names
+            if name in rows
+        }
+
+    def _offsets(self, places: Sequence[TopicPartition], which: int) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(places, which)
+        answers = self._admin.list_partition_offsets(wanted, timeout_ms=2000)
+        return {place: int(found.offset) for place, found in answers.items() if found.offset >= 0}
+
+    def _in_parts(
+        self, items: Iterable[T], ask: Callable[[Sequence[T]], dict[Any, Any]]
+    ) -> tuple[dict[T, Any], dict[T, str]]:
+        """Answers by item, and reasons of those that have none: after a fault each half is asked by itself."""
+        answers: dict[T, Any] = {}
+        reasons: dict[T, str] = {}
+        parts = [list(items)]
+        while parts:
+            part = parts.pop()
+            if not part:
+                continue
+            if time.monotonic() > self._until:
+                reasons |= dict.fromkeys(part, f"not told within {MAX_DURATION_S:g} s")
+                continue
+            try:
+                answers |= ask(part)
+            except KafkaError as error:
+                if len(part) == 1:
+                    reasons[part[0]] = _words(error)
+                else:
+                    parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+        return answers, reasons
+
+
+def _words(error: KafkaError) -> str:
+    """A fault without the answer that the library quotes."""
+    name = type(error).__name__.removesuffix("Error")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+
+
+def _commit(commits: dict[TopicPartition, Any], place: TopicPartition) -> int | None:
+    found = commits.get(place)
+    return int(found.offset) if found is not None and found.offset >= 0 else None
+
+
+def _places_of(commits: dict[TopicPartition, Any], described: dict[str, list[TopicPartition]]) -> list[TopicPartition]:
+    """All partitions of topics that a group commits to; those that are gone as well."""
+    topics = {place.topic for place in commits}
+    return sorted({*commits, *(place for topic in topics for place in described.get(topic, ()))})
