@@ -1,13 +1,10 @@
 """Questions to a Kafka by its own protocol: committed offsets of consumer groups, ends of partitions, who is gone.
 
-A connection's address is ``kafka://host:port,host:port``, with TLS ``kafka+ssl://…``; with SASL the user stands before
-the hosts and ``?sasl=SCRAM-SHA-512`` behind them, and the connection's token is the password. Every address that is
-connected to is checked, also those that brokers name themselves.
+Every address that is connected to is checked, also those that brokers name themselves.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import re
@@ -15,18 +12,23 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from threading import Lock
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote
 
 from kafka import KafkaAdminClient
-from kafka.errors import AuthorizationError, KafkaConfigurationError, KafkaError, SaslAuthenticationFailedError
+from kafka.errors import (
+    AuthorizationError,
+    KafkaConfigurationError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from kafka.net import KafkaNetSocket
 from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
 from kafka.structs import TopicPartition
 
+from apps.connections.broker_addresses import BrokerAddress
 from apps.connections.transport import (
     ALLOWED_ADDRESSES,
     MAX_ANSWER_BYTES,
@@ -36,20 +38,16 @@ from apps.connections.transport import (
     EngineRefused,
     PathMissing,
     is_allowed,
-    is_listed_host,
     ssl_context,
 )
 from apps.core.addresses import PrivateAddress, UnknownHost, resolve_host
 from apps.core.errors import Fault
 
-__all__ = ["MAX_GROUPS", "SASL_MECHANISMS", "BrokerAddress", "BrokerClient", "broker_faults", "is_broker_url"]
+__all__ = ["MAX_GROUPS", "BrokerClient"]
 
 MAX_GROUPS = 1000  #: that are asked about where a connection names none
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_SCHEMES = {"kafka": False, "kafka+ssl": True}
-_URL = re.compile(r"(?P<scheme>[a-z+]+)://(?:(?P<user>[^@/?#]*)@)?(?P<hosts>[^@/?#]*)/?(?:\?(?P<query>[^#]*))?", re.I)
-_HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _CONNECT_S, _ANSWER_S = 5.0, 8.0
+_REFUSALS = (AuthorizationError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
 _LATEST, _EARLIEST = -1, -2  # of ListOffsets
 
 # It writes its settings, with the password, at the level of debugging; its faults are told by a connection's state.
@@ -58,103 +56,38 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL)
 T = TypeVar("T")
 
 
-def is_broker_url(url: object) -> bool:
-    """Whether an address is of a broker's own protocol."""
-    return isinstance(url, str) and url.partition("://")[0].lower() in _SCHEMES
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """Servers to begin with as (host, port), and settings of the connection to all brokers; without the password."""
-
-    servers: tuple[tuple[str, int], ...]
-    has_tls: bool
-    user: str
-    mechanism: str  #: of SASL; empty: none
-
-    @classmethod
-    def parse(cls, url: str, path: str, faults: list[Fault]) -> BrokerAddress | None:
-        """An address as it is written. Adds what is wrong with it to `faults`."""
-        found = _URL.fullmatch(url) if url.isprintable() and " " not in url else None
-        if found is None or found["scheme"].lower() not in _SCHEMES:
-            allowed = "kafka://host:port,host:port or kafka+ssl://user@host:port?sasl=SCRAM-SHA-512"
-            faults.append(Fault(path, f"{path} cannot be used as a broker's address; allowed: {allowed}"))
-            return None
-        before, user = len(faults), unquote(found["user"] or "")
-        if ":" in (found["user"] or ""):
-            faults.append(Fault(path, f"{path} holds a password; give it as the token instead."))
-        servers = []
-        for part in found["hosts"].split(","):
-            server = _HOST.fullmatch(part)
-            if server is None or not 0 < int(server["port"]) < 65536:
-                faults.append(Fault(path, f"{part!r} of {path} is no server; allowed: host:port, several with commas"))
-            else:
-                servers.append((server["host"].strip("[]"), int(server["port"])))
-        options = parse_qsl(found["query"] or "", keep_blank_values=True)
-        if unknown := sorted({name for name, _ in options} - {"sasl"}):
-            faults.append(Fault(path, f"{path} has {', '.join(unknown)} after ?; allowed: sasl"))
-        mechanism = dict(options).get("sasl", "PLAIN" if user else "").upper()
-        if (mechanism or "sasl" in dict(options)) and mechanism not in SASL_MECHANISMS:
-            allowed = ", ".join(SASL_MECHANISMS)
-            faults.append(Fault(path, f"sasl of {path} is {mechanism or 'empty'}; allowed: {allowed}"))
-        if mechanism and not user:
-            faults.append(Fault(path, f"the user is missing in {path}; allowed: kafka+ssl://user@host:port?sasl=…"))
-        if len(faults) > before:
-            return None
-        return cls(tuple(servers), _SCHEMES[found["scheme"].lower()], user, mechanism)
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether a password may be sent: within TLS, or to hosts that the administrator lists."""
-        return self.has_tls or all(is_listed_host(host) for host, _ in self.servers)
-
-    @property
-    def protocol(self) -> str:
-        """Name of the combination, as clients of Kafka have it."""
-        return ("SASL_" if self.mechanism else "") + ("SSL" if self.has_tls else "PLAINTEXT")
-
-
-def broker_faults(url: str, *, token: str, has_token: bool, path: str = "url") -> list[Fault]:
-    """Faults of a broker's address and of the password for it; where its names lead is checked when it is asked."""
-    faults: list[Fault] = []
-    address = BrokerAddress.parse(url, path, faults)
-    if address is None:
-        return faults
-    for host, _ in address.servers:
-        with suppress(ValueError):
-            if not is_allowed(host)(ipaddress.ip_address(host)):
-                faults.append(Fault(path, f"{PrivateAddress(host)}; allowed: {ALLOWED_ADDRESSES}"))
-    if address.user and not has_token:
-        faults.append(Fault("token", f"token is missing; it is the password of the user {address.user!r}"))
-    if token and not address.user:
-        message = "token is a password without a user; allowed: kafka+ssl://user@host:port?sasl=SCRAM-SHA-512"
-        faults.append(Fault("token", message))
-    if token and not address.is_safe:
-        message = "a password is not sent in the clear; allowed: with kafka+ssl, or to hosts in SLUICE_CONNECT_HOSTS"
-        faults.append(Fault("token", message))
-    return faults
-
-
 class _CheckedSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Connects to addresses that may be asked alone, whoever names the host; a refusal is kept for the client."""
+    """Connects to addresses that may be asked alone, whoever names the host."""
 
     SCHEMES = ("checked",)
-    refusals: dict[str, str] = {}
-    _lock = Lock()
-
-    def __init__(self, proxy_url: str | None = None) -> None:
-        super().__init__(proxy_url)
-        self._client = (proxy_url or "").partition("://")[2]
 
     def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> list[Any]:
-        """The one address that was checked, or none."""
+        """The one address that was checked; none where the name leads nowhere."""
         try:
             address = resolve_host(host, port, is_allowed(host))
-        except (PrivateAddress, UnknownHost) as error:
-            with self._lock:
-                self.refusals[self._client] = str(error)
+        except UnknownHost:
             return []
+        except PrivateAddress as error:
+            raise EngineRefused("private_address", f"{error}; allowed: {ALLOWED_ADDRESSES}") from None
         return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+
+
+class _Connections(KafkaConnectionManager):  # type: ignore[misc]
+    """Connections to brokers that end at the first refusal: the library keeps trying until its time is over."""
+
+    refusal: Exception | None = None
+
+    def get_connection(self, *arguments: Any, **options: Any) -> Any:
+        """The connection to a broker, or the refusal of before."""
+        if self.refusal is not None:
+            raise self.refusal
+        connection = super().get_connection(*arguments, **options)
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, fault: Exception) -> None:
+        if isinstance(fault, (EngineRefused, *_REFUSALS)):
+            self.refusal = fault
 
 
 class BrokerClient(EngineClient):
@@ -213,35 +146,32 @@ class BrokerClient(EngineClient):
         raise next((fault for fault in faults if isinstance(fault, EngineRefused)), faults[-1])
 
     def _ask(self, until: float) -> dict[str, Any]:
-        key = f"{id(self)}-{time.monotonic_ns()}"
         made: list[KafkaNetClient] = []
 
         def make(**settings: Any) -> KafkaNetClient:
-            made.append(KafkaNetClient(**settings))
+            net = NetworkSelector(**settings)
+            made.append(KafkaNetClient(net, _Connections(net, **settings), **settings))
             return made[0]
 
         try:
-            admin = KafkaAdminClient(kafka_client=make, proxy_url=f"checked://{key}", **self._settings())
+            admin = KafkaAdminClient(kafka_client=make, proxy_url="checked://", **self._settings())
             try:
                 return _GroupQuestions(admin, until).answer(self._groups)
             finally:
                 admin.close()
         except (EngineAway, EngineRefused):
             raise
-        except (SaslAuthenticationFailedError, AuthorizationError) as error:
-            words = f"{self.host} refuses the user {self._address.user!r}" if self._address.user else self.host
-            raise EngineRefused("unauthorised", f"{words}: {type(error).__name__}") from None
+        except _REFUSALS as error:
+            who = f"the user {self._address.user!r}" if self._address.user else "one without a user"
+            raise EngineRefused("unauthorised", f"{self.host} refuses {who}: {_words(error)}") from None
         except KafkaConfigurationError as error:
             raise EngineRefused("wrong_answer", f"{self.host} cannot be asked: {error}") from None
         except KafkaError as error:
-            if (refusal := _CheckedSocket.refusals.get(key)) is not None:
-                raise EngineRefused("private_address", f"{refusal}; allowed: {ALLOWED_ADDRESSES}") from None
             raise EngineAway(f"{self.host} does not answer as a Kafka: {_words(error)}{self._hint()}") from None
         except Exception as error:
             message = f"{self.host} answers what is no Kafka's: {type(error).__name__}"
             raise EngineRefused("wrong_answer", message) from None
         finally:
-            _CheckedSocket.refusals.pop(key, None)
             for client in made:  # the library leaves its thread behind where it cannot begin
                 client.close()
                 client._net.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Max
 
-from apps.connections.brokers import BrokerClient, is_broker_url
+from apps.connections.broker_addresses import is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin
 from apps.connections.models import Connection
 from apps.connections.readers import TEXT_PATHS, reader_of
@@ -119,6 +119,8 @@ def client_of(connection: Connection, url: str = "") -> EngineClient:
         token = ""  # of the engine, for nobody else
     address, tls = url or connection.url, {"verify_tls": connection.verify_tls, "ca_pem": connection.ca_pem}
     if is_broker_url(address):
+        from apps.connections.brokers import BrokerClient  # its library takes a third of a second to import
+
         return BrokerClient(address, token=token, groups=connection.job_names, **tls)
     return EngineClient(address, token=token, **tls)
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from apps.accounts.models import User
-from apps.connections.brokers import broker_faults, is_broker_url
+from apps.connections.broker_addresses import broker_faults, is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
 from apps.connections.models import Connection
 from apps.connections.transport import ca_faults, is_listed, url_faults

@@ -146,7 +146,7 @@ def read_broker_lags(document: Any) -> tuple[GroupLag, ...]:
     names = [name for name in unknown if isinstance(name, str)] if isinstance(unknown, list) else []
     return (
         *(_group(group, partitions, notes) for group, partitions, notes in lags),
-        *(_group(name, [], state="NOTFOUND", complete=0.0) for name in names),
+        *(_group(name, [], state="NOTFOUND") for name in names),
     )
 
 

@@ -36,7 +36,8 @@ ENGINE_HELP = {
         "Answers of range queries as JSON.",
     ),
     ConnectionEngine.KAFKA: (
-        "Burrow, or the REST proxy of Kafka, such as http://burrow:8000.",
+        "A broker, such as kafka://broker:9092 or kafka+ssl://user@broker:9093?sasl=SCRAM-SHA-512 with the password as "
+        "its token; Burrow or the REST proxy of Kafka, such as http://burrow:8000.",
         "Lag as JSON, or the table of kafka-consumer-groups.sh --describe.",
     ),
 }

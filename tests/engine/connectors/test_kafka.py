@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from engine.connectors.kafka import GroupLag, read_burrow_lag, read_cli_lag, read_confluent_lag
+from engine.connectors.kafka import (
+    GroupLag,
+    broker_findings,
+    read_broker_lags,
+    read_burrow_lag,
+    read_cli_lag,
+    read_confluent_lag,
+)
 from engine.errors import DocumentError
 
 
@@ -94,3 +101,60 @@ def test_a_text_of_another_command_is_refused() -> None:
         read_cli_lag("Error: Executing consumer group command failed")
     with pytest.raises(DocumentError, match="line 2: it has 3 columns"):
         read_cli_lag("GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID\ng t 0")
+
+
+def broker(*partitions: dict[str, Any], **group: Any) -> GroupLag:
+    rows = [{"topic": "t", "partition": number} | row for number, row in enumerate(partitions)]
+    (lag,) = read_broker_lags({"consumer_groups": [{"group": "g", "state": "Stable", "partitions": rows} | group]})
+    return lag
+
+
+def test_broker_tells_lag_as_end_less_commit() -> None:
+    lag = broker({"committed": 4, "end": 10}, {"committed": 7, "end": 7})
+    assert (lag.events, lag.is_whole("t"), codes(lag)) == (6.0, True, [])
+
+
+def test_partition_without_a_commit_lags_nothing_only_where_it_is_empty() -> None:
+    lag = broker({"committed": None, "begin": 5, "end": 5}, {"committed": -1, "begin": 0, "end": 5}, {"end": 5})
+    assert [partition.lag for partition in lag.partitions] == [0.0, None, None]
+    assert not lag.is_whole("t") and codes(lag) == ["offsets_missing"]
+
+
+def test_commit_beyond_the_end_is_no_lag() -> None:
+    lag = broker({"committed": 500, "end": 1}, {"committed": 0, "end": 3})
+    assert (lag.events, lag.is_whole("t")) == (3.0, False)
+    assert codes(lag) == ["ends_unread", "offsets_missing"]
+    assert "500 are committed and its end is 1" in lag.findings[0].to_dict()["message"]
+
+
+def test_end_that_a_broker_does_not_tell_has_its_reason_once() -> None:
+    away = {"committed": 1, "end": None, "error": "leader not available"}
+    lag = broker(away, away, {"committed": 1})
+    assert lag.events is None
+    assert codes(lag) == ["ends_unread", "ends_unread", "offsets_missing"]
+    assert "2 partitions is not known, t/0 and t/1: leader not available" in lag.findings[0].to_dict()["message"]
+
+
+def test_refused_and_empty_groups_are_said() -> None:
+    assert codes(broker(error="group authorization failed")) == ["group_refused", "lag_missing"]
+    assert codes(broker({"committed": 1, "end": 1}, state="Empty")) == ["consumer_state"]
+
+
+def test_groups_that_are_not_there_or_not_asked_about_are_said() -> None:
+    (lag,) = read_broker_lags({"consumer_groups": [], "unknown": ["late"]})
+    assert (lag.group, lag.events, codes(lag)) == ("late", None, ["consumer_state"])
+    assert [f.code for f in broker_findings({"consumer_groups": [], "unknown": []})] == ["groups_missing"]
+    assert [f.code for f in broker_findings({"consumer_groups": [{}], "left_out": 3})] == ["groups_left_out"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"partitions": [{"topic": "t", "partition": -1}]}, "partition"),
+        ({"partitions": [{"partition": 0}]}, "topic is missing"),
+        ({"partitions": 7}, "partitions"),
+    ],
+)
+def test_faults_of_a_broker_are_said(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(DocumentError, match=words):
+        read_broker_lags({"consumer_groups": [{"group": "g"} | row]})
