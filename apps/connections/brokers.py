@@ -71,6 +71,19 @@ class _CheckedSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has n
             raise EngineRefused("private_address", f"{error}; allowed: {ALLOWED_ADDRESSES}") from None
         return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
 
+    def socket(self, *arguments: Any) -> socket.socket:
+        """A socket, which is closed where it does not connect."""
+        self._made: socket.socket = super().socket(*arguments)
+        return self._made
+
+    async def connect(self, *arguments: Any, **options: Any) -> socket.socket:
+        """Connect, as the library does."""
+        try:
+            return await super().connect(*arguments, **options)  # type: ignore[no-any-return]
+        except BaseException:
+            self._made.close()
+            raise
+
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]
     """Connections to brokers that end at the first refusal: the library keeps trying until its time is over."""
