@@ -8,6 +8,7 @@ from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
+from engine.words import duration_words
 
 __all__ = ["CAPACITY_EXIT_TEXT", "capacity_status", "cluster_capacity_text", "query_capacity_text"]
 
@@ -37,7 +38,10 @@ def _lacks_headroom(capacity: Mapping[str, Any]) -> bool:
 def query_capacity_text(answer: Mapping[str, Any]) -> str:
     """Facts of a query's capacity, line by line."""
     capacity = answer["capacity"]
-    rows = [["capacity", str(capacity.get("words"))], *_details(capacity), ["estimated", _age_words(answer)]]
+    rows = [["capacity", str(capacity.get("words"))], *_details(capacity)]
+    if answer.get("catch_up"):
+        rows.append(["backlog", _catch_up_words(answer["catch_up"])])
+    rows.append(["estimated", _age_words(answer)])
     return "\n".join(column_lines(rows, ""))
 
 
@@ -57,6 +61,15 @@ def _details(capacity: Mapping[str, Any]) -> Iterator[list[str]]:
     forecast = capacity.get("forecast")
     if forecast is not None:
         yield ["saturation", _forecast_words(forecast)]
+
+
+def _catch_up_words(times: Mapping[str, Any]) -> str:
+    behind_s, back_at, low_at = times.get("behind_s"), times.get("back_at"), times.get("low_at")
+    behind = "" if behind_s is None else f"behind by {duration_words(behind_s)}: "
+    if back_at is None:
+        return f"{behind}never back at this load"
+    between = "" if low_at is None else f" ({low_at} to {times.get('high_at') or 'after the horizon'})"
+    return f"{behind}back at {back_at}{between}"
 
 
 def _forecast_words(forecast: Mapping[str, Any]) -> str:

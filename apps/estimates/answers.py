@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,11 +19,13 @@ from engine.estimation.answer import EstimateAnswer, OperatorAnswer, QueryAnswer
 from engine.measurement.microbatch import LiveLatency
 from engine.measurement.trust import EstimateTrust
 from engine.records import Flag, Omitted, Record
+from engine.words import duration_words
 
 __all__ = [
     "CURVE_POINTS",
     "STRIP_PARTS",
     "AppliedCalibration",
+    "CatchUpTimes",
     "LiveParts",
     "OperatorLoad",
     "StoredEstimate",
@@ -89,6 +93,41 @@ class StoredEstimate(QueryAnswer):
         """Measured where no input lacks a sample and, of a live query, batches were timed."""
         is_assumed = self.uncovered or (self.live is not None and self.live.evidence == Evidence.ASSUMED)
         return Evidence.ASSUMED if is_assumed else Evidence.MEASURED
+
+
+@dataclass(frozen=True)
+class CatchUpTimes(Record):
+    """When a query that is behind has caught up, by the clock: within its 90 % interval, if it is known.
+
+    `behind_s` is the age of the oldest event that waited. Without `back_at` it never catches up; `high_at` is None
+    where that lies beyond the horizon, and both ends are None where the interval is not known.
+    """
+
+    TITLE: ClassVar[str] = "times of catching up"
+
+    state: str
+    behind_s: float | None
+    back_at: datetime | None
+    low_at: datetime | None
+    high_at: datetime | None
+
+    @property
+    def behind(self) -> str:
+        """How far it is behind, in words; empty where nobody knows."""
+        return duration_words(self.behind_s) if self.behind_s else ""
+
+    @classmethod
+    def of(cls, answer: StoredEstimate, begins_at: datetime) -> CatchUpTimes | None:
+        """Times of an answer whose horizon begins at a moment; None of a query that is not behind."""
+        found = answer.catch_up
+        if found is None:
+            return None
+        ages = [backlog.behind_s for backlog in answer.backlogs or () if backlog.is_used and backlog.behind_s]
+
+        def moment(after_s: float | None) -> datetime | None:
+            return None if after_s is None else begins_at + timedelta(seconds=after_s)
+
+        return cls(found.state, max(ages, default=None), moment(found.at_s), moment(found.low_s), moment(found.high_s))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

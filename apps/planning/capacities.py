@@ -21,6 +21,7 @@ from apps.core.errors import Missing
 from apps.core.metrics import CONTENT_TYPE, Metric, metric_label, metric_lines
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.records import StoredRecordField
+from apps.estimates.answers import CatchUpTimes
 from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import query_estimate_latest, run_latest, run_staleness
 from apps.fleet.models import Cluster
@@ -94,6 +95,7 @@ class QueryLatestCapacitySerializer(_EstimatedSerializer):
     query = serializers.CharField()
     query_id = serializers.IntegerField()
     capacity = StoredRecordField(QueryCapacity)
+    catch_up = StoredRecordField(CatchUpTimes, allow_null=True, help_text="Null: nothing holds it up.")
 
 
 class NamedCapacitySerializer(serializers.Serializer):
@@ -127,7 +129,8 @@ class QueryCapacityView(ApiMixin, APIView):
         kept = row.answer.capacity
         if kept is None:
             raise Missing(f"Query {query.name} has no capacity: its estimate was made without; the next one has it.")
-        found = {"query": query.name, "query_id": query.pk, "capacity": query_capacity(query, kept)}
+        found: dict[str, Any] = {"query": query.name, "query_id": query.pk, "capacity": query_capacity(query, kept)}
+        found["catch_up"] = CatchUpTimes.of(row.answer, row.run.created_at)
         return Response(QueryLatestCapacitySerializer(found | _estimated(row.run)).data)
 
 

@@ -128,8 +128,8 @@ class _Capacity(Record):
 
     Rates are events/s of the sources that grow, all by one factor. Without `rate_per_s` only `at_most_per_s` is sure:
     the rate by measured costs alone, as if all other operators cost and put out nothing; `assumed_per_s` counts what
-    was assumed of them. `low_per_s` and `high_per_s` are the 90 % interval of what the samples of costs leave open;
-    None where an input has no sample (`unsampled`).
+    was assumed of them, and there is no `limit`. `low_per_s` and `high_per_s` are the 90 % interval of what the samples
+    of costs leave open; None where an input has no sample (`unsampled`).
     """
 
     state: str

@@ -76,12 +76,9 @@ class ClusterSaturation:
         grown = self.model.of_query(query)
         found = self._saturation(grown, lambda factor: _grown_query(self.deployment, query, factor))
         sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.of_query(query))
-        share = self._busiest_share(query, grown)
-        return QueryCapacity(
-            **self._answer(now, grown, found, sure),
-            busiest_share_per_s=now / share if share > 0.0 else None,
-            sources=names,
-        )
+        answer = self._answer(now, grown, found, sure)
+        share = self._busiest_share(query, grown) if answer["state"] == KNOWN else 0.0
+        return QueryCapacity(**answer, busiest_share_per_s=now / share if share > 0.0 else None, sources=names)
 
     def of_cluster(self) -> ClusterCapacity:
         """Capacity of everything: all sources grow by one factor."""
@@ -111,12 +108,10 @@ class ClusterSaturation:
         if found is None and not unmeasured:
             return _without_number(NO_LOAD, now)
         rate = None if found is None else now * max(0.0, found.factor)
-        if unmeasured:
-            limit = found or sure
+        if unmeasured:  # no limit: whose load that is would rest on what nobody measured
             return _without_number(UNKNOWN, now) | {
                 "at_most_per_s": None if sure is None else now * max(0.0, sure.factor),
                 "assumed_per_s": rate,
-                "limit": None if limit is None else self._limit(limit, grown),
                 "unmeasured": unmeasured,
                 "unsampled": unsampled,
             }

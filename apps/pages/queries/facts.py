@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
-from apps.estimates.answers import OperatorLoad, StoredEstimate
+from apps.estimates.answers import CatchUpTimes, OperatorLoad, StoredEstimate
 from apps.estimates.causes import is_busy
 from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus, QueryEstimate
@@ -115,6 +115,12 @@ class QueryDetail:
     def answer(self) -> StoredEstimate | None:
         """The answer of its estimate."""
         return self.estimate.answer if self.estimate else None
+
+    @property
+    def catch_up_times(self) -> CatchUpTimes | None:
+        """When it has caught up with what waited, by the clock."""
+        row = self.estimate
+        return None if row is None else CatchUpTimes.of(row.answer, row.run.created_at)
 
     def operator_load(self, name: str) -> OperatorLoad | None:
         """Load and output of an operator by its estimate."""

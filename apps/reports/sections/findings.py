@@ -20,6 +20,7 @@ __all__ = ["report_finding", "report_risks"]
 
 _ORDER = ("high", "medium", "low")
 _NAMED = 5
+_LITTLE_HEADROOM = 0.1  # share by which all rates may grow until a server is full
 
 
 def report_risks(
@@ -94,6 +95,9 @@ def _estimate(run: EstimateRun | None) -> Iterator[ReportRisk]:
         upper = "" if run.facts.upper_wc is None else f" It is {seconds(run.facts.upper_wc)}."
         words = f"{run.facts.scheduling.words}{upper} Estimates are those of stimulus time."
         yield ReportRisk("low", "Scheduling", words)
+    capacity = run.facts.capacity
+    if capacity is not None and capacity.headroom_share is not None and capacity.headroom_share < _LITTLE_HEADROOM:
+        yield ReportRisk("high" if capacity.headroom_share < 0.0 else "medium", "Capacity", capacity.words)
 
 
 def report_finding(facts: AnyReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from apps.estimates.selectors import run_latest
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.planning.capacities import with_forecast
+from apps.queries.backlogs import backlogs_update
 from apps.queries.models import Query
 from apps.queries.statistics import statistics_update
 from engine.capacity.answer import SaturationForecast
@@ -88,6 +90,7 @@ def test_cost_that_was_assumed_gives_no_number(cluster: Cluster, api: APIClient)
     capacity = api.get(f"/api/v1/queries/{Query.objects.get(name='guessed').pk}/capacity").json()["capacity"]
     assert (capacity["state"], capacity["rate_per_s"], capacity["headroom_share"]) == ("unknown", None, None)
     assert capacity["assumed_per_s"] == pytest.approx(250.0)
+    assert (capacity["limit"], capacity["busiest_share_per_s"]) == (None, None)
     assert [entry["operator"] for entry in capacity["unmeasured"]] == ["guessed/work"]
 
 
@@ -120,6 +123,23 @@ def test_forecast_of_saturation_is_told_where_the_capacity_is_known(cluster: Clu
     forecast = SaturationForecast(1000.0, 600.0, 120.0, 60.0, "a")
     assert rows["half"] is not None and with_forecast(rows["half"], forecast).forecast == forecast
     assert rows["guessed"] is not None and with_forecast(rows["guessed"], forecast).forecast is None
+
+
+def test_query_that_is_behind_tells_when_it_is_back_by_the_clock(
+    cluster: Cluster, api: APIClient, client: Any, user_of: Any
+) -> None:
+    half = Query.objects.get(name="half")
+    backlogs_update(query=half, backlogs=[{"from": "clicks", "behind_s": 4.0}])
+    run = estimated(cluster)
+    found = api.get(f"/api/v1/queries/{half.pk}/capacity").json()["catch_up"]
+    assert found["state"] == "within" and found["behind_s"] == pytest.approx(4.0, abs=1.5)
+    # 400 events wait, of 5 cycles each; 250 cycles/s are free beside half and quarter: 8 s
+    back_s = (datetime.fromisoformat(found["back_at"]) - run.created_at).total_seconds()
+    assert back_s == pytest.approx(8.0, abs=2.0)
+    assert found["low_at"] <= found["back_at"]
+    client.force_login(user_of())
+    page = client.get(f"/c/{cluster.slug}/queries/half/").content.decode()
+    assert "Behind by" in page and "as it is." in page
 
 
 def test_page_and_list_show_the_capacity(cluster: Cluster, client: Any, user_of: Any) -> None:
