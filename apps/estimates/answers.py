@@ -113,7 +113,7 @@ class CatchUpTimes(Record):
 
     @property
     def behind(self) -> str:
-        """How far it is behind, in words; empty where nobody knows."""
+        """Age of the oldest event in words; empty where nobody knows."""
         return duration_words(self.behind_s) if self.behind_s else ""
 
     @classmethod
