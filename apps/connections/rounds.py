@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,6 +27,7 @@ from apps.queries.models import OperatorInput, Query
 from engine.connectors.answers import normal_path
 from engine.connectors.flink_metrics import MarkerLatency, pending_paths, read_markers, read_pending
 from engine.connectors.flink_polls import continue_attempt, flink_series_paths, read_flink_series
+from engine.connectors.flink_state import is_stopped
 from engine.connectors.kafka import GroupLag
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, EnginePicture, Finding, Vertex
 from engine.connectors.prometheus import RangeWindow, read_counts, read_latency
@@ -39,6 +40,7 @@ __all__ = [
     "EngineLook",
     "PictureAsked",
     "ask",
+    "ask_ends",
     "ask_picture",
     "ask_polls",
     "ask_prometheus",
@@ -53,6 +55,7 @@ __all__ = [
 Answers = dict[str, object]
 _MAX_STEPS = 8  # from nothing to a whole picture; three are usual
 _MAX_REQUESTS = 20_000  # of one picture
+_STOPPED = "stopped with a savepoint"
 
 
 @dataclass
@@ -251,6 +254,18 @@ def ask_waiting(client: EngineClient, look: EngineLook) -> None:
         except (EngineAway, EngineRefused):
             continue
         look.add_waiting(job.id, answers)
+
+
+def ask_ends(connection: Connection, client: EngineClient, ended: Mapping[str, str]) -> dict[str, str]:
+    """States of jobs that are over; one that somebody stopped with a savepoint has not finished by itself."""
+    told = dict(ended)
+    finished = [id_ for id_, state in ended.items() if state == "finished"]
+    rows = connection.jobs.filter(engine_id__in=finished, query__state=QueryState.RUNNING)
+    for id_ in rows.values_list("engine_id", flat=True):
+        with suppress(EngineAway, EngineRefused):
+            if is_stopped(ask(client, f"/jobs/{id_}/checkpoints")):
+                told[id_] = _STOPPED
+    return told
 
 
 def lags_store(cluster: Cluster, lags: Iterable[GroupLag], read_at: datetime) -> list[Finding]:

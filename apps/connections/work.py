@@ -23,6 +23,7 @@ from apps.connections.rounds import (
     Answers,
     EngineLook,
     ask,
+    ask_ends,
     ask_picture,
     ask_polls,
     ask_prometheus,
@@ -315,9 +316,9 @@ def connection_poll(connection: Connection) -> ImportOutcome:
     """
     with engine_faults(connection), client_of(connection) as client:
         asked = _round(connection, client)
+        ended = ask_ends(connection, client, reader_of(connection).ended(asked.answers or {}))
         with transaction.atomic():
             row = _answered(connection, asked)
-            ended = reader_of(row).ended(asked.answers or {})
             outcome = look_store(connection=row, look=asked.look, ended=ended)
             _keep(row, asked.answers, outcome)
         latency_score(connection, asked.look, outcome.jobs)

@@ -7,6 +7,7 @@ Numbers in brackets count a session's operators, so they change with each submis
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -161,9 +162,12 @@ _UNITS_S = {
 }
 _DURATION = re.compile(r"(-?\d+(?:\.\d+)?)\s*([a-zµ]*)", re.IGNORECASE)
 _NUMBER = re.compile(r"\[\d+\]")
+_TOKEN = re.compile(r"->|[(),]|[^-(),]+|-")
+_TOKEN_OF_ARGUMENTS = re.compile(r"'(?:[^']|'')*'|->|[(),]|[^-(),']+|[-']")  # a literal may hold any of these
 _PLANNED = re.compile(r"^[A-Z]\w*\[\d+\]$")  # Calc[5], GlobalWindowAggregate[10]: an operator that SQL's planner named
 _SOURCE = re.compile(r"^(?:Source|TableSourceScan)\s*:\s*(.+)$")
 _SINK = re.compile(r"^Sink\s*:\s*(.+)$")
+_TABLE = re.compile(r"\btable=\[\[([^\]]+)\]")
 _SINK_PART = re.compile(r"^(.+?)\s*:\s*(?:Writer|Committer|Global Committer)$")
 
 _JOIN = re.compile(r"join|co-?process|connect|comap|coflatmap", re.IGNORECASE)
@@ -293,7 +297,7 @@ def read_chain(name: str, description: str, *, has_inputs: bool, has_readers: bo
     names = [text for text in (*parts, *lines) if not _is_word(text, words) and not _is_outside(text)]
     return Chain(
         label=_label(parts),
-        stream=next((_plain(found[1]) for part in parts if (found := _SOURCE.match(part))), ""),
+        stream=next((_stream(found[1]) for part in parts if (found := _SOURCE.match(part))), ""),
         kind="window" if window is not None and kind in ("aggregate", "other", "sink") else kind,
         window=window,
         watermarks=dict(_watermarks(lines)),
@@ -325,9 +329,10 @@ def _parts(name: str) -> Iterator[str]:
     >>> list(_parts("Source: a[1] -> (LocalWindowAggregate[3], Calc(select=[a, b]) -> x[6]: Writer)"))
     ['Source: a[1]', 'LocalWindowAggregate[3]', 'Calc(select=[a, b])', 'x[6]: Writer']
     """
+    text, at = html.unescape(html.unescape(name)), 0
     part, open_ = "", ""  # of parentheses: b opens branches, a arguments
-    for token in re.findall(r"->|[(),]|[^-(),]+|-", html.unescape(html.unescape(name))):
-        before = open_
+    while (found := (_TOKEN_OF_ARGUMENTS if "a" in open_ else _TOKEN).match(text, at)) is not None:
+        token, at, before = found[0], found.end(), open_
         if token == "(":
             open_ += "a" if part.strip() or "a" in open_ else "b"
         elif token == ")":
@@ -344,7 +349,37 @@ def _parts(name: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    return _NUMBER.sub("", name).strip() or name
+    """Name without the numbers of a session and without parentheses that have no partner.
+
+    >>> _plain("Calc[5])"), _plain("clicks (eu)[3]"), _plain("TableSourceScan(table=[[shop")
+    ('Calc', 'clicks (eu)', 'TableSourceScan')
+    """
+    kept, opened = "", list[int]()
+    for letter in _NUMBER.sub("", name):
+        if letter == ")" and not opened:
+            continue
+        if letter == "(":
+            opened.append(len(kept))
+        elif letter == ")":
+            opened.pop()
+        kept += letter
+    return (kept[: opened[0]] if opened else kept).strip() or name.strip("() ") or name
+
+
+def _stream(name: str) -> str:
+    """Name of what a source reads: as people gave it, whatever is in it."""
+    return _given(name) if _TABLE.search(name) else _plain(name)
+
+
+def _given(name: str) -> str:
+    """Name of a source or a sink; of a scan of the planner that of its table.
+
+    >>> _given("TableSourceScan(table=[[shop, main, bids, project=[a]]], fields=[a])"), _given("print(2)")
+    ('bids', 'print(2)')
+    """
+    found = _TABLE.search(name)
+    path = [] if found is None else [*itertools.takewhile(lambda part: "=" not in part, found[1].split(","))]
+    return _plain((path or name.split(","))[-1 if path else 0].strip())
 
 
 def _label(parts: Sequence[str]) -> str:
@@ -352,7 +387,7 @@ def _label(parts: Sequence[str]) -> str:
     for part in reversed(parts):
         given = _SOURCE.match(part) or _SINK.match(part) or _SINK_PART.match(part)
         if given:
-            return _plain(given[1].split(",")[0])
+            return _given(given[1])
         if not _PLANNED.match(part) and not _HELPERS.search(part):
             return _plain(part.split("(")[0]) if part.split("(")[0].strip() else _plain(part)
     planned = [_plain(part) for part in parts if not _HELPERS.search(part)] or [_plain(part) for part in parts]

@@ -21,6 +21,7 @@ __all__ = [
     "VertexStates",
     "describe_growth",
     "is_state_on_disk",
+    "is_stopped",
     "place_memory",
     "read_state",
     "state_paths",
@@ -184,3 +185,20 @@ def _may_be_incremental(on_disk: bool | None, cluster: Mapping[str, str]) -> boo
         return False
     told = next((cluster[name].lower() for name in _INCREMENTAL if name in cluster), None)
     return told != "false"
+
+
+def is_stopped(checkpoints: object) -> bool:
+    """Whether the answer about a job's checkpoints tells that it was stopped with a savepoint: Flink says *finished*.
+
+    Such a savepoint is synchronous, the last that the job took; one that was taken while it ran on is not.
+    """
+    told = checkpoints if isinstance(checkpoints, Mapping) else {}
+    latest, history = told.get("latest"), told.get("history")
+    rows = [latest.get("savepoint")] if isinstance(latest, Mapping) else []
+    rows += history if isinstance(history, list) else []
+    return any(
+        isinstance(row, Mapping)
+        and str(row.get("checkpoint_type")).upper() == "SYNC_SAVEPOINT"
+        and str(row.get("status")).upper() == "COMPLETED"
+        for row in rows
+    )

@@ -70,6 +70,7 @@ class FakeFlink:
     latency_s: float | None = None
     marker_ms: float | None = None  #: of its latency markers; None: it emits none
     backend: str | None = None  #: its state backend; None: it takes no checkpoints
+    savepoint: str = ""  #: kind of its newest savepoint, SAVEPOINT or that of a stop
     pending: float | None = None  #: records that wait before its sources; None: they do not tell
 
     def serve(self, server: EngineServer) -> None:
@@ -110,6 +111,8 @@ class FakeFlink:
             return [row for row in rows if "get=" not in path or row["id"] in path]
         if parts[2] == "checkpoints" and self.backend is not None:
             return self._checkpoints(job, parts[3:])
+        if parts[2] == "checkpoints" and self.savepoint:
+            return {"latest": {"savepoint": {"id": 4, "status": "COMPLETED", "checkpoint_type": self.savepoint}}}
         return {} if parts[2] in {"config", "checkpoints"} else None
 
     def _checkpoints(self, job: FakeJob, rest: list[str]) -> dict[str, Any]:

@@ -319,6 +319,22 @@ def test_job_that_fails_between_two_polls_stops_its_query(
     assert "returned" in {event["kind"] for event in row.events}
 
 
+@pytest.mark.parametrize(
+    ("savepoint", "state"),
+    [("", "finished"), ("SAVEPOINT", "finished"), ("SYNC_SAVEPOINT", "stopped with a savepoint")],
+)
+def test_job_that_was_stopped_with_a_savepoint_has_not_finished(
+    connection: Connection, flink: FakeFlink, cluster: Cluster, savepoint: str, state: str
+) -> None:
+    imported(connection)
+    flink.savepoint = savepoint
+    flink.change("shop", lambda job: replace(job, state="FINISHED"))
+    connection_poll(connection)
+    row = ImportedJob.objects.get()
+    assert cluster.queries.get().state == "stopped" and row.state == state
+    assert row.events[-1]["words"] == f"Its state is {state}."
+
+
 def test_job_that_is_not_listed_for_a_moment_still_runs(
     connection: Connection, flink: FakeFlink, cluster: Cluster
 ) -> None:

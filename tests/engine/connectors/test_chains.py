@@ -252,3 +252,36 @@ def test_windows_by_slices_are_worked_on_as_they_close(name: str, window: dict[s
     head, _, arguments = name.partition("](")
     told = window_of(f"{head}]", f"[6]:{head.partition('[')[0]}({arguments}") if arguments else window_of(name)
     assert {key: told[key] for key in window} == window and ("work_at" in told) == ("work_at" in window)
+
+
+SCAN = "Source: TableSourceScan(table=[[shop, main, bid, watermark=[-(at, 4000)]]], fields=[a])"
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("Calc[4] -> (Calc[5], Calc[6])", "Calc"),
+        ("Calc[5])", "Calc"),
+        ("Calc[2] -> (Calc[3]", "Calc"),
+        ("Join[1] -> (Calc(select=[a, 'x)' AS y]), GroupAggregate[7]))", "Calc"),
+        ("Calc(select=[a], where=[(b LIKE '%(->%')]) -> enrich", "enrich"),
+        ("Calc(where=[a = 'it''s (']) -> (Sink: out[3], Calc[4])", "out"),
+        ("Source: clicks (eu)[3]", "clicks (eu)"),
+        (SCAN, "bid"),
+        ("Sink: print) -> x", "x"),
+        ("Source: it's -> Bob's map", "Bob's map"),
+    ],
+)
+def test_labels_have_no_parenthesis_without_a_partner(name: str, label: str) -> None:
+    told = read_chain(name, "", has_inputs=not name.startswith("Source"), has_readers=True).label
+    assert told.count("(") == told.count(")")
+    assert told == label
+
+
+def test_stream_of_a_scan_is_its_table() -> None:
+    assert read_chain(SCAN, "", has_inputs=False, has_readers=True).stream == "bid"
+
+
+def test_chains_are_cut_at_no_literal() -> None:
+    told = chain("Calc(select=[a, ' -> (' AS b], where=[c = ',)']) -> (first[2] -> Sink: one[3], second[4])")
+    assert (told.label, told.kind, told.unread) == ("second", "sink", ())
