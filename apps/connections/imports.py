@@ -35,6 +35,7 @@ from engine.connectors.picture import EngineJob, EnginePicture, JobSample
 
 __all__ = ["job_names", "look_store"]
 
+_KEEP_OFFER = timedelta(days=1)  # of a job under another name
 _KEEP_LOST_NODES = timedelta(days=1)
 
 
@@ -123,6 +124,7 @@ class _LookStore:
             row, id_ = rows[plan.job], plan.job
             self.jobs.store(row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.samples[id_], places)
         self._describe_twice()
+        self._describe_renamed(jobs, names)
         left_out = {*self.picture.left_out, *self.picture.left_out.values()}
         for name, row in self.rows.items():
             if name not in names.values() and not left_out & {row.engine_id, name}:
@@ -142,6 +144,22 @@ class _LookStore:
             if other is not None:
                 message = f"The connection {other} runs this job as well: an engine that is asked twice counts twice."
                 self.outcome.find("warning", "job_twice", job.name, message)
+
+    def _describe_renamed(self, jobs: Mapping[str, EngineJob], names: Mapping[str, str]) -> None:
+        """New jobs with the operators of one that is over: a redeploy under another name begins without history."""
+        over = [row for name, row in self.rows.items() if name not in names.values()]
+        for id_, name in names.items():
+            vertices = sorted(vertex.id for vertex in jobs[id_].vertices)
+            begun = self.rows[name].created_at if name in self.rows else self.now
+            same = [row for row in over if sorted(row.vertices.values()) == vertices and row.seen_at <= begun]
+            if same and self.now - begun < _KEEP_OFFER:
+                before = max(same, key=lambda row: row.seen_at)
+                message = (
+                    f"{name} has the very operators of {before.name}, which runs no more: it looks like that job under "
+                    f"another name. Deployed as {before.name} it goes on as the query {before.query.name}, with its "
+                    "history; as it is, it is a query of its own."
+                )
+                self.outcome.find("warning", "job_renamed", name, message)
 
     def _query_names(self, names: Mapping[str, str]) -> Mapping[str, str]:
         """Names of queries by id of the job: of known jobs theirs, of others one that the cluster does not have."""

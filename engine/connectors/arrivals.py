@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from engine.connectors.counter_changes import VertexChanges
+from engine.connectors.counter_changes import CounterChange, VertexChanges
 from engine.connectors.picture import ArrivalCounts, EngineJob, Finding, VertexSample
 
 __all__ = ["nice_step_s", "source_arrivals", "spread_counts"]
@@ -39,6 +39,8 @@ _STEPS_S = (
 )
 _ABOUT = 0.1  # of a step, by which polls may be late
 _MAX_STEPS = 100_000
+_MIN_ATTEMPT_S = 60.0  # that tells its rate by itself
+_ALIKE = 1.5  # times the rate of the newest attempt, up to which one before it is of the same series
 
 
 def source_arrivals(
@@ -57,7 +59,12 @@ def source_arrivals(
         if vertex.id in offsets:
             arrivals[vertex.id] = replace(offsets[vertex.id], vertex=vertex.id)
             continue
-        stretches = [(u.start_s, u.end_s, u.events) for u in changes[vertex.id].units if u.span_s > 0.0]
+        attempts = _alike_attempts(changes[vertex.id].runs)
+        if len(attempts) < len(changes[vertex.id].runs):
+            apart = changes[vertex.id].runs[: -len(attempts)]
+            told = {"vertex": vertex.label, "count": len(apart), "now": _rate(attempts[-1]), "before": _rate(apart[-1])}
+            findings.append(Finding.of("found", "attempts_apart", subject, **told))
+        stretches = [(u.start_s, u.end_s, u.events) for run in attempts for u in run if u.span_s > 0.0]
         reads = any(unit.outputs != unit.events for unit in changes[vertex.id].units)
         counts = spread_counts(vertex.id, stretches, "read" if reads else "written", step_s=step_s)
         if counts is None:
@@ -71,6 +78,33 @@ def source_arrivals(
         if held is not None and held >= _BACKPRESSURED:
             findings.append(Finding.of("warning", "source_backpressured", subject, vertex=vertex.label, held=held))
     return arrivals, findings
+
+
+def _alike_attempts(runs: Sequence[Sequence[CounterChange]]) -> Sequence[Sequence[CounterChange]]:
+    """The newest attempt with those right before it that had its rate; another rate is of another load, or of a source
+    that made up for the time in which it was down.
+
+    An attempt too short to tell its rate goes with the one before it.
+    """
+    if not runs:
+        return runs
+    first = next((i for i in reversed(range(len(runs))) if _span_s(runs[i]) >= _MIN_ATTEMPT_S), 0)
+    rate = _rate(runs[first])
+    while first and _span_s(runs[first - 1]) > 0.0:
+        low, high = sorted((rate, _rate(runs[first - 1])))
+        if high > _ALIKE * low:
+            break
+        first -= 1
+    return runs[first:]
+
+
+def _span_s(run: Sequence[CounterChange]) -> float:
+    return math.fsum(unit.span_s for unit in run)
+
+
+def _rate(run: Sequence[CounterChange]) -> float:
+    span_s = _span_s(run)
+    return math.fsum(unit.events for unit in run) / span_s if span_s > 0.0 else 0.0
 
 
 def spread_counts(

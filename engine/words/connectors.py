@@ -30,6 +30,8 @@ SENTENCES = {
     "that comes on top of all costs here.",
     # arrivals and lags
     "arrivals_missing": "No arrivals of {vertex} are known.",
+    "attempts_apart": "Arrivals of {vertex} are of its newest attempt, at {now:,.1f} events/s: {count:counted attempt} "
+    "before it had another rate, the last {before:,.1f} events/s.",
     "arrivals_coarse": "Arrivals of {vertex} are known by {step_s:g} s: of a burst shorter than that only the mean is "
     "seen, so intervals are wide. Shorter intervals between polls, or offsets, tell more.",
     "source_backpressured": "{vertex} was held back by its readers for {held:percent} of the time: its rate is what "

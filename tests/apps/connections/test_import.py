@@ -586,3 +586,16 @@ def test_results_of_a_sink_are_counted_by_the_sink_itself(
         connection_poll(connection)
     assert statistics_of(cluster.queries.get())["top"][0] == pytest.approx(2.0, rel=0.01)
     assert "sink_selectivity" not in codes_of(connection)
+
+
+def test_job_under_another_name_is_offered_as_the_query_that_it_was(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    flink.jobs = [replace(shop_job(), name="shop-v2", run=2, started_s=flink.now_s)]
+    connection_poll(connection)
+    connection.refresh_from_db()
+    connection_poll(connection)
+    connection.refresh_from_db()
+    (finding,) = [row for row in connection.findings if row["code"] == "job_renamed"]
+    assert "shop-v2 has the very operators of shop" in finding["message"] and finding["subject"] == "shop-v2"

@@ -340,3 +340,36 @@ def test_results_of_a_window_chained_to_its_sink_belong_to_the_events_before_the
 
     sample = sample_job(picture.jobs[0], [poll_at(5.0 * i) for i in range(25)])
     assert sample.operators["v2"].selectivity == pytest.approx(0.1, rel=0.15)
+
+
+def attempts(*rates: tuple[float, float]) -> list[CounterPoll]:
+    """Polls of attempts one after the other, each of so many seconds at a rate."""
+    polls, at_s = [], 0.0
+    for number, (span_s, rate) in enumerate(rates):
+        for i in range(int(span_s / STEP_S) + 1):
+            made = poll(at_s + STEP_S * i, *vertices(STEP_S * i, rate=rate))
+            polls.append(replace(made, attempt=str(number)))
+        at_s += span_s + 2 * STEP_S
+    return polls
+
+
+def rates_of(polls: Iterable[CounterPoll]) -> list[float]:
+    counts = sample(polls).arrivals["v1"]
+    return [count / counts.step_s for count in counts.counts if count is not None]
+
+
+def test_rates_of_attempts_with_other_loads_are_no_one_series() -> None:
+    told = attempts((120.0, 1000.0), (120.0, 100.0))
+    assert max(rates_of(told)) == pytest.approx(100.0, rel=0.05)
+    assert "attempts_apart" in codes(sample(told))
+
+
+def test_attempts_with_one_rate_are_one_series_across_a_restart() -> None:
+    told = attempts((120.0, 100.0), (120.0, 110.0))
+    assert len(rates_of(told)) > 200 and "attempts_apart" not in codes(sample(told))
+
+
+def test_attempt_that_has_just_begun_goes_with_the_one_before_it() -> None:
+    told = attempts((120.0, 1000.0), (120.0, 100.0), (20.0, 400.0))
+    rates = rates_of(told)
+    assert max(rates) == pytest.approx(400.0, rel=0.05) and sum(rate < 150 for rate in rates) > 90
