@@ -15,11 +15,13 @@ from engine.capacity.answer import ClusterCapacity, QueryCapacity
 if TYPE_CHECKING:
     from engine.estimation.base import EstimateBase
 
-__all__ = ["ClusterCapacities", "capacities_of"]
+__all__ = ["ClusterCapacities", "capacities_of", "queries_tried"]
 
-#: Queries whose objectives are tried in one run, those with the least headroom; in later runs those that are left.
-MAX_TRIED, MAX_TRIED_BY_TELEMETRY = 24, 3
-_MAX_S = 15.0  # and no further one is begun after so long: of overloaded clusters each takes seconds
+#: Of queries whose objectives are tried in one run: at most so many, and so many operators of the cluster in all. A try
+#: takes longer the larger the cluster is; those with the least headroom come first, and those left in later runs.
+MAX_TRIED, MAX_TRIED_OPERATORS = 12, 1000
+MAX_TRIED_BY_TELEMETRY, MAX_TRIED_OPERATORS_BY_TELEMETRY = 3, 150
+_MAX_S = 10.0  # and no further one is begun after so long: of overloaded clusters each takes seconds
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,23 @@ def capacities_of(
     report(1.0, "Capacity")
     saturation, kept = ClusterSaturation(deployment), _kept(cluster, base)
     queries = {query: kept.get(query) or saturation.of_query(query) for query in deployment.queries}
-    most = MAX_TRIED_BY_TELEMETRY if by_telemetry else MAX_TRIED
+    most = queries_tried(len(deployment.operators), by_telemetry=by_telemetry)
     return ClusterCapacities(saturation.of_cluster(), _with_objectives(base, queries, most))
+
+
+def queries_tried(operators: int, *, by_telemetry: bool) -> int:
+    """Queries whose objectives are tried in one run of a cluster of so many operators.
+
+    Examples
+    --------
+    >>> [queries_tried(operators, by_telemetry=False) for operators in (10, 400, 5000)]
+    [12, 2, 0]
+    >>> [queries_tried(operators, by_telemetry=True) for operators in (10, 100, 400)]
+    [3, 1, 0]
+    """
+    if by_telemetry:
+        return min(MAX_TRIED_BY_TELEMETRY, MAX_TRIED_OPERATORS_BY_TELEMETRY // max(1, operators))
+    return min(MAX_TRIED, MAX_TRIED_OPERATORS // max(1, operators))
 
 
 def _kept(cluster: Cluster, base: EstimateBase) -> Mapping[str, QueryCapacity]:

@@ -65,7 +65,7 @@ class CapacityFacts:
         if own is not None:
             return own.words
         is_open = self.capacity.state == KNOWN and not self.capacity.objectives_known
-        return "Not looked at in this estimate: others have less headroom." if is_open else ""
+        return "The rate at which it breaks was not looked at in this estimate." if is_open else ""
 
     @property
     def first_objective(self) -> str:
