@@ -255,23 +255,29 @@ def _settled(run: Sequence[CounterChange]) -> list[CounterChange]:
     """Units with events, none with a negative busy time.
 
     Busy time is what is left of the clock once idle time is subtracted, and idle time is told late: a decrease corrects
-    the units before it, so it is merged with them. The first unit with events corrects the idle time before it, which
-    no event cost, and says nothing. Outputs without events (a window that closes) belong to the events before them.
+    the units before it, whether they had events or not, so it is merged with them; at the beginning with those after
+    it. The first unit with events corrects the idle time before it, which no event cost, and says nothing. Outputs
+    without events (a window that closes) belong to the events before them.
     """
     first = next((i for i, unit in enumerate(run) if unit.events > 0.0), 0)
-    kept: list[CounterChange] = []
+    corrected: list[CounterChange] = []
     for unit in run[first + 1 :] if 0 < first < len(run) - 1 else run:
-        adjoins = bool(kept) and kept[-1].end_s == unit.start_s
+        corrected.append(unit)
+        while len(corrected) > 1 and (corrected[-1].busy_s or 0.0) < 0.0 and _adjoin(*corrected[-2:]):
+            corrected[-2:] = [corrected[-2] + corrected[-1]]
+    while len(corrected) > 1 and (corrected[0].busy_s or 0.0) < 0.0 and _adjoin(*corrected[:2]):
+        corrected[:2] = [corrected[0] + corrected[1]]
+    kept: list[CounterChange] = []
+    for unit in corrected:
         if kept and unit.events == 0.0 and (unit.outputs > 0.0 or unit.results):
             kept[-1] = _pooled(kept[-1], unit)
-        elif unit.events > 0.0 and (unit.busy_s is None or unit.busy_s >= 0.0):
+        elif unit.events > 0.0:
             kept.append(unit)
-        elif unit.busy_s is not None and unit.busy_s < 0.0 and adjoins:
-            kept[-1] += unit
-        while len(kept) > 1 and (kept[-1].busy_s or 0.0) < 0.0 and kept[-2].end_s == kept[-1].start_s:
-            last = kept.pop()
-            kept[-1] += last
     return [unit for unit in kept if unit.busy_s is None or unit.busy_s >= 0.0]
+
+
+def _adjoin(unit: CounterChange, later: CounterChange) -> bool:
+    return unit.end_s == later.start_s
 
 
 def _batches(runs: Iterable[Sequence[CounterChange]]) -> list[CounterChange]:

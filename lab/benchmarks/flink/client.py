@@ -79,9 +79,10 @@ class FlinkClient:
         return str(self.get(f"/jobs/{job}")["state"])
 
     def is_running(self, job: str) -> bool:
-        """Whether all of its operators run."""
+        """Whether all of its operators run, or have done what there was."""
         answer = self.get(f"/jobs/{job}")
-        return answer["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in answer["vertices"])
+        states = {vertex["status"] for vertex in answer["vertices"]}
+        return answer["state"] == "RUNNING" and states <= {"RUNNING", "FINISHED"}
 
     @staticmethod
     def _accepted(answer: httpx.Response) -> Any:

@@ -133,7 +133,11 @@ def _run(options: argparse.Namespace, flink: FlinkAddress, query: NexmarkQuery) 
         for name in run_query(flink, query, run, Timing.within(options.budget)):
             _keep(options, run)
             phase = run.phases[name]
-            print(f"{query.name} {name}: {phase.rate_per_s:.0f} of {phase.bids} bids/s", file=sys.stderr, flush=True)
+            print(
+                f"{query.name} {name}: {phase.rate_per_s:.0f} of {phase.asked_per_s} rows/s",
+                file=sys.stderr,
+                flush=True,
+            )
     except (SqlFailed, RunFailed, FlinkRefusal) as failure:
         run.failure = str(failure).splitlines()[-1]
         _keep(options, run)

@@ -21,7 +21,7 @@ __all__ = ["TARGET_UTILISATION", "Interval", "JobShape", "NexmarkAnswer", "busie
 #: Of Flink's autoscaler, unless set: an operator is to be busy for so much of the time.
 TARGET_UTILISATION = 0.7
 _HORIZON_S, _STEPS = 120, 10
-_STATISTICS = ("q0.99", "mean")
+_STATISTICS = ("worst", "q0.99", "mean")
 _SERVER_CPS = 1e9
 
 

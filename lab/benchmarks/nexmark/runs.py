@@ -84,10 +84,11 @@ class LoadPhase:
 
     Attributes
     ----------
-    times, bids : int
-        Multiple of the light load, and rows of bids per second that the source was told to put out.
+    times, asked_per_s : int
+        Multiple of the light load, and rows per second that the source of its main stream was told to put out: bids
+        where it reads them, else auctions.
     rate_per_s : float
-        Rows of bids per second that it did put out.
+        Rows per second that it did put out.
     latencies_s : list of float
         Of rows of the result: quantiles of what was measured, from 0 (least) to 1 (largest) in steps of 1 %.
     rows : int
@@ -98,7 +99,7 @@ class LoadPhase:
 
     times: int
     parallelism: int
-    bids: int
+    asked_per_s: int
     rate_per_s: float
     latencies_s: list[float]
     rows: int
@@ -170,7 +171,7 @@ def _phase(
     with _job(flink, script) as job:
         time.sleep(timing.warm_s)
         picture = ask_picture(flink.client, job) if is_calm else {}
-        names = _row_counters(flink.client, job)
+        stream, names = _row_counters(flink.client, job)
         began_s = time.time()
         loads, polls, counted = [os.getloadavg()[0]], [], []
         end_s = began_s + (timing.calm_s if is_calm else timing.load_s)
@@ -188,7 +189,7 @@ def _phase(
     return LoadPhase(
         times=times,
         parallelism=parallelism,
-        bids=feed.bids,
+        asked_per_s=feed.rate(stream),
         rate_per_s=slope(counted),
         latencies_s=[float(value) for value in np.quantile(latencies, np.linspace(0, 1, 101))]
         if len(latencies)
@@ -229,8 +230,8 @@ def slope(counted: Sequence[tuple[float, float]]) -> float:
     return float(times @ counts / (times @ times))
 
 
-def _row_counters(client: FlinkClient, job: str) -> dict[str, list[str]]:
-    """Names of the counters of rows of its main stream that sources put out, by path: bids where it reads them.
+def _row_counters(client: FlinkClient, job: str) -> tuple[str, dict[str, list[str]]]:
+    """The main stream of a job, and the names of the counters of rows that its sources put out, by path.
 
     The job's own answer counts what leaves a chain; this one what enters it.
     """
@@ -242,7 +243,7 @@ def _row_counters(client: FlinkClient, job: str) -> dict[str, list[str]]:
                 found.setdefault(match[1], {}).setdefault(path, []).append(metric["id"])
     for stream in ("bid", "auction", "person"):
         if stream in found:
-            return found[stream]
+            return stream, found[stream]
     raise RunFailed("no source tells how many rows it put out")
 
 

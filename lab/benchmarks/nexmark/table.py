@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from lab.benchmarks.nexmark.prediction import Interval, NexmarkAnswer
+from lab.benchmarks.nexmark.queries import QUERIES
 from lab.benchmarks.nexmark.runs import LOADS, LoadPhase, QueryRun
 
 __all__ = ["ScoredQuery", "latency_table", "missed_targets", "rate_table", "row_json", "summary"]
@@ -16,7 +17,8 @@ _WORK = 0.10  # of the busy share, or so much of a thread's time, within which i
 _IDLE = 0.005
 _HELD = 0.93  # of the rate that was asked for: below, the load was not sustained
 _RULES = ("capacity", "ds2", "autoscaler")
-_STATISTICS = ("q0.99", "mean")
+#: By what a row's latency counts from: for a window it is that of its first event, the worst of the window.
+_STATISTICS = {"event": ("q0.99", "mean"), "window": ("worst",)}
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class ScoredQuery:
     failure: str = ""
 
     def saturated_per_s(self, parallelism: int = 1) -> float | None:
-        """Bids per second that it did at most; None where it kept up with everything or was not driven there."""
+        """Rows per second that it did at most; None where it kept up with everything or was not driven there."""
         phase = self._phase(f"saturated {parallelism}")
-        return phase.rate_per_s if phase and phase.rate_per_s < _HELD * phase.bids else None
+        return phase.rate_per_s if phase and phase.rate_per_s < _HELD * phase.asked_per_s else None
 
     @property
     def light_per_s(self) -> float | None:
@@ -39,7 +41,7 @@ class ScoredQuery:
         return phase.rate_per_s if phase else None
 
     def rate_per_s(self, rule: str) -> Interval | None:
-        """Largest rate that a rule promises, in bids per second: ``capacity`` (Sluice's), ``ds2`` or ``autoscaler``."""
+        """Largest rate that a rule promises, in rows per second: ``capacity`` (Sluice's), ``ds2`` or ``autoscaler``."""
         light, said = self.light_per_s, self.prediction
         factor = None if said is None else said.capacity if rule == "capacity" else getattr(said, rule)
         if light is None or factor is None:
@@ -72,13 +74,19 @@ class ScoredQuery:
         known = [(said, told) for said, told in self.prediction.busy.values() if told is not None]
         return [abs(said - told) <= max(_WORK * told, _IDLE) for said, told in known]
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Statistics of its latencies that were measured."""
+        return _STATISTICS[QUERIES[self.query].moment]
+
     def latency(self, times: int, statistic: str) -> tuple[Interval, float] | None:
         """Predicted and measured, of a load that was sustained."""
         phase = self._phase(f"load {times}")
         said = self.prediction.latencies_s.get(times, {}).get(statistic) if self.prediction else None
-        if phase is None or said is None or not phase.rows or phase.rate_per_s < _HELD * phase.bids:
+        if phase is None or said is None or not phase.rows or phase.rate_per_s < _HELD * phase.asked_per_s:
             return None
-        measured = phase.mean_s if statistic == "mean" else phase.latencies_s[99]
+        quantile = {"worst": 100, "q0.99": 99}
+        measured = phase.mean_s if statistic == "mean" else phase.latencies_s[quantile[statistic]]
         return None if measured is None else (said, measured)
 
     def _phase(self, name: str) -> LoadPhase | None:
@@ -88,7 +96,7 @@ class ScoredQuery:
 def rate_table(rows: Iterable[ScoredQuery]) -> str:
     """JobShape, work and rates of every query."""
     lines = [
-        "| query | shape | busy as counted | light (bids/s) | max measured | Sluice (90 %) | error | DS2 | error |"
+        "| query | shape | busy as counted | light (rows/s) | max measured | Sluice (90 %) | error | DS2 | error |"
         " autoscaler (70 %) | error | two subtasks | load |",
         "|" + " --- |" * 13,
     ]
@@ -116,7 +124,7 @@ def latency_table(rows: Iterable[ScoredQuery]) -> str:
     """Predicted with its interval against measured, by load."""
     lines = [f"| query | statistic | {' | '.join(f'{times} times (s)' for times in LOADS)} |", "|" + " --- |" * 6]
     for row in rows:
-        for statistic in _STATISTICS:
+        for statistic in row.statistics:
             cells = [_pair(row.latency(times, statistic)) for times in LOADS]
             if any(cell != "-" for cell in cells):
                 lines.append(f"| {row.query} | {statistic} | {' | '.join(cells)} |")
@@ -184,7 +192,7 @@ def _held(rows: Iterable[ScoredQuery]) -> list[bool]:
         if measured and said and (holds := said.holds(measured)) is not None:
             held.append(holds)
         for times in LOADS:
-            for statistic in _STATISTICS:
+            for statistic in row.statistics:
                 pair = row.latency(times, statistic)
                 if pair is not None and (holds := pair[0].holds(pair[1])) is not None:
                     held.append(holds)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -95,6 +97,23 @@ def test_busy_time_that_decreases_is_merged_and_not_cut_off() -> None:
     enrich = sample(steady(of=wavering)).operators["v2"]
     assert enrich.cost_s == pytest.approx(0.004, rel=0.1)
     assert all(batch.cycles >= 0.0 for batch in enrich.batches)
+
+
+def test_idle_time_told_late_makes_no_light_operator_dear() -> None:
+    """Of a thread that is idle for seconds on end, what is told late is far more than it is busy."""
+
+    def cost_s(seed: int) -> float:
+        late_ms = random.Random(seed).choices((0.0, 200.0, 900.0, 1400.0), k=49)
+
+        def light(second: float) -> tuple[dict[str, Any], ...]:
+            step = round(second / STEP_S)
+            events = 100.0 * STEP_S * (step - step % 2)  # they come in every other stretch
+            busy = 0.3 * events + late_ms[step]
+            return vertices(second, read=events, written=events, busy=busy, idle=1000 * second - busy)
+
+        return sample(steady(49, of=light)).operators["v2"].cost_s or 0.0
+
+    assert fmean(cost_s(seed) for seed in range(10)) == pytest.approx(0.0003, rel=0.15)
 
 
 def test_what_the_first_events_correct_of_the_idle_time_before_them_is_no_cost() -> None:
