@@ -255,9 +255,9 @@ def _settled(run: Sequence[CounterChange]) -> list[CounterChange]:
     """Units with events, none with a negative busy time.
 
     Busy time is what is left of the clock once idle time is subtracted, and idle time is told late: a decrease corrects
-    the units before it, whether they had events or not, so it is merged with them; at the beginning with those after
-    it. The first unit with events corrects the idle time before it, which no event cost, and says nothing. Outputs
-    without events (a window that closes) belong to the events before them.
+    the units before it, whether they had events or not, so it is merged with them. The first unit with events corrects
+    the idle time before it, which no event cost, and says nothing. Outputs without events (a window that closes) belong
+    to the events before them.
     """
     first = next((i for i, unit in enumerate(run) if unit.events > 0.0), 0)
     corrected: list[CounterChange] = []
@@ -265,8 +265,6 @@ def _settled(run: Sequence[CounterChange]) -> list[CounterChange]:
         corrected.append(unit)
         while len(corrected) > 1 and (corrected[-1].busy_s or 0.0) < 0.0 and _adjoin(*corrected[-2:]):
             corrected[-2:] = [corrected[-2] + corrected[-1]]
-    while len(corrected) > 1 and (corrected[0].busy_s or 0.0) < 0.0 and _adjoin(*corrected[:2]):
-        corrected[:2] = [corrected[0] + corrected[1]]
     kept: list[CounterChange] = []
     for unit in corrected:
         if kept and unit.events == 0.0 and (unit.outputs > 0.0 or unit.results):

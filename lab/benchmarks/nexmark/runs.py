@@ -25,7 +25,7 @@ from lab.benchmarks.nexmark.queries import NexmarkQuery
 from lab.benchmarks.nexmark.scripts import query_script
 from launcher.engines.sql import submit_sql
 
-__all__ = ["LOADS", "FlinkAddress", "LoadPhase", "QueryRun", "Timing", "run_query", "slope"]
+__all__ = ["LOADS", "FlinkAddress", "LoadPhase", "QueryRun", "Timing", "run_query", "second_begins", "slope"]
 
 #: Multiples of the light load at which latencies are measured.
 LOADS = (1, 2, 5, 8)
@@ -257,6 +257,12 @@ def _rows(client: FlinkClient, job: str, names: dict[str, list[str]]) -> float:
     return max(sums, default=0.0)
 
 
+def second_begins(moments_ms: np.ndarray) -> int:
+    """When in a second datagen begins with the rows of the next one, in ms: at the end of the longest gap."""
+    phases = np.unique(moments_ms % 1000)
+    return int(phases[np.argmax(np.diff(phases, prepend=phases[-1] - 1000))])
+
+
 def _latencies(folder: Path, query: NexmarkQuery, began_s: float, ended_s: float) -> np.ndarray:
     """Seconds of each row that came in the stretch, from its moment to the sink.
 
@@ -269,7 +275,7 @@ def _latencies(folder: Path, query: NexmarkQuery, began_s: float, ended_s: float
         return np.empty(0)
     moments = rows[:, 1]
     if query.moment == "event":
-        first = moments.min()
-        moments = first + (moments - first) // 1000 * 1000
+        beat = second_begins(moments)
+        moments = (moments - beat) // 1000 * 1000 + beat
     inside = (rows[:, 0] >= began_s * 1000) & (rows[:, 0] < ended_s * 1000)
     return np.asarray((rows[inside, 0] - moments[inside]) / 1000.0, dtype=float)

@@ -18,7 +18,7 @@ _IDLE = 0.005
 _HELD = 0.93  # of the rate that was asked for: below, the load was not sustained
 _RULES = ("capacity", "ds2", "autoscaler")
 #: By what a row's latency counts from: for a window it is that of its first event, the worst of the window.
-_STATISTICS = {"event": ("q0.99", "mean"), "window": ("worst",)}
+_STATISTICS: dict[str, tuple[str, ...]] = {"event": ("q0.99", "mean"), "window": ("worst",), "none": ()}
 
 
 @dataclass(frozen=True)

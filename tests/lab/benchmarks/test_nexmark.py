@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lab.__main__ import main
 from lab.benchmarks.nexmark.events import EventFeed, event_tables
 from lab.benchmarks.nexmark.prediction import Interval, JobShape, NexmarkAnswer, busiest_factor
 from lab.benchmarks.nexmark.queries import QUERIES
-from lab.benchmarks.nexmark.runs import LoadPhase, QueryRun, Timing, slope
+from lab.benchmarks.nexmark.runs import LoadPhase, QueryRun, Timing, second_begins, slope
 from lab.benchmarks.nexmark.scripts import query_script
 from lab.benchmarks.nexmark.table import ScoredQuery, missed_targets, rate_table, row_json, summary
 
@@ -61,6 +62,11 @@ def test_feed_without_work_calls_no_function() -> None:
 def test_rate_is_the_slope_of_counts_that_come_by_the_second() -> None:
     counted = [(0.7 + 1.3 * i, 200.0 * int(0.7 + 1.3 * i)) for i in range(24)]
     assert slope(counted) == pytest.approx(200.0, rel=0.02)
+
+
+def test_second_begins_where_the_longest_gap_ends() -> None:
+    assert second_begins(np.array([5_990, 6_020, 7_100, 8_995, 9_400])) == 990
+    assert second_begins(np.array([1_250])) == 250
 
 
 def test_phases_of_a_budget_fit_it() -> None:
