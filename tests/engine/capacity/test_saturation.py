@@ -218,3 +218,13 @@ def test_work_that_is_no_sum_is_bisected() -> None:
     )
     capacity = ClusterSaturation(grown).of_query("q")
     assert capacity.rate_per_s == pytest.approx(200.0, rel=1e-3)
+
+
+def test_unknown_cost_keeps_what_was_counted_of_its_results() -> None:
+    """g's 2 cycles an event of s stay sure where f's cost is unknown, for f's results were counted."""
+    source = {"from": "s", "selectivity": 0.5}
+    unknown = measured("f", "A", source) | {"evidence": {"kind": "unknown"}}
+    capacity = ClusterSaturation(steady(operators=[unknown, measured("g", "B", entry("f", 1.0, 4.0))])).of_query("q")
+    assert (capacity.state, capacity.rate_per_s, capacity.limit) == ("unknown", None, None)
+    assert capacity.at_most_per_s == pytest.approx(50.0)
+    assert [(entry.operator, entry.evidence) for entry in capacity.unmeasured] == [("f", "unknown")]
