@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
+from socket import AI_NUMERICHOST, SOCK_STREAM, create_connection, getaddrinfo
+from socket import socket as Socket  # noqa: N812 - a class; the library calls a method by its name
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
@@ -69,14 +70,14 @@ class _CheckedSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has n
             return []
         except PrivateAddress as error:
             raise EngineRefused("private_address", f"{error}; allowed: {ALLOWED_ADDRESSES}") from None
-        return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        return getaddrinfo(address, port, type=SOCK_STREAM, flags=AI_NUMERICHOST)
 
-    def socket(self, *arguments: Any) -> socket.socket:
+    def socket(self, *arguments: Any) -> Socket:
         """A socket, which is closed where it does not connect."""
-        self._made: socket.socket = super().socket(*arguments)
+        self._made: Socket = super().socket(*arguments)
         return self._made
 
-    async def connect(self, *arguments: Any, **options: Any) -> socket.socket:
+    async def connect(self, *arguments: Any, **options: Any) -> Socket:
         """Connect, as the library does."""
         try:
             return await super().connect(*arguments, **options)  # type: ignore[no-any-return]
@@ -141,7 +142,7 @@ class BrokerClient(EngineClient):
         for host, port in self._address.servers:
             try:
                 address = resolve_host(host, port, is_allowed(host))
-                with socket.create_connection((address, port), _CONNECT_S) as plain:
+                with create_connection((address, port), _CONNECT_S) as plain:
                     if self._address.has_tls:
                         self._context.wrap_socket(plain, server_hostname=host).close()
                 return

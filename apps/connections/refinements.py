@@ -44,7 +44,8 @@ def statistics_refine(
     }
     records, changes = [], list(arrivals)
     for stored in OperatorInput.objects.filter(operator__version=version).select_related("operator"):
-        news = _news_of(stored, *told.get((stored.operator.name, stored.position), (None, None)), now)
+        operator, entry = told.get((stored.operator.name, stored.position), (None, None))
+        news = _news_of(stored, operator, entry, now)
         if news is not None:
             records.append({"operator": stored.operator.name, "position": stored.position, **news.fields})
             changes.append(news.change)
