@@ -1,4 +1,4 @@
-"""Operators that run and whose cost nobody knows, and the queries whose figures are lower bounds because of them."""
+"""Operators whose cost or plan nobody knows, and the queries whose figures are lower bounds because of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import numpy as np
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator
 from engine.document.topology import servers_above
+from engine.records import Fact
 
-__all__ = ["unknown_costs"]
+__all__ = ["unknown_costs", "unknown_grounds"]
 
 _MIN_EVENTS = 1000  # after which what let nothing through is believed to do so
 
@@ -32,6 +33,15 @@ def unknown_costs(deployment: Deployment, query: str) -> tuple[str, ...]:
         for j in unknown
         if j in concerned and any(entry.source in fed for entry in deployment.operators[j].inputs)
     )
+
+
+def unknown_grounds(deployment: Deployment, query: str) -> Fact | None:
+    """Reason for which a query's latency is not known, whatever comes out of it: a cost, or a part of its plan."""
+    if costs := unknown_costs(deployment, query):
+        return Fact("latency.cost_unknown", names=costs)
+    operators = [deployment.operators[j] for j in deployment.operators_of(query)]
+    unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
+    return Fact("latency.plan_unread", parts=unread) if unread else None
 
 
 def _fed_streams(deployment: Deployment) -> set[str]:

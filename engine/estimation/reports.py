@@ -14,7 +14,7 @@ from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, fini
 from engine.document.elements import THESE, Objective
 from engine.document.policies import PolicyGap, SchedulingBound, SchedulingGap, policy_gap, scheduling_bound
 from engine.document.topology import servers_above
-from engine.document.unknown_costs import unknown_costs
+from engine.document.unknown_costs import unknown_grounds
 from engine.estimation.answer import Bottleneck, OperatorShare, QueryAnswer, QueryFigures, UncoveredInput
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow
@@ -366,13 +366,8 @@ class QueryReporter:
 
     def _plan_standing(self, query: str, known: LatencyStanding) -> LatencyStanding:
         """A known latency as it stands, unless nobody knows a part of the plan or a cost: results may wait longer."""
-        if costs := unknown_costs(self._deployment, query):
-            return LatencyStanding(UNKNOWN, Fact("latency.cost_unknown", names=costs))
-        operators = [self._deployment.operators[j] for j in self._deployment.operators_of(query)]
-        unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
-        if not unread:
-            return known
-        return LatencyStanding(UNKNOWN, Fact("latency.plan_unread", parts=unread))
+        grounds = unknown_grounds(self._deployment, query)
+        return known if grounds is None else LatencyStanding(UNKNOWN, grounds)
 
     @cached_property
     def _overloads(self) -> dict[int, LastingOverload]:

@@ -14,13 +14,12 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment
 from engine.document.topology import DataflowGraph
-from engine.document.unknown_costs import unknown_costs
+from engine.document.unknown_costs import unknown_grounds
 from engine.errors import InfeasibleError
 from engine.estimation.loads import operator_gains, server_gains
 from engine.estimation.overload import CLOSING, ROUNDING
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.placement.problem import BoolArray
-from engine.records import Fact
 
 __all__ = ["ScaledLatencies", "ScaledMace"]
 
@@ -69,7 +68,7 @@ class ScaledMace:
     bounds_s : array, shape (q,)
         Their objectives.
     unknown : dict
-        Queries whose latency nobody knows, since nothing comes out or costs are unknown, and why.
+        Queries whose latency nobody knows, since nothing comes out, or costs or plans are unknown, and why.
     """
 
     def __init__(self, deployment: Deployment, *, graph: DataflowGraph | None = None) -> None:
@@ -83,8 +82,8 @@ class ScaledMace:
         self.deployment = deployment
         self.unknown = {name: str(probe.fact) for name, probe in probed.probes.items() if not probe.is_known}
         for name in deployment.queries:
-            if costs := unknown_costs(deployment, name):
-                self.unknown[name] = str(Fact("latency.cost_unknown", names=costs))
+            if grounds := unknown_grounds(deployment, name):
+                self.unknown[name] = str(grounds)
         self.queries = tuple(q for q in deployment.queries if deployment.objective_of(q))
         objectives = [deployment.objective_of(q) for q in self.queries]
         self.statistics = tuple(o.statistic for o in objectives if o)

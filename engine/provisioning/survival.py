@@ -61,8 +61,15 @@ class Survival:
 
     @property
     def survives(self) -> bool:
-        """Whether no loss of one node breaks an objective, puts one at risk, or leaves an operator without a place."""
-        return not any(self._is_harmful(node) for node in self.losses)
+        """Whether every objective is kept, as far as known, and no loss of one node breaks one, puts one at risk, or
+        leaves an operator without a place. What nobody knows as it is survives nothing.
+        """
+        return not self.unknown and not any(self._is_harmful(node) for node in self.losses)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Queries with an objective of whose latency nothing is known as it is."""
+        return tuple(query for query, state in _states(self.now).items() if state == "unknown")
 
     @cached_property
     def figures(self) -> ObjectiveFigures:
@@ -107,6 +114,8 @@ class Survival:
         if not self.losses:
             yield "there is no node to lose"
             return
+        if self.unknown:
+            yield f"nothing is known of {listed(self.unknown)}"
         bad = [node for node, outcome in self.losses.items() if outcome.refusal is not None or self.breaks(node)]
         risky = [node for node in self.losses if self.risks(node)]
         if bad:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.document.deployment import Deployment
+from engine.forecasts.scaled_latency import ScaledMace
 from engine.provisioning.confirmation import confirm_objectives
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.pool.search import smallest_pool
@@ -102,3 +103,16 @@ def test_query_of_which_nothing_is_known_has_no_headroom(made: Any, flow: bool) 
     assert (own.factor, own.unlimited, own.confirmed) == (None, False, False) and own.note
     assert growth.queries["b"].factor is not None
     assert growth.together.factor is not None and "nothing is known of a" in growth.together.note
+
+
+@pytest.mark.parametrize("made", [silent, dark])
+def test_what_nobody_knows_survives_no_loss(made: Any) -> None:
+    survival = lose_each(Deployment.parse(made(deployment(20.0).to_document())))
+    assert not survival.survives and survival.unknown == ("a",)
+    assert "nothing is known of a" in survival.message
+    assert lose_each(deployment(20.0)).survives
+
+
+@pytest.mark.parametrize("made", [silent, dark])
+def test_forecast_of_what_nobody_knows_is_unknown(made: Any) -> None:
+    assert set(ScaledMace(Deployment.parse(made(deployment(20.0).to_document()))).unknown) == {"a"}
