@@ -92,12 +92,20 @@ def _flink_ended(answers: Answers) -> dict[str, str]:
     }
 
 
+def _is_alone(job: EngineJob, picture: EnginePicture) -> bool:
+    """Whether no other job runs on the places of one, as far as all of them are read."""
+    places = {subtask.place for vertex in job.vertices for subtask in vertex.subtasks}
+    others = (other for other in picture.jobs if other.id != job.id)
+    beside = (subtask.place for other in others for vertex in other.vertices for subtask in vertex.subtasks)
+    return not picture.left_out and not any(place in places for place in beside)
+
+
 def _flink(connection: Connection) -> EngineReader:
     return EngineReader(
         next_paths=lambda answers, jobs: next_paths(answers, jobs=jobs).paths,
         read=read_flink,
         sample=lambda job, picture, answers, polls, offsets: sample_job(
-            job, polls, offsets=offsets, places=picture.places
+            job, polls, offsets=offsets, places=picture.places, is_alone=_is_alone(job, picture)
         ),
         poll_paths=lambda picture, jobs: poll_paths(picture, jobs).paths,
         poll=poll_flink,

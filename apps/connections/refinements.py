@@ -111,7 +111,7 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
         is_known = all(_is_counted(entry) for entry in row.inputs.all())
         own = told.get(row.name, OperatorDocument())
         doubts = [part for part in own.get("unread", []) if part != UNCOUNTED or not is_known]
-        now = {"unread": doubts, "measured_s": own.get("measured_s")}
+        now = {"unread": doubts, "measured_s": own.get("measured_s"), "cost_by": own.get("cost_by")}
         kept = {key: value for key, value in row.extra.items() if key not in now}
         kept |= {key: value for key, value in now.items() if value not in ([], None)}
         if row.name in told and kept != row.extra:

@@ -80,7 +80,7 @@ def tolerance_s(outcome: QueryOutcome) -> float:
 def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
     """Number of operators by the origin of their statistics; those without evidence count as assumed."""
     counts = {"assumed": 0, "predicted": 0, "measured": 0}
-    if any(operator.is_cost_unknown for operator in operators):
+    if any(operator.evidence and operator.evidence.kind == "unknown" for operator in operators):
         counts = {"unknown": 0, **counts}
     for operator in operators:
         counts[operator.evidence.kind if operator.evidence else "assumed"] += 1
@@ -342,7 +342,10 @@ def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) ->
         if (policy.review_untrusted and _trust_of(question, query).state == LOST)
         or any(operator.unread for operator in _operators_of(scenario, query))
         or unknown_costs(question.running, query)
-        or any(operator.measured_s is not None for operator in _operators_of(scenario, query))
+        or any(
+            operator.measured_s is not None or operator.cost_by is not None
+            for operator in _operators_of(scenario, query)
+        )
         or (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
     )
 

@@ -27,13 +27,16 @@ _MIN_DRAWS = 40
 def is_measured(operator: Operator) -> bool:
     """Whether the costs of an operator were measured: neither nominal, nor assumed, predicted or unknown."""
     return not operator.inputs or (
-        operator.evidence is not None and operator.evidence.kind == "measured" and not operator.never_ran
+        operator.evidence is not None
+        and (operator.evidence.kind == "measured" or operator.cost_by == "load_step")
+        and not operator.never_ran
     )
 
 
 def keeps_outputs(operator: Operator) -> bool:
     """Whether it was counted what an operator puts out, be its cost known or not."""
-    return operator.evidence is not None and operator.evidence.kind in ("measured", "unknown")
+    is_counted = operator.evidence is not None and operator.evidence.kind in ("measured", "unknown")
+    return is_counted or operator.cost_by is not None
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,4 +248,4 @@ def _costing(sample: VertexSample, cost_s: float) -> VertexSample:
 def _with_cost(sample: VertexSample, cost_s: float) -> VertexSample:
     factor = cost_s / sample.cost_s if sample.cost_s else 0.0
     batches = tuple(replace(batch, cycles=batch.cycles * factor) for batch in sample.batches) if factor else ()
-    return replace(sample, cost_s=cost_s, batches=batches)
+    return replace(sample, cost_s=cost_s, batches=batches, cost_by=None)

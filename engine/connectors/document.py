@@ -138,6 +138,7 @@ class OperatorDocument(TypedDict, total=False):
     state_on_disk: bool
     unread: list[str]
     measured_s: float
+    cost_by: str
 
 
 class ReplicaDocument(TypedDict):
@@ -462,6 +463,8 @@ def _operator(
     if doubts:
         row["unread"] = doubts
     row["evidence"] = _evidence(own, sample, at_s)
+    if own is not None and own.cost_by:
+        row["cost_by"] = own.cost_by
     if sample is not None and sample.measured_s is not None and sample.measured_s < FULL_SPAN_S:
         row["measured_s"] = max(step for step in _SPANS if step <= sample.measured_s)
     return row
@@ -504,7 +507,8 @@ def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -
         return {"kind": "unknown", "events": min(own.events if own else 0.0, _MAX_EVENTS), **unit}
     newest_s = sample.newest_s if sample and sample.newest_s is not None else at_s
     age_s = max(0.0, at_s - newest_s)
-    return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
+    kind = "predicted" if own.cost_by else "measured"
+    return {"kind": kind, "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
 
 
 def _of_part(entry: InputDocument, part: float) -> InputDocument:

@@ -20,6 +20,7 @@ from engine.records import Fact, Record, Sentence, Words
 
 __all__ = [
     "ArrivalCounts",
+    "CostOrigin",
     "CounterPoll",
     "EngineJob",
     "EnginePicture",
@@ -35,6 +36,7 @@ __all__ = [
     "VertexSample",
 ]
 
+CostOrigin = Literal["cpu_time", "load_step"]
 FindingLevel = Literal["found", "assumed", "missing", "warning"]
 #: Of what is kept: fields of later versions are left out.
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
@@ -249,6 +251,7 @@ class VertexSample:
     backpressured_share: float | None = None
     #: events that the only reader took for each that is counted as put out, where these are more than one
     taken: float = 1.0
+    cost_by: CostOrigin | None = None  #: by what the cost was told, where not by the busy time of its threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from engine.connectors.counter_changes import (
     share_of,
     vertex_changes,
 )
+from engine.connectors.cpu_costs import tell_costs_by_cpu
 from engine.connectors.exchanges import bound_flows, describe_flows
 from engine.connectors.picture import (
     ArrivalCounts,
@@ -202,6 +203,7 @@ def sample_job(
     places: Iterable[Place] = (),
     step_s: float | None = None,
     offsets: Mapping[str, ArrivalCounts] | None = None,
+    is_alone: bool = True,
 ) -> JobSample:
     """Statistics of each vertex and arrivals of each source.
 
@@ -210,6 +212,7 @@ def sample_job(
     metrics, since what has not changed is no poll. `places`: of the engine; those of one host add up to its load.
     `step_s`: width of the steps of arrivals; a second, or what polls are apart where that is less, unless given.
     `offsets`: by vertex, what came to its topics by the broker's own account, which back pressure does not hold back.
+    `is_alone`: no other job runs on its places, so that their CPU time is its own.
 
     Returns
     -------
@@ -226,6 +229,8 @@ def sample_job(
         vertex.id: _sample(job, vertex, changes[vertex.id], batches[vertex.id], contention, is_read=vertex.id in read)
         for vertex in job.vertices
     }
+    told, by_cpu = tell_costs_by_cpu(job, ordered, operators, is_alone=is_alone)
+    operators |= told
     busy_threads, cpu_cores = _busy_threads(job, changes), cpu.cores()
     settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
@@ -245,6 +250,7 @@ def sample_job(
             *settled.findings,
             *describe_flows(job, flows),
             *_describe_span(job, batches, span_s),
+            *by_cpu,
             *_job_findings(job, operators, changes, contention),
         ),
         flows=flows,

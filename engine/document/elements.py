@@ -461,6 +461,10 @@ class OperatorFeatures(Record):
     unread: Annotated[
         tuple[_Id, ...] | None, Words("what of its plan nobody understood, so that no estimate holds its wait")
     ] = None
+    cost_by: Annotated[
+        Annotated[str, Enumeration(("cpu_time", "load_step"))] | None,
+        Words("by what its cost was told, where not by the busy time of its threads"),
+    ] = None
     measured_s: Annotated[
         _NotNegative | None, Words("seconds that its statistics cover, where that is too few to decide by")
     ] = None
@@ -484,8 +488,12 @@ class Operator(OperatorFeatures, _OperatorPlace):
 
     @property
     def is_cost_unknown(self) -> bool:
-        """Whether it runs and nobody knows what an event costs it: nothing stands in for that."""
-        return self.never_ran and self.evidence is not None and self.evidence.kind == "unknown"
+        """Whether it runs and nobody knows what an event costs it, or CPU time alone tells the least of it.
+
+        Nothing stands in for what is missing.
+        """
+        is_untold = self.never_ran and self.evidence is not None and self.evidence.kind == "unknown"
+        return is_untold or self.cost_by == "cpu_time"
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "tuple_values_in",
         "tuple_values_out",
         "measured_s",
+        "cost_by",
     )
     document = _fields(operator, (*plain, "expression"))
     document["inputs"] = [_input(entry) for entry in operator.inputs]

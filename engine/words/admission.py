@@ -168,7 +168,7 @@ _NAMED = {
     "plan_unread": "The plan of {subject} is not understood in full, so its estimate may leave out a wait | "
     "{names:listed}",
     "cost_unknown": "What {subject} can take is not known | {names:listed 5} {count:either runs|run} at a cost that "
-    "nothing tells: flame graphs, CPU counters of the TaskManager or a step of load would",
+    "nothing tells in full: a step of load beside CPU counters of the TaskManagers would",
     "still_measuring": "{subject} is still being measured | its statistics cover {value:duration}, which tells neither "
     "costs nor loads well enough",
     "neighbour_unmeasured": "{names:listed} {count:either has|have} nominal costs alone, which no run of this cluster "

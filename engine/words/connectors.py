@@ -52,7 +52,7 @@ SENTENCES = {
     "no_events": "No event came to {vertex} while its counters were read.",
     "busy_time_missing": "What an event costs at {vertex} is not told. Old sources of Flink hide it, with all that is "
     "chained to them; a mapped operator needs a query of its cost. It is unknown, and so is what rests on it, until "
-    "something tells: CPU time of the TaskManager over several loads, or flame graphs (rest.flamegraph.enabled).",
+    "something tells: a step of load, beside CPU counters of the TaskManagers.",
     "few_polls": "The statistics of {vertex} rest on {count:counted stretch|stretches} so far.",
     "counters_reset": "Counters of {vertex} began anew, or were not read for a while, {count:counted time}; nothing "
     "was counted across that.",
@@ -77,6 +77,19 @@ SENTENCES = {
     "core while busy: the threads of a slot share a server, {servers} in all.",
     "slots_contended": "{place} runs {threads:counted thread} on {cores:g} cores, of which {used:percent} are in use: "
     "they wait for a core, so all jobs there share {servers:counted server}.",
+    "cost_by_cpu_time": "An event takes {low_s:seconds} to {high_s:seconds} of CPU at {vertex}, by the CPU time of its "
+    "TaskManagers over several loads. What it waits for is not in that: it is the least that an event costs, and a "
+    "step of load that takes the thread further tells the most.",
+    "cost_by_load_step": "An event costs {vertex} {low_s:seconds} to {high_s:seconds}: the least by the CPU time of "
+    "its TaskManagers over several loads, the most by the highest rate that it took.",
+    "cpu_of_several": "What an event costs at {vertices:listed 5} cannot be told by CPU time: other jobs run on the "
+    "same TaskManagers.",
+    "cpu_windows_few": "What an event costs at {vertices:listed 5} cannot be told by CPU time yet: too few stretches "
+    "tell it.",
+    "cpu_rates_together": "What an event costs at {vertices:listed 5} cannot be told apart by CPU time: their rates "
+    "move together.",
+    "cpu_load_alike": "What an event costs at {vertex} cannot be told by CPU time yet: its load has hardly moved. A "
+    "step of load tells it.",
     "still_measuring": "Statistics of {job} cover {span_s:seconds}, under {loads:counted load}: they are rough, and "
     "{rest_s:duration} more are asked for before anything is admitted by them alone.",
     "measured_over": "Statistics of {job} cover {span_s:duration}, under {loads:counted load}.",

@@ -34,8 +34,8 @@ SENTENCES: dict[str, Template] = {
     "no_events": "No event comes to its end in the horizon: its latency is not known.",
     "plan_unread": "The plan is not understood in full: {parts:listed}. What that makes results wait for is in no "
     "figure.",
-    "cost_unknown": "What an event costs at {names:listed 5} is not known: the figures leave that out, and are the "
-    "least that it can be. Flame graphs, CPU counters of the TaskManager or a step of load tell it.",
+    "cost_unknown": "What an event costs at {names:listed 5} is not known in full: the figures leave out what is not "
+    "told, and are the least that it can be. A step of load beside CPU counters of the TaskManagers tells it.",
     "bounded": "None of {count:counted sampled event} came through {names:listed}: at most 3 in {events:.0f} do (95 "
     "%), which is what the figures rest on.",
     "silent": "No event comes to its end: {names:listed} {names:either has|have} no events in the horizon. Its "

@@ -128,6 +128,7 @@ def engine_operator(
         expression=extra.get("expression"),
         unread=_names(extra.get("unread")),
         measured_s=extra.get("measured_s"),
+        cost_by=extra.get("cost_by"),
     )
 
 
