@@ -63,7 +63,7 @@ def tell_costs_by_cpu(
     windows = _windows(job, polls, unknown, operators)
     if windows is None:
         return {}, [Finding.of("missing", "cpu_windows_few", job.name, vertices=names)]
-    if len(unknown) > 1 and np.abs(np.corrcoef(windows.rates.T)[np.triu_indices(len(unknown), 1)]).max() > _TOGETHER:
+    if _moves_together(windows.rates):
         return {}, [Finding.of("missing", "cpu_rates_together", job.name, vertices=names)]
     told: dict[str, VertexSample] = {}
     findings: list[Finding] = []
@@ -83,6 +83,14 @@ def tell_costs_by_cpu(
         costs = {"low_s": low_s, "high_s": high_s}
         findings.append(Finding.of("found", f"cost_by_{origin}", subject, vertex=vertex.label, **costs))
     return told, findings
+
+
+def _moves_together(rates: FloatArray) -> bool:
+    """Whether the rates of two operators rise and fall as one, so that nothing tells their costs apart."""
+    centred = rates - rates.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=0)
+    products = np.triu(np.abs(centred.T @ centred), 1)
+    return bool((products > _TOGETHER * np.outer(norms, norms)).any())
 
 
 def _is_close(low_s: float, high_s: float) -> bool:
