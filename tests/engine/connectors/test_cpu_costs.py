@@ -57,7 +57,7 @@ def deployment(sample: JobSample) -> Deployment:
 
 
 def test_cpu_time_over_several_loads_tells_the_least_that_an_event_costs() -> None:
-    """What the process takes by itself is no cost of events, and what these wait for is not seen."""
+    """The process takes something by itself, which is no cost of events; waits are not seen."""
     sample = sampled(1.0)
     assert sample.operators["v1"].cost_s == pytest.approx(0.001, rel=0.05)
     assert sample.operators["v1"].cost_by == "cpu_time" and "cost_by_cpu_time" in codes(sample)
