@@ -22,7 +22,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
 
 from engine.arrays import FloatArray
 from engine.connectors.picture import CostOrigin, CounterPoll, EngineJob, Finding, Vertex, VertexCounters, VertexSample
@@ -150,7 +149,8 @@ def _fit(rates: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Costs of each operator in core seconds, and their standard errors, (u,); infinite where rates tell nothing."""
     design = np.column_stack([rates, np.ones(len(rates))])
     scale = np.maximum(design.max(axis=0), 1e-300)
-    solution, residual = nnls(design / scale, cores)
+    solution = _least_squares(design / scale, cores)
+    residual = float(np.linalg.norm(design / scale @ solution - cores))
     freedom = max(1, len(cores) - design.shape[1])
     gram = (design / scale).T @ (design / scale)
     if np.linalg.cond(gram) > 1e10:
@@ -158,6 +158,19 @@ def _fit(rates: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray]:
     # var(b) = s^2 (X'X)^-1, s^2 of the residuals
     errors = np.sqrt(residual**2 / freedom * np.diag(np.linalg.inv(gram)))
     return solution[:-1] / scale[:-1], errors[:-1] / scale[:-1]
+
+
+def _least_squares(design: FloatArray, values: FloatArray) -> FloatArray:
+    """Non-negative least squares, by dropping the most negative coefficient until none is; the web loads no SciPy."""
+    kept = list(range(design.shape[1]))
+    solution = np.zeros(design.shape[1])
+    while kept:
+        part = np.linalg.lstsq(design[:, kept], values, rcond=None)[0]
+        if part.min() >= 0.0:
+            solution[kept] = part
+            break
+        del kept[int(part.argmin())]
+    return solution
 
 
 def _told(sample: VertexSample, low_s: float, high_s: float, origin: CostOrigin) -> VertexSample:
