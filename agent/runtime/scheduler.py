@@ -82,6 +82,7 @@ class Scheduler:
         self._views: dict[QuerySession, QueryView] = {}
         self._views_us = 0  # the instant at which the queries are compared
         self._in_turn = ""  # the query that ran last in round-robin
+        self._relieves = False  # whether this cycle has to free memory
         self._guarded = False
         self._began_ns = 0
         self.starved = 0  #: times that a query went first because it had waited so long
@@ -218,6 +219,7 @@ class Scheduler:
         if now_ns >= self._until_ns or not self._views:
             self._views.clear()
             self._views_us = self._now_us()
+            self._relieves = self._memory_counts()
         self._until_ns = now_ns + int(self.settings.cycle_ms * 1e6)
         self._running = self._picked(list(ready))
         return self._running
@@ -242,7 +244,7 @@ class Scheduler:
 
     def _pick(self, sessions: list[QuerySession]) -> QuerySession:
         now_ms = self._views_us / 1e3
-        memory = self._memory_counts()
+        memory = self._relieves
         starving = None if self._guarded else self._starving(sessions)
         self._guarded = starving is not None
         if starving is not None:
@@ -277,9 +279,7 @@ class Scheduler:
     def _starving(self, sessions: Iterable[QuerySession]) -> QuerySession | None:
         """The query that has waited longest, if past the starvation limit."""
         since_us = self._views_us - self.settings.starvation_s * 1e6
-        waiting = [
-            session for session in sessions if session.unserved_us is not None and session.unserved_us <= since_us
-        ]
+        waiting = [session for session in sessions if (session.unserved_us or inf) <= since_us]
         return min(waiting, key=lambda session: (session.unserved_us or 0, session.pipeline.query), default=None)
 
     def _view(self, session: QuerySession) -> QueryView:
@@ -288,7 +288,7 @@ class Scheduler:
         return self._views[session]
 
     def _waiting_bytes(self) -> int:
-        return sum(queue.size_bytes for queue in self._queues)
+        return sum([queue.size_bytes for queue in self._queues])
 
     # Reports
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from operator import mul
+from typing import Any, NamedTuple
 
 from agent.runtime.deadlines import QueryDeadlines, StreamTracker, WaitingRecords, sweep_prior
 from agent.runtime.query.pipeline import LocalPipeline
@@ -55,6 +56,15 @@ class RunSpans:
 _Path = tuple[list[float], list[float], list[float]]
 
 
+class _Work(NamedTuple):
+    """Work that waits: records by operator, CPU time, and what lies before the watermark that sweeps, if it came."""
+
+    queued: list[int]
+    all_ms: float
+    pending_ms: float | None  #: when that watermark came
+    before_ms: float
+
+
 class QuerySession:
     """A pipeline, the trackers of its streams, and when it ran."""
 
@@ -103,30 +113,33 @@ class QuerySession:
 
     def view(self, now_us: int) -> QueryView:
         """The query at this instant."""
-        pipeline, queued = self.pipeline, self.pipeline.queued
+        pipeline = self.pipeline
         cost_ms, shares, through_ms = self._path()
-        work_ms = _product(queued, through_ms)
-        pending = pipeline.pending()
-        pending_ms = pending[0].arrived_us / 1e3 if pending is not None else None
-        pending_work_ms = _product(pending[1], through_ms) if pending is not None else 0.0
+        work = self._work()
         arrived_us = pipeline.arrived_us
         return QueryView(
             id=pipeline.query,
-            queued=queued,
+            queued=work.queued,
             cost_ms=cost_ms,
             selectivity=shares,
-            work_ms=work_ms,
-            queued_bytes=pipeline.queued_bytes,
+            work_ms=work.all_ms,
             arrived_ms=_ms(arrived_us),
             stimulus_ms=_ms(pipeline.stimulus_us) if self._settings.policy == "stimulus-time" else None,
-            deadline_ms=self._due_ms(pending_ms),
-            pending_ms=pending_ms,
-            pending_work_ms=pending_work_ms,
-            slack_ms=self._slack_ms(now_us / 1e3, pending_ms, pending_work_ms, work_ms),
+            deadline_ms=self._due_ms(work.pending_ms),
+            pending_ms=work.pending_ms,
+            pending_work_ms=work.before_ms,
+            slack_ms=self._slack_ms(now_us / 1e3, work, arrived_us),
             ideal_ms=through_ms[0] if through_ms else 0.0,
             ran_ms=float("-inf") if self.ran_us is None else self.ran_us / 1e3,
             expires_ms=self._expires_ms(arrived_us),
         )
+
+    def _work(self) -> _Work:
+        queued, through_ms, pending = self.pipeline.queued, self._path()[2], self.pipeline.pending()
+        all_ms = _product(queued, through_ms)
+        if pending is None:
+            return _Work(queued, all_ms, None, 0.0)
+        return _Work(queued, all_ms, pending[0].arrived_us / 1e3, _product(pending[1], through_ms))
 
     def waiting_records(self) -> WaitingRecords:
         """Records at the first operator, by when they have to leave."""
@@ -154,19 +167,17 @@ class QuerySession:
         due_ms = (deadline_us + self.tracker.skew_us) / 1e3
         return due_ms if pending_ms is None else min(due_ms, pending_ms)
 
-    def _slack_ms(
-        self, now_ms: float, pending_ms: float | None, pending_work_ms: float, work_ms: float
-    ) -> float | None:
+    def _slack_ms(self, now_ms: float, work: _Work, arrived_us: int | None) -> float | None:
         """Until its next sweeping watermark, or until its records may wait no more; less the work before."""
-        if pending_ms is not None:
-            return pending_ms - now_ms - pending_work_ms
+        if work.pending_ms is not None:
+            return work.pending_ms - now_ms - work.before_ms
         if self.tracker is not None:
             forecast = self.tracker.forecast
             if forecast is None:
                 return None
-            return forecast_wait_ms(now_ms, forecast) - work_ms
-        arrived_ms = now_ms if self.pipeline.arrived_us is None else self.pipeline.arrived_us / 1e3
-        return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
+            return forecast_wait_ms(now_ms, forecast) - work.all_ms
+        arrived_ms = now_ms if arrived_us is None else arrived_us / 1e3
+        return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work.all_ms
 
     def _expires_ms(self, arrived_us: int | None) -> float | None:
         """Time at which the oldest record overflows: at an epoch's end, where it would wait too long by the next."""
@@ -255,15 +266,16 @@ class QuerySession:
         sweep, emission; `t` spans of the epoch in which it ran: begin and length, milliseconds. Times are microseconds
         since 1970.
         """
-        view = self.view(now_us)
+        work = self._work()
+        slack_ms = self._slack_ms(now_us / 1e3, work, self.pipeline.arrived_us)
         forecast = self.tracker.forecast if self.tracker is not None else None
         if forecast is not None:
             forecast = overdue_forecast(now_us / 1e3, forecast, self._settings.confidence)
         names = ("deadline_us", "least_us", "most_us", "arrived_us", "swept_us", "emitted_us")
         return {
-            "q": sum(self.pipeline.queued),
+            "q": sum(work.queued),
             "qb": self.pipeline.queued_bytes,
-            "l": round(view.slack_ms / 1e3, DECIMALS) if view.slack_ms is not None else None,
+            "l": round(slack_ms / 1e3, DECIMALS) if slack_ms is not None else None,
             "x": [_us(forecast.mean_ms), _us(forecast.least_ms), _us(forecast.most_ms)] if forecast else None,
             "w": [[row[name] for name in names] for row in swept[-MAX_TOLD:]],
             "t": self.spans.take(began_ns),
@@ -272,7 +284,7 @@ class QuerySession:
 
 
 def _product(records: Sequence[float], each_ms: Sequence[float]) -> float:
-    return sum(count * each for count, each in zip(records, each_ms, strict=True))
+    return sum(map(mul, records, each_ms))
 
 
 def _ms(time_us: int | None) -> float | None:

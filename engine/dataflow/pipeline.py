@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -111,7 +112,7 @@ class Pipeline:
             (operator.spec.stream for operator in self.operators if isinstance(operator.spec, StreamJoinSpec)), None
         )
 
-    @property
+    @cached_property
     def streams(self) -> tuple[str, ...]:
         """Ids of the streams that it reads, each once."""
         return tuple(dict.fromkeys(name for name in (self.source.id, self.other_stream) if name is not None))

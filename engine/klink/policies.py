@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 from typing import NamedTuple, Protocol
@@ -48,7 +48,6 @@ class QueryView:
     cost_ms: Sequence[float]
     selectivity: Sequence[float]
     work_ms: float  #: CPU time for everything that waits, through the whole pipeline, further nodes included
-    queued_bytes: int = 0
     arrived_ms: float | None = None  #: when the record that has waited longest came
     stimulus_ms: float | None = None  #: event time of the earliest record waiting
     deadline_ms: float | None = None  #: of the earliest window that is not swept; None where it has no windows
@@ -101,6 +100,7 @@ class Klink:
 
     def __init__(self) -> None:
         self._sizes: dict[str, tuple[float | None, _Size]] = {}  # last window's deadline, and what work they are
+        self._rates: dict[str, tuple[QueryView, float]] = {}  # views of the last pick in memory mode, and their rates
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
         """Pick like `QueryPolicy.pick`."""
@@ -117,12 +117,21 @@ class Klink:
         whoever has little waiting, with its windows.
         """
         self._remember(views)
-        rates = [freeing_rate(view, cycle_ms) for view in views]
+        rates = self._rates_of(views, cycle_ms)
         least = _FREES * max(rates, default=0.0)
         chosen = [index for index, view in enumerate(views) if rates[index] >= least or _is_due(view, now_ms)]
         bound_ms = self._bound_ms(views) if saturated else inf
         picked = _choose([views[index] for index in chosen], now_ms, bound_ms)
         return None if picked is None else chosen[picked]
+
+    def _rates_of(self, views: Sequence[QueryView], cycle_ms: float) -> list[float]:
+        """Freeing rates; of a view that was there at the last pick, as most are within a cycle, it is known."""
+        before, self._rates = self._rates, {}
+        for view in views:
+            known = before.get(view.id)
+            is_known = known is not None and known[0] is view
+            self._rates[view.id] = known if is_known else (view, freeing_rate(view, cycle_ms))
+        return [self._rates[view.id][1] for view in views]
 
     def _bound_ms(self, views: Sequence[QueryView]) -> float:
         """Lateness that windows may have before they go first: a share of the time that all waiting work takes."""
@@ -213,17 +222,19 @@ def due_ms(view: QueryView, now_ms: float) -> float:
 
 def _choose(views: Sequence[QueryView], now_ms: float, bound_ms: float) -> int | None:
     """Klink's order; `bound_ms` is the lateness that windows may have above saturation, infinite below it."""
-    here = [index for index, view in enumerate(views) if _is_here(view, now_ms)]
-    if not here:
-        return _first(views, lambda view: min(slack_ms(view, now_ms), _patience_ms(view, now_ms)))
-    shown = [views[index] for index in here]
+    ranks = [(*_rank(view, now_ms, bound_ms), view.id) for view in views]
+    return ranks.index(min(ranks)) if ranks else None
+
+
+def _rank(view: QueryView, now_ms: float, bound_ms: float) -> tuple[int, float]:
+    """Group and rank in it: what is later than the bound; what is here; what is not. The least goes first."""
+    if not _is_here(view, now_ms):
+        return 2, min(slack_ms(view, now_ms), _patience_ms(view, now_ms))
     if bound_ms == inf:
-        return here[_first(shown, lambda view: -_lateness(view, now_ms)) or 0]
-    due = [index for index in here if _is_due(views[index], now_ms)]
-    late = [index for index in due if now_ms - due_ms(views[index], now_ms) > bound_ms]
-    if late:
-        return late[_first([views[index] for index in late], lambda view: due_ms(view, now_ms)) or 0]
-    return here[_first(shown, _due_work_ms) or 0]
+        return 1, -_lateness(view, now_ms)
+    if not _is_early(view) and now_ms - due_ms(view, now_ms) > bound_ms:
+        return 0, due_ms(view, now_ms)
+    return 1, _due_work_ms(view)
 
 
 def _is_here(view: QueryView, now_ms: float) -> bool:
@@ -245,7 +256,7 @@ def _is_early(view: QueryView) -> bool:
 
 def _patience_ms(view: QueryView, now_ms: float) -> float:
     """Time until its work must begin, so that no record becomes too old to wait."""
-    return float("inf") if view.expires_ms is None else view.expires_ms - now_ms - view.work_ms
+    return inf if view.expires_ms is None else view.expires_ms - now_ms - view.work_ms
 
 
 def _lateness(view: QueryView, now_ms: float) -> float:
@@ -266,7 +277,7 @@ def _waiting_since_ms(view: QueryView, now_ms: float) -> float:
 
 def or_last(time_ms: float | None) -> float:
     """The time; after all others where there is none."""
-    return float("inf") if time_ms is None else time_ms
+    return inf if time_ms is None else time_ms
 
 
 def _first(views: Sequence[QueryView], rank: Callable[[QueryView], float]) -> int | None:
@@ -299,8 +310,7 @@ def best_gain(
     >>> best_gain([100.0, 50.0], [0.5, 0.1], [0.0, 0.0], 120.0)
     (140.0, 2)
     """
-    gains = ((_gain(queued, selectivity, cost_ms, cycle_ms, k), k) for k in _targets(selectivity))
-    return _best(gains)
+    return _best((_gain(queued, selectivity, cost_ms, cycle_ms, k), k) for k in _targets(selectivity))
 
 
 def gain_as_printed(queued: Sequence[float], selectivity: Sequence[float]) -> tuple[float, int]:
@@ -316,7 +326,7 @@ def gain_as_printed(queued: Sequence[float], selectivity: Sequence[float]) -> tu
         product *= share
         if k in targets:
             gains.append((sum(queued[:k]) * (1 - product), k))
-    return _best(iter(gains))
+    return _best(gains)
 
 
 def pick_by_gain(gains: Mapping[str, float], slacks_ms: Mapping[str, float]) -> str | None:
@@ -354,15 +364,18 @@ class MemoryMode:
         return self.active
 
 
-def _targets(selectivity: Sequence[float]) -> Iterator[int]:
+def _targets(selectivity: Sequence[float]) -> list[int]:
     last = len(selectivity)
-    return (k for k, share in enumerate(selectivity, start=1) if share < 1 or k == last)
+    return [k for k, share in enumerate(selectivity, start=1) if share < 1 or k == last]
 
 
-def _best(gains: Iterator[tuple[float, int]]) -> tuple[float, int]:
+def _best(gains: Iterable[tuple[float, int]]) -> tuple[float, int]:
     """The first of the largest gains, if there is one above 0."""
-    best = max(gains, key=lambda gain: gain[0], default=(0.0, 0))
-    return best if best[0] > 0 else (0.0, 0)
+    best = 0.0, 0
+    for gain in gains:
+        if gain[0] > best[0]:
+            best = gain
+    return best
 
 
 def _gain(
@@ -372,6 +385,8 @@ def _gain(
     for i in range(target - 1, -1, -1):
         reach *= selectivity[i]  # events that come out at the target, per event of this queue
         path_ms = cost_ms[i] + selectivity[i] * path_ms
+        if not queued[i]:
+            continue
         events = queued[i] if queued[i] * path_ms <= left_ms else left_ms / path_ms
         gain += events * (1 - reach)
         left_ms = max(0.0, left_ms - events * path_ms)  # not below 0 by rounding

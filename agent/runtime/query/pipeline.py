@@ -198,8 +198,8 @@ class LocalPipeline:
     @property
     def arrived_us(self) -> int | None:
         """Arrival of the oldest queued record; None where nothing is queued."""
-        arrivals_us = (stage.proxy.queue.arrived_us for stage in self.stages)
-        return min((arrived_us for arrived_us in arrivals_us if arrived_us is not None), default=None)
+        arrivals_us = [stage.proxy.queue.arrived_us for stage in self.stages if stage.waiting]
+        return min([arrived_us for arrived_us in arrivals_us if arrived_us is not None], default=None)
 
     def waiting_groups(self) -> list[tuple[int, int, int]]:
         """Records queued at the first operator, as they came: (arrival, end of the window that needs them, records).

@@ -173,7 +173,10 @@ class RecordQueue:
     @property
     def arrived_us(self) -> int | None:
         """Arrival of the oldest queued record."""
-        return next((item.arrived_us for item in self._items if isinstance(item, QueuedRecords)), None)
+        for item in self._items:
+            if isinstance(item, QueuedRecords):
+                return item.arrived_us
+        return None
 
     @property
     def least_us(self) -> int | None:

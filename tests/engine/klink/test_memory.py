@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.klink import policies
 from engine.klink.policies import Klink, MemoryMode, QueryView, best_gain, freeing_rate, pick_by_gain
 
 CHAIN = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3), st.floats(0, 10)), min_size=1, max_size=6)
@@ -77,6 +78,18 @@ def test_window_that_is_due_goes_before_what_frees_memory(saturated):
     coming = QueryView("coming", **dear, slack_ms=-100.0)
     assert Klink().pick_for_memory([cheap, due], 1_000.0, 120.0, saturated) == 1
     assert Klink().pick_for_memory([cheap, coming], 1_000.0, 120.0, saturated) == 0
+
+
+def test_rates_are_looked_at_again_only_for_views_that_changed(monkeypatch):
+    looked = []
+    monkeypatch.setattr(policies, "freeing_rate", lambda view, cycle_ms: looked.append(view.id) or view.queued[0])
+    views = [QueryView(name, [count], [0.1], [0.5], 10.0, slack_ms=50.0) for name, count in (("a", 9.0), ("b", 2.0))]
+    klink = policies.Klink()
+    assert [klink.pick_for_memory(views, 0.0, 120.0) for _ in range(3)] == [0, 0, 0]
+    assert looked == ["a", "b"]
+    changed = [QueryView("a", [0.5], [0.1], [0.5], 10.0, slack_ms=50.0), views[1]]
+    assert klink.pick_for_memory(changed, 0.0, 120.0) == 1
+    assert looked == ["a", "b", "a"]
 
 
 def test_memory_mode_lasts_from_the_bound_until_enough_is_free():
