@@ -129,8 +129,9 @@ class Klink:
         before, self._rates = self._rates, {}
         for view in views:
             known = before.get(view.id)
-            is_known = known is not None and known[0] is view
-            self._rates[view.id] = known if is_known else (view, freeing_rate(view, cycle_ms))
+            if known is None or known[0] is not view:
+                known = view, freeing_rate(view, cycle_ms)
+            self._rates[view.id] = known
         return [self._rates[view.id][1] for view in views]
 
     def _bound_ms(self, views: Sequence[QueryView]) -> float:
