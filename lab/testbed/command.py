@@ -54,7 +54,25 @@ def _parser() -> argparse.ArgumentParser:
     down = actions.add_parser("down", help="remove them, and what a crash left behind")
     down.add_argument("--all", action="store_true", help="also testbeds that a running program has made for itself")
     down.set_defaults(action=_down)
+    mace = actions.add_parser("mace", help="latencies predicted and measured on four unequal hosts")
+    mace.add_argument("--seconds", type=float, default=30.0, help="of each run (30)")
+    mace.add_argument("--loads", type=float, nargs="+", default=None, metavar="LOAD", help="0.5 0.8 0.95")
+    mace.add_argument("--seed", type=int, default=1, help="of arrivals and costs (1)")
+    mace.set_defaults(action=_mace)
     return parser
+
+
+def _mace(options: argparse.Namespace) -> int:
+    """Compare; its imports compile kernels, which making hosts does not need."""
+    from lab.testbed.mace import LOADS, report
+
+    loads = LOADS if options.loads is None else options.loads
+    faults = [f"--loads has {load:g}; allowed: above 0, up to 1.5" for load in loads if not 0.0 < load <= 1.5]
+    if not 5.0 <= options.seconds <= 3600.0:
+        faults.append(f"--seconds is {options.seconds:g}; allowed: 5 to 3,600")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 2 if faults else report(seconds=options.seconds, loads=loads, seed=options.seed)
 
 
 def _up(options: argparse.Namespace) -> int:
