@@ -119,18 +119,35 @@ class WayFinder:
         ways: list[dict[Way, SourceGains]] = [{} for _ in deployment.operators]
         for j in graph.order:
             found: dict[Way, SourceGains] = {}
+            read: list[tuple[float, dict[Way, SourceGains]]] = []
             for k in range(graph.in_start[j], graph.in_start[j + 1]):
                 stream = int(graph.in_stream[k])
                 coming: dict[Way, SourceGains] = {(): {stream: 1.0}}
                 if stream >= self._sources:
                     coming = ways[stream - self._sources]
                 passage = tuple(self._passage(stream - self._sources, j))
-                share = float(self.selectivity[k])
-                for way, gains in coming.items():
+                passed = {(*way, *_behind(way, passage)): gains for way, gains in coming.items()}
+                read.append((float(self.selectivity[k]), passed))
+            partner = self._windowed_partner(j, [way for _, passed in read for way in passed])
+            for share, passed in read:
+                for way, gains in passed.items():
                     scaled = {u: gain * share for u, gain in gains.items()}
-                    _add(found, self._through(j, (*way, *_behind(way, passage))), scaled)
+                    joined = way if _window_at(way) is not None else (*way, *partner)
+                    _add(found, self._through(j, joined), scaled)
             ways[j] = self._fewest(found)
         return ways
+
+    def _windowed_partner(self, j: int, ways: list[Way]) -> Way:
+        """Holds of the results of windows that a join reads beside events which passed none; the longest way's.
+
+        An event is joined with the results of the window that it falls into, and waits for them. A join that closes
+        windows itself holds both sides.
+        """
+        operator = self._deployment.operators[j]
+        if operator.kind != "join" or closes(operator):
+            return ()
+        held = [way[at:] for way in ways if (at := _window_at(way)) is not None]
+        return max(held, key=lambda way: (sum(hold.period_s or 0.0 for hold in way), len(way)), default=())
 
     def _passage(self, above: int, j: int) -> Iterator[Hold]:
         """Holds between an operator (below 0: a source) and one that reads it."""
@@ -232,6 +249,11 @@ class WayFinder:
         for way in listed[MAX_WAYS:]:
             _add(kept, listed[0], ways[way])
         return kept
+
+
+def _window_at(way: Way) -> int | None:
+    """Position of the first hold of a window in a way."""
+    return next((i for i, hold in enumerate(way) if isinstance(hold, (WindowHold, CountHold, SessionHold))), None)
 
 
 def _behind(way: Way, passage: Way) -> Way:
