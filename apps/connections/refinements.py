@@ -22,6 +22,7 @@ __all__ = ["doubts_refine", "has_measured", "state_refine", "statistics_refine",
 _STATE = ("state_bytes", "state_on_disk")
 _TRIGGER = ("interval_s", "overhead_s")
 _MIN_MOVE = 0.02  # of a selectivity without a sample in batches
+_KEPT = (CostEvidence.ASSUMED, CostEvidence.MEASURED)  # costs that stay where an engine tells none
 _SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
 
 
@@ -103,15 +104,21 @@ def _is_moved(told: Mapping[str, object], stored: Mapping[str, object]) -> bool:
 def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
     """Store what is not understood of operators now, and whether they were watched for long enough.
 
-    One that is counted, or was before, is in doubt no longer.
+    One whose results are counted, or were before, is in doubt no longer.
     """
     told = {operator["id"]: operator for operator in body["operators"]}
     changed = []
     for row in version.operators.prefetch_related("inputs"):
-        is_known = all(_is_counted(entry) for entry in row.inputs.all())
+        entries = list(row.inputs.all())
+        is_known = all(_is_counted(entry) for entry in entries)
+        is_predicted = any(entry.evidence == CostEvidence.PREDICTED for entry in entries)
         own = told.get(row.name, OperatorDocument())
         doubts = [part for part in own.get("unread", []) if part != UNCOUNTED or not is_known]
-        now = {"unread": doubts, "measured_s": own.get("measured_s"), "cost_by": own.get("cost_by")}
+        now = {
+            "unread": doubts,
+            "measured_s": own.get("measured_s"),
+            "cost_by": own.get("cost_by") if is_predicted else None,
+        }
         kept = {key: value for key, value in row.extra.items() if key not in now}
         kept |= {key: value for key, value in now.items() if value not in ([], None)}
         if row.name in told and kept != row.extra:
@@ -124,10 +131,8 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
 
 
 def _is_counted(stored: OperatorInput) -> bool:
-    """Whether the events of an input were counted, be its cost known or not."""
-    if stored.evidence == CostEvidence.UNKNOWN:
-        return bool(stored.events)
-    return stored.evidence != CostEvidence.ASSUMED
+    """Whether results of an input were counted, be its cost known or not."""
+    return stored.selectivity > 0.0 and (stored.evidence == CostEvidence.MEASURED or bool(stored.events))
 
 
 @dataclass(frozen=True)
@@ -144,10 +149,10 @@ def _news_of(
     """News of an input by its body; None where the stored statistic says as much, or more."""
     if operator is None or entry is None:
         return None
-    kind = str(operator["evidence"]["kind"])
-    if kind != CostEvidence.MEASURED and stored.evidence == CostEvidence.MEASURED:
+    if UNCOUNTED in operator.get("unread", ()) and _is_counted(stored):
         return None  # it is worth more, though older
-    if kind == CostEvidence.UNKNOWN:
+    kind = str(operator["evidence"]["kind"])
+    if kind == CostEvidence.UNKNOWN or (kind != CostEvidence.MEASURED and _keeps_cost(stored)):
         return _news_of_unknown(stored, operator, entry)
     statistic = _measured_statistic(entry)
     if statistic is None or not _says_more(statistic, stored, kind, now):
@@ -158,15 +163,44 @@ def _news_of(
 
 
 def _news_of_unknown(stored: OperatorInput, operator: OperatorDocument, entry: InputDocument) -> _StatisticNews | None:
-    """News of an input whose cost is not known: what was made up for it is dropped, and its selectivity counts."""
+    """News of an input whose cost the engine does not tell: its selectivity counts.
+
+    A cost that was measured before, or that a person assumed, stays as it is; one that was predicted is dropped.
+    """
     events = round(float(str(operator["evidence"].get("events", 0.0))))
-    is_first = stored.evidence != CostEvidence.UNKNOWN or stored.cycles_per_event is not None
+    keeps_cost = _keeps_cost(stored)
+    is_first = not keeps_cost and (stored.evidence != CostEvidence.UNKNOWN or stored.cycles_per_event is not None)
     was, selectivity = stored.selectivity, entry["selectivity"]
     moved = abs(selectivity - was) / was if was else float(selectivity > 0.0)
     if not is_first and (not events or moved <= _MIN_MOVE):
         return None
-    told = {"selectivity": selectivity, "events": events} if events else {}
-    return _StatisticNews({"evidence": CostEvidence.UNKNOWN.value, **told}, MeasuredChange(first=is_first, moved=moved))
+    if keeps_cost:
+        told = _with_cost_kept(stored, selectivity, events)
+    else:
+        told = {"selectivity": selectivity, "events": events} if events else {}
+        told["evidence"] = CostEvidence.UNKNOWN.value
+    return _StatisticNews(told, MeasuredChange(first=is_first, moved=moved))
+
+
+def _keeps_cost(stored: OperatorInput) -> bool:
+    """Whether an input has a cost that only one that is measured replaces."""
+    return stored.evidence in _KEPT and stored.cycles_per_event is not None
+
+
+def _with_cost_kept(stored: OperatorInput, selectivity: float, events: int) -> dict[str, object]:
+    """Another selectivity of an input beside its cost, whose sample and time stay those of the cost."""
+    fields: dict[str, object] = {"selectivity": selectivity, "evidence": stored.evidence}
+    if stored.measured_at is not None:
+        fields["measured_at"] = stored.measured_at.isoformat()
+    if not stored.batches:
+        return fields if stored.evidence == CostEvidence.MEASURED else {**fields, "events": events}
+    factor = selectivity / stored.selectivity if stored.selectivity else 0.0
+    fields["batches"] = [
+        {**batch, "outputs": batch["outputs"] * factor if factor else batch["events"] * selectivity}
+        for batch in stored.batches
+    ]
+    noise = {name: getattr(stored, name) for name in _SAMPLED if name != "batches"}
+    return fields | {name: value for name, value in noise.items() if value is not None}
 
 
 def _measured_statistic(entry: InputDocument) -> InputStatistic | None:

@@ -40,7 +40,7 @@ _STEPS_S = (
 _ABOUT = 0.1  # of a step, by which polls may be late
 _MAX_STEPS = 100_000
 _MIN_ATTEMPT_S = 60.0  # that tells its rate by itself
-_ALIKE = 1.5  # times the rate of the newest attempt, up to which one before it is of the same series
+_ALIKE = 1.5  # times the rate, from which an attempt is of another load
 
 
 def source_arrivals(
@@ -59,11 +59,12 @@ def source_arrivals(
         if vertex.id in offsets:
             arrivals[vertex.id] = replace(offsets[vertex.id], vertex=vertex.id)
             continue
-        attempts = _alike_attempts(changes[vertex.id].runs)
-        if len(attempts) < len(changes[vertex.id].runs):
-            apart = changes[vertex.id].runs[: -len(attempts)]
-            told = {"vertex": vertex.label, "count": len(apart), "now": _rate(attempts[-1]), "before": _rate(apart[-1])}
-            findings.append(Finding.of("found", "attempts_apart", subject, **told))
+        attempts, lower, higher = _compared_attempts(changes[vertex.id].runs)
+        for kind, others in (("", lower), ("attempts_above", higher)):
+            if others:
+                rates = {"now": _rate(_newest_of(attempts)), "before": _rate(others[-1])}
+                told = {"vertex": vertex.label, "count": len(others), **rates}
+                findings.append(Finding.of("found", "attempts_apart", subject, kind, **told))
         stretches = [(u.start_s, u.end_s, u.events) for run in attempts for u in run if u.span_s > 0.0]
         reads = any(unit.outputs != unit.events for unit in changes[vertex.id].units)
         counts = spread_counts(vertex.id, stretches, "read" if reads else "written", step_s=step_s)
@@ -80,22 +81,28 @@ def source_arrivals(
     return arrivals, findings
 
 
-def _alike_attempts(runs: Sequence[Sequence[CounterChange]]) -> Sequence[Sequence[CounterChange]]:
-    """The newest attempt with those right before it that had its rate; another rate is of another load, or of a source
-    that made up for the time in which it was down.
+_Attempt = Sequence[CounterChange]
 
-    An attempt too short to tell its rate goes with the one before it.
+
+def _compared_attempts(runs: Sequence[_Attempt]) -> tuple[list[_Attempt], list[_Attempt], list[_Attempt]]:
+    """Attempts whose arrivals count; those that do not, as their rate is below the newest one's; those with one above.
+
+    A lower rate is of another load. So may a higher one be, or of a source that made up for the time in which it was
+    down; but it may come again as well, so it counts for as long as it is known.
     """
-    if not runs:
-        return runs
-    first = next((i for i in reversed(range(len(runs))) if _span_s(runs[i]) >= _MIN_ATTEMPT_S), 0)
-    rate = _rate(runs[first])
-    while first and _span_s(runs[first - 1]) > 0.0:
-        low, high = sorted((rate, _rate(runs[first - 1])))
-        if high > _ALIKE * low:
-            break
-        first -= 1
-    return runs[first:]
+    timed = [run for run in runs if _span_s(run) > 0.0]
+    if not timed:
+        return [], [], []
+    newest = _newest_of(timed)
+    rate, before = _rate(newest), timed[: timed.index(newest)]
+    lower = [run for run in before if rate > _ALIKE * _rate(run)]
+    higher = [run for run in before if _rate(run) > _ALIKE * rate]
+    return [run for run in timed if run not in lower], lower, higher
+
+
+def _newest_of(attempts: Sequence[_Attempt]) -> _Attempt:
+    """The newest attempt that is long enough to tell its rate; the first one where none is."""
+    return next((run for run in reversed(attempts) if _span_s(run) >= _MIN_ATTEMPT_S), attempts[0])
 
 
 def _span_s(run: Sequence[CounterChange]) -> float:

@@ -161,13 +161,19 @@ def _difference(
         busy_s=_minus(after.busy_s, before.busy_s) if told else None,
         clock_s=clock_s,
         backpressured_s=_minus(after.backpressured_s, before.backpressured_s) or 0.0,
-        bytes_out=_minus(after.bytes_out, before.bytes_out),
-        results=_minus(after.results, before.results),
+        bytes_out=_grown(after.bytes_out, before.bytes_out),
+        results=_grown(after.results, before.results),
     )
 
 
 def _minus(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
+
+
+def _grown(after: float | None, before: float | None) -> float | None:
+    """Change of a counter that can only grow; None where it fell, which tells nothing of the stretch."""
+    change = _minus(after, before)
+    return change if change is not None and change >= 0.0 else None
 
 
 def _added_shares(shares: list[float], before: Sequence[float], after: Sequence[float]) -> list[float]:

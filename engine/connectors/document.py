@@ -101,11 +101,8 @@ _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
 #: Seconds that statistics cover, as far as that is too little: in steps, since each is another document.
 _SPANS = (0.0, 15.0, 30.0, 60.0, 120.0, 180.0, 240.0)
-#: Doubt of an operator whose counters do not differ yet; it goes as soon as they do.
+#: Doubt of an operator whose results are not counted yet; it goes as soon as one is, or after `Vertex.silence_s`.
 UNCOUNTED = "its results are not counted yet, so how many it puts out is unknown"
-_MIN_SILENT_S = (
-    60.0  # of a vertex that has put out nothing, before that is taken to be so; two windows where it has one
-)
 
 
 #: An input with its statistics, as a deployment document has it.
@@ -496,9 +493,7 @@ def _is_uncounted(job: EngineJob, vertex: Vertex, own: VertexSample | None) -> b
         return False
     if own is None or own.selectivity is None:
         return True
-    size = (vertex.window or {}).get("size")
-    size_s = size if isinstance(size, (int, float)) and (vertex.window or {}).get("policy") == "time" else 0.0
-    return own.selectivity == 0.0 and own.span_s < max(_MIN_SILENT_S, 2.0 * size_s)
+    return own.selectivity == 0.0 and own.span_s < vertex.silence_s
 
 
 def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -> dict[str, object]:

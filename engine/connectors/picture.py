@@ -40,6 +40,7 @@ CostOrigin = Literal["cpu_time", "load_step"]
 FindingLevel = Literal["found", "assumed", "missing", "warning"]
 #: Of what is kept: fields of later versions are left out.
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
+_MIN_SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,13 @@ class Vertex:
     @property
     def is_source(self) -> bool:
         return not self.inputs
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds without a result that tell that it puts out none: a minute, or two of its windows."""
+        window = self.window or {}
+        size = window.get("size") if window.get("policy") == "time" else None
+        return max(_MIN_SILENT_S, 2.0 * size if isinstance(size, (int, float)) else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.connectors.arrivals import source_arrivals
+from engine.connectors.batch_outputs import batch_outputs
 from engine.connectors.contradictions import settle_contradictions
 from engine.connectors.counter_changes import (
     MIN_CHANGES,
@@ -235,7 +236,9 @@ def sample_job(
     settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
     flows = bound_flows(job, changes)
-    span_s = max((sum(unit.span_s for unit in change.units) for change in changes.values()), default=0.0)
+    span_s = _span_since(changes, 0.0)
+    newest_s = next((poll.at_s for poll in ordered if poll.attempt == ordered[-1].attempt), 0.0)
+    measured_s = _span_since(changes, newest_s)
     return JobSample(
         job=job.id,
         operators=settled.operators,
@@ -243,18 +246,24 @@ def sample_job(
         busy_threads=busy_threads,
         cpu_cores=cpu_cores,
         span_s=span_s,
-        measured_s=span_s,
+        measured_s=measured_s,
         newest_s=ordered[-1].at_s if ordered else None,
         findings=(
             *findings,
             *settled.findings,
             *describe_flows(job, flows),
-            *_describe_span(job, batches, span_s),
+            *_describe_span(job, batches, span_s, measured_s),
             *by_cpu,
             *_job_findings(job, operators, changes, contention),
         ),
         flows=flows,
     )
+
+
+def _span_since(changes: Mapping[str, VertexChanges], start_s: float) -> float:
+    """Seconds that counters were watched for from a moment on, of the vertex that tells most."""
+    units = (change.units for change in changes.values())
+    return max((math.fsum(unit.span_s for unit in own if unit.start_s >= start_s) for own in units), default=0.0)
 
 
 def _settled(run: Sequence[CounterChange]) -> list[CounterChange]:
@@ -323,7 +332,7 @@ def _sample(
     events = math.fsum(batch.events for batch in batches)
     costed_events = math.fsum(batch.events for batch in costed)
     cost_s = math.fsum(batch.busy_s or 0.0 for batch in costed) / costed_events if costed_events > 0.0 else None
-    outputs = _outputs(batches, is_read=is_read)
+    outputs = batch_outputs(vertex, changes, batches, is_read=is_read)
     selectivity = math.fsum(outputs) / events if events > 0.0 else None
     sizes = [(b.bytes_out, b.outputs) for b in batches if b.bytes_out is not None and b.outputs > 0.0]
     written = math.fsum(outputs for _, outputs in sizes)
@@ -353,18 +362,6 @@ def _sample(
         if told_s > 0.0
         else None,
     )
-
-
-def _outputs(batches: Sequence[CounterChange], *, is_read: bool) -> list[float]:
-    """Events that each batch put out: of a vertex that nobody reads what its sinks took, at their mean where some of
-    the polls do not tell, and one per event where none does.
-    """
-    if is_read:
-        return [batch.outputs for batch in batches]
-    told = [(batch.results, batch.events) for batch in batches if batch.results is not None]
-    events = math.fsum(events for _, events in told)
-    mean = math.fsum(results for results, _ in told) / events if events > 0.0 else 1.0
-    return [batch.events * mean if batch.results is None else batch.results for batch in batches]
 
 
 def _dispersion(batches: Sequence[CounterChange]) -> ScaleDispersion | None:
@@ -425,14 +422,19 @@ def _count_loads(batches: Sequence[CounterChange]) -> int:
     return len(levels)
 
 
-def _describe_span(job: EngineJob, batches: Mapping[str, Sequence[CounterChange]], span_s: float) -> Iterator[Finding]:
-    """Finding on the time and the loads that the statistics cover; none where nothing was measured."""
+def _describe_span(
+    job: EngineJob, batches: Mapping[str, Sequence[CounterChange]], span_s: float, measured_s: float
+) -> Iterator[Finding]:
+    """Finding on the time and the loads that the statistics cover; none where nothing was measured.
+
+    `measured_s`: of these, those of the job as it runs now.
+    """
     loads = max((_count_loads(batches[vertex.id]) for vertex in job.vertices), default=0)
     if not loads:
         return
     told = {"job": job.name, "span_s": span_s, "loads": loads}
-    if span_s < FULL_SPAN_S:
-        yield Finding.of("missing", "still_measuring", job.name, rest_s=FULL_SPAN_S - span_s, **told)
+    if measured_s < FULL_SPAN_S:
+        yield Finding.of("missing", "still_measuring", job.name, rest_s=FULL_SPAN_S - measured_s, **told)
     else:
         yield Finding.of("found", "measured_over", job.name, **told)
 

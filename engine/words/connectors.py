@@ -31,7 +31,9 @@ SENTENCES = {
     # arrivals and lags
     "arrivals_missing": "No arrivals of {vertex} are known.",
     "attempts_apart": "Arrivals of {vertex} are of its newest attempt, at {now:,.1f} events/s: {count:counted attempt} "
-    "before it had another rate, the last {before:,.1f} events/s.",
+    "before it had a lower rate, the last {before:,.1f} events/s, and does not count.",
+    "attempts_above": "{vertex} has {now:,.1f} events/s in its newest attempt: {count:counted attempt} before it had a "
+    "higher rate, the last {before:,.1f} events/s, which counts for as long as its polls are kept.",
     "arrivals_coarse": "Arrivals of {vertex} are known by {step_s:g} s: of a burst shorter than that only the mean is "
     "seen, so intervals are wide. Shorter intervals between polls, or offsets, tell more.",
     "source_backpressured": "{vertex} was held back by its readers for {held:percent} of the time: its rate is what "

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from apps.connections import job_import, scores, work
 from apps.connections.models import Connection, ImportedJob
+from apps.connections.refinements import doubts_refine, statistics_refine
 from apps.connections.selectors import connections_due
 from apps.connections.services import connection_check, connection_create, connection_import, connection_pause
 from apps.connections.uploads import upload_store
@@ -29,6 +30,9 @@ from apps.jobs.models import Job
 from apps.queries.models import Operator, OperatorInput, Query
 from apps.queries.selectors import cluster_memory
 from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.statistics import statistics_update
+from engine.connectors.document import UNCOUNTED
+from engine.measurement.changes import Pace
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer, Reply
 from tests.apps.connections.fake_flink import EPOCH_S, FakeFlink, FakeJob, FakeVertex, shop_job
@@ -84,6 +88,62 @@ def test_cost_that_was_made_up_is_dropped_by_the_next_look(connection: Connectio
     assert stored.update(cycles_per_event=167_000.0, evidence="predicted") == 1
     imported(connection)
     assert statistics_of(cluster.queries.get(name="shop"))["clicks-2"][1:] == (None, "unknown")
+
+
+def _noted(cluster: Cluster, **fields: Any) -> None:
+    """Statistics of the source that tells no busy time, as a person or another look left them."""
+    version = cluster.queries.get(name="shop").running_version
+    assert version is not None
+    statistics_update(version=version, statistics=[{"operator": "clicks-2", **fields}])
+
+
+def test_cost_that_a_person_assumed_survives_polls(connection: Connection, flink: FakeFlink, cluster: Cluster) -> None:
+    imported(connection)
+    _noted(cluster, cycles_per_event=5000.0, selectivity=3.0, evidence="assumed")
+    for _ in range(2):
+        connection_poll(connection)
+    assert statistics_of(cluster.queries.get(name="shop"))["clicks-2"] == (pytest.approx(1.0), 5000.0, "assumed")
+
+
+def test_cost_that_was_measured_stays_with_its_sample_beside_a_fresh_selectivity(
+    connection: Connection, cluster: Cluster
+) -> None:
+    """A source that no longer tells its busy time goes on counting what it puts out."""
+    imported(connection)
+    batches = [{"events": 100.0, "outputs": 300.0, "cycles": 5e5 + i} for i in range(20)]
+    moment = "2026-03-01T09:30:00+00:00"
+    _noted(cluster, batches=batches, cost_dispersion=2.0, cost_dispersion_events=50.0, measured_at=moment)
+    connection_poll(connection)
+    shop = cluster.queries.get(name="shop")
+    stored = OperatorInput.objects.get(operator__version=shop.running_version, operator__name="clicks-2")
+    assert stored.evidence == "measured" and stored.selectivity == pytest.approx(1.0)
+    assert stored.cycles_per_event == pytest.approx(5000.095) and len(stored.batches) == 20 and stored.events == 2000
+    assert stored.cost_dispersion == 2.0 and stored.measured_at is not None
+    assert stored.measured_at.isoformat() == moment
+
+
+@pytest.mark.parametrize("cost_by", ["cpu_time", "load_step"])
+def test_cost_that_was_only_inferred_replaces_none_that_a_person_assumed(
+    connection: Connection, cluster: Cluster, cost_by: str
+) -> None:
+    imported(connection)
+    batches = [{"events": 100.0, "outputs": 200.0, "cycles": 1e4}] * 20
+    entry: Any = {"from": "shop.clicks", "selectivity": 2.0, "cycles_per_event": 100.0, "batches": batches}
+    row: Any = {"id": "clicks-2", "inputs": [entry], "evidence": {"kind": "predicted", "events": 2000.0}}
+    version = cluster.queries.get(name="shop").running_version
+    assert version is not None
+
+    def refined() -> tuple[float, float | None, str, str | None]:
+        body: Any = {"operators": [{**row, "cost_by": cost_by}]}
+        statistics_refine(version, body, [], Pace(None), timezone.now())
+        doubts_refine(version, body)
+        operator = version.operators.get(name="clicks-2")
+        return *statistics_of(cluster.queries.get(name="shop"))["clicks-2"], operator.extra.get("cost_by")
+
+    _noted(cluster, cycles_per_event=5000.0, evidence="assumed")
+    assert refined() == (2.0, 5000.0, "assumed", None)
+    _noted(cluster, evidence="unknown")
+    assert refined() == (2.0, 100.0, "predicted", cost_by)
 
 
 def codes_of(connection: Connection) -> set[str]:
@@ -574,6 +634,60 @@ def test_job_that_appears_later_is_in_doubt_until_its_counters_differ_and_then_m
     connection_poll(connection)
     query.refresh_from_db()
     assert statistics_of(query) == known and doubts() == {}
+
+
+def _window_job(selectivity: float) -> FakeJob:
+    """A window of ten minutes that puts out so many results for each event, and what reads it."""
+    window = FakeVertex("Window(TumblingEventTimeWindows(600000))", 0.0005, selectivity=selectivity)
+    return FakeJob(
+        "win", (FakeVertex("Source: bids", 0.0001), window, FakeVertex("score", 0.005), FakeVertex("Sink: out", 0.001))
+    )
+
+
+def _window_doubts(cluster: Cluster) -> list[str]:
+    version = cluster.queries.get(name="win").running_version
+    doubts: list[str] = Operator.objects.get(version=version, name="window").extra.get("unread", [])
+    return doubts
+
+
+def test_window_that_has_not_closed_stays_in_doubt(connection: Connection, flink: FakeFlink, cluster: Cluster) -> None:
+    imported(connection)
+    flink.step_s = 30.0
+    flink.jobs.append(_window_job(0.0))
+    for _ in range(4):
+        connection_poll(connection)
+        assert UNCOUNTED in _window_doubts(cluster)
+    flink.change("win", lambda job: replace(job, vertices=_window_job(0.5).vertices))
+    for _ in range(2):
+        connection_poll(connection)
+    assert UNCOUNTED not in _window_doubts(cluster)
+
+
+def test_restart_does_not_wear_the_results_of_a_window_away(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    flink.jobs[:] = [_window_job(0.5)]
+    flink.step_s = 30.0
+    imported(connection)
+    for _ in range(4):
+        connection_poll(connection)
+    flink.restart("win", vertices=_window_job(0.0).vertices)
+    for _ in range(9):  # 270 s of a window of 600 s
+        connection_poll(connection)
+    assert statistics_of(cluster.queries.get(name="win"))["window"][0] == pytest.approx(0.5)
+    assert UNCOUNTED not in _window_doubts(cluster)
+
+
+def test_window_that_was_counted_keeps_its_selectivity_once_its_polls_are_gone(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    flink.jobs[:] = [_window_job(0.5)]
+    imported(connection)
+    flink.restart("win", vertices=_window_job(0.0).vertices)
+    ImportedJob.objects.get(name="win").polls.all().delete()
+    for _ in range(4):
+        connection_poll(connection)
+    assert statistics_of(cluster.queries.get(name="win"))["window"][0] == pytest.approx(0.5)
 
 
 def test_results_of_a_sink_are_counted_by_the_sink_itself(

@@ -377,10 +377,21 @@ def rates_of(polls: Iterable[CounterPoll]) -> list[float]:
     return [count / counts.step_s for count in counts.counts if count is not None]
 
 
-def test_rates_of_attempts_with_other_loads_are_no_one_series() -> None:
-    told = attempts((120.0, 1000.0), (120.0, 100.0))
-    assert max(rates_of(told)) == pytest.approx(100.0, rel=0.05)
+def test_attempt_with_a_lower_rate_than_the_newest_does_not_count() -> None:
+    told = attempts((120.0, 100.0), (120.0, 1000.0))
+    assert min(rates_of(told)) == pytest.approx(1000.0, rel=0.05)
     assert "attempts_apart" in codes(sample(told))
+
+
+@pytest.mark.parametrize("between", [(), ((120.0, 100.0),), ((0.0, 0.0),), ((10.0, 100.0), (0.0, 0.0))])
+def test_peak_of_an_attempt_before_counts_after_a_restart_at_a_lower_rate(
+    between: tuple[tuple[float, float], ...],
+) -> None:
+    """A quiet minute after a restart tells nothing of a peak that may come again."""
+    told = attempts((600.0, 1000.0), *between, (70.0, 200.0))
+    assert sum(rate > 950.0 for rate in rates_of(told)) > 500
+    above = [finding for finding in sample(told).findings if finding.code == "attempts_apart"]
+    assert "had a higher rate, the last 1,000.0 events/s" in str(above[-1].message)
 
 
 def test_attempts_with_one_rate_are_one_series_across_a_restart() -> None:
@@ -388,7 +399,84 @@ def test_attempts_with_one_rate_are_one_series_across_a_restart() -> None:
     assert len(rates_of(told)) > 200 and "attempts_apart" not in codes(sample(told))
 
 
-def test_attempt_that_has_just_begun_goes_with_the_one_before_it() -> None:
-    told = attempts((120.0, 1000.0), (120.0, 100.0), (20.0, 400.0))
+def test_attempt_that_has_just_begun_drops_none_before_it() -> None:
+    told = attempts((120.0, 100.0), (20.0, 400.0))
     rates = rates_of(told)
     assert max(rates) == pytest.approx(400.0, rel=0.05) and sum(rate < 150 for rate in rates) > 90
+
+
+def windowed(*attempts: tuple[float, float], size_s: int) -> JobSample:
+    """A window of 100 events/s that puts out 0.5 for each as it closes, in attempts of so many seconds and so long."""
+    name = f"Window(TumblingEventTimeWindows({size_s * 1000}), EventTimeTrigger, Sum)"
+
+    def rows(second: float) -> tuple[dict[str, Any], ...]:
+        read = 100.0 * second
+        told = {"read": read, "written": 50.0 * size_s * (second // size_s), "busy": read, "idle": 1000 * second - read}
+        return (
+            vertex("v1", "Source: clicks", written=read),
+            vertex("v2", name, "v1", **told),
+            vertex("v3", "Sink: out", "v2", read=told["written"], busy=0, idle=1000 * second),
+        )
+
+    polls = []
+    for number, (at_s, span_s) in enumerate(attempts):
+        made = [poll(at_s + STEP_S * i, *rows(STEP_S * i)) for i in range(int(span_s / STEP_S) + 1)]
+        polls += [replace(one, attempt=str(number)) for one in made]
+    return sample_job(read_flink(cluster(*rows(0.0)), NOW_MS / 1000).jobs[0], polls)
+
+
+@pytest.mark.parametrize("open_s", [10.0, 60.0, 115.0])
+def test_events_of_a_window_that_is_open_do_not_wear_its_selectivity_away(open_s: float) -> None:
+    told = windowed((0.0, 250.0), (300.0, open_s), size_s=120)
+    assert told.operators["v2"].selectivity == pytest.approx(0.5, rel=0.05)
+    own = told.operators["v2"].batches
+    assert sum(batch.outputs for batch in own) / sum(batch.events for batch in own) == pytest.approx(0.5, rel=0.05)
+
+
+def test_window_that_never_closed_puts_out_nothing_yet() -> None:
+    assert windowed((0.0, 110.0), size_s=120).operators["v2"].selectivity == 0.0
+
+
+def test_window_that_is_silent_for_longer_than_two_of_its_own_puts_out_less() -> None:
+    assert windowed((0.0, 60.0), size_s=20).operators["v2"].selectivity == pytest.approx(0.5, rel=0.1)
+    name = "Window(TumblingEventTimeWindows(20000), EventTimeTrigger, Sum)"
+
+    def rows(second: float) -> tuple[dict[str, Any], ...]:
+        read = 100.0 * second
+        told = {"read": read, "written": 1000.0 * min(3, second // 20), "busy": read, "idle": 1000 * second - read}
+        return (vertex("v1", "Source: clicks", written=read), vertex("v2", name, "v1", **told), vertex("v3", "o", "v2"))
+
+    polls = [poll(STEP_S * i, *rows(STEP_S * i)) for i in range(37)]
+    silent = sample_job(read_flink(cluster(*rows(0.0)), NOW_MS / 1000).jobs[0], polls).operators["v2"]
+    assert silent.selectivity == pytest.approx(3000.0 / 18_000.0, rel=0.1)
+
+
+def test_time_that_statistics_were_measured_over_is_of_the_newest_attempt() -> None:
+    told = sample(attempts((600.0, 100.0), (70.0, 100.0)))
+    assert told.measured_s == pytest.approx(70.0) and told.span_s == pytest.approx(670.0)
+    assert "still_measuring" in codes(told)
+
+
+def test_counter_of_bytes_that_falls_tells_no_size() -> None:
+    def size_of(*written: float) -> float | None:
+        polls = [
+            replace(one, vertices={**one.vertices, "v2": replace(one.vertices["v2"], bytes_out=size)})
+            for one, size in zip(steady(len(written)), written, strict=True)
+        ]
+        return sample(polls).operators["v2"].bytes_per_event
+
+    assert size_of(*(-1e5 * i for i in range(13))) is None
+    rising = [45.0 * 100.0 * STEP_S * i for i in range(13)]
+    assert size_of(*rising) == pytest.approx(50.0)
+    assert size_of(*rising[:6], *(size - 1e5 for size in rising[6:])) == pytest.approx(50.0)
+
+
+def test_count_of_results_that_falls_makes_no_negative_selectivity() -> None:
+    results = [0.3 * 90.0 * STEP_S * i for i in range(13)]
+    results[7:] = [count - 500.0 for count in results[7:]]
+    polls = [
+        replace(one, vertices={**one.vertices, "v3": replace(one.vertices["v3"], results=count)})
+        for one, count in zip(steady(13), results, strict=True)
+    ]
+    own = sample(polls).operators["v3"]
+    assert own.selectivity == pytest.approx(0.3) and min(batch.outputs for batch in own.batches) > 0.0
