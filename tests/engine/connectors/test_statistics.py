@@ -411,7 +411,12 @@ def windowed(*attempts: tuple[float, float], size_s: int) -> JobSample:
 
     def rows(second: float) -> tuple[dict[str, Any], ...]:
         read = 100.0 * second
-        told = {"read": read, "written": 50.0 * size_s * (second // size_s), "busy": read, "idle": 1000 * second - read}
+        told: Any = {
+            "read": read,
+            "written": 50.0 * size_s * (second // size_s),
+            "busy": read,
+            "idle": 1000 * second - read,
+        }
         return (
             vertex("v1", "Source: clicks", written=read),
             vertex("v2", name, "v1", **told),
@@ -443,7 +448,7 @@ def test_window_that_is_silent_for_longer_than_two_of_its_own_puts_out_less() ->
 
     def rows(second: float) -> tuple[dict[str, Any], ...]:
         read = 100.0 * second
-        told = {"read": read, "written": 1000.0 * min(3, second // 20), "busy": read, "idle": 1000 * second - read}
+        told: Any = {"read": read, "written": 1000.0 * min(3, second // 20), "busy": read, "idle": 1000 * second - read}
         return (vertex("v1", "Source: clicks", written=read), vertex("v2", name, "v1", **told), vertex("v3", "o", "v2"))
 
     polls = [poll(STEP_S * i, *rows(STEP_S * i)) for i in range(37)]
