@@ -17,15 +17,18 @@ CAPACITY_EXIT_TEXT = """exit status:
   1  not told: the console was not reached, refused it, or has no estimate yet
   2  wrong usage
   3  no headroom: more comes than is sustained, or an objective breaks at the present rate
-  4  not known: a cost was not measured, or nothing arrives"""
+  4  not known: a cost was not measured, nothing arrives, or nothing is known of an objective"""
 
 
 def capacity_status(capacities: Sequence[Mapping[str, Any]]) -> int:
     """0 where all have headroom, 3 where one has none, 4 where one is not known."""
     if any(_lacks_headroom(capacity) for capacity in capacities):
         return REFUSED
-    is_known = all(capacity.get("state") in ("known", "no_source", "no_load") for capacity in capacities)
-    return PASSED if is_known else OPEN
+    return PASSED if all(_is_known(capacity) for capacity in capacities) else OPEN
+
+
+def _is_known(capacity: Mapping[str, Any]) -> bool:
+    return capacity.get("state") in ("known", "no_source", "no_load") and not capacity.get("unknown_objectives")
 
 
 def _lacks_headroom(capacity: Mapping[str, Any]) -> bool:
@@ -52,6 +55,7 @@ def _details(capacity: Mapping[str, Any]) -> Iterator[list[str]]:
     objective, first = capacity.get("objective"), capacity.get("first_objective")
     if objective is not None:
         yield ["objective", str(objective["words"])]
+    yield from (["objective", str(unknown["words"])] for unknown in capacity.get("unknown_objectives") or ())
     if first is not None and first.get("query") != (objective or {}).get("query"):
         yield ["first to break", str(first["words"])]
     if capacity.get("state") == "known" and not capacity.get("objectives_known"):
@@ -66,6 +70,8 @@ def _details(capacity: Mapping[str, Any]) -> Iterator[list[str]]:
 def _catch_up_words(times: Mapping[str, Any]) -> str:
     behind_s, back_at, low_at = times.get("behind_s"), times.get("back_at"), times.get("low_at")
     behind = "" if behind_s is None else f"behind by {duration_words(behind_s)}: "
+    if times.get("state") == "unknown":
+        return f"{behind}nobody knows when it is back"
     if back_at is None:
         return f"{behind}never back at this load"
     between = "" if low_at is None else f" ({low_at} to {times.get('high_at') or 'after the horizon'})"

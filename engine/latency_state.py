@@ -158,9 +158,9 @@ class CatchUp(Record):
     ----------
     state : str
         ``within`` the horizon; ``later``, where a server of it still has more to do at its end; ``never``, where one
-        gets more than it can do on the mean as well.
+        gets more than it can do on the mean as well; ``unknown``, where nobody knows a cost on its way.
     at_s : float or None
-        Later: at the mean load of the horizon. None: never.
+        Later: at the mean load of the horizon. None: never, or unknown.
     low_s, high_s : float or None
         Interval (90 %) of a time within the horizon; an end that lies beyond the horizon is None, and so are both
         where random costs and arrivals were not looked at.
@@ -193,7 +193,7 @@ class CatchUp(Record):
     @property
     def latest_s(self) -> float:
         """Upper end, infinite where it lies beyond the horizon: for comparisons."""
-        return self.at_s if self.state != NEVER and self.at_s is not None else inf
+        return self.at_s if self.at_s is not None else inf
 
     def between(self, low_s: float | None, high_s: float | None) -> CatchUp:
         """The same with an interval, which the time itself is part of; it says nothing of times beyond the horizon."""

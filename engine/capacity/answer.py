@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import computed_field
 
-from engine.records import Fact, Omitted, Record
+from engine.records import Fact, Omitted, Record, Sentence
 
 __all__ = [
     "KNOWN",
@@ -21,6 +21,7 @@ __all__ = [
     "ObjectiveRate",
     "QueryCapacity",
     "SaturationForecast",
+    "UnknownObjective",
     "UnmeasuredOperator",
 ]
 
@@ -89,6 +90,22 @@ class ObjectiveRate(Record):
 
 
 @dataclass(frozen=True)
+class UnknownObjective(Record):
+    """An objective of which nobody knows up to which rate it is kept, its own or that of one beside it, and why."""
+
+    query: str
+    statistic: str
+    bound_s: float
+    why: Sentence
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str:
+        """A sentence about it."""
+        return str(Fact("capacity.objective_unknown", **asdict(self)))
+
+
+@dataclass(frozen=True)
 class SaturationForecast(Record):
     """When the forecast load first fills a server of the query, in seconds from `starts_at_s` (epoch).
 
@@ -129,7 +146,8 @@ class _Capacity(Record):
     Rates are events/s of the sources that grow, all by one factor. Without `rate_per_s` only `at_most_per_s` is sure:
     the rate by measured costs alone, as if all other operators cost and put out nothing; `assumed_per_s` counts what
     was assumed of them, and there is no `limit`. `low_per_s` and `high_per_s` are the 90 % interval of what the samples
-    of costs leave open; None where an input has no sample (`unsampled`).
+    of costs leave open; None where an input has no sample (`unsampled`). `assumed_per_s` is None where a cost is
+    unknown: then nobody assumed any. An objective in `unknown_objectives` has no rate, and is not among the first.
     """
 
     state: str
@@ -147,6 +165,7 @@ class _Capacity(Record):
     unsampled: int = 0
     objective: Omitted[ObjectiveRate] = None
     first_objective: Omitted[ObjectiveRate] = None
+    unknown_objectives: tuple[UnknownObjective, ...] = ()
     objectives_known: bool = False
     forecast: Omitted[SaturationForecast] = None
 

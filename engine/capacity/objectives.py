@@ -2,23 +2,31 @@
 
 A factor is tried as a change of the kept estimate of what runs, by Flow with the noise of costs and arrivals and with
 all waits. Latencies rise with the rate, so that one factor lies between those that keep an objective and those that do
-not; few are tried, and the answer is the largest of those that keep it.
+not; few are tried, and the answer is the largest of those that keep it. What nobody knows is kept by no factor: such an
+objective, the query's own or one beside it, has no rate but the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import log
 
-from engine.capacity.answer import ObjectiveRate, QueryCapacity
+from engine.capacity.answer import ObjectiveRate, QueryCapacity, UnknownObjective
+from engine.capacity.utilisation import UtilisationModel
+from engine.document.topology import servers_above
+from engine.document.unknown_costs import unknown_grounds
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Estimate
 from engine.estimation.reports import QueryReport
+from engine.latency_state import UNKNOWN
 from engine.provisioning.changes import MAX_LOAD, apply_changes
+from engine.records import Sentence
 
 __all__ = ["with_objectives"]
 
+_NOT_KEPT = ("breached", "unknown")
 _NARROW = 0.03  # of a factor
 _MAX_TRIES = 7
 _BEYOND = 1.02  # of the factor of saturation: there what has an objective breaks it in time
@@ -32,8 +40,14 @@ def with_objectives(base: EstimateBase, query: str, capacity: QueryCapacity) -> 
     if capacity.factor is None:
         return capacity
     search = _ObjectiveSearch(base, query, capacity)
-    own = search.rate_of(query) if base.estimate.deployment.objective_of(query) else None
-    return replace(capacity, objective=own, first_objective=search.find_first(), objectives_known=True)
+    is_judged = base.estimate.deployment.objective_of(query) is not None and query not in search.unknown
+    return replace(
+        capacity,
+        objective=search.rate_of(query) if is_judged else None,
+        first_objective=search.find_first(),
+        unknown_objectives=search.unknown_beside(),
+        objectives_known=True,
+    )
 
 
 @dataclass(eq=False)
@@ -43,6 +57,32 @@ class _ObjectiveSearch:
     capacity: QueryCapacity
     _estimates: dict[float, Estimate] = field(default_factory=dict)  # by factor, on the mean path
     _walked: dict[tuple[float, str], QueryReport] = field(default_factory=dict)
+
+    @cached_property
+    def unknown(self) -> dict[str, Sentence]:
+        """Queries with an objective of whose latency nothing is known as it is, with the reason."""
+        found: dict[str, Sentence] = {}
+        for entry in self.base.estimate.deployment.objectives:
+            report = self.base.estimate.queries.get(entry.query)
+            if (grounds := unknown_grounds(self.base.estimate.deployment, entry.query)) is not None:
+                found[entry.query] = grounds
+            elif report is not None and report.standing.kind == UNKNOWN:
+                found[entry.query] = report.standing.words
+        return found
+
+    def unknown_beside(self) -> tuple[UnknownObjective, ...]:
+        """Unknown objectives of the query, and of those that wait for servers that its rate loads; its own first."""
+        if not self.unknown:
+            return ()
+        deployment, found = self.base.estimate.deployment, []
+        loaded = UtilisationModel(deployment, draws=False).of_query(self.query).servers
+        start, members = deployment.closures
+        for name in sorted(self.unknown, key=lambda name: (name != self.query, name)):
+            i, objective = deployment.query_index[name], deployment.objective_of(name)
+            waited = servers_above(deployment.layout, members[start[i] : start[i + 1]])
+            if objective is not None and (name == self.query or not loaded.keys().isdisjoint(waited.tolist())):
+                found.append(UnknownObjective(name, objective.statistic, objective.bound_s, self.unknown[name]))
+        return tuple(found)
 
     @property
     def _full(self) -> float:
@@ -56,7 +96,7 @@ class _ObjectiveSearch:
 
     def rate_of(self, query: str) -> ObjectiveRate:
         """Rate at which the objective of a query breaks."""
-        breaks = self._factor(lambda factor: self._report(factor, query).state == "breached")
+        breaks = self._factor(lambda factor: self._report(factor, query).state in _NOT_KEPT)
         breaks = None if breaks is None else min(breaks, self._full)
         low = None if breaks is None else self._safe_factor(query, breaks)
         objective = self.base.estimate.deployment.objective_of(query)
@@ -105,13 +145,13 @@ class _ObjectiveSearch:
         there = {
             name: report
             for name, report in self._estimate(factor).queries.items()
-            if report.bound_s is not None and now[name].state != "breached"
+            if report.bound_s is not None and now[name].state not in _NOT_KEPT and name not in self.unknown
         }
-        broken = {name for name, report in there.items() if report.state == "breached"}
+        broken = {name for name, report in there.items() if report.state in _NOT_KEPT}
         if broken:
             return broken
         nearest = sorted(there, key=lambda name: -_over(there[name]))[:_NEAREST]
-        return {name for name in nearest if self._report(factor, name).state == "breached"}
+        return {name for name in nearest if self._report(factor, name).state in _NOT_KEPT}
 
     def _factor(self, fails: Callable[[float], bool]) -> float | None:
         """Largest factor tried that does not fail; None where the least one does."""

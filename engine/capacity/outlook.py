@@ -8,6 +8,7 @@ from engine.arrays import FloatArray
 from engine.capacity.answer import SaturationForecast
 from engine.capacity.utilisation import UtilisationModel
 from engine.document.deployment import Deployment
+from engine.document.unknown_costs import unknown_costs
 from engine.provisioning.growth import is_linear
 
 __all__ = ["saturation_forecasts"]
@@ -26,6 +27,8 @@ def saturation_forecasts(
 ) -> dict[str, SaturationForecast]:
     """First saturation of every query that the sources load; of none where loads are no sums of rates.
 
+    Nor of one with a cost on its way, or on a server that it uses, that nobody knows.
+
     Parameters
     ----------
     mean, high : array, shape (h, sources)
@@ -43,7 +46,7 @@ def saturation_forecasts(
     found = {}
     for query in deployment.queries:
         servers = sorted(server for server, work in present.of_query(query).servers.items() if work[0] > 0.0)
-        if not servers:
+        if not servers or unknown_costs(deployment, query):
             continue
         first = min(servers, key=lambda server: (expected[server], earliest[server]))
         own = {names[i].partition("@")[0] for i in present.sources_of(query)}

@@ -111,7 +111,7 @@ class ClusterSaturation:
         if unmeasured:  # no limit: whose load that is would rest on what nobody measured
             return _without_number(UNKNOWN, now) | {
                 "at_most_per_s": None if sure is None else now * max(0.0, sure.factor),
-                "assumed_per_s": rate,
+                "assumed_per_s": None if any(entry.evidence == "unknown" for entry in unmeasured) else rate,
                 "unmeasured": unmeasured,
                 "unsampled": unsampled,
             }

@@ -34,9 +34,11 @@ def is_measured(operator: Operator) -> bool:
 
 
 def keeps_outputs(operator: Operator) -> bool:
-    """Whether it was counted what an operator puts out, be its cost known or not."""
-    is_counted = operator.evidence is not None and operator.evidence.kind in ("measured", "unknown")
-    return is_counted or operator.cost_by is not None
+    """Whether it was counted what an operator puts out, be its cost known or not: by some event at least."""
+    evidence = operator.evidence
+    if evidence is not None and evidence.kind == "unknown":
+        return evidence.events > 0.0
+    return operator.cost_by is not None or (evidence is not None and evidence.kind == "measured")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, fini
 from engine.document.elements import THESE, Objective
 from engine.document.policies import PolicyGap, SchedulingBound, SchedulingGap, policy_gap, scheduling_bound
 from engine.document.topology import servers_above
-from engine.document.unknown_costs import unknown_grounds
+from engine.document.unknown_costs import unknown_costs, unknown_grounds
 from engine.estimation.answer import Bottleneck, OperatorShare, QueryAnswer, QueryFigures, UncoveredInput
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow
@@ -26,6 +26,7 @@ from engine.estimation.probes import ProbedDeployment
 from engine.estimation.waits.summary import NO_WAITS, QueryWaits
 from engine.latency_state import (
     KNOWN,
+    NEVER,
     UNKNOWN,
     CatchUp,
     LatencyStanding,
@@ -383,9 +384,22 @@ class QueryReporter:
         return MeanPath(flowed.by_query[query], weights, flowed.lead_by_query[query], events, oldest_s)
 
     def _catch_up(self, query: str, servers: IntArray) -> CatchUp | None:
+        """When it has caught up: with a cost that nobody knows, never is sure, for costs only add."""
         if self._unburdened is None:
             return None
-        return catch_up_of(query, self._flow, self._unburdened, self._mace, servers)
+        found = catch_up_of(query, self._flow, self._unburdened, self._mace, servers)
+        if (found is not None and found.state == NEVER) or not unknown_costs(self._deployment, query):
+            return found
+        if found is None and not self._is_held_up(servers):
+            return None
+        horizon_s = self._deployment.subintervals * self._deployment.subinterval_s
+        return CatchUp(UNKNOWN, None, None, None, horizon_s)
+
+    def _is_held_up(self, servers: IntArray) -> bool:
+        """Whether something waits on servers, be it that what it costs is not known."""
+        layout, operators = self._deployment.layout, self._deployment.operators
+        here = {operators[j].id for j in layout.rep_operator[np.isin(layout.rep_server, servers)].tolist()}
+        return any(backlog.is_used and backlog.operator in here for backlog in self._deployment.backlogs)
 
     @cached_property
     def _steps_s(self) -> FloatArray:

@@ -15,6 +15,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment, Objective
 from engine.document.topology import servers_above
+from engine.document.unknown_costs import unknown_grounds
 from engine.errors import DocumentError
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Progress
@@ -283,7 +284,7 @@ def headroom_by_query(
             )
             headrooms[query] = search.confirmed(headrooms[query])
         for query in open_[tightest:]:
-            headrooms[query] = replace(headrooms[query], note=f"by Mace alone: {tightest} queries break sooner")
+            headrooms[query] = headrooms[query].with_note(f"by Mace alone: {tightest} queries break sooner")
     clock.tell(1.0, "Done")
     return Growth(together=together, queries=headrooms, flows=search.flows[0], figures=search.figures)
 
@@ -298,6 +299,9 @@ class _GrowthSearch:
         self.mace_every, self.flow, self.clock = mace_every, flow, clock
         self.flows = [0]
         self.unknown = _unknown_queries(deployment, mace_every)
+        self.dark = {
+            query: grounds for query in sorted(self.unknown) if (grounds := unknown_grounds(deployment, query)) is not None
+        }
         self.at_risk: frozenset[str] = frozenset()
         self.found = self._as_it_is() if flow else Confirmation({}, None)
         self.now = self.found.miss
@@ -322,9 +326,12 @@ class _GrowthSearch:
         return confirm_estimate(self.base, accepted=self.at_risk) if self.at_risk else found
 
     def by_mace(self, query: str | None) -> Headroom:
-        """The factor of one load by Mace; none of a query whose latency nobody knows."""
+        """The factor of one load by Mace; none where nobody knows a cost or a part of a plan of what would grow."""
         if query in self.unknown:
             return Headroom(query, None, False, False, None, note=self.unknown[query])
+        if query is None and self.dark:
+            why = "; ".join(str(grounds).rstrip(".") for grounds in dict.fromkeys(self.dark.values()))
+            return Headroom(query, None, False, False, None, note=f"nothing is known of {listed([*self.dark])}: {why}")
         try:
             keeps = self._keeps(query)
         except DocumentError as error:
@@ -332,7 +339,7 @@ class _GrowthSearch:
         if self.now is not None or not keeps(1.0):
             return Headroom(query, None, False, self.flow, self.now, note="an objective is broken as it is")
         factor = self._bisected(keeps)
-        note = f"nothing is known of {listed(sorted(self.unknown))}" if query is None and self.unknown else ""
+        note = f"nothing is known of {listed(sorted(self.unknown))}" if self.unknown else ""
         return Headroom(query, factor, factor >= self.most, False, None, note=note)
 
     def _bisected(self, keeps: Callable[[float], bool]) -> float:
@@ -350,7 +357,7 @@ class _GrowthSearch:
         if not self.flow or top is None:
             return headroom
         if self.clock.is_over:
-            return replace(headroom, note="by Mace alone: the time for an answer was over")
+            return headroom.with_note("by Mace alone: the time for an answer was over")
         threatened = self._threatened(query)
         found = self._confirm(query, top, threatened)
         if found.miss is None:

@@ -78,11 +78,17 @@ def _objective_words(
     return f"{text}." if low_factor >= factor else f"{text}; from {rate_words(low_per_s)} on it may break."
 
 
+def _objective_unknown_words(query: str, statistic: str, bound_s: float, why: str) -> str:
+    objective = f"{statistic_words(statistic)} of {query} within {seconds_words(bound_s)[0]}"
+    return f"Up to which rate it keeps the {objective} is not known. {why}"
+
+
 SENTENCES: dict[str, Template] = {
     "known": _known_words,
     "unknown": _unknown_words,
     "nothing_arrives": lambda **_: "Not known: nothing arrives at its sources, so that there is no rate to grow.",
     "no_source": lambda **_: "It reads what other queries put out alone: its rate is theirs.",
     "objective": _objective_words,
+    "objective_unknown": _objective_unknown_words,
     "no_load": lambda **_: "Not limited: no server does any work for what arrives.",
 }

@@ -67,6 +67,7 @@ def test_capacity_of_a_query_is_told_in_full(console: FakeConsole, capsys: pytes
         (KNOWN | {"factor": 0.9, "headroom_per_s": -10.0, "headroom_share": -0.1}, 3),
         (KNOWN | {"objective": {"query": "orders", "factor": None, "words": "No rate"}}, 3),
         (UNKNOWN, 4),
+        (KNOWN | {"objective": None, "unknown_objectives": [{"query": "orders", "words": "Not known."}]}, 4),
         (KNOWN | {"state": "nothing_arrives", "factor": None}, 4),
     ],
 )

@@ -361,7 +361,7 @@ class GrowthAnswer(WhatIfAnswer):
                 row.query,
                 factor(row.factor).html,
                 more="and more" if row.unlimited else "",
-                then=row.miss.message if row.miss else row.note,
+                then="; ".join(filter(None, (row.miss.message if row.miss else "", row.note))),
                 nearest=self._nearest(row.nearest),
             )
             for row in rows

@@ -68,6 +68,11 @@ class CapacityFacts:
         return "The rate at which it breaks was not looked at in this estimate." if is_open else ""
 
     @property
+    def unknown_objectives(self) -> str:
+        """Objectives, its own or of others that its rate loads, of which nobody knows when they break."""
+        return " ".join(entry.words for entry in self.capacity.unknown_objectives).replace(f"{self.query}/", "")
+
+    @property
     def first_objective(self) -> str:
         """The first objective of another that breaks, where that is before its own or it has none."""
         first, own = self.capacity.first_objective, self.capacity.objective

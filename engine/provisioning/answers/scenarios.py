@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -201,6 +201,10 @@ class Headroom(Record):
     #: the objective that is nearest to its bound with that factor, where it is confirmed
     nearest: RealisedObjective | None = None
     note: str = ""
+
+    def with_note(self, note: str) -> Headroom:
+        """The same with a further note."""
+        return replace(self, note=f"{self.note}; {note}" if self.note else note)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -79,3 +79,34 @@ def test_objective_is_not_told_where_costs_are_unknown() -> None:
     })  # fmt: skip
     capacity = ClusterSaturation(unsure).of_query("q")
     assert with_objectives(EstimateBase.of(deployment), "q", capacity) is capacity
+
+
+def dark(deployment: Deployment, operator: str) -> Deployment:
+    """The same with a part of an operator's plan that nobody understood."""
+    written = deployment.to_document()
+    next(row for row in written["operators"] if row["id"] == operator)["unread"] = ["Ponder(by=[k])"]
+    return Deployment.parse(written)
+
+
+@pytest.mark.parametrize("bound_s", [3.0, 0.3])  # kept by what is known, and broken by it
+def test_objective_of_a_plan_that_is_not_understood_has_no_rate_but_a_reason(bound_s: float) -> None:
+    capacity = capacity_of(dark(bursts(bound_s), "f"))
+    assert capacity.state == "known" and capacity.objectives_known
+    assert capacity.objective is None and capacity.first_objective is None
+    (unknown,) = capacity.unknown_objectives
+    assert unknown.query == "q" and "Ponder" in str(unknown.why) and "is not known" in unknown.words
+    assert QueryCapacity.parse(capacity.to_dict()).unknown_objectives[0].words == unknown.words
+
+
+def test_unknown_objective_of_a_neighbour_is_named_and_never_counted_as_kept() -> None:
+    capacity = capacity_of(dark(bursts(5.0, 2.0), "h"))
+    assert [entry.query for entry in capacity.unknown_objectives] == ["other"]
+    assert capacity.objective is not None and capacity.first_objective is not None
+    assert capacity.first_objective.query == "q"
+
+
+def test_unknown_objective_on_servers_that_the_rate_does_not_load_is_not_named() -> None:
+    far = dark(bursts(5.0, 2.0), "h").to_document()
+    far["operators"][1]["node"] = "B"
+    assert capacity_of(Deployment.parse(far)).unknown_objectives == ()
+    assert capacity_of(bursts(5.0, 2.0)).unknown_objectives == ()

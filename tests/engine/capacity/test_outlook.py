@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.capacity.outlook import saturation_forecasts
-from tests.engine.capacity.test_saturation import steady
+from tests.engine.capacity.test_saturation import measured, steady
+from tests.engine.samples import entry
 
 
 def test_first_full_bucket_is_the_time_to_saturation() -> None:
@@ -20,3 +21,9 @@ def test_forecast_that_fills_no_server_has_no_time() -> None:
     flat = np.ones((100, 1))
     found = saturation_forecasts(steady(), flat, 2.0 * flat, starts_s=0.0, bucket_s=60.0, unforecast=("s", "t"))["q"]
     assert (found.at_s, found.earliest_at_s, found.server, found.unforecast) == (None, None, None, ("s",))
+
+
+def test_time_to_saturation_of_a_query_with_an_unknown_cost_is_not_told() -> None:
+    unknown = measured("f", "A", {"from": "s", "selectivity": 0.5}) | {"evidence": {"kind": "unknown", "events": 5000}}
+    running = steady(operators=[unknown, measured("g", "B", entry("f", 1.0, 4.0))])
+    assert saturation_forecasts(running, np.ones((100, 1)), np.ones((100, 1)), starts_s=0.0, bucket_s=60.0) == {}

@@ -223,8 +223,16 @@ def test_work_that_is_no_sum_is_bisected() -> None:
 def test_unknown_cost_keeps_what_was_counted_of_its_results() -> None:
     """g's 2 cycles an event of s stay sure where f's cost is unknown, for f's results were counted."""
     source = {"from": "s", "selectivity": 0.5}
-    unknown = measured("f", "A", source) | {"evidence": {"kind": "unknown"}}
+    unknown = measured("f", "A", source) | {"evidence": {"kind": "unknown", "events": 5000}}
     capacity = ClusterSaturation(steady(operators=[unknown, measured("g", "B", entry("f", 1.0, 4.0))])).of_query("q")
     assert (capacity.state, capacity.rate_per_s, capacity.limit) == ("unknown", None, None)
     assert capacity.at_most_per_s == pytest.approx(50.0)
     assert [(entry.operator, entry.evidence) for entry in capacity.unmeasured] == [("f", "unknown")]
+    assert capacity.assumed_per_s is None and "by the costs assumed" not in capacity.words
+
+
+def test_unknown_cost_without_an_event_counts_none_of_its_results() -> None:
+    """Its selectivity stands in for what nobody counted, so that nothing sure comes to g."""
+    unknown = measured("f", "A", {"from": "s", "selectivity": 1.0}) | {"evidence": {"kind": "unknown", "events": 0}}
+    capacity = ClusterSaturation(steady(operators=[unknown, measured("g", "B", entry("f", 1.0, 4.0))])).of_query("q")
+    assert (capacity.state, capacity.at_most_per_s, capacity.assumed_per_s) == ("unknown", None, None)

@@ -192,3 +192,25 @@ def test_windows_beside_another_querys_backlog_keep_their_latency() -> None:
     beside = estimate(Deployment.parse(document(sources=sources, operators=[calm, late]))).queries["calm"]
     assert beside.worst_s == pytest.approx(alone.worst_s, rel=0.05)
     assert beside.mean_s == pytest.approx(alone.mean_s or 0.0, rel=0.05)
+
+
+def test_time_of_catching_up_is_unknown_where_a_cost_is() -> None:
+    """On every server of its own and of a neighbour with one; that it never does is sure whatever the cost."""
+    unknown = operator("f", "n", "s", query="q") | {"evidence": {"kind": "unknown", "events": 5000}}
+    del unknown["inputs"][0]["cycles_per_event"]
+    behind = [*waiting(behind_s=60), {"id": "t", "arrivals": [20.0] * 400, "backlog": {"behind_s": 60}}]
+    far = operator("g", "m", "t", query="far")
+
+    def found(*operators: dict[str, Any]) -> dict[str, Any]:
+        deployment = Deployment.parse(document(sources=behind, operators=list(operators)))
+        return {name: report.catch_up for name, report in estimate(deployment, intervals=False).queries.items()}
+
+    beside = found(unknown, far)
+    assert (beside["q"].state, beside["q"].at_s, beside["far"].state) == ("unknown", None, "within")
+    assert "nobody knows when" in beside["q"].words
+    never = operator("after", "m", "f", query="q", cycles=3.0)
+    assert found(unknown, never)["q"].state == "never"
+    assert {name: entry.state for name, entry in found(unknown, operator("h", "n", "t", query="r")).items()} == {
+        "q": "unknown",
+        "r": "unknown",
+    }

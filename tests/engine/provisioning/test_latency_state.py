@@ -89,6 +89,13 @@ def silent(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+def costless(document: dict[str, Any]) -> dict[str, Any]:
+    operator = document["operators"][0]
+    operator["evidence"] = {"kind": "unknown", "events": 5000}
+    del operator["inputs"][0]["cycles_per_event"], operator["inputs"][0]["cost_cv2"]
+    return document
+
+
 def dark(document: dict[str, Any]) -> dict[str, Any]:
     document["operators"][0]["unread"] = ["Ponder(by=[k])"]
     return document
@@ -101,8 +108,17 @@ def test_query_of_which_nothing_is_known_has_no_headroom(made: Any, flow: bool) 
     growth = headroom_by_query(unknown, flow=flow, most=4.0)
     own = growth.queries["a"]
     assert (own.factor, own.unlimited, own.confirmed) == (None, False, False) and own.note
-    assert growth.queries["b"].factor is not None
-    assert growth.together.factor is not None and "nothing is known of a" in growth.together.note
+    beside, together = growth.queries["b"], growth.together
+    assert beside.factor is not None and "nothing is known of a" in beside.note
+    assert (together.factor is None) is (made is not silent) and "nothing is known of a" in together.note
+    assert made is silent or not (together.unlimited or together.confirmed)
+
+
+def test_everything_together_has_no_headroom_beside_an_unknown_cost() -> None:
+    growth = headroom_by_query(Deployment.parse(costless(deployment(50.0).to_document())), most=4.0)
+    for headroom in (growth.together, *growth.queries.values()):  # b waits for the same server
+        assert (headroom.factor, headroom.unlimited, headroom.confirmed) == (None, False, False)
+        assert "an event costs at a is not known" in headroom.note
 
 
 @pytest.mark.parametrize("made", [silent, dark])
