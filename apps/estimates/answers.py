@@ -100,7 +100,8 @@ class CatchUpTimes(Record):
     """When a query that is behind has caught up, by the clock: within its 90 % interval, if it is known.
 
     `behind_s` is the age of the oldest event that waited. Without `back_at` it never catches up, or nobody knows when
-    (`state` is ``unknown``, where a cost on its way is not known); `high_at` is None where that lies beyond the horizon, and both ends are None where the interval is not known.
+    (`state` is ``unknown``, where a cost on its way is not known); `high_at` is None where that lies beyond the
+    horizon, and both ends are None where the interval is not known.
     """
 
     TITLE: ClassVar[str] = "times of catching up"

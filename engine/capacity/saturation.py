@@ -60,6 +60,10 @@ class ClusterSaturation:
         self.deployment = deployment = deployment.without_backlogs()
         self.model = UtilisationModel(deployment, draws=is_linear(deployment))
         self._measured = [is_measured(operator) for operator in deployment.operators]
+        self._is_unknown = [
+            operator.is_cost_unknown or (operator.evidence is not None and operator.evidence.kind == "unknown")
+            for operator in deployment.operators
+        ]
         self._sure = (
             self.model if all(self._measured) else UtilisationModel(deployment, draws=False, only_measured=True)
         )
@@ -111,7 +115,7 @@ class ClusterSaturation:
         if unmeasured:  # no limit: whose load that is would rest on what nobody measured
             return _without_number(UNKNOWN, now) | {
                 "at_most_per_s": None if sure is None else now * max(0.0, sure.factor),
-                "assumed_per_s": None if any(entry.evidence == "unknown" for entry in unmeasured) else rate,
+                "assumed_per_s": None if any(self._is_unknown[j] for j in on_way) else rate,
                 "unmeasured": unmeasured,
                 "unsampled": unsampled,
             }

@@ -29,7 +29,7 @@ def is_measured(operator: Operator) -> bool:
     return not operator.inputs or (
         operator.evidence is not None
         and (operator.evidence.kind == "measured" or operator.cost_by == "load_step")
-        and not operator.never_ran
+        and not (operator.never_ran or operator.is_cost_unknown)
     )
 
 

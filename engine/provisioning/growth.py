@@ -300,7 +300,9 @@ class _GrowthSearch:
         self.flows = [0]
         self.unknown = _unknown_queries(deployment, mace_every)
         self.dark = {
-            query: grounds for query in sorted(self.unknown) if (grounds := unknown_grounds(deployment, query)) is not None
+            query: grounds
+            for query in sorted(self.unknown)
+            if (grounds := unknown_grounds(deployment, query)) is not None
         }
         self.at_risk: frozenset[str] = frozenset()
         self.found = self._as_it_is() if flow else Confirmation({}, None)

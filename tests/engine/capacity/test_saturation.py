@@ -236,3 +236,9 @@ def test_unknown_cost_without_an_event_counts_none_of_its_results() -> None:
     unknown = measured("f", "A", {"from": "s", "selectivity": 1.0}) | {"evidence": {"kind": "unknown", "events": 0}}
     capacity = ClusterSaturation(steady(operators=[unknown, measured("g", "B", entry("f", 1.0, 4.0))])).of_query("q")
     assert (capacity.state, capacity.at_most_per_s, capacity.assumed_per_s) == ("unknown", None, None)
+
+
+def test_cost_that_cpu_time_tells_the_least_of_is_none_that_was_assumed() -> None:
+    least = measured("f", "A", entry("s", 0.5), cost_by="cpu_time")
+    capacity = ClusterSaturation(steady(operators=[least, measured("g", "B", entry("f", 1.0, 4.0))])).of_query("q")
+    assert (capacity.state, capacity.rate_per_s, capacity.assumed_per_s) == ("unknown", None, None)
