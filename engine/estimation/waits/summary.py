@@ -309,7 +309,10 @@ class QueryWaits:
             return float(self.series(latency_s)[weights > 0.0].max()) - float(latency_s.max())
         values_s, events = (latency_s, weights) if sample is None else (sample.values_s, sample.weights)
         level = float(statistic[1:])
-        return self.quantile(values_s, events, level) - (event_quantile(values_s, events, level) or 0.0)
+        if level >= 1.0:
+            return self.longest_s
+        queued = _points(values_s, events)  # with waits and without by the same points: what is added is never below 0
+        return self._quantile_of(queued, level) - float(queued[_rank(level, len(queued))])
 
     def least_worst_s(self, events: float) -> float:
         """Wait that the longest of so many events exceeds in 19 of 20 cases."""
@@ -352,9 +355,12 @@ class QueryWaits:
             return event_quantile(latency_s, weights, level) or 0.0
         if level >= 1.0:
             return float(latency_s[weights > 0.0].max(initial=0.0)) + self.longest_s
-        queued, waits = _points(latency_s, weights), self._points
-        sums = (queued[:, None] + waits[None, :]).ravel()
-        rank = min(len(sums) - 1, max(0, round(level * len(sums) - 0.5)))
+        return self._quantile_of(_points(latency_s, weights), level)
+
+    def _quantile_of(self, queued: FloatArray, level: float) -> float:
+        """The same of a latency's points."""
+        sums = (queued[:, None] + self._points[None, :]).ravel()
+        rank = _rank(level, len(sums))
         return float(np.partition(sums, rank)[rank])
 
     @cached_property
@@ -381,6 +387,11 @@ def independent_waits(parts: Sequence[tuple[str, str, FloatArray]]) -> QueryWait
             term = WaitTerm(operator, kind, longest_s, float(waits_s.mean()))
             found = found.and_then(QueryWaits((term,), np.full(1, longest_s), waits_s, np.ones(len(waits_s))))
     return found
+
+
+def _rank(level: float, count: int) -> int:
+    """Position of a quantile among so many values in their order."""
+    return min(count - 1, max(0, round(level * count - 0.5)))
 
 
 def _points(values: FloatArray, weights: FloatArray) -> FloatArray:

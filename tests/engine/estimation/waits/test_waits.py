@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.estimation.waits.estimate import query_waits
+from engine.estimation.waits.summary import independent_waits
 from tests.engine.estimation.waits.systems import TUMBLING, deployment, operator, terms_of, waits_of
 
 SLIDING = {"policy": "time", "type": "sliding", "size": 60.0, "slide": 5.0}
@@ -296,3 +297,13 @@ def test_window_that_works_as_it_closes_adds_the_work_of_what_it_holds() -> None
     assert ("w", "closing") in terms_of(waits)
     assert waits.longest_s == pytest.approx(plain.longest_s + seconds, rel=0.01)
     assert waits.mean_s == pytest.approx(plain.mean_s + 0.75 * seconds, rel=0.01)
+
+
+def test_quantile_of_a_long_tail_is_never_shortened_by_a_short_wait() -> None:
+    """The tail lies between two of the points that stand for the queues: taken with other points it fell out."""
+    latency_s = np.full(2_000, 0.1)
+    latency_s[-21:] = np.geomspace(1.0, 60.0, 21)
+    waits = independent_waits([("sink", "buffer", np.linspace(0.0, 0.1, 50))])
+    for level in (0.5, 0.9, 0.98, 0.985, 0.9894, 0.99, 0.999):
+        added_s = waits.added_s(latency_s, np.ones(2_000), f"q{level}")
+        assert 0.0 <= added_s <= 0.1
