@@ -17,7 +17,8 @@ CAPACITY_EXIT_TEXT = """exit status:
   1  not told: the console was not reached, refused it, or has no estimate yet
   2  wrong usage
   3  no headroom: more comes than is sustained, or an objective breaks at the present rate
-  4  not known: a cost was not measured, nothing arrives, or nothing is known of an objective"""
+  4  not known: a cost was not measured, nothing arrives, nothing is known of an objective,
+     or statistics cover too little time"""
 
 
 def capacity_status(capacities: Sequence[Mapping[str, Any]]) -> int:
@@ -28,7 +29,8 @@ def capacity_status(capacities: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _is_known(capacity: Mapping[str, Any]) -> bool:
-    return capacity.get("state") in ("known", "no_source", "no_load") and not capacity.get("unknown_objectives")
+    is_open = capacity.get("unknown_objectives") or capacity.get("measured_s") is not None
+    return capacity.get("state") in ("known", "no_source", "no_load") and not is_open
 
 
 def _lacks_headroom(capacity: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pydantic import computed_field
 
+from engine.document.unknown_costs import FULL_SPAN_S
 from engine.records import Fact, Omitted, Record, Sentence
 
 __all__ = [
@@ -148,6 +149,7 @@ class _Capacity(Record):
     was assumed of them, and there is no `limit`. `low_per_s` and `high_per_s` are the 90 % interval of what the samples
     of costs leave open; None where an input has no sample (`unsampled`). `assumed_per_s` is None where a cost is
     unknown: then nobody assumed any. An objective in `unknown_objectives` has no rate, and is not among the first.
+    `measured_s` is what the shortest statistics cover, where that is too little for the figures to be more than rough.
     """
 
     state: str
@@ -167,6 +169,7 @@ class _Capacity(Record):
     first_objective: Omitted[ObjectiveRate] = None
     unknown_objectives: tuple[UnknownObjective, ...] = ()
     objectives_known: bool = False
+    measured_s: Omitted[float] = None
     forecast: Omitted[SaturationForecast] = None
 
     @computed_field  # type: ignore[prop-decorator]
@@ -174,7 +177,7 @@ class _Capacity(Record):
     def words(self) -> str:
         """A sentence about it."""
         limit = self.limit
-        return str(
+        told = str(
             Fact(
                 f"capacity.{self.state}",
                 subject=self.SUBJECT,
@@ -188,6 +191,10 @@ class _Capacity(Record):
                 names=[entry.operator for entry in self.unmeasured],
             )
         )
+        if self.measured_s is None:
+            return told
+        still = Fact("latency.still_measuring", span_s=self.measured_s, rest_s=FULL_SPAN_S - self.measured_s)
+        return f"{told} {still}"
 
     SUBJECT: ClassVar[str] = ""
 

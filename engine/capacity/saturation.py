@@ -109,6 +109,8 @@ class ClusterSaturation:
             for operator in (self.deployment.operators[j] for j in on_way if not self._measured[j])
         )
         unsampled = self._unsampled(on_way)
+        spans_s = (self.deployment.operators[j].measured_s for j in on_way)
+        measured_s = min((span_s for span_s in spans_s if span_s is not None), default=None)
         if found is None and not unmeasured:
             return _without_number(NO_LOAD, now)
         rate = None if found is None else now * max(0.0, found.factor)
@@ -118,6 +120,7 @@ class ClusterSaturation:
                 "assumed_per_s": None if any(self._is_unknown[j] for j in on_way) else rate,
                 "unmeasured": unmeasured,
                 "unsampled": unsampled,
+                "measured_s": measured_s,
             }
         assert found is not None and rate is not None
         low, high = (None, None) if unsampled or len(found.factors) < 2 else _interval(found.factors)
@@ -131,6 +134,7 @@ class ClusterSaturation:
             "headroom_share": factor - 1.0,
             "limit": self._limit(found, grown),
             "unsampled": unsampled,
+            "measured_s": measured_s,
         }
 
     def _on_way(self, grown: GrownLoad) -> list[int]:

@@ -24,9 +24,10 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
-from engine.connectors.statistics import CONTENDED_LOAD, FULL_SPAN_S
+from engine.connectors.statistics import CONTENDED_LOAD
 from engine.document.cycles import CPU_NS
 from engine.document.kinds import MAX_DISPERSION
+from engine.document.unknown_costs import FULL_SPAN_S
 
 __all__ = [
     "MAX_NAME",

@@ -39,13 +39,13 @@ from engine.connectors.picture import (
     VertexSample,
 )
 from engine.document.elements import Batch
+from engine.document.unknown_costs import FULL_SPAN_S
 from engine.measurement.variation import ScaleDispersion, choose_scale, cost_dispersion, cost_sums
 from engine.words import percent_words
 
 __all__ = [
     "CONTENDED_GROWTH",
     "CONTENDED_LOAD",
-    "FULL_SPAN_S",
     "MAX_BATCHES",
     "Contention",
     "CpuUse",
@@ -190,8 +190,6 @@ def _calm_cost_s(batches: Sequence[CounterChange]) -> float:
 
 MAX_BATCHES = 200
 _MIN_BATCH_S = 5.0  # shorter ones have more of the counters' own error (some 30 ms of idle time) than of the cost
-#: Seconds after which statistics are more than rough.
-FULL_SPAN_S = 300.0
 _OTHER_LOAD = 1.25  # times the rate, from which it is another load
 _SATURATED = 0.95
 _MIN_SATURATED_S = 10.0

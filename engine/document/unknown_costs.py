@@ -9,8 +9,9 @@ from engine.document.elements import Input, Operator
 from engine.document.topology import servers_above
 from engine.records import Fact
 
-__all__ = ["unknown_costs", "unknown_grounds"]
+__all__ = ["FULL_SPAN_S", "unknown_costs", "unknown_grounds"]
 
+FULL_SPAN_S = 300.0  # that statistics have to cover before anything is said to hold by them
 _MIN_EVENTS = 1000  # after which what let nothing through is believed to do so
 
 
@@ -36,12 +37,15 @@ def unknown_costs(deployment: Deployment, query: str) -> tuple[str, ...]:
 
 
 def unknown_grounds(deployment: Deployment, query: str) -> Fact | None:
-    """Reason for which a query's latency is not known, whatever comes out of it: a cost, or a part of its plan."""
+    """Reason for which a query's latency is not known: a cost, a part of its plan, or that it is still measured."""
     if costs := unknown_costs(deployment, query):
         return Fact("latency.cost_unknown", names=costs)
     operators = [deployment.operators[j] for j in deployment.operators_of(query)]
     unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
-    return Fact("latency.plan_unread", parts=unread) if unread else None
+    if unread:
+        return Fact("latency.plan_unread", parts=unread)
+    spans_s = [operator.measured_s for operator in operators if operator.measured_s is not None]
+    return Fact("latency.still_measuring", span_s=min(spans_s), rest_s=FULL_SPAN_S - min(spans_s)) if spans_s else None
 
 
 def _fed_streams(deployment: Deployment) -> set[str]:

@@ -38,6 +38,8 @@ SENTENCES: dict[str, Template] = {
     "figure.",
     "cost_unknown": "What an event costs at {names:listed 5} is not known in full: the figures leave out what is not "
     "told, and are the least that it can be. A step of load beside CPU counters of the TaskManagers tells it.",
+    "still_measuring": "Measured over {span_s:seconds}: measuring, {rest_s:duration} to go before anything is known by "
+    "it.",
     "bounded": "None of {count:counted sampled event} came through {names:listed}: at most 3 in {events:.0f} do (95 "
     "%), which is what the figures rest on.",
     "silent": "No event comes to its end: {names:listed} {names:either has|have} no events in the horizon. Its "

@@ -68,6 +68,7 @@ def test_capacity_of_a_query_is_told_in_full(console: FakeConsole, capsys: pytes
         (KNOWN | {"objective": {"query": "orders", "factor": None, "words": "No rate"}}, 3),
         (UNKNOWN, 4),
         (KNOWN | {"objective": None, "unknown_objectives": [{"query": "orders", "words": "Not known."}]}, 4),
+        (KNOWN | {"measured_s": 15.0}, 4),
         (KNOWN | {"state": "nothing_arrives", "factor": None}, 4),
     ],
 )

@@ -110,3 +110,15 @@ def test_unknown_objective_on_servers_that_the_rate_does_not_load_is_not_named()
     far["operators"][1]["node"] = "B"
     assert capacity_of(Deployment.parse(far)).unknown_objectives == ()
     assert capacity_of(bursts(5.0, 2.0)).unknown_objectives == ()
+
+
+def test_nothing_holds_by_statistics_of_seconds() -> None:
+    """Nor is what is sustained told without the time that is to go."""
+    written = bursts(5.0).to_document()
+    written["operators"][0]["measured_s"] = 15.0
+    deployment = Deployment.parse(written)
+    report, capacity = estimate(deployment).queries["q"], capacity_of(deployment)
+    assert report.state == "unknown" and "measuring" in report.standing.sentence
+    assert capacity.measured_s == 15.0 and "measuring" in capacity.words and "to go" in capacity.words
+    assert capacity.objective is None and [entry.query for entry in capacity.unknown_objectives] == ["q"]
+    assert capacity_of(bursts(5.0)).measured_s is None
