@@ -29,6 +29,8 @@ from engine.document.elements import Batch
 
 __all__ = ["tell_costs_by_cpu"]
 
+_TOLD = {"cpu_time": "cost_by_cpu_time", "load_step": "cost_by_load_step"}  # findings, by where a cost is from
+
 _WINDOW_S = 10.0
 _MIN_WINDOWS = 8
 _LEVEL_Z = 1.645  # of a 90 % interval
@@ -80,7 +82,7 @@ def tell_costs_by_cpu(
             high_s, origin = ceiling_s, "load_step"
         told[vertex.id] = _told(sample, low_s, high_s, origin)
         costs = {"low_s": low_s, "high_s": high_s}
-        findings.append(Finding.of("found", f"cost_by_{origin}", subject, vertex=vertex.label, **costs))
+        findings.append(Finding.of("found", _TOLD[origin], subject, vertex=vertex.label, **costs))
     return told, findings
 
 
