@@ -15,6 +15,7 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator
+from engine.document.topology import hops_by_origin, readers_of
 from engine.estimation.noise.dispersion import input_costs
 
 __all__ = ["GrownLoad", "UtilisationModel", "is_measured", "keeps_outputs"]
@@ -182,22 +183,12 @@ class UtilisationModel:
     @cached_property
     def _readers(self) -> list[set[int]]:
         """Operators that read each operator."""
-        graph, base = self.deployment.graph, len(self.deployment.sources)
-        readers: list[set[int]] = [set() for _ in self.deployment.operators]
-        for j in range(len(readers)):
-            for stream in graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]].tolist():
-                if stream >= base:
-                    readers[stream - base].add(j)
-        return readers
+        return readers_of(self.deployment.graph, len(self.deployment.sources))
 
     @cached_property
     def _hops_from(self) -> dict[int, list[int]]:
         """Hops over a link server by the replica they come from."""
-        layout = self.deployment.layout
-        hops: dict[int, list[int]] = {}
-        for h in np.flatnonzero((layout.hop_server >= 0) & (layout.hop_origin >= 0)).tolist():
-            hops.setdefault(int(layout.hop_origin[h]), []).append(h)
-        return hops
+        return hops_by_origin(self.deployment.layout)
 
     @cached_property
     def operators_by_server(self) -> dict[int, list[int]]:

@@ -19,8 +19,10 @@ __all__ = [
     "closures_of",
     "cycles_of",
     "graph_of",
+    "hops_by_origin",
     "layout_of",
     "order_of",
+    "readers_of",
     "servers_above",
     "servers_of",
 ]
@@ -260,3 +262,21 @@ def capacities_of(nodes: Sequence[Node], links: Sequence[Link], servers: Sequenc
             node = nodes[server.node]
             capacities[:, i] = node.capacity_cps if node.capacity_series_cps is None else node.capacity_series_cps
     return capacities
+
+
+def readers_of(graph: DataflowGraph, sources: int) -> list[set[int]]:
+    """Operators that read each operator."""
+    readers: list[set[int]] = [set() for _ in graph.order]
+    for j in range(len(readers)):
+        for stream in graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]].tolist():
+            if stream >= sources:
+                readers[stream - sources].add(j)
+    return readers
+
+
+def hops_by_origin(layout: PlacementLayout) -> dict[int, list[int]]:
+    """Hops over a link server by the replica they come from."""
+    hops: dict[int, list[int]] = {}
+    for h in np.flatnonzero((layout.hop_server >= 0) & (layout.hop_origin >= 0)).tolist():
+        hops.setdefault(int(layout.hop_origin[h]), []).append(h)
+    return hops

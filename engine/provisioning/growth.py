@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment, Objective
-from engine.document.topology import servers_above
+from engine.document.topology import hops_by_origin, readers_of, servers_above
 from engine.document.unknown_costs import unknown_grounds
 from engine.errors import DocumentError
 from engine.estimation.base import EstimateBase
@@ -190,22 +190,12 @@ class LoadGrowth:
     @cached_property
     def _readers(self) -> list[set[int]]:
         """Operators that read each operator."""
-        graph, base = self.deployment.graph, len(self.deployment.sources)
-        readers: list[set[int]] = [set() for _ in self.deployment.operators]
-        for j in range(len(readers)):
-            for stream in graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]].tolist():
-                if stream >= base:
-                    readers[stream - base].add(j)
-        return readers
+        return readers_of(self.deployment.graph, len(self.deployment.sources))
 
     @cached_property
     def _hops_from(self) -> dict[int, list[int]]:
         """Hops over a link server by the replica they come from."""
-        layout = self.deployment.layout
-        hops: dict[int, list[int]] = {}
-        for h in np.flatnonzero((layout.hop_server >= 0) & (layout.hop_origin >= 0)).tolist():
-            hops.setdefault(int(layout.hop_origin[h]), []).append(h)
-        return hops
+        return hops_by_origin(self.deployment.layout)
 
 
 def _add(rows: dict[int, FloatArray], server: int, more: FloatArray) -> None:
