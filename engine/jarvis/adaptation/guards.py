@@ -1,17 +1,18 @@
-"""Guards of adaptation: failing operators, input in bursts, plans that come and go."""
+"""Guards of adaptation: failing operators, input in bursts, budgets that swing, plans that come and go."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar
 
 from engine.jarvis.adaptation.control import EpochState, epoch_state
 from engine.jarvis.adaptation.method import MethodEpoch
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS
 
-__all__ = ["Conditions", "FailingOperators", "ObtainableBudget", "Polish", "Restraint", "Volume"]
+__all__ = ["Conditions", "FailingOperators", "ObtainableBudget", "Polish", "Restraint", "Swings", "Volume"]
+
+_ALIKE = 0.10  # relative difference of budgets, or of volumes, that are about the same
 
 
 @dataclass
@@ -142,12 +143,50 @@ class Conditions:
     budget_s: float
     volume: float
 
-    ALIKE: ClassVar[float] = 0.10  # relative
-
     def like(self, other: Conditions) -> bool:
         """Whether budget and volume are about the same."""
-        pairs = ((self.budget_s, other.budget_s), (self.volume, other.volume))
-        return all(max(pair) - min(pair) <= self.ALIKE * max(pair) for pair in pairs)
+        return _is_alike(self.budget_s, other.budget_s) and _is_alike(self.volume, other.volume)
+
+
+def _is_alike(a: float, b: float) -> bool:
+    return max(a, b) - min(a, b) <= _ALIKE * max(a, b)
+
+
+class Swings:
+    """Swings of the budget: changes that were over after a few epochs, as of a host that schedules unevenly.
+
+    A plan made for a swing comes an epoch late and holds when it is over. So a change is waited for as long as
+    swings lasted lately; one that stays longer is a change, and the next is acted on at once again.
+    """
+
+    LONGEST, KEPT = 3, 100  # epochs: of a swing, as the paper's detection; for which one is remembered
+    RARE = 0.25  # of those epochs; where swings are more, none is waited for
+
+    def __init__(self) -> None:
+        self._usual_s: float | None = None  # budget outside swings
+        self._began: int | None = None  # first epoch of the change under way
+        self._lasted: deque[tuple[int, int]] = deque()  # epochs in which swings were over, and how long they were
+
+    def add(self, number: int, budget_s: float) -> int:
+        """Take in an epoch that has ended; returns the epochs for which the plan waits yet, 0 to act."""
+        while self._lasted and number - self._lasted[0][0] > self.KEPT:
+            self._lasted.popleft()
+        if self._usual_s is None or _is_alike(budget_s, self._usual_s):
+            if self._began is not None:
+                self._lasted.append((number, number - self._began))
+            self._usual_s, self._began = budget_s, None
+            return 0
+        if self._began is None:
+            self._began = number
+        length = number - self._began + 1
+        if length > self.LONGEST:
+            self._usual_s, self._began = budget_s, None
+            self._lasted.clear()
+            return 0
+        lasted = [epochs for _, epochs in self._lasted]
+        if sum(lasted) > self.RARE * self.KEPT:
+            return 0
+        return max(max(lasted, default=0) + 1 - length, 0)
 
 
 class Restraint:
@@ -159,7 +198,7 @@ class Restraint:
 
     def __init__(self) -> None:
         self._moves: deque[int] = deque(maxlen=self.MOVES)
-        self._seen: deque[tuple[tuple[float, ...], bool, float]] = deque(maxlen=self.WITHIN)
+        self._seen: deque[tuple[Conditions, tuple[float, ...], bool, float]] = deque(maxlen=self.WITHIN)
         self._until = self._hold = self._other = 0
         self._held: Conditions | None = None
         self._before: Conditions | None = None
@@ -172,7 +211,7 @@ class Restraint:
         self._before = here
         self._other = self._other + 1 if congested or other else 0
         sent = epoch.model.sent_per_record(epoch.observation)
-        self._seen.append((epoch.load_factors, congested, sent))
+        self._seen.append((here, epoch.load_factors, congested, sent))
         if self._other >= self.OTHER_EPOCHS:
             self._until = min(self._until, epoch.number)
 
@@ -193,13 +232,16 @@ class Restraint:
         self._hold = min(2 * self._hold, self.LONGEST_HOLD) if again and self._hold else self.FIRST_HOLD
         self._until, self._held = number + self._hold, here
         self._moves.clear()
-        return self._best()
+        return self._best(here)
 
-    def _best(self) -> tuple[float, ...]:
-        """The plan congested in the smallest share of its epochs; of equal ones, the one that sent least."""
+    def _best(self, here: Conditions) -> tuple[float, ...]:
+        """The plan congested in the smallest share of its epochs under conditions like these; of equal ones, the one
+        that sent least.
+        """
         runs: dict[tuple[float, ...], list[tuple[bool, float]]] = {}
-        for factors, congested, sent in self._seen:
-            runs.setdefault(factors, []).append((congested, sent))
+        for conditions, factors, congested, sent in self._seen:
+            if conditions.like(here):
+                runs.setdefault(factors, []).append((congested, sent))
         return min(
             runs, key=lambda plan: tuple(sum(column) / len(runs[plan]) for column in zip(*runs[plan], strict=True))
         )

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.jarvis.adaptation.control import EpochState, Phase
-from engine.jarvis.adaptation.guards import Conditions, FailingOperators, ObtainableBudget, Polish, Restraint, Volume
+from engine.jarvis.adaptation.guards import (
+    Conditions,
+    FailingOperators,
+    ObtainableBudget,
+    Polish,
+    Restraint,
+    Swings,
+    Volume,
+)
 from engine.jarvis.adaptation.method import (
     MethodEpoch,
     MethodStep,
@@ -157,7 +165,7 @@ class ScalarMethod:
 
     def __init__(self) -> None:
         self.z: float | None = 1.0
-        self._volume, self._failing = Volume(), FailingOperators()
+        self._volume, self._failing, self._swings = Volume(), FailingOperators(), Swings()
         self._restraint, self._polish, self._obtainable = Restraint(), Polish(), ObtainableBudget()
         self._cuts: tuple[int, int] | None = None  # that the plan in force mixes
         self._uses: list[float] = []  # shares of the budget that epochs took, by which the next look judges
@@ -179,11 +187,16 @@ class ScalarMethod:
             return keep_load_factors(
                 epoch, epoch.state, f"{name} left all of its records though there was CPU time; watched"
             )
+        waits = self._swings.add(epoch.number, epoch.observation.budget_s)
         epoch = self._obtainable.add(epoch)
         here = self._conditions(epoch)
         self._restraint.watch(epoch, here)
         undo = self._polish.watch(epoch, here)
         operators, usable = len(epoch.load_factors), self._usable(epoch)
+        if waits:
+            return keep_load_factors(
+                epoch, epoch.state, f"swings of the budget were short lately; {counted(waits, 'epoch')} more to see"
+            )
         if usable == operators:
             self._tries = 1.0
             if undo is not None and epoch.state is not EpochState.CONGESTED:
