@@ -21,6 +21,7 @@ __all__ = [
     "PlacementSetting",
     "System",
     "build",
+    "event_times",
     "on_off_times",
     "problem_of",
     "run",
@@ -54,7 +55,7 @@ class System:
 def build(queries: int, nodes: int, seed: int, horizon_s: float = HORIZON_S) -> System:
     """A system of `queries` queries, placed at random on equal nodes of which the busiest is loaded at 0.75."""
     rng = np.random.default_rng([seed, queries, nodes])
-    times_s = {f"s{q}": _times(int(rng.integers(2**31)), EVENTS / queries, horizon_s) for q in range(queries)}
+    times_s = {f"s{q}": event_times(int(rng.integers(2**31)), EVENTS / queries, horizon_s) for q in range(queries)}
     slices = round(horizon_s / SLICE_S)
     arrivals = {name: np.bincount((t / SLICE_S).astype(int), minlength=slices) for name, t in times_s.items()}
     operators = [operator for q in range(queries) for operator in _query(rng, q, nodes)]
@@ -99,7 +100,7 @@ def _from_sample(entry: Input, row: NDArray[np.float64]) -> Input:
     return replace(entry, selectivity=outputs / seen, cycles_per_event=cycles / seen, batches=batches)
 
 
-def _times(seed: int, events: float, horizon_s: float) -> NDArray[np.float64]:
+def event_times(seed: int, events: float, horizon_s: float) -> FloatArray:
     """An On-Off pattern scaled to about `events` events: a few random periods are far from their long-run mean."""
     drawn = len(on_off_times(mean_rate_eps=events / horizon_s, horizon_s=horizon_s, seed=seed))
     rate_eps = events / horizon_s * events / max(1, drawn)

@@ -1,7 +1,8 @@
 """``./sluice lab testbed``: several hosts on this machine, with their own cores and links, for real. Root only.
 
 up makes them, run runs a command on one, status lists them, down removes all that up made and whatever was left behind
-by a crash. mace predicts latencies on four unequal hosts and measures them there.
+by a crash. mace predicts latencies on four unequal hosts and measures them there, with several placements; chunks
+predicts those of later parts of a run from what was measured in the first, on one host and on several.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from engine.errors import EngineError
 from lab.testbed.network import NetworkFault
@@ -57,22 +59,54 @@ def _parser() -> argparse.ArgumentParser:
     mace = actions.add_parser("mace", help="latencies predicted and measured on four unequal hosts")
     mace.add_argument("--seconds", type=float, default=30.0, help="of each run (30)")
     mace.add_argument("--loads", type=float, nargs="+", default=None, metavar="LOAD", help="0.5 0.8 0.95")
+    mace.add_argument("--placements", nargs="+", default=None, metavar="NAME", help="some of those there are (all)")
     mace.add_argument("--seed", type=int, default=1, help="of arrivals and costs (1)")
     mace.set_defaults(action=_mace)
+    chunks = actions.add_parser("chunks", help="statistics of one part of a run predict the others, second by second")
+    chunks.add_argument("--hosts", type=int, nargs="+", default=None, metavar="HOSTS", help="1 4, of 1, 4, 7 and 13")
+    chunks.add_argument("--seconds", type=float, default=100.0, help="of each of the three parts (100)")
+    chunks.add_argument("--seed", type=int, default=1, help="of operators, arrivals and costs (1)")
+    chunks.add_argument("--csv", type=Path, help="folder for chunks.csv: every second as predicted and measured")
+    chunks.set_defaults(action=_chunks)
     return parser
 
 
 def _mace(options: argparse.Namespace) -> int:
     """Compare; its imports compile kernels, which making hosts does not need."""
-    from lab.testbed.mace import LOADS, report
+    from lab.testbed.mace import LOADS, PLACEMENTS, report
 
     loads = LOADS if options.loads is None else options.loads
+    placements = list(PLACEMENTS) if options.placements is None else options.placements
     faults = [f"--loads has {load:g}; allowed: above 0, up to 1.5" for load in loads if not 0.0 < load <= 1.5]
-    if not 5.0 <= options.seconds <= 3600.0:
-        faults.append(f"--seconds is {options.seconds:g}; allowed: 5 to 3,600")
+    faults += [
+        f"--placements has {name!r}; allowed: {', '.join(PLACEMENTS)}" for name in placements if name not in PLACEMENTS
+    ]
+    faults += _seconds_faults(options.seconds)
+    if _tell(faults):
+        return 2
+    return report(seconds=options.seconds, loads=loads, placements=placements, seed=options.seed)
+
+
+def _chunks(options: argparse.Namespace) -> int:
+    from lab.testbed.chunks import CORES, report
+
+    hosts = (1, 4) if options.hosts is None else options.hosts
+    allowed = ", ".join(map(str, CORES))
+    faults = [f"--hosts has {number}; allowed: {allowed}" for number in hosts if number not in CORES]
+    if _tell(faults + _seconds_faults(options.seconds)):
+        return 2
+    return report(hosts=hosts, seconds=float(round(options.seconds)), seed=options.seed, folder=options.csv)
+
+
+def _seconds_faults(seconds: float) -> list[str]:
+    return [] if 5.0 <= seconds <= 3600.0 else [f"--seconds is {seconds:g}; allowed: 5 to 3,600"]
+
+
+def _tell(faults: Sequence[str]) -> bool:
+    """Print faults; whether there are any."""
     for fault in faults:
         print(fault, file=sys.stderr)
-    return 2 if faults else report(seconds=options.seconds, loads=loads, seed=options.seed)
+    return bool(faults)
 
 
 def _up(options: argparse.Namespace) -> int:

@@ -15,6 +15,8 @@ __all__ = ["PERIOD_S", "CpuGroup", "CpuMounts", "find_mounts"]
 #: A quota counts within this: short, so that a small share is many short turns, not one long pause.
 PERIOD_S = 0.01
 _MIN_QUOTA_US = 1000  # the kernel takes no less
+#: File and largest weight by version: a group has its part of the cores whatever other programs want.
+_WEIGHTS = {1: ("cpu.shares", 262_144), 2: ("cpu.weight", 10_000)}
 _PATIENCE_S = 10.0
 _REAPING_S = 90.0  # some first processes take orphans that have ended out of their groups now and then only
 
@@ -78,13 +80,16 @@ class CpuGroup:
         return [root / self.name for root in self.mounts.roots]
 
     def create(self, cores: float) -> None:
-        """Make the group and hold it to so many cores."""
+        """Make the group and hold it to so many cores; a part of those there are comes before other programs."""
         if self.mounts.version == 2:
             root = self.mounts.roots[0]
             if "cpu" not in _words(root / "cgroup.subtree_control"):
                 (root / "cgroup.subtree_control").write_text("+cpu")
         for path in self.paths:
             path.mkdir(exist_ok=True)
+        if cores < (os.cpu_count() or 1):  # all of them would leave other programs none
+            name, weight = _WEIGHTS[self.mounts.version]
+            (self.paths[0] / name).write_text(str(weight))
         self.limit(cores)
 
     def limit(self, cores: float) -> None:

@@ -22,22 +22,23 @@ from typing import Any
 __all__ = ["HEAD", "PORT", "run"]
 
 PORT = 7100
-HEAD = struct.Struct("!dH")  #: stimulus time (CLOCK_MONOTONIC, seconds), number of the operator
+HEAD = struct.Struct("!dH")  #: stimulus time (CLOCK_MONOTONIC, seconds), number of the input of an operator
 _RETRY_S = 0.1
 _SHAPE = 4.0  # of the gamma distribution that costs are drawn from: their variance is a quarter of their squared mean
 
 
 class _Host:
-    """Events that wait, connections in both directions, and counts of each operator."""
+    """Events that wait, connections in both directions, and counts of each operator's inputs."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self.operators = plan["operators"]  # by number: {cost_s, selectivity, readers: [number], host}
+        self.inputs = plan["inputs"]  # by number: {cost_s, selectivity, readers: [number], host}
         self.host, self.addresses, self.size = plan["host"], plan["addresses"], plan["event_bytes"]
         self.waiting: list[tuple[float, int, int]] = []
         self.count = 0
         self.random = random.Random(plan["seed"])
-        self.events: dict[int, list[tuple[int, float]]] = {}  # by operator: results and CPU seconds of each event
-        self.done: dict[int, list[tuple[float, float]]] = {}  # by sink: stimulus and latency of each event
+        # by input: stimulus, results and CPU seconds of each event
+        self.events: dict[int, list[tuple[float, int, float]]] = {}
+        self.done: dict[int, list[tuple[float, float]]] = {}  # by input of a sink: stimulus and latency
         self.selector = selectors.DefaultSelector()
         self.partial: dict[socket.socket, bytearray] = {}
         self.peers: dict[str, tuple[socket.socket, bytearray]] = {}
@@ -49,9 +50,9 @@ class _Host:
         server.setblocking(False)
         self.selector.register(server, selectors.EVENT_READ, "accept")
 
-    def push(self, stimulus_s: float, operator: int) -> None:
+    def push(self, stimulus_s: float, number: int) -> None:
         self.count += 1
-        heapq.heappush(self.waiting, (stimulus_s, self.count, operator))
+        heapq.heappush(self.waiting, (stimulus_s, self.count, number))
 
     def exchange(self, timeout_s: float | None) -> None:
         for key, _ in self.selector.select(timeout_s):
@@ -78,10 +79,10 @@ class _Host:
             self.push(*HEAD.unpack_from(buffer, at))
         del buffer[:whole]
 
-    def send(self, host: str, stimulus_s: float, operator: int) -> None:
+    def send(self, host: str, stimulus_s: float, number: int) -> None:
         if host not in self.peers:
             self.peers[host] = _connect(self.addresses[host]), bytearray()
-        self.peers[host][1].extend(HEAD.pack(stimulus_s, operator).ljust(self.size, b"\0"))
+        self.peers[host][1].extend(HEAD.pack(stimulus_s, number).ljust(self.size, b"\0"))
         self._flush(host)
 
     def _flush(self, host: str) -> None:
@@ -97,21 +98,22 @@ class _Host:
     def process(self) -> None:
         """The oldest event: as much CPU time as is drawn, then its results."""
         stimulus_s, _, number = heapq.heappop(self.waiting)
-        operator = self.operators[number]
-        until_s = time.thread_time() + self.random.gammavariate(_SHAPE, operator["cost_s"] / _SHAPE)
+        entry = self.inputs[number]
+        until_s = time.thread_time() + self.random.gammavariate(_SHAPE, entry["cost_s"] / _SHAPE)
         while time.thread_time() < until_s:
             pass
-        results = 1 if self.random.random() < operator["selectivity"] else 0
-        for reader in operator["readers"] * results:
-            place = self.operators[reader]["host"]
+        whole, part = divmod(entry["selectivity"], 1.0)
+        results = int(whole) + (self.random.random() < part)
+        for reader in entry["readers"] * results:
+            place = self.inputs[reader]["host"]
             if place == self.host:
                 self.push(stimulus_s, reader)
             else:
                 self.send(place, stimulus_s, reader)
-        if results and not operator["readers"]:
-            self.done.setdefault(number, []).append((stimulus_s, time.monotonic() - stimulus_s))
+        if not entry["readers"]:
+            self.done.setdefault(number, []).extend([(stimulus_s, time.monotonic() - stimulus_s)] * results)
         now_s = time.thread_time()  # what receiving and sending takes counts as well
-        self.events.setdefault(number, []).append((results, now_s - self.marked_s))
+        self.events.setdefault(number, []).append((stimulus_s, results, now_s - self.marked_s))
         self.marked_s = now_s
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_quota_is_written_in_the_words_of_version_2(tmp_path: Path) -> None:
     group.create(0.25)
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
     assert (tmp_path / "g/cpu.max").read_text() == "2500 10000"
+    assert (tmp_path / "g/cpu.weight").read_text() == "10000"
     (tmp_path / "g/cpu.stat").write_text("usage_usec 1500000\nthrottled_usec 250000\n")
     assert (group.used_s(), group.throttled_s()) == (1.5, 0.25)
 
@@ -51,3 +53,9 @@ def test_small_share_has_a_longer_period_rather_than_a_quota_the_kernel_refuses(
     (tmp_path / "cgroup.subtree_control").write_text("cpu")
     CpuMounts(2, (tmp_path,)).group("g").create(cores)
     assert (tmp_path / "g/cpu.max").read_text() == words
+
+
+def test_host_of_all_cores_leaves_other_programs_their_share(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.subtree_control").write_text("cpu")
+    CpuMounts(2, (tmp_path,)).group("g").create(float(os.cpu_count() or 1))
+    assert not (tmp_path / "g/cpu.weight").exists()
