@@ -88,8 +88,11 @@ def _chosen_paths(config: pytest.Config) -> list[Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that compiles inherits the lock, and lets go of it by closing the file."""
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None) or config.option.collectonly:
+    """The process that compiles inherits the lock, and lets go of it by closing the file.
+
+    A run of one process compiles what it calls, when it does.
+    """
+    if hasattr(config, "workerinput") or (config.getoption("numprocesses", None) or 1) < 2 or config.option.collectonly:
         return
     code = compiling_code(_chosen_paths(config))
     if not code:
