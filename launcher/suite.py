@@ -133,9 +133,9 @@ def _run_calendar(moments: dict[str, Moment], arguments: list[str], console: Ter
 def run_tests(arguments: list[str]) -> int:
     """Run pytest with these arguments beside a passing PostgreSQL server; its exit code.
 
-    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own; `--lab` runs the tests of the
-    laboratory and no others. `--calendar` runs that tier
+    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own. `--calendar` runs that tier
     under each moment of `launcher.moments`, `--calendar=leap-day` under one; `--shift drawn` draws one for any run.
+    `--lab` runs the tests of the laboratory and no others, `--with-lab` those beside the others.
     """
     console = Terminal(sys.stderr)
     for argument in arguments:

@@ -1,6 +1,7 @@
 """Pytest plug-in: tiers and groups of the tests.
 
-Tests of the laboratory (`tests/lab`) run with `--lab`, or where they are named; no other run has them.
+Tests of the laboratory (`tests/lab`) run with `--lab` alone, with `--with-lab` beside the others, or where they are
+named; no other run has them.
 The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those
 computed for more than 60 ms, with the set-up that is theirs alone, when `RECORD_SLOW_TESTS=1 ./sluice test --quick
 -n 1` last wrote the list.
@@ -20,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.kernels import needs_kernels
 
 _TESTS = Path(__file__).resolve().parent
 _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "launcher": "process"}
@@ -47,30 +46,12 @@ _GROUPS = {
     "engine/simulation/test_simulation": "simulator",
     "lab/benchmarks/test_mace_accuracy": "simulator",
 }
-#: The groups that take longest begin first, so that none of them is left over when the others have ended.
-_LONGEST = (
-    "e2e/test_rollout",
-    "console",
-    "spark",
-    "spark driver",
-    "apps/contracts",
-    "apps/demo",
-    "e2e/test_live_loop",
-    "launcher/test_up",
-    "workers",
-    "e2e/test_flink",
-    "spark cluster",
-    "e2e",
-    "simulator",
-    "apps/core/upgrade",
-    "launcher",
-    "agent",
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
     parser.addoption("--lab", action="store_true", help="the tests of the laboratory, and no others")
+    parser.addoption("--with-lab", action="store_true", help="the tests of the laboratory beside the others")
     parser.addoption("--fuzz-seconds", type=float, default=20.0, help="how long the fuzz of the API takes")
     parser.addoption("--fuzz-seed", type=int, default=None, help="send what a run with this seed sent")
 
@@ -84,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The laboratory has a tier of its own. The quick one spares itself the imports of folders it has no test of."""
-    if collection_path == _LAB and not _names_lab(config):
+    if collection_path == _LAB and not config.getoption("--with-lab") and not _names_lab(config):
         return True
     if config.getoption("--quick") and collection_path.is_relative_to(_TESTS):
         parts = collection_path.relative_to(_TESTS).parts
@@ -117,15 +98,6 @@ def _group_of_file(file: Path) -> str:
     return str(path)
 
 
-@cache
-def _rank(group: str) -> int:
-    """Place of a group in the order of beginning."""
-    for place, beginning in enumerate(_LONGEST):
-        if group == beginning or group.startswith(f"{beginning}/"):
-            return place
-    return len(_LONGEST)
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     if not item.path.is_relative_to(_TESTS):
         return  # an example of a docstring
@@ -139,13 +111,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _rank(group_of(item)))
     if config.getoption("--quick"):
         quick, left_out = [], []
         for item in items:
             (quick if is_quick(item) else left_out).append(item)
         config.hook.pytest_deselected(items=left_out)
-        items[:] = sorted(quick, key=lambda item: needs_kernels(item.path))
+        items[:] = quick
 
 
 @cache
@@ -155,6 +126,8 @@ def _slow_tests() -> frozenset[str]:
 
 def is_quick(item: pytest.Item) -> bool:
     """Whether a test belongs to the quick tier."""
+    if item.path.is_relative_to(_LAB):
+        return False
     return _function(item.nodeid) not in _slow_tests() and not any(map(item.get_closest_marker, _NOT_QUICK))
 
 

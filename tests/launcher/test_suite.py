@@ -150,7 +150,7 @@ class Clone:
 def clone(tmp_path: Path) -> Iterator[Clone]:
     folder = tmp_path / "clone"
     (folder / "tests").mkdir(parents=True)
-    for path in [*(ROOT / "tests").glob("*.py"), ROOT / "tests" / "slow.txt"]:
+    for path in [*(ROOT / "tests").glob("*.py"), *(ROOT / "tests").glob("*.txt")]:
         if not path.name.startswith("test_"):
             shutil.copy(path, folder / "tests")
     shutil.copytree(ROOT / "launcher", folder / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
@@ -209,13 +209,13 @@ def test_laboratory_runs_where_it_is_asked_for_alone(clone: Clone) -> None:
             ("tests",),
             ("--quick",),
             ("--lab",),
-            ("--lab", "-n", "1"),
+            ("--with-lab", "-n", "1"),
             ("tests/lab",),
             ("--lab", "tests/lab/test_benchmark.py::test_one"),
             ("tests/test_product.py", "tests/lab/test_benchmark.py"),
         )
     }
-    assert list(ran.values()) == [1, 1, 1, 2, 2, 2, 1, 3], ran
+    assert list(ran.values()) == [1, 1, 1, 2, 3, 2, 1, 3], ran
 
 
 def test_unknown_moment_is_refused_with_what_is_allowed(clone: Clone) -> None:
