@@ -23,6 +23,7 @@ BENCHMARKS = {
     "deadlines": ("lab.benchmarks.deadlines",),
     "fleet": ("lab.benchmarks.fleet.command",),
     "flink": ("lab.benchmarks.flink.command",),
+    "flink-jobs": ("lab.benchmarks.flink_jobs.command",),
     "forecast": ("lab.benchmarks.forecast",),
     "honesty": ("lab.benchmarks.honesty",),
     "jarvis": ("lab.benchmarks.jarvis",),

@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lab.benchmarks.flink.client import FlinkClient, compiled_jar, scheduled_job_jar
+from lab.benchmarks.flink.client import SCHEDULED_JOB, FlinkClient, compiled_jar, scheduled_job_jar
 from lab.benchmarks.flink.patterns import JobStage
+from lab.benchmarks.flink_jobs.jobs import JOBS, SOURCE
 from lab.benchmarks.nexmark.events import EventFeed
 from lab.benchmarks.nexmark.queries import QUERIES
 from lab.benchmarks.nexmark.scripts import FUNCTIONS, query_script
@@ -163,6 +164,23 @@ def test_every_query_of_nexmark_is_planned_and_q6_is_refused(flink: tuple[str, i
             refused[query.name] = str(failure)
     assert list(refused) == ["q6"], refused
     assert "not supported for bounded OVER window" in refused["q6"]
+
+
+def test_jobs_of_every_kind_are_planned_with_their_exchanges(flink: tuple[str, int], tmp_path: Path) -> None:
+    url, gateway = flink
+    exchanges = {}
+    with closing(FlinkClient(url)) as client:
+        jar = client.upload(compiled_jar(SOURCE, gateway, main="FlinkJobs", uses=[SCHEDULED_JOB]))
+        for job in JOBS.values():
+            arguments = job.arguments(1, 2, work="park", out=tmp_path / "out", start_s=0.0, seconds=1)
+            answer = httpx.post(f"{url}/jars/{jar}/plan", json={"programArgsList": arguments}, timeout=30.0)
+            assert answer.status_code == 200, answer.text
+            nodes = answer.json()["plan"]["nodes"]
+            exchanges[job.kind] = sorted(read["ship_strategy"] for node in nodes for read in node.get("inputs", ()))
+    assert exchanges["broadcast"] == ["BROADCAST", "HASH", "REBALANCE"]
+    assert exchanges["union"] == ["HASH", "HASH", "HASH", "REBALANCE"]
+    assert exchanges["connected"] == ["HASH", "HASH", "REBALANCE"]
+    assert exchanges["pattern"] == exchanges["timers"] == ["HASH", "REBALANCE"]
 
 
 def test_job_that_began_before_a_refused_statement_is_told(flink: tuple[str, int]) -> None:

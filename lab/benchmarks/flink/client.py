@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-__all__ = ["ENDED", "FlinkClient", "FlinkRefusal", "compiled_jar", "scheduled_job_jar"]
+__all__ = ["ENDED", "SCHEDULED_JOB", "FlinkClient", "FlinkRefusal", "compiled_jar", "scheduled_job_jar"]
 
 ENDED = ("FINISHED", "FAILED", "CANCELED")
-_SOURCE = Path(__file__).with_name("ScheduledJob.java")
+SCHEDULED_JOB = Path(__file__).with_name("ScheduledJob.java")
 _CLASS_VERSION = 8  # of Java: static methods of interfaces need it
 
 
@@ -24,19 +24,26 @@ class FlinkRefusal(RuntimeError):
 
 def scheduled_job_jar(gateway_port: int) -> bytes:
     """The benchmark's job as a jar that starts it."""
-    return compiled_jar(_SOURCE, gateway_port, main="ScheduledJob")
+    return compiled_jar(SCHEDULED_JOB, gateway_port, main="ScheduledJob")
 
 
-def compiled_jar(source: Path, gateway_port: int, *, main: str | None = None) -> bytes:
-    """A file of Java as a jar, compiled by Janino in a process that has Flink's jars: no JDK is needed."""
+def compiled_jar(source: Path, gateway_port: int, *, main: str | None = None, uses: Sequence[Path] = ()) -> bytes:
+    """A file of Java as a jar, compiled by Janino in a process that has Flink's jars: no JDK is needed.
+
+    The classes of the files that it `uses` are in the jar, too.
+    """
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auto_convert=True))
     try:
-        compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.setSourceVersion(_CLASS_VERSION)
-        compiler.setTargetVersion(_CLASS_VERSION)
-        compiler.cook(source.read_text())
-        classes = {str(name): bytes(code) for name, code in compiler.getBytecodes().items()}
+        loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        classes: dict[str, bytes] = {}
+        for file in (*uses, source):
+            compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(loader)
+            compiler.setSourceVersion(_CLASS_VERSION)
+            compiler.setTargetVersion(_CLASS_VERSION)
+            compiler.cook(file.read_text())
+            classes |= {str(name): bytes(code) for name, code in compiler.getBytecodes().items()}
+            loader = compiler.getClassLoader()
     finally:
         gateway.close()
     packed = io.BytesIO()

@@ -6,21 +6,23 @@ import gzip
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine.connectors.flink import next_paths, read_flink
 from engine.connectors.flink_polls import poll_paths
-from lab.benchmarks.flink.client import ENDED, FlinkClient
+from lab.benchmarks.flink.client import ENDED, FlinkClient, FlinkRefusal
 from lab.benchmarks.flink.patterns import CALM_S, Pattern
 
-__all__ = ["FlinkRun", "RunFailed", "ask_picture", "ask_poll", "record_run"]
+__all__ = ["FlinkRun", "RunFailed", "ask_picture", "ask_poll", "held_job", "record_run"]
 
 _LEAD_S = 15.0  # from the submission to the first event, in which the job has to start
 _WARM_S = 5.0  # after the first event: what a starting job is busy with is no work of its events
 _POLL_S = 1.0
+_START_S = 90.0
 _PATIENCE_S = 240.0  # after the last event, until every result is there
 
 
@@ -118,6 +120,33 @@ def record_run(client: FlinkClient, jar: str, pattern: Pattern, seed: int, folde
     recording.latencies_s = [(int(done) - int(scheduled)) / 1000 for _, scheduled, done in rows]
     recording.load = sum(loads) / len(loads)
     return recording
+
+
+@contextmanager
+def held_job(client: FlinkClient, job: str) -> Iterator[None]:
+    """Wait until a job that was submitted runs; it is cancelled at the end.
+
+    Raises
+    ------
+    RunFailed
+        It ended by itself, or did not start in time.
+    """
+    try:
+        until_s = time.time() + _START_S
+        while not client.is_running(job):
+            if client.state(job) in ENDED:
+                raise RunFailed(f"it ended before all of its operators ran: {_exception(client, job)}")
+            if time.time() > until_s:
+                raise RunFailed(f"it did not start within {_START_S:g} s: are there free slots?")
+            time.sleep(0.3)
+        yield
+    finally:
+        until_s = time.time() + _START_S
+        if client.state(job) not in ENDED:
+            with suppress(FlinkRefusal):  # it may end by itself just now
+                client.cancel(job)
+        while client.state(job) not in ENDED and time.time() < until_s:
+            time.sleep(0.3)
 
 
 def ask_picture(client: FlinkClient, job: str) -> dict[str, Any]:

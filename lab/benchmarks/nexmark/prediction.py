@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.capacity.saturation import ClusterSaturation
@@ -79,8 +79,13 @@ class NexmarkAnswer:
     findings: tuple[str, ...] = ()
 
 
-def predict_query(phase: LoadPhase) -> NexmarkAnswer:
+def predict_query(
+    phase: LoadPhase, *, has_beats: bool = True, links: Sequence[Mapping[str, object]] = ()
+) -> NexmarkAnswer:
     """Everything that the light load tells, by the code that a connection runs.
+
+    `has_beats`: whether events come at the beginning of each second, as datagen has them, or at any time within it.
+    `links`: between nodes, as a deployment document has them.
 
     Raises
     ------
@@ -95,7 +100,8 @@ def predict_query(phase: LoadPhase) -> NexmarkAnswer:
     query = next(query for query in pool.queries if query.job == job.id)
     plan = phase.picture[f"/jobs/{job.id}"]["plan"]["nodes"]
     read = [entry["from"] for operator in query.body["operators"] for entry in operator["inputs"]]
-    deployment = _deployment(pool, sample, 1)
+    steps = _STEPS if has_beats else 1
+    deployment = _deployment(pool, sample, 1, steps, links)
     shares = {name: sample.operators[vertex].busy_share for name, vertex in query.vertices.items()}
     busiest = busiest_factor(shares.values())
     capacity, at_most, limit = _capacity(deployment, query.name)
@@ -108,7 +114,7 @@ def predict_query(phase: LoadPhase) -> NexmarkAnswer:
         limit=limit,
         ds2=busiest,
         autoscaler=None if busiest is None else TARGET_UTILISATION * busiest,
-        latencies_s={times: _latencies(_deployment(pool, sample, times)) for times in LOADS},
+        latencies_s={times: _latencies(_deployment(pool, sample, times, steps, links)) for times in LOADS},
         findings=tuple(sorted({f.code for f in (*query.findings, *sample.findings)})),
     )
 
@@ -122,14 +128,16 @@ def busiest_factor(shares: Iterable[float | None]) -> float | None:
     return 1.0 / largest if largest > 0.0 else None
 
 
-def _deployment(pool: ImportedPool, sample: JobSample, times: float) -> Deployment:
-    """The job under a multiple of the sampled mean rates, as datagen has them: at the beginning of a second."""
+def _deployment(
+    pool: ImportedPool, sample: JobSample, times: float, steps: int, links: Sequence[Mapping[str, object]]
+) -> Deployment:
+    """The job under a multiple of the sampled mean rates, all of a second's in the first of its steps."""
     query = next(query for query in pool.queries if query.job == sample.job)
     arrivals: Mapping[str, list[float]] = {
-        name: [_rate(sample, vertex) * times, *[0.0] * (_STEPS - 1)] * _HORIZON_S
+        name: [_rate(sample, vertex) * times, *[0.0] * (steps - 1)] * _HORIZON_S
         for name, vertex in query.sources.items()
     }
-    return Deployment.parse(pool.to_deployment(arrivals, 1.0 / _STEPS))
+    return Deployment.parse(pool.to_deployment(arrivals, 1.0 / steps) | {"links": list(links)})
 
 
 def _rate(sample: JobSample, vertex: str) -> float:

@@ -11,7 +11,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lab.benchmarks.flink.client import ENDED, FlinkClient
-from lab.benchmarks.flink.runs import RunFailed, ask_picture, ask_poll
+from lab.benchmarks.flink.runs import RunFailed, ask_picture, ask_poll, held_job
 from lab.benchmarks.nexmark.events import EventFeed
 from lab.benchmarks.nexmark.queries import NexmarkQuery
 from lab.benchmarks.nexmark.scripts import query_script
@@ -32,7 +31,6 @@ LOADS = (1, 2, 5, 8)
 #: Saturation is measured at this multiple.
 _SATURATING = 40
 _POLL_S = 1.3  # no part of a second, in which datagen has a beat
-_START_S = 90.0
 _ROWS_OUT = re.compile(r"Source__(\w+)_feed(?:\[\d+\])?\.numRecordsOut")
 
 
@@ -168,7 +166,8 @@ def _phase(
         auctions=query.auctions,
     )
     script = query_script(query, feed, jar=flink.jar, latencies=folder, parallelism=parallelism)
-    with _job(flink, script) as job:
+    job = flink.submit(script)
+    with held_job(flink.client, job):
         time.sleep(timing.warm_s)
         picture = ask_picture(flink.client, job) if is_calm else {}
         stream, names = _row_counters(flink.client, job)
@@ -200,27 +199,6 @@ def _phase(
         picture=picture,
         polls=polls,
     )
-
-
-@contextmanager
-def _job(flink: FlinkAddress, script: str) -> Iterator[str]:
-    """A job that runs, cancelled at the end."""
-    job = flink.submit(script)
-    try:
-        until_s = time.time() + _START_S
-        while not flink.client.is_running(job):
-            if flink.client.state(job) in ENDED:
-                raise RunFailed("it ended before all of its operators ran")
-            if time.time() > until_s:
-                raise RunFailed(f"it did not start within {_START_S:g} s: are there free slots?")
-            time.sleep(0.3)
-        yield job
-    finally:
-        if flink.client.state(job) not in ENDED:
-            flink.client.cancel(job)
-            until_s = time.time() + _START_S
-            while flink.client.state(job) not in ENDED and time.time() < until_s:
-                time.sleep(0.3)
 
 
 def slope(counted: Sequence[tuple[float, float]]) -> float:
