@@ -2,7 +2,8 @@
 
 up makes them, run runs a command on one, status lists them, down removes all that up made and whatever was left behind
 by a crash. mace predicts latencies on four unequal hosts and measures them there, with several placements; chunks
-predicts those of later parts of a run from what was measured in the first, on one host and on several.
+predicts those of later parts of a run from what was measured in the first, on one host and on several; flink predicts
+and measures a job of Flink across hosts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from pathlib import Path
 from engine.errors import EngineError
 from lab.testbed.network import NetworkFault
 from lab.testbed.testbed import Host, Testbed, TestbedMissing, missing_needs, remove_testbeds, testbed_names
+from launcher.engines.folders import EngineMissing, FetchFailed
+from launcher.progress import PatienceError
+from launcher.runner import StartFailed, Stopped
 
 __all__ = ["main"]
 
@@ -68,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     chunks.add_argument("--seed", type=int, default=1, help="of operators, arrivals and costs (1)")
     chunks.add_argument("--csv", type=Path, help="folder for chunks.csv: every second as predicted and measured")
     chunks.set_defaults(action=_chunks)
+    flink = actions.add_parser("flink", help="a Flink across hosts, with a slow host and a slow link")
+    flink.add_argument(
+        "--seconds", type=float, default=20.0, help="of each load (20); the light one takes twice as long"
+    )
+    flink.set_defaults(action=_flink)
     return parser
 
 
@@ -107,6 +116,21 @@ def _tell(faults: Sequence[str]) -> bool:
     for fault in faults:
         print(fault, file=sys.stderr)
     return bool(faults)
+
+
+def _flink(options: argparse.Namespace) -> int:
+    """Compare; its imports compile kernels, which making hosts does not need."""
+    from lab.testbed.flink import report_flink
+
+    if _tell(_seconds_faults(options.seconds)):
+        return 2
+    try:
+        return report_flink(seconds=options.seconds)
+    except (EngineMissing, FetchFailed, StartFailed, PatienceError) as failure:
+        print(failure, file=sys.stderr)
+        return 1
+    except (Stopped, KeyboardInterrupt):
+        return 130
 
 
 def _up(options: argparse.Namespace) -> int:

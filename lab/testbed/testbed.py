@@ -185,16 +185,16 @@ class Testbed:
 
     def start(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a command on a host; `options` are those of `subprocess.Popen`."""
-        process = subprocess.Popen(self._command(host, command), **options)
+        process = subprocess.Popen(self.command(host, command), **options)
         self._started.append(process)
         return process
 
     def run(self, host: str, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a command on a host to its end; `options` are those of `subprocess.run`."""
-        return subprocess.run(self._command(host, command), **options)
+        return subprocess.run(self.command(host, command), **options)
 
-    def _command(self, host: str, command: Sequence[str]) -> list[str]:
-        """The shell joins the group, then becomes the command: not a moment of it is outside."""
+    def command(self, host: str, command: Sequence[str]) -> list[str]:
+        """The words that run a command on a host: a shell joins its group, then becomes the command."""
         group = self._group(host)
         joins = " && ".join(f"echo $$ > {path}" for path in group.entrances())
         script = f'{joins} && exec nsenter --net=/run/netns/{self._full(host)} -- "$@"'

@@ -10,7 +10,7 @@ import os
 import re
 import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from launcher.places import LOOPBACK, child_environment, free_port, port_answers
 from launcher.runner import ProcessRunner
 from launcher.services import Service
 
-__all__ = ["DEFAULT_FLINK_PORT", "FlinkCluster", "FlinkOptions"]
+__all__ = ["DEFAULT_FLINK_PORT", "FlinkCluster", "FlinkHost", "FlinkOptions"]
 
 DEFAULT_FLINK_PORT = 8081
 #: Java's modules that Flink opens for itself, as the configuration that it ships does.
@@ -81,14 +81,28 @@ def _mebibytes(size: str) -> int:
 
 
 @dataclass(frozen=True)
+class FlinkHost:
+    """Host of one TaskManager: its address, the words before a command that run it there, and its cores.
+
+    None for as many cores as there are slots.
+    """
+
+    address: str = LOOPBACK
+    prefix: tuple[str, ...] = ()
+    cores: float | None = None
+
+
+@dataclass(frozen=True)
 class FlinkOptions:
-    """Size and address of a cluster."""
+    """Size and address of a cluster; with `hosts` one TaskManager on each, all of which reach the JobManager's."""
 
     port: int = DEFAULT_FLINK_PORT
     taskmanagers: int = 1
     slots: int = 4
     sql: bool = True  #: whether the gateway for SQL is started, which takes 100 MB and more once it is used
     settings: Mapping[str, str] = field(default_factory=dict)  #: of Flink, over those made here
+    address: str = LOOPBACK  #: of the JobManager
+    hosts: tuple[FlinkHost, ...] = ()
 
 
 class FlinkCluster:
@@ -102,16 +116,13 @@ class FlinkCluster:
         self._java = java.home / "bin" / "java"
         self._folder = folder
         self._options = options
-        self.url = f"http://{LOOPBACK}:{options.port}"
+        self._hosts = dict(enumerate(options.hosts or [FlinkHost()] * options.taskmanagers, start=1))
+        self.url = f"http://{options.address}:{options.port}"
         self.ports = {"rest": options.port}
         if options.sql:
             self.ports["gateway"] = free_port()
-        for name in ("jobmanager", *self._taskmanagers):
+        for name in ("jobmanager", *(f"taskmanager-{number}" for number in self._hosts)):
             self.ports[f"metrics_{name}"] = free_port()
-
-    @property
-    def _taskmanagers(self) -> list[str]:
-        return [f"taskmanager-{number}" for number in range(1, self._options.taskmanagers + 1)]
 
     def start(self, runner: ProcessRunner) -> float:
         """Start everything at once and wait until the TaskManagers have joined; the seconds that it took."""
@@ -130,18 +141,15 @@ class FlinkCluster:
 
     def _settings(self) -> dict[str, str]:
         return {
-            "jobmanager.rpc.address": LOOPBACK,
+            "jobmanager.rpc.address": self._options.address,
             "jobmanager.rpc.port": str(free_port()),
-            "jobmanager.bind-host": LOOPBACK,
+            "jobmanager.bind-host": self._options.address,
             "jobmanager.memory.process.size": "800m",
-            "rest.address": LOOPBACK,
-            "rest.bind-address": LOOPBACK,
+            "rest.address": self._options.address,
+            "rest.bind-address": self._options.address,
             "rest.port": str(self._options.port),
             "web.tmpdir": str(self._folder / "jars"),
-            "taskmanager.host": LOOPBACK,
-            "taskmanager.bind-host": LOOPBACK,
             "taskmanager.numberOfTaskSlots": str(self._options.slots),
-            "taskmanager.cpu.cores": str(float(self._options.slots)),
             "taskmanager.memory.framework.heap.size": "96m",
             "taskmanager.memory.framework.off-heap.size": "96m",
             "taskmanager.memory.task.heap.size": "256m",
@@ -165,13 +173,19 @@ class FlinkCluster:
     def _services(self) -> list[Service]:
         services = [self._service("jobmanager", _JOBMANAGER, ["-Xmx384m"], [], ready=lambda: self._registered() >= 0)]
         memory = self._taskmanager_memory()
-        for name in self._taskmanagers:
-            own = ["-D", f"taskmanager.resource-id={name}"]
-            services.append(
-                self._service(
-                    name, _TASKMANAGER, memory, own, ready=lambda: self._registered() >= self._options.taskmanagers
-                )
+        for number, host in self._hosts.items():
+            name = f"taskmanager-{number}"
+            settings = {
+                "taskmanager.resource-id": name,
+                "taskmanager.host": host.address,
+                "taskmanager.bind-host": host.address,
+                "taskmanager.cpu.cores": str(float(self._options.slots) if host.cores is None else host.cores),
+            }
+            own = [word for key, value in settings.items() for word in ("-D", f"{key}={value}")]
+            service = self._service(
+                name, _TASKMANAGER, memory, own, ready=lambda: self._registered() >= len(self._hosts)
             )
+            services.append(replace(service, command=[*host.prefix, *service.command]))
         if self._options.sql:
             port = self.ports["gateway"]
             services.append(

@@ -94,6 +94,7 @@ class FlinkClient:
     @staticmethod
     def _accepted(answer: httpx.Response) -> Any:
         if answer.status_code >= 400:
-            causes = [line for line in answer.text.replace("\\n", "\n").splitlines() if line.startswith("Caused by")]
-            raise FlinkRefusal(causes[-1] if causes else answer.text[:2000])
+            lines = answer.text.replace("\\n", "\n").splitlines()
+            causes = [line for line in lines if line.startswith("Caused by")]
+            raise FlinkRefusal([*lines[:1], *causes][-1][:500])
         return answer.json()

@@ -72,7 +72,7 @@ public class FlinkJobs {
         } else if (kind.equals("async")) {
             SingleOutputStreamOperator found = AsyncDataStream.unorderedWait(
                     events, new Lookup(), 10000L, TimeUnit.MILLISECONDS, LOOKUPS_AT_ONCE);
-            named(found.returns(ScheduledJob.EVENT), "lookup", parallelism);
+            found.returns(ScheduledJob.EVENT).setParallelism(parallelism).uid("lookup"); // by the name that Flink gives
             results = named(found.map(new ScheduledJob.Step(work(options, 0)), ScheduledJob.EVENT), "score", parallelism);
         } else if (kind.equals("union")) {
             DataStream all = events.union(new DataStream[] {
@@ -91,7 +91,7 @@ public class FlinkJobs {
                     .followedBy("second").where(new Third(new ScheduledJob.Work(false, 0), 1L))
                     .within(Duration.ofMillis(5000L));
             results = CEP.pattern(keyed(events), pattern).process(new Pair(), ScheduledJob.EVENT);
-            named(results, "pattern", parallelism);
+            results.setParallelism(parallelism).uid("pattern");
         } else if (kind.equals("timers")) {
             results = named(keyed(events).process(new Flush(work(options, 0)), ScheduledJob.EVENT), "flush", parallelism);
         } else if (kind.equals("connected")) {
