@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -14,7 +14,6 @@ from agent.runtime.interface import Clock
 from agent.runtime.query.adaptation import NewestAccepted, RefinedScheduleState
 from agent.runtime.query.control_proxy import OperatorStage, run_length
 from agent.runtime.query.pipeline import LocalPipeline
-from agent.runtime.query.record_queue import RecordQueue
 from agent.runtime.session import QuerySession
 from engine.jarvis.fairness import max_min
 from engine.klink.policies import Klink, MemoryMode, QueryView, make_policy
@@ -71,7 +70,6 @@ class Scheduler:
         self.refined_state = RefinedScheduleState(config.agent, newest)
         self._clock, self._now_us = clock, now_us
         self._sessions: dict[tuple[str, str], QuerySession] = {}
-        self._queues: list[RecordQueue] = []  # of all their operators
         self._saturation = Saturation()
         self._given_up_ns = 0.0  # CPU time of records that were given up for their deadlines in this epoch
         self._timed_share = self._timed_cores = 0.0  # of operators' time, what queries with a constraint may have
@@ -81,6 +79,8 @@ class Scheduler:
         self._until_ns = 0  # end of the cycle
         self._views: dict[QuerySession, QueryView] = {}
         self._views_us = 0  # the instant at which the queries are compared
+        self._order: list[QuerySession] = []  # in which the cycle's turns come; empty while it is not known
+        self._hungry: list[QuerySession] = []  # past the starvation limit at that instant
         self._in_turn = ""  # the query that ran last in round-robin
         self._relieves = False  # whether this cycle has to free memory
         self._guarded = False
@@ -106,7 +106,6 @@ class Scheduler:
         self._forwards = config.parent is not None
         sessions = {key: self._session(key, pipeline) for key, pipeline in pipelines.items()}
         self._sessions, self._began_ns, self.fault = sessions, self._clock.monotonic_ns(), ""
-        self._queues = [stage.proxy.queue for pipeline in pipelines.values() for stage in pipeline.stages]
         self._memory_counts()  # records that overflowed since the last pick may have ended it
         self._epoch_us = epoch_us = int(config.epoch_s * 1e6)
         self._ends_us = ends_us = self._now_us() + epoch_us
@@ -166,7 +165,7 @@ class Scheduler:
     def run(self, left_ns: Callable[[], float], *, last: bool) -> None:
         """Run operators until nothing is left to do, or of the budget; with `last`, few records wait for no more."""
         now_us = self._now_us()
-        self._views.clear()
+        self._forget()
         for session in self._sessions.values():
             session.look(now_us)
         if self._saturation.active:
@@ -216,13 +215,19 @@ class Scheduler:
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._until_ns and self._running in ready and self._running is not None:
             return self._running
-        if now_ns >= self._until_ns or not self._views:
-            self._views.clear()
+        if now_ns >= self._until_ns or not self._views_us:
+            self._forget()
             self._views_us = self._now_us()
             self._relieves = self._memory_counts()
+            self._hungry = self._starving(ready)
         self._until_ns = now_ns + int(self.settings.cycle_ms * 1e6)
         self._running = self._picked(list(ready))
         return self._running
+
+    def _forget(self) -> None:
+        """Queries are to be compared anew at the next turn."""
+        self._views.clear()
+        self._views_us, self._order, self._hungry = 0, [], []
 
     def _picked(self, sessions: list[QuerySession]) -> QuerySession:
         try:
@@ -243,28 +248,39 @@ class Scheduler:
         self.fault = self._logged = fault
 
     def _pick(self, sessions: list[QuerySession]) -> QuerySession:
-        now_ms = self._views_us / 1e3
-        memory = self._relieves
-        starving = None if self._guarded else self._starving(sessions)
-        self._guarded = starving is not None
-        if starving is not None:
+        starved = None if self._guarded or not self._hungry else self._hungriest(sessions)
+        self._guarded = starved is not None
+        if starved is not None:
             self.starved += 1
-            return starving
+            return starved
         if len(sessions) == 1 and self.settings.policy != "round-robin":
             return sessions[0]
-        if self._saturation.active and not memory:
+        among = sessions
+        if self._saturation.active and not self._relieves:
             timed = [session for session in sessions if session.deadlines.can_hold]
             others = [session for session in sessions if not session.deadlines.can_hold]
             if timed and (not others or self._is_timed_next()):
                 return min(timed, key=lambda session: (session.deadlines.first_us, session.pipeline.query))
-            sessions = others or sessions
-        views = [self._view(session) for session in sessions]
-        saturated = self._saturation.active
-        if memory and isinstance(self._policy, Klink):
-            index = self._policy.pick_for_memory(views, now_ms, self.settings.cycle_ms, saturated)
-        else:
-            index = self._policy.pick(views, now_ms, saturated)
-        return sessions[index or 0]
+            among = others or sessions
+        if isinstance(self._policy, Klink):
+            return self._next_of_cycle(self._policy, sessions, among)
+        views = [self._view(session) for session in among]
+        return among[self._policy.pick(views, self._views_us / 1e3, self._saturation.active) or 0]
+
+    def _next_of_cycle(
+        self, policy: Klink, sessions: Sequence[QuerySession], among: Sequence[QuerySession]
+    ) -> QuerySession:
+        """The next one by an order that is made once in a cycle: comparing costs more than what it would find anew.
+
+        A query that has run until it has nothing to do has no other turn in the cycle, and what the others are to the
+        policy stays as it was when the cycle began.
+        """
+        if not self._order:
+            views = [session.view(self._views_us) for session in sessions]
+            freeing_ms = self.settings.cycle_ms if self._relieves else None
+            order = policy.order(views, self._views_us / 1e3, self._saturation.active, freeing_ms)
+            self._order = [sessions[index] for index in order]
+        return next(session for session in self._order if session in among)
 
     def _is_timed_next(self) -> bool:
         """Whether queries with a constraint have used less of this epoch's operators' time than their share."""
@@ -276,10 +292,14 @@ class Scheduler:
         """Whether too many bytes wait, now."""
         return self.settings.policy == "klink" and self._memory.update(self._waiting_bytes(), self._now_us() / 1e3)
 
-    def _starving(self, sessions: Iterable[QuerySession]) -> QuerySession | None:
-        """The query that has waited longest, if past the starvation limit."""
+    def _starving(self, sessions: Iterable[QuerySession]) -> list[QuerySession]:
+        """Queries past the starvation limit."""
         since_us = self._views_us - self.settings.starvation_s * 1e6
-        waiting = [session for session in sessions if (session.unserved_us or inf) <= since_us]
+        return [session for session in sessions if (session.unserved_us or inf) <= since_us]
+
+    def _hungriest(self, sessions: Collection[QuerySession]) -> QuerySession | None:
+        """The one that has waited longest, of those past the limit that have had no turn since."""
+        waiting = [session for session in self._starving(self._hungry) if session in sessions]
         return min(waiting, key=lambda session: (session.unserved_us or 0, session.pipeline.query), default=None)
 
     def _view(self, session: QuerySession) -> QueryView:
@@ -288,7 +308,7 @@ class Scheduler:
         return self._views[session]
 
     def _waiting_bytes(self) -> int:
-        return sum([queue.size_bytes for queue in self._queues])
+        return sum([session.pipeline.queued_bytes for session in self._sessions.values()])
 
     # Reports
 

@@ -74,6 +74,7 @@ class QuerySession:
         self.ran_us: int | None = None  #: when it last ran
         self.unserved_us: int | None = None  #: since when it has had records without running; overflowed ones count
         self._epoch_us = self._ends_us = 0  # length of an epoch, and when the one under way ends
+        self._limit_us = 0.0  # that a record of a query with windows may wait
         self.downstream_cost_s = 0.0  #: CPU time that what leaves here takes further up, per record
         self._settings = settings
         self._learned: RefinedAdaptation | None = None
@@ -90,6 +91,7 @@ class QuerySession:
         self._settings, self._learned, self._known = settings, self.pipeline.adaptation.refined_state.in_force, None
         if self.tracker is not None:
             self.tracker.learn(settings, self._prior(self.tracker.stream))
+            self._limit_us = settings.backlog_s(self.tracker.period_us / 1e6) * 1e6
 
     def _prior(self, stream: str) -> SweepPrior | None:
         learned = (self._learned.watermarks or ()) if self._learned is not None else ()
@@ -183,8 +185,7 @@ class QuerySession:
         """Time at which the oldest record overflows: at an epoch's end, where it would wait too long by the next."""
         if self.tracker is None or arrived_us is None:
             return None
-        limit_us = self._settings.backlog_s(self.tracker.period_us / 1e6) * 1e6
-        return max(arrived_us + limit_us - self._epoch_us, self._ends_us) / 1e3
+        return max(arrived_us + self._limit_us - self._epoch_us, self._ends_us) / 1e3
 
     def _path(self) -> _Path:
         """Cost of the path through the operators, as it was when the epoch began."""

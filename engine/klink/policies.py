@@ -100,39 +100,30 @@ class Klink:
 
     def __init__(self) -> None:
         self._sizes: dict[str, tuple[float | None, _Size]] = {}  # last window's deadline, and what work they are
-        self._rates: dict[str, tuple[QueryView, float]] = {}  # views of the last pick in memory mode, and their rates
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
         """Pick like `QueryPolicy.pick`."""
-        self._remember(views)
-        return _choose(views, now_ms, self._bound_ms(views) if saturated else inf)
+        return next(iter(self.order(views, now_ms, saturated)), None)
 
-    def pick_for_memory(
-        self, views: Sequence[QueryView], now_ms: float, cycle_ms: float, saturated: bool = False
-    ) -> int | None:
-        """Pick like `pick`, but of the windows that are due, and of those others alone that free memory well.
+    def order(
+        self, views: Sequence[QueryView], now_ms: float, saturated: bool = False, freeing_ms: float | None = None
+    ) -> list[int]:
+        """Indices into `views`, the first to run first: an order for all turns of a cycle.
 
-        Well: at least `_FREES` as many records per CPU millisecond of the cycle as the query that frees most. Where
-        queries are alike all do, and the order stays as it is; the gain of a whole cycle alone would leave behind
-        whoever has little waiting, with its windows.
+        With `freeing_ms`, a cycle in memory mode, what is not due and does not free memory well comes last. Well: at
+        least `_FREES` as many records per CPU millisecond of the cycle as the query that frees most. Where queries are
+        alike all do, and the order stays as it is; the gain of a whole cycle alone would leave behind whoever has
+        little waiting, with its windows.
         """
         self._remember(views)
-        rates = self._rates_of(views, cycle_ms)
-        least = _FREES * max(rates, default=0.0)
-        chosen = [index for index, view in enumerate(views) if rates[index] >= least or _is_due(view, now_ms)]
         bound_ms = self._bound_ms(views) if saturated else inf
-        picked = _choose([views[index] for index in chosen], now_ms, bound_ms)
-        return None if picked is None else chosen[picked]
-
-    def _rates_of(self, views: Sequence[QueryView], cycle_ms: float) -> list[float]:
-        """Freeing rates; of a view that was there at the last pick, as most are within a cycle, it is known."""
-        before, self._rates = self._rates, {}
-        for view in views:
-            known = before.get(view.id)
-            if known is None or known[0] is not view:
-                known = view, freeing_rate(view, cycle_ms)
-            self._rates[view.id] = known
-        return [self._rates[view.id][1] for view in views]
+        behind = [False] * len(views)
+        if freeing_ms is not None:
+            rates = [freeing_rate(view, freeing_ms) for view in views]
+            least = _FREES * max(rates, default=0.0)
+            behind = [rate < least and not _is_due(view, now_ms) for rate, view in zip(rates, views, strict=True)]
+        ranks = [(late, *_rank(view, now_ms, bound_ms), view.id) for late, view in zip(behind, views, strict=True)]
+        return sorted(range(len(views)), key=ranks.__getitem__)
 
     def _bound_ms(self, views: Sequence[QueryView]) -> float:
         """Lateness that windows may have before they go first: a share of the time that all waiting work takes."""
@@ -219,12 +210,6 @@ def slack_ms(view: QueryView, now_ms: float) -> float:
 def due_ms(view: QueryView, now_ms: float) -> float:
     """Deadline of the earliest window that is not swept; of a query without windows the end of its slack."""
     return now_ms + slack_ms(view, now_ms) + view.work_ms if view.deadline_ms is None else view.deadline_ms
-
-
-def _choose(views: Sequence[QueryView], now_ms: float, bound_ms: float) -> int | None:
-    """Klink's order; `bound_ms` is the lateness that windows may have above saturation, infinite below it."""
-    ranks = [(*_rank(view, now_ms, bound_ms), view.id) for view in views]
-    return ranks.index(min(ranks)) if ranks else None
 
 
 def _rank(view: QueryView, now_ms: float, bound_ms: float) -> tuple[int, float]:

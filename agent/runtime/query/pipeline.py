@@ -67,6 +67,7 @@ class LocalPipeline:
             )
             for operator in pipeline.operators[: pipeline.source_operators]
         ]
+        self._queues = [stage.proxy.queue for stage in self.stages]
         self.watermark_us = self._marked_us = 0
         self.sweeps: list[WindowSweep] = []
         self.windows: OpenWindows | None = None
@@ -168,7 +169,7 @@ class LocalPipeline:
 
     def waiting(self) -> int:
         """Records in the queues."""
-        return sum(stage.waiting for stage in self.stages)
+        return sum([queue.records for queue in self._queues])
 
     def waiting_ns(self) -> float:
         """CPU time that the queued records would take in their next operator."""
@@ -188,17 +189,17 @@ class LocalPipeline:
     @property
     def queued(self) -> list[int]:
         """Records that wait for each operator."""
-        return [stage.waiting for stage in self.stages]
+        return [queue.records for queue in self._queues]
 
     @property
     def queued_bytes(self) -> int:
         """Of all records that wait."""
-        return sum(stage.proxy.queue.size_bytes for stage in self.stages)
+        return sum([queue.size_bytes for queue in self._queues])
 
     @property
     def arrived_us(self) -> int | None:
         """Arrival of the oldest queued record; None where nothing is queued."""
-        arrivals_us = [stage.proxy.queue.arrived_us for stage in self.stages if stage.waiting]
+        arrivals_us = [queue.arrived_us for queue in self._queues if queue.records]
         return min([arrived_us for arrived_us in arrivals_us if arrived_us is not None], default=None)
 
     def waiting_groups(self) -> list[tuple[int, int, int]]:
@@ -230,7 +231,7 @@ class LocalPipeline:
     @property
     def stimulus_us(self) -> int | None:
         """Event time of the earliest record that waits."""
-        earliest_us = (stage.proxy.queue.least_us for stage in self.stages)
+        earliest_us = (queue.least_us for queue in self._queues)
         return min((event_us for event_us in earliest_us if event_us is not None), default=None)
 
     @property
@@ -246,8 +247,8 @@ class LocalPipeline:
         if deadline_us is None or self._marked_us < deadline_us:
             return None
         before = self.queued
-        for k in reversed(range(len(self.stages))):
-            pending = self.stages[k].proxy.queue.before(deadline_us)
+        for k in reversed(range(len(self._queues))):
+            pending = self._queues[k].before(deadline_us)
             if pending is not None:
                 return pending[0], [0] * k + [pending[1]] + before[k + 1 :]
         return None

@@ -122,7 +122,7 @@ def most_freed(world: KlinkWorld, n: int, now: float) -> float:
 
 @compiled_part
 def relief(world: KlinkWorld, s: int, now: float, b: int, bound: float, most: float) -> tuple[float, float]:
-    """Group and rank in memory mode, as `engine.klink.policies.Klink.pick_for_memory`; other policies free most."""
+    """Group and rank in memory mode, as `engine.klink.policies.Klink.order`; other policies free most."""
     if world.policy != _KLINK:
         return -gain(world, s), slack(world, s, now, b)
     group, order = klink(world, s, now, b, bound)

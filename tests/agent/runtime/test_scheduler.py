@@ -53,6 +53,22 @@ def test_a_turn_lasts_a_cycle_unless_there_is_nothing_to_do():
     assert desk.pipeline("a").waiting() == desk.pipeline("b").waiting() == 0
 
 
+def test_queries_are_compared_once_for_all_turns_of_a_cycle(monkeypatch):
+    desk = SchedulerBench({"a": (4, 1.0), "b": (4, 1.0), "c": (4, 1.0), "d": (4, 1.0)})
+    compared = []
+    order = desk.scheduler._policy.order
+
+    def counted(views, *given):
+        compared.append(sorted(view.id for view in views))
+        return order(views, *given)
+
+    monkeypatch.setattr(desk.scheduler._policy, "order", counted)
+    for name in "dbca":
+        desk.come(name, 2)
+    assert desk.run() == ["a", "b", "c", "d"]
+    assert compared == [["here/a", "here/b", "here/c", "here/d"]]
+
+
 def test_a_turn_goes_on_after_a_pause_within_its_cycle():
     desk = SchedulerBench({"a": (4, 20.0), "b": (4, 20.0)}, policy="round-robin")
     desk.come("a", 10)
@@ -206,7 +222,7 @@ def test_fault_of_the_policy_is_reported_and_queries_run_round_robin(monkeypatch
     def fail(*_):
         raise ZeroDivisionError("no such luck")
 
-    monkeypatch.setattr(desk.scheduler._policy, "pick", fail)
+    monkeypatch.setattr(desk.scheduler._policy, "order", fail)
     for name in "abc":
         desk.come(name, 6)
     assert desk.run() == ["a", "b", "c", "a", "b", "c"]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.klink import policies
 from engine.klink.policies import Klink, MemoryMode, QueryView, best_gain, freeing_rate, pick_by_gain
 
 CHAIN = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 3), st.floats(0, 10)), min_size=1, max_size=6)
@@ -50,8 +49,8 @@ def test_memory_pick_takes_the_query_that_drops_most():
         QueryView("a", [100.0], [0.1], [0.9], 10.0, slack_ms=5.0),
         QueryView("b", [100.0], [0.1], [0.1], 10.0, slack_ms=500.0),
     ]
-    assert Klink().pick_for_memory(views, 0.0, 120.0) == 1
-    assert Klink().pick_for_memory([], 0.0, 120.0) is None
+    assert Klink().order(views, 0.0, freeing_ms=120.0) == [1, 0]
+    assert Klink().order([], 0.0, freeing_ms=120.0) == []
 
 
 def test_freeing_rate_is_per_cpu_time_and_not_by_how_much_waits():
@@ -66,8 +65,8 @@ def test_queries_alike_keep_klinks_order_in_memory_mode(saturated):
     few = QueryView("few", [10.0], [0.5], [0.0], 5.0, deadline_ms=900.0, pending_ms=990.0, pending_work_ms=5.0)
     many = QueryView("many", [9e3], [0.4], [0.0], 3.6e3, deadline_ms=990.0, pending_ms=995.0, pending_work_ms=3e3)
     for views in ([few, many], [many, few]):
-        picked = Klink().pick_for_memory(views, 1_000.0, 120.0, saturated)
-        assert views[picked].id == views[Klink().pick(views, 1_000.0, saturated)].id == "few"
+        first, _ = Klink().order(views, 1_000.0, saturated, 120.0)
+        assert views[first].id == views[Klink().pick(views, 1_000.0, saturated)].id == "few"
 
 
 @pytest.mark.parametrize("saturated", [False, True])
@@ -76,20 +75,8 @@ def test_window_that_is_due_goes_before_what_frees_memory(saturated):
     dear = {"queued": [10.0], "cost_ms": [10.0], "selectivity": [0.0], "work_ms": 100.0, "deadline_ms": 950.0}
     due = QueryView("due", **dear, pending_ms=990.0, pending_work_ms=100.0)
     coming = QueryView("coming", **dear, slack_ms=-100.0)
-    assert Klink().pick_for_memory([cheap, due], 1_000.0, 120.0, saturated) == 1
-    assert Klink().pick_for_memory([cheap, coming], 1_000.0, 120.0, saturated) == 0
-
-
-def test_rates_are_looked_at_again_only_for_views_that_changed(monkeypatch):
-    looked = []
-    monkeypatch.setattr(policies, "freeing_rate", lambda view, cycle_ms: looked.append(view.id) or view.queued[0])
-    views = [QueryView(name, [count], [0.1], [0.5], 10.0, slack_ms=50.0) for name, count in (("a", 9.0), ("b", 2.0))]
-    klink = policies.Klink()
-    assert [klink.pick_for_memory(views, 0.0, 120.0) for _ in range(3)] == [0, 0, 0]
-    assert looked == ["a", "b"]
-    changed = [QueryView("a", [0.5], [0.1], [0.5], 10.0, slack_ms=50.0), views[1]]
-    assert klink.pick_for_memory(changed, 0.0, 120.0) == 1
-    assert looked == ["a", "b", "a"]
+    assert Klink().order([cheap, due], 1_000.0, saturated, 120.0) == [1, 0]
+    assert Klink().order([cheap, coming], 1_000.0, saturated, 120.0) == [0, 1]
 
 
 def test_memory_mode_lasts_from_the_bound_until_enough_is_free():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.klink.policies import MAKERS, QueryView, make_policy, starving_query
+from engine.klink.policies import MAKERS, Klink, QueryView, make_policy, starving_query
 from engine.klink.settings import POLICIES
 
 NOW_MS = 100_000.0
@@ -158,6 +158,15 @@ def test_every_policy_picks_regardless_of_order_and_missing_figures(name, views,
     backwards = make_policy(name).pick(views[::-1], NOW_MS, saturated)
     assert index is not None and backwards is not None
     assert views[index] == views[::-1][backwards] or views[index].id == views[::-1][backwards].id
+
+
+@settings(deadline=None)
+@given(VIEWS)
+def test_order_is_what_picks_would_be_one_after_another(views):
+    order, left, picks = Klink().order(views, NOW_MS), list(views), []
+    while left:
+        picks.append(left.pop(Klink().pick(left, NOW_MS)))
+    assert [views[index].id for index in order] == [view.id for view in picks]
 
 
 @pytest.mark.parametrize("name", POLICIES)

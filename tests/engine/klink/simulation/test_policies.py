@@ -147,7 +147,7 @@ def test_compiled_memory_mode_picks_like_the_agents():
             shuffle(world, random)
             world.nodes[0]["relieving"] = 1.0
             result, expected = both(
-                queries, world, lambda views, full, own=agents: own.pick_for_memory(views, NOW_MS, 120.0, full)
+                queries, world, lambda views, full, own=agents: own.order(views, NOW_MS, full, 120.0)[0]
             )
             assert result == expected
             chosen.add(result)
