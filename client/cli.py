@@ -127,7 +127,7 @@ def _connect(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
         new_cluster=options.new_cluster,
         url=options.url,
         upload=options.upload,
-        engine=options.engine,
+        engine=_engine_of(options),
         name=options.name,
         token_file=options.token_file,
         ca=options.ca,
@@ -139,6 +139,12 @@ def _connect(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
         is_quiet=options.json,
     )
     return _about_cluster(console, options.cluster, ask, " --new-cluster makes it.")
+
+
+def _engine_of(options: argparse.Namespace) -> str:
+    """The engine that was named, or else that of the address."""
+    is_broker = str(options.url or "").lower().startswith(("kafka://", "kafka+ssl://"))
+    return options.engine or ("kafka" if is_broker else "flink")
 
 
 def _connect_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -287,7 +293,9 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     connect.add_argument("--upload", metavar="FILE", help="its answers as a zip, JSON or text, in place of URL")
     connect.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
     connect.add_argument("--new-cluster", action="store_true", help="make the cluster unless it is there")
-    connect.add_argument("--engine", choices=_ENGINES, default="flink", help="what it is (flink)")
+    connect.add_argument(
+        "--engine", choices=_ENGINES, help="what it is (kafka where the URL begins so, and flink otherwise)"
+    )
     connect.add_argument("--name", metavar="NAME", help="of the connection (its host and port)")
     connect.add_argument("--token-file", metavar="FILE", help="the engine's token (or SLUICE_ENGINE_TOKEN); - is stdin")
     connect.add_argument("--ca", metavar="FILE", help="certificate of the authority that signed the engine's")

@@ -20,7 +20,7 @@ __all__ = ["CONNECT_EXIT_TEXT", "connect_engine", "operators_of"]
 
 CONNECT_EXIT_TEXT = """exit status:
   0  checked or imported; every objective of its queries holds
-  1  the console was not reached, the engine is away or cannot be asked, or nothing runs there
+  1  the console was not reached, the engine is away or cannot be asked, or no job runs there
   2  wrong usage
   3  imported, and an objective of its queries is breached
   4  imported, and an objective of its queries is at risk"""
@@ -85,7 +85,7 @@ def connect_engine(
     names = [str(row.get("query")) for row in rows.get("results") or []]
     answer: dict[str, Any] = {"url": address, "connection": imported, "queries": names}
     if not names:
-        return _FAILED, answer, _check_text(imported, address)
+        return 0 if engine == "kafka" else _FAILED, answer, _check_text(imported, address)
     estimate = console.post_job("/api/v1/estimates", {"cluster": cluster}, show=show)
     own = {**estimate, "queries": [row for row in estimate.get("queries") or [] if row.get("query") in names]}
     answer["estimate"] = own

@@ -173,7 +173,11 @@ CELERY_BEAT_SCHEDULE = {
     "refresh-objectives": {"task": "workers.refresh_objectives", "schedule": 15.0, "options": {"expires": 15.0}},
     "observe-executions": {"task": "workers.observe_executions", "schedule": 60.0, "options": {"expires": 60.0}},
     "poll-spark-queries": {"task": "workers.poll_spark_queries", "schedule": 30.0, "options": {"expires": 30.0}},
-    "poll-connections": {"task": "workers.poll_connections", "schedule": 2.0, "options": {"expires": 2.0}},
+    "poll-connections": {
+        "task": "workers.poll_connections",
+        "schedule": 2.0,
+        "options": {"expires": 2.0, "queue": INTERACTIVE_QUEUE},
+    },
     "run-due-history": {"task": "workers.run_due_history", "schedule": 300.0, "options": {"expires": 300.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }

@@ -44,7 +44,8 @@ class BrokerAddress:
         found = _URL.fullmatch(url) if url.isprintable() and " " not in url else None
         if found is None or found["scheme"].lower() not in _SCHEMES:
             allowed = "kafka://host:port,host:port or kafka+ssl://user@host:port?sasl=SCRAM-SHA-512"
-            faults.append(Fault(path, f"{path} cannot be used as a broker's address; allowed: {allowed}"))
+            shown = path if "@" in url else repr(url[:200])  # a password is not shown
+            faults.append(Fault(path, f"{shown} cannot be used as a broker's address; allowed: {allowed}"))
             return None
         before, user = len(faults), unquote(found["user"] or "")
         if ":" in (found["user"] or ""):

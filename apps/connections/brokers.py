@@ -11,6 +11,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from socket import AI_NUMERICHOST, SOCK_STREAM, create_connection, getaddrinfo
 from socket import socket as Socket  # noqa: N812 - a class; the library calls a method by its name
 from typing import Any, TypeVar
@@ -44,9 +45,10 @@ from apps.connections.transport import (
 from apps.core.addresses import PrivateAddress, UnknownHost, resolve_host
 from apps.core.errors import Fault
 
-__all__ = ["MAX_GROUPS", "BrokerClient"]
+__all__ = ["MAX_GROUPS", "MAX_TOPICS", "BrokerClient"]
 
 MAX_GROUPS = 1000  #: that are asked about where a connection names none
+MAX_TOPICS = 1000  #: whose ends are told, those that a group commits to first
 _CONNECT_S, _ANSWER_S = 5.0, 8.0
 _REFUSALS = (AuthorizationError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
 _LATEST, _EARLIEST = -1, -2  # of ListOffsets
@@ -225,15 +227,20 @@ class _GroupQuestions:
         self._admin, self._until = admin, until
 
     def answer(self, wanted: Sequence[str]) -> dict[str, Any]:
-        """Answer as the connector reads it. Commits are asked before ends, so that none is beyond its end."""
+        """Answer as the connectors read it. Commits are asked before ends, so that none is beyond its end.
+
+        Topics that no group commits to are told as well, as a job may read without one.
+        """
         listed = {str(row["group_id"]): str(row.get("group_state") or "") for row in self._admin.list_groups()}
         names = list(wanted) if wanted else sorted(listed)[:MAX_GROUPS]
         known = [name for name in names if name in listed]
         commits, refused = self._in_parts(known, lambda part: self._admin.list_group_offsets(list(part)))
-        topics = sorted({place.topic for places in commits.values() for place in places})
+        committed = sorted({place.topic for places in commits.values() for place in places})
+        topics = [*committed, *self._other_topics(committed)[: max(0, MAX_TOPICS - len(committed))]]
         described, untold = self._in_parts(topics, self._topics)
         places = [place for topic in topics for place in described.get(topic, ())]
         ends, unread = self._in_parts(places, lambda part: self._offsets(part, _LATEST))
+        at_s = time.time()
         unread |= {place: untold[place.topic] for group in commits.values() for place in group if place.topic in untold}
         open_places = {
             place
@@ -263,7 +270,22 @@ class _GroupQuestions:
             for name in known
         ]
         unknown = [name for name in names if name not in listed]
-        return {"consumer_groups": rows, "unknown": unknown, "left_out": 0 if wanted else len(listed) - len(names)}
+        ends_by_topic: dict[str, dict[str, int]] = {}
+        for place, end in ends.items():
+            ends_by_topic.setdefault(place.topic, {})[str(place.partition)] = end
+        return {
+            "consumer_groups": rows,
+            "unknown": unknown,
+            "left_out": 0 if wanted else len(listed) - len(names),
+            "at_s": at_s,
+            "topics": ends_by_topic,
+        }
+
+    def _other_topics(self, committed: Sequence[str]) -> list[str]:
+        """Topics besides those committed to, without Kafka's own; none where listing them is refused."""
+        with suppress(KafkaError):
+            return sorted(name for name in self._admin.list_topics() if name not in committed and name[:2] != "__")
+        return []
 
     def _topics(self, names: Sequence[str]) -> dict[str, list[TopicPartition]]:
         rows = {str(row["name"]): row for row in self._admin.describe_topics(list(names))}

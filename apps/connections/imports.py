@@ -10,7 +10,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.connections.choices import ConnectionEngine
 from apps.connections.job_import import ImportOutcome, JobImport, polls_known, renamed_query
 from apps.connections.looks import look_of
 from apps.connections.models import Connection, ImportedJob
@@ -68,7 +67,7 @@ def look_store(
         row.cluster = cluster
         store = _LookStore(row, cluster, look, objectives or {}, user, now or timezone.now())
         store.run(ended or {})
-        if not look.picture.jobs and row.imported_at is None:
+        if row.runs_jobs and not look.picture.jobs and row.imported_at is None:
             message = "No job runs there, so there is nothing to import."
             store.outcome.find("missing", "jobs_missing", "", message)
         elif row.imported_at is None:
@@ -129,7 +128,7 @@ class _LookStore:
         for name, row in self.rows.items():
             if name not in names.values() and not left_out & {row.engine_id, name}:
                 self.jobs.end(row, ended.get(row.engine_id, ""))
-        if self.connection.engine == ConnectionEngine.KAFKA:
+        if not self.connection.runs_jobs:
             self.outcome.find_all(lags_store(self.cluster, consumer_lags(self.look.answers), self.now))
         self.nodes.shrink(pool.nodes)
         self.nodes.lose({node.pk for node in nodes.values()})

@@ -119,6 +119,11 @@ class Connection(models.Model):
         return RoundCost.parse(self.cost) if self.cost else None
 
     @property
+    def runs_jobs(self) -> bool:
+        """Whether jobs run there, which become queries; a Kafka tells of its topics and groups alone."""
+        return self.engine != ConnectionEngine.KAFKA
+
+    @property
     def pool_name(self) -> str:
         """Pool of the nodes that are this engine's places, within a slug's length."""
         return f"{self.engine}-{self.name}"[:MAX_SLUG].rstrip("-._")

@@ -32,6 +32,7 @@ from engine.connectors.kafka import GroupLag
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, EnginePicture, Finding, Vertex
 from engine.connectors.prometheus import RangeWindow, read_counts, read_latency
 from engine.connectors.spark import PROGRESS
+from engine.connectors.topics import read_partitions
 from engine.errors import DocumentError
 from engine.words import counted, listed
 
@@ -64,7 +65,7 @@ class EngineLook:
 
     `offsets` are counts of the broker by job and vertex, `latencies` measured ones by job as (time, seconds), where the
     connection asks for them; `markers` the latency of markers by job, where the engine has them, `waiting`
-    events before its sources by job and vertex.
+    events before its sources by job and vertex, and `partitions` those of Kafka that they read.
     """
 
     picture: EnginePicture
@@ -74,6 +75,7 @@ class EngineLook:
     latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     markers: dict[str, MarkerLatency] = field(default_factory=dict)
     waiting: dict[str, dict[str, float]] = field(default_factory=dict)
+    partitions: dict[str, dict[str, frozenset[tuple[str, int]]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, polls: Sequence[CounterPoll], findings: Sequence[Finding] = ()) -> None:
@@ -243,13 +245,14 @@ def look_at_upload(connection: Connection) -> EngineLook:
 
 
 def ask_waiting(client: EngineClient, look: EngineLook) -> None:
-    """Add to a look what waits before the sources of each job; what cannot be asked is left out."""
+    """Add to a look what sources read, and what waits before them; what cannot be asked is left out."""
     for job in look.picture.jobs:
         answers: Answers = {}
         try:
             for vertex in job.vertices:
                 if vertex.is_source:
                     names = ask(client, f"/jobs/{job.id}/vertices/{vertex.id}/subtasks/metrics")
+                    look.partitions.setdefault(job.id, {})[vertex.id] = read_partitions(names)
                     answers |= {path: ask(client, path) for path in pending_paths(job.id, vertex.id, names)}
         except (EngineAway, EngineRefused):
             continue

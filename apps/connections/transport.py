@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import socket
 import ssl
 import threading
@@ -146,6 +147,15 @@ class _PinnedTransport(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
+def _server(url: str) -> str:
+    """Host and port of a URL, without a user that it may hold."""
+    parts = split_url(url)
+    return "" if parts is None else parts.netloc.rpartition("@")[2]
+
+
+_ERRNO = re.compile(r"^\[Errno -?[0-9]+\] ")  # a number that tells people nothing
+
+
 class EngineClient:
     """Client of one engine: keeps its connection open, and counts what it asks.
 
@@ -161,7 +171,7 @@ class EngineClient:
     """
 
     def __init__(self, url: str, *, token: str = "", verify_tls: bool = True, ca_pem: str = "") -> None:
-        self.host = (split_url(url) or split_url("http://?")).hostname or ""  # type: ignore[union-attr]
+        self.host = _server(url)
         self._base = url.rstrip("/")
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Sluice"}
         if token:
@@ -282,7 +292,7 @@ class EngineClient:
             return EngineRefused("redirect", f"{self.host} redirects to what is no address: {text}")
         if isinstance(error, httpx.RemoteProtocolError):
             return EngineAway(f"{self.host} broke off in the middle of an answer, or speaks no HTTP: {text}")
-        return EngineAway(f"{self.host} does not answer: {text}")
+        return EngineAway(f"{self.host} does not answer: {_ERRNO.sub('', text)}")
 
     def _checked(self, path: str, status: int, kind: str, body: bytes) -> tuple[bytes, str]:
         """The body of a 2xx answer; another status in words."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
@@ -36,6 +37,7 @@ from apps.connections.rounds import (
 from apps.connections.scores import add_batch_latencies, ask_metric, latency_findings, latency_score
 from apps.connections.selectors import connections_due
 from apps.connections.services import state_change
+from apps.connections.topics import add_produced, with_rounds_before
 from apps.connections.transport import EngineAway, EngineClient, EngineRefused
 from apps.core.clock import shared_now
 from apps.core.errors import Impossible, Malformed, Missing, SluiceError
@@ -93,7 +95,7 @@ def check_connection(report: JobReporter) -> JobOutcome:
         findings += query.findings
     for sample in samples.values():
         findings += [*sample.findings, *(f for operator in sample.operators.values() for f in operator.findings)]
-    if not look.picture.jobs:
+    if connection.runs_jobs and not look.picture.jobs:
         findings.append(Finding("missing", "jobs_missing", "", "No job runs there, so there is nothing to import."))
     findings += _cost_findings(connection, asked.cost)
     unique = list(dict.fromkeys(findings))
@@ -160,13 +162,13 @@ def _look(connection: Connection, report: JobReporter, polls: int, jobs: Sequenc
     with engine_faults(connection):
         if connection.origin == ConnectionOrigin.UPLOAD:
             report(0.3, "Reading the uploaded answers")
-            return _Asked(_chosen(look_at_upload(connection), jobs), None, None)
+            return _Asked(_chosen(connection, look_at_upload(connection), jobs), None, None)
         with client_of(connection) as client:
             step = "Asking what runs there"
             report(0.02, step)
             wanted = jobs or None
             asked = ask_picture(connection, client, jobs=wanted, report=lambda share: report(0.02 + 0.2 * share, step))
-            look = _chosen(EngineLook(asked.picture, asked.answers), jobs)
+            look = _chosen(connection, EngineLook(asked.picture, asked.answers), jobs)
             cost = _cost(client)
             counts = bool(reader_of(connection).poll_paths(look.picture, None))
             for i in range(polls if counts and look.picture.jobs else 0):
@@ -187,6 +189,7 @@ def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) 
     _ask_markers(client, look)
     if connection.engine == ConnectionEngine.FLINK:
         ask_waiting(client, look)
+        add_produced(connection, look)
     look.add((), latency_findings(look))
 
 
@@ -207,9 +210,9 @@ def _cost(client: EngineClient) -> RoundCost:
     return RoundCost(client.requests, client.bytes, round(client.seconds, 3))
 
 
-def _chosen(look: EngineLook, jobs: Sequence[str]) -> EngineLook:
+def _chosen(connection: Connection, look: EngineLook, jobs: Sequence[str]) -> EngineLook:
     """The look without jobs that are not wanted; a wanted one that is not there is a finding."""
-    if not jobs:
+    if not jobs or not connection.runs_jobs:
         return look
     kept = tuple(job for job in look.picture.jobs if job.id in jobs or job.name in jobs)
     known = {word for job in kept for word in (job.id, job.name)}
@@ -241,13 +244,17 @@ def _answered(connection: Connection, asked: _Asked) -> Connection:
 
 
 def _keep(connection: Connection, answers: Answers | None, outcome: ImportOutcome) -> None:
-    """Keep the answers of a picture for the next round, without those of jobs that are not imported."""
+    """Keep the answers of a picture for the next round, without those of jobs that are not imported.
+
+    Of a broker those before are kept as well.
+    """
     if answers is None:
         return
     reader, ids = reader_of(connection), [job.engine_id for job in outcome.jobs]
     unknown = set(reader.ended(answers)) - set(ids)
     kept = {path: a for path, a in answers.items() if not any(reader.is_of_job(path, job) for job in unknown)}
-    KeptAnswers.objects.update_or_create(connection=connection, defaults={"answers": [kept], "rounds": 1})
+    rounds = with_rounds_before(connection, kept)
+    KeptAnswers.objects.update_or_create(connection=connection, defaults={"answers": rounds, "rounds": len(rounds)})
 
 
 @contextmanager
@@ -257,15 +264,21 @@ def engine_faults(connection: Connection) -> Iterator[None]:
         yield
     except EngineAway as error:
         _failed(connection, ConnectionState.AWAY, str(error))
-        raise Impossible(f"The engine is away: {error}.", [("url", str(error))], code="engine_away") from None
+        raise Impossible(f"The engine is away: {_ended(error)}", [("url", str(error))], code="engine_away") from None
     except EngineRefused as error:
         _failed(connection, ConnectionState.REFUSED, str(error))
         raise Impossible(
-            f"The engine cannot be asked: {error}.", [("url", str(error))], code="engine_refused"
+            f"The engine cannot be asked: {_ended(error)}", [("url", str(error))], code="engine_refused"
         ) from None
     except Malformed as error:
         _failed(connection, ConnectionState.REFUSED, error.message)
         raise
+
+
+def _ended(error: Exception) -> str:
+    """The words of a fault with an end of a sentence."""
+    words = str(error)
+    return words if words.endswith((".", "?", "!")) else f"{words}."
 
 
 def _failed(connection: Connection, state: ConnectionState, words: str) -> None:
@@ -282,13 +295,20 @@ def _failed(connection: Connection, state: ConnectionState, words: str) -> None:
 
 
 def connections_poll(now: datetime | None = None) -> int:
-    """Send a task for each connection whose round is due; returns how many. Each is claimed once."""
+    """Send a task for each connection whose round is due; returns how many. Each is claimed once.
+
+    A round that comes late is a gap in what was counted, so that it does not wait behind what takes long; one that
+    may wait for an answer in vain does.
+    """
     present, sent = now or shared_now(), 0
     for connection in connections_due(present):
         before = connection.asked_at
         unchanged = Q(asked_at=before) if before is not None else Q(asked_at__isnull=True)
         if Connection.objects.filter(unchanged, pk=connection.pk).update(asked_at=present):
-            current_app.send_task(POLL_TASK, args=[connection.pk], expires=connection.poll_interval_s * 2, retry=False)
+            answers = connection.state == ConnectionState.CONNECTED
+            queue = settings.INTERACTIVE_QUEUE if answers else settings.BACKGROUND_QUEUE
+            expires_s = 2.0 * connection.poll_interval_s
+            current_app.send_task(POLL_TASK, args=[connection.pk], queue=queue, expires=expires_s, retry=False)
             sent += 1
     return sent
 
@@ -344,7 +364,7 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
             fresh = {path: answer for path, answer in fresh.items() if not reader.is_of_job(path, id_)}
         fresh |= polled
     asked = ask_picture(connection, client, known=fresh, jobs=connection.job_names or None)
-    look = _chosen(EngineLook(asked.picture, asked.answers), connection.job_names)
+    look = _chosen(connection, EngineLook(asked.picture, asked.answers), connection.job_names)
     look.add(*read_polls(connection, asked.answers, look.picture, asked.picture.at_s))
     _ask_beside(connection, client, look)
     return _Asked(look, asked.answers, _cost(client).since(cost_before))

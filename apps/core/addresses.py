@@ -69,7 +69,7 @@ def resolve_host(host: str, port: int, is_allowed: Callable[[IPAddress], bool]) 
     try:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise UnknownHost(f"{host} is not known: {error}") from None
+        raise UnknownHost(f"{host} is not known: {getattr(error, 'strerror', None) or error}") from None
     addresses = [str(entry[4][0]) for entry in entries]
     for address in addresses:
         if not is_allowed(ipaddress.ip_address(address.partition("%")[0])):

@@ -295,17 +295,22 @@ class ConnectionFacts:
 
     @property
     def stats(self) -> list[Stat]:
-        """State, jobs, polls and the next round."""
+        """State, the next round, and where jobs run these and their polls."""
         connection, jobs = self.connection, self.jobs
         since = f"since {short(connection.state_since)}"
         answered = ago(connection.answered_at) if connection.answered_at else "never"
         upcoming = f"next {short(self.next_at)}" if self.next_at else self._unasked
         spans = [line.span for line in jobs if line.span]
         of = f"of {len(jobs)} imported" if jobs else "none imported yet"
-        return [
+        state = [
             Stat("State", Quantity(self.mark.label), since, self.mark.tone if self.is_wrong else ""),
-            Stat("Jobs running", Quantity(str(self.running_count)), of),
             Stat("Last poll", Quantity(answered), upcoming),
+        ]
+        if not connection.runs_jobs:
+            return state
+        return [
+            *state,
+            Stat("Jobs running", Quantity(str(self.running_count)), of),
             Stat("Polls kept", Quantity(count(self.poll_count)), f"over {spans[0]}" if spans else "none yet"),
         ]
 

@@ -166,10 +166,13 @@ class ConnectionImport(ConnectionCheck):
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         connection = self.connection(pk)
+        user = signed_in_user(request)
+        if not connection.runs_jobs:
+            services.connection_import(connection=connection, user=user)
+            return done(request, f"{connection.name} is read from now on.", "pages:connection", slug, pk)
         form = JobsForm(ConnectionFacts(connection).look.running, connection.job_names, request.POST)
         if not form.is_valid():
             return self.show(connection, 422, form)
-        user = signed_in_user(request)
         services.connection_import(connection=connection, user=user, **form.values)
         text = f"Jobs of {connection.name} are being imported."
         return done(request, text, "pages:connection", slug, pk)

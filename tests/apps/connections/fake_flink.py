@@ -72,6 +72,7 @@ class FakeFlink:
     backend: str | None = None  #: its state backend; None: it takes no checkpoints
     savepoint: str = ""  #: kind of its newest savepoint, SAVEPOINT or that of a stop
     pending: float | None = None  #: records that wait before its sources; None: they do not tell
+    topic: str = ""  #: of Kafka, two partitions of which its sources read, as their metrics spell it
 
     def serve(self, server: EngineServer) -> None:
         """Answer every path of a server."""
@@ -104,9 +105,11 @@ class FakeFlink:
         if parts[2] == "vertices" and len(parts) == 4:
             return self._vertex(job, parts[3])
         if parts[2] == "vertices" and parts[4:] == ["subtasks", "metrics"]:
-            values = {**self._latencies(), **self._sink_counts(job, parts[3])}
+            values: dict[str, float] = {**self._latencies(), **self._sink_counts(job, parts[3])}
             if self.pending is not None:
                 values["Source__clicks.pendingRecords"] = self.pending
+            for partition in range(2 if self.topic and parts[3] == job.vertices[0].id else 0):
+                values[f"Source__clicks.KafkaSourceReader.topic.{self.topic}.partition.{partition}.currentOffset"] = 1.0
             rows = [{"id": name, "max": value, "sum": value} for name, value in values.items()]
             return [row for row in rows if "get=" not in path or row["id"] in path]
         if parts[2] == "checkpoints" and self.backend is not None:

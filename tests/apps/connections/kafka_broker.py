@@ -38,10 +38,14 @@ class Broker:
         """Create a topic with so many records in each partition."""
         with KafkaAdminClient(**self._settings) as admin:
             admin.create_topics([NewTopic(topic, len(counts), 1)])
-        producer = KafkaProducer(**self._settings, linger_ms=0)
         for partition, count in enumerate(counts):
-            for number in range(count):
-                producer.send(topic, str(number).encode(), partition=partition).get(10)
+            self.send(topic, partition, count)
+
+    def send(self, topic: str, partition: int, count: int) -> None:
+        """Append so many records to a partition."""
+        producer = KafkaProducer(**self._settings, linger_ms=0)
+        for number in range(count):
+            producer.send(topic, str(number).encode(), partition=partition).get(10)
         producer.close()
 
     def commit(self, group: str, topic: str, *offsets: int | None) -> None:

@@ -15,8 +15,10 @@ from kafka import KafkaAdminClient
 
 from apps.connections.broker_addresses import BrokerAddress
 from apps.connections.brokers import BrokerClient
-from apps.connections.services import connection_check, connection_create, connection_update
+from apps.connections.selectors import next_round_at
+from apps.connections.services import connection_check, connection_create, connection_import, connection_update
 from apps.connections.transport import EngineAway, EngineRefused
+from apps.connections.work import connection_poll
 from apps.core.errors import Fault, Malformed
 from apps.fleet.models import Cluster
 from engine.connectors.kafka import GroupLag, read_broker_lags
@@ -149,7 +151,8 @@ def test_tls_and_password_by_the_settings_of_the_connection(
     caplog.set_level(logging.DEBUG)
     pem = certificate.read_text()
     client = BrokerClient(f"kafka+ssl://alice@localhost:{guarded}?sasl=PLAIN", token=PASSWORD, ca_pem=pem)
-    assert client.get_json("") == {"consumer_groups": [], "unknown": [], "left_out": 0}
+    answer = client.get_json("")
+    assert (answer["consumer_groups"], answer["unknown"], answer["topics"]) == ([], [], {})
     assert PASSWORD not in caplog.text
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka")]
 
@@ -256,3 +259,22 @@ def test_password_needs_a_user_and_a_safe_way(settings: Any) -> None:
     made = connection_create(cluster=cluster, name="k", engine="kafka", url="kafka+ssl://bob@8.8.8.8:1", token=PASSWORD)
     assert connection_update(connection=made, poll_interval_s=60.0).url == made.url
     assert PASSWORD not in str(made.__dict__)
+
+
+@needs_broker
+@pytest.mark.django_db
+def test_broker_is_asked_on_and_its_ends_of_before_are_kept(broker: Broker) -> None:
+    broker.fill("produced", 4, 2)  # no group commits to it
+    cluster: Cluster = small_cluster.small_cluster()
+    url = f"kafka://127.0.0.1:{broker.port}"
+    connection = connection_create(cluster=cluster, name="events", engine="kafka", url=url, job_names=["billing"])
+    connection_import(connection=connection)
+    small_cluster.run_jobs()
+    connection.refresh_from_db()
+    assert connection.imported_at is not None and next_round_at(connection) is not None
+    assert not {"jobs_missing", "job_missing"} & {finding["code"] for finding in connection.findings}
+    broker.send("produced", 1, 3)
+    connection_poll(connection)
+    newest, before = connection.kept_answers.answers
+    assert json.loads(newest[""])["topics"]["produced"] == {"0": 4, "1": 5}
+    assert before[""]["topics"]["produced"] == {"0": 4, "1": 2}

@@ -443,13 +443,15 @@ def test_lost_node_is_offline_once_its_operators_run_elsewhere_and_gone_a_day_la
 
 
 def test_round_is_due_by_the_schedule_and_claimed_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[int] = []
-    monkeypatch.setattr(work.current_app, "send_task", lambda name, args, **_: sent.append(args[0]))
+    sent: list[tuple[int, str]] = []
+    monkeypatch.setattr(work.current_app, "send_task", lambda name, args, queue, **_: sent.append((args[0], queue)))
     assert work.connections_poll() == 0  # nothing was imported yet
     imported(connection)
     now = timezone.now() + timedelta(seconds=30)
     assert work.connections_poll(now) == 1 and work.connections_poll(now) == 0
-    assert sent == [connection.pk]
+    Connection.objects.update(state="away")
+    assert work.connections_poll(now + timedelta(hours=1)) == 1
+    assert sent == [(connection.pk, "interactive"), (connection.pk, "background")], "in vain, it holds up nobody"
     connection_pause(connection=connection)
     assert connections_due(now + timedelta(hours=1)) == [] and not connection_poll_due(connection.pk)
 
