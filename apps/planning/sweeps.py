@@ -22,6 +22,7 @@ from apps.queries.snapshots.sketch import cluster_sketch
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
 from engine.document.policies import PolicyGap, any_placement_gap
+from engine.document.unknown_costs import unknown_grounds
 from engine.errors import suggestion
 from engine.provisioning.answers.pools import PoolSize
 from engine.records import Record, Unwritten, Words
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 BREAKS, FRAGILE, HOLDS = "breached", "at_risk", "holds"
-UNPROVEN = "unknown"  # holds by stimulus time, and nobody knows by how much nodes' policies end higher
+UNPROVEN = "unknown"  # holds by what is known: not by the policies of nodes, nor by costs that nobody measured
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class BenchSize(Record):
     state: Annotated[
         str,
         Words(
-            "holds, at_risk (only with a node lost), breached, or unknown: it holds by stimulus time, and nobody "
-            "knows how much higher latencies end under the policies of the nodes."
+            "holds, at_risk (only with a node lost), breached, or unknown: nothing is known of the latency of a query "
+            "(`unknown`), or it holds by stimulus time, and nobody knows how much higher latencies end under the "
+            "policies of the nodes."
         ),
     ]
     worst_s: Annotated[
@@ -81,6 +83,10 @@ class BenchSize(Record):
         dict[str, float | None], Words("Seconds by query, all nodes up; null for one that never catches up.")
     ]
     late: Annotated[tuple[str, ...], Words("Queries beyond their objective.")]
+    unknown: Annotated[
+        tuple[str, ...],
+        Words("Queries with an objective of whose latency nothing is known: their figures are the least it can be."),
+    ]
     endless: Annotated[
         tuple[str, ...],
         Words("Queries that never catch up, with an objective or without: a server gets more than its capacity."),
@@ -96,7 +102,7 @@ class BenchSize(Record):
     @property
     def holds(self) -> bool:
         """Whether it keeps every objective, under the policies of the nodes or, where unproven, by stimulus time."""
-        return self.state in (HOLDS, UNPROVEN)
+        return self.state in (HOLDS, UNPROVEN) and not self.unknown
 
 
 class BenchSweep:
@@ -113,6 +119,8 @@ class BenchSweep:
         Whether objectives are to hold with one node lost, too.
     is_unproven : bool
         Whether the figures are of stimulus time and nobody knows how much higher they end under the nodes' policies.
+    unknown : sequence of str
+        Queries with an objective of whose latency nothing is known, whatever the number of nodes.
     """
 
     def __init__(
@@ -122,9 +130,10 @@ class BenchSweep:
         objectives: Mapping[str, BenchObjective],
         lose_one: bool,
         is_unproven: bool = False,
+        unknown: Sequence[str] = (),
     ) -> None:
         self.now, self.objectives, self.lose_one = now, dict(objectives), lose_one
-        self.is_unproven = is_unproven
+        self.is_unproven, self.unknown = is_unproven, tuple(unknown)
         self.sizes = [self._size(size) for size in sizes]
 
     def _size(self, size: PoolSize) -> BenchSize:
@@ -135,7 +144,7 @@ class BenchSweep:
             if lost.stuck:
                 stuck = f"{lost.stuck.operator} fits nowhere once {lost.stuck.node} is lost"
             state = FRAGILE if lost.stuck or lost.late else HOLDS
-        if state == HOLDS and self.is_unproven:
+        if state == HOLDS and (self.is_unproven or self.unknown):
             state = UNPROVEN
         return BenchSize(
             nodes=size.nodes,
@@ -144,6 +153,7 @@ class BenchSweep:
             share=_known(size.over_bound) if self.objectives else None,
             queries={query: _known(value) for query, value in size.queries.items()},
             late=size.late,
+            unknown=self.unknown,
             endless=size.endless,
             lost_s=_known(lost.worst_s) if lost else None,
             lost_share=_known(lost.over_bound) if lost and self.objectives else None,
@@ -225,6 +235,19 @@ class BenchQuestion:
         """Whether nobody knows how much higher the figures end under the policies of the nodes."""
         return self.gap is not None and self.gap.factor is None
 
+    @cached_property
+    def unknown(self) -> dict[str, str]:
+        """Queries with an objective of whose latency nothing is known, and why."""
+        deployment = self.snapshot.deployment
+        grounds = {query: unknown_grounds(deployment, query) for query in self.objectives}
+        return {query: str(reason) for query, reason in grounds.items() if reason is not None}
+
+    @property
+    def waiting(self) -> list[str]:
+        """Queries for which events wait now; a number of nodes is for what comes, and leaves those out."""
+        found = self.snapshot.deployment.backlogs
+        return sorted({backlog.query for backlog in found if backlog.waits and backlog.query})
+
     @property
     def lacking(self) -> str:
         """Sentence on what the figures lack under the policies of the nodes; empty where they lack nothing."""
@@ -278,7 +301,7 @@ class BenchQuestion:
 
     def read(self, sizes: Sequence[PoolSize]) -> BenchSweep:
         """Sizes against the objectives asked for."""
-        return BenchSweep(self.now, sizes, self.objectives, self.inputs.lose_one, self.is_unproven)
+        return BenchSweep(self.now, sizes, self.objectives, self.inputs.lose_one, self.is_unproven, list(self.unknown))
 
     def changes(self, nodes: int) -> list[dict[str, object]]:
         """The same with so many nodes, as changes of a scenario."""

@@ -115,6 +115,21 @@ class BenchAnswer:
         return sentence("pages/provisioning/sentences/bench.html", answer=self)
 
     @property
+    def unknown(self) -> str:
+        """Queries of whose latency nothing is known, whatever the number of nodes."""
+        return listed(self.chosen.unknown, 3)
+
+    @property
+    def unknown_reason(self) -> str:
+        """Why nothing is known of the first of them."""
+        return self.question.unknown[self.chosen.unknown[0]]
+
+    @property
+    def waiting(self) -> str:
+        """Queries for which events wait now."""
+        return listed(self.question.waiting, 3)
+
+    @property
     def load(self) -> str:
         """Load of the question in words; empty for the present one."""
         if self.inputs.sources:
@@ -263,6 +278,8 @@ class BenchAnswer:
             state = BREAKS
         elif self.inputs.lose_one and name in self.chosen.lost_late:
             state, label = FRAGILE, "Late with one lost"
+        elif name in self.chosen.unknown:
+            state, label = UNPROVEN, "Not known"
         elif self.sweep.is_unproven:
             state, label = UNPROVEN, "By stimulus time"
         refined = None if self.refined is None else self.refined.figures_of(name)

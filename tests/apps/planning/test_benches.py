@@ -8,11 +8,14 @@ import threading
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from apps.core.errors import Malformed, Unavailable
 from apps.planning.benches import Benches
 from apps.planning.sweeps import BenchObjective, BenchSweep, bench_question, bench_sweep
 from apps.planning.what_if_options import Inputs, resized_pool, sweep_sizes
+from apps.queries.backlogs import backlogs_measure
+from apps.queries.models import OperatorInput, Query
 from engine.document.deployment import Deployment
 from engine.provisioning.answers.pools import NodeLoss, PoolSize
 from tests.apps import small_cluster
@@ -103,6 +106,26 @@ def test_the_smallest_size_survives_a_loss_when_lose_one_is_set() -> None:
     before = strict.before(strict.smallest)
     assert before is not None
     assert (before.nodes, before.is_now) == (12, True)
+
+
+def test_no_number_is_enough_while_nothing_is_known_of_a_query() -> None:
+    sizes = [size(11, 14.0, 30.0), size(12, 7.0, 9.0)]
+    sweep = BenchSweep(12, sizes, {"q": BenchObjective("worst", 10.0, 10.0)}, True, unknown=["q"])
+    assert [siz.state for siz in sweep.sizes] == ["breached", "unknown"]
+    assert sweep.smallest is None and sweep.sizes[1].unknown == ("q",)
+
+
+@pytest.mark.django_db
+def test_bench_knows_what_is_unknown_and_what_waits() -> None:
+    cluster = small_cluster.small_cluster()
+    query = small_cluster.start_query(cluster, "one", 0.6, "a")
+    small_cluster.start_query(cluster, "two", 0.6, "b")
+    assert bench_question(cluster, Inputs()).unknown == {} and bench_question(cluster, Inputs()).waiting == []
+    OperatorInput.objects.filter(operator__version__query=query).update(evidence="unknown", cycles_per_event=None)
+    backlogs_measure(query=Query.objects.get(name="two"), events={"clicks": 500.0}, read_at=timezone.now())
+    question = bench_question(cluster, Inputs())
+    assert list(question.unknown) == ["one"] and "one/" in question.unknown["one"]
+    assert question.waiting == ["two"]
 
 
 @pytest.mark.django_db
