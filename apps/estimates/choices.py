@@ -20,7 +20,10 @@ class Certainty(models.TextChoices):
     """Whether the figures of an estimate are known (`engine.latency_state`)."""
 
     KNOWN = KNOWN.kind, "Known"
-    UNKNOWN = UNKNOWN, "Unknown"  #: nothing comes out in the horizon: they are what one event would meet
+    UNKNOWN = (
+        UNKNOWN,
+        "Unknown",
+    )  #: nothing comes out, or a cost is not told: they are what an event meets by what is known
     ENDLESS = NEVER_CATCHES_UP, "Never catches up"  #: they only grow after the horizon
 
 

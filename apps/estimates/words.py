@@ -51,7 +51,7 @@ def _estimate_words(status: ObjectiveStatus) -> str:
     if row is None:
         return ""
     if row.certainty == Certainty.UNKNOWN:
-        return f"nothing comes out in the horizon, where one event would take {seconds(row.estimate_s)}"
+        return f"the latency is not known: by what is, an event takes {seconds(row.estimate_s)}"
     if row.certainty == Certainty.ENDLESS:
         return f"it never catches up: {seconds(row.estimate_s)} within the horizon"
     text = f"estimate {seconds(row.estimate_s, apart_from=status.bound_s)}"

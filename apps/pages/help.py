@@ -31,8 +31,8 @@ _STATES = {
     "measured is not.",
     "breached": "What was measured lately is above the objective or, where nothing measures it, the estimate is, "
     "or it never catches up.",
-    "unknown": "Nothing comes out in the horizon, so there is no latency; what one event would meet is within the "
-    "objective.",
+    "unknown": "Nobody knows the latency: nothing comes out in the horizon, the cost of an event is not told, or "
+    "statistics cover too little time. What an event meets by what is known is within the objective.",
     "none": "The query has no objective.",
 }
 _EVIDENCE = {

@@ -23,7 +23,10 @@ class ObjectiveState(models.TextChoices):
         "At risk",
     )  #: only the interval is over, or an estimate that what is measured does not confirm
     BREACHED = "breached", "Breached"  #: the measurement is over or, where none counts, the estimate itself
-    UNKNOWN = "unknown", "Latency unknown"  #: nothing comes out, and what one event would meet is within the objective
+    UNKNOWN = (
+        "unknown",
+        "Latency unknown",
+    )  #: nobody knows it, and what an event meets by what is known is within the objective
     NONE = "none", "No objective"  #: nothing to hold against
 
 

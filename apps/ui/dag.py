@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from django.utils.safestring import SafeString
 from grandalf.graphs import Edge, Graph, Vertex
@@ -181,7 +182,7 @@ def _curve_data(points: Sequence[tuple[float, float]]) -> str:
     return data
 
 
-def _stream(edge: DagEdge, layout: _Layout, max_eps: float) -> list[Shape]:
+def _stream(edge: DagEdge, layout: _Layout, max_eps: float, key: str) -> list[Shape]:
     (x0, y0), (x1, y1) = layout.centres[edge.tail], layout.centres[edge.head]
     between = [(x - _WIDTH / 2, y) for x, y in layout.routes.get((edge.tail, edge.head), ())]
     points = [(x0 + _WIDTH / 2, y0), *between, (x1 - _WIDTH / 2 - 7, y1)]
@@ -192,7 +193,7 @@ def _stream(edge: DagEdge, layout: _Layout, max_eps: float) -> list[Shape]:
         stroke="c-estimate" if edge.on_path else "line-control",
         stroke_width=1.2 + 4.3 * share**0.5,
         opacity=0.75 if edge.on_path else 0.6,
-        marker_end="url(#ar)" if edge.on_path else "url(#ar2)",
+        marker_end=f"url(#on-{key})" if edge.on_path else f"url(#off-{key})",
     )
     if edge.rate_eps is None:
         return [stream]
@@ -245,13 +246,14 @@ def dag_picture(nodes: Sequence[DagNode], edges: Iterable[DagEdge], label: str) 
     width = max(x for x, _ in layout.centres.values()) + _WIDTH / 2 + _MARGIN_X
     height = max(y for _, y in layout.centres.values()) + _HEIGHT / 2 + 14
     max_eps = max((edge.rate_eps or 0.0 for edge in streams), default=0.0)
+    key = f"{crc32(repr((label, nodes)).encode()):08x}"  # a page may have several pictures
     return picture(
         width,
         height,
         label,
-        _marker("ar", "c-estimate"),
-        _marker("ar2", "line-control"),
-        [_stream(edge, layout, max_eps) for edge in sorted(streams, key=lambda edge: edge.on_path)],
+        _marker(f"on-{key}", "c-estimate"),
+        _marker(f"off-{key}", "line-control"),
+        [_stream(edge, layout, max_eps, key) for edge in sorted(streams, key=lambda edge: edge.on_path)],
         [_block(node, layout.centres[node.id]) for node in nodes],
         css="fig dag",
         style=f"min-width:{width * 0.92:.0f}px;max-width:{width * 1.15:.0f}px",

@@ -16,7 +16,7 @@ def _catch_up_words(state: str, at_s: float | None, low_s: float | None, high_s:
     if state == "never":
         return "never catches up at this load"
     if state == "unknown":
-        return "catches up nobody knows when, for a cost on its way is not known"
+        return "may catch up or not, for a cost on its way is not known"
     if state == "later":
         about = "" if at_s is None else f"; at the mean load after about {_time_words(at_s)}"
         return f"does not catch up within {horizon}{about}"

@@ -323,7 +323,7 @@ class EffectRow:
 
     @property
     def after(self) -> SafeString:
-        """The latency after; "unknown" where nothing comes out, and "over 20 min" where it only grows."""
+        """The latency after; "unknown" where nobody knows it, and "over 20 min" where it only grows."""
         if self.state == "unknown":
             return SafeString("unknown")
         if self.standing == NEVER_CATCHES_UP:

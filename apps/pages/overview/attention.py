@@ -376,12 +376,12 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
 
 
 def _unknown(findings: Findings) -> list[AttentionItem]:
-    """Queries of whose latency nothing is known, since nothing comes out."""
+    """Queries of whose latency nothing is known."""
     unknown = findings.unknown
     if not unknown.count or not unknown.first:
         return []
     names = _listed_first([row.query.name for row in unknown.first], unknown.count)
-    text = f"Nothing of {names} comes out in the horizon, so no objective can be said to hold."
+    text = f"Nothing is known of the latency of {names}, so no objective can be said to hold."
     first = unknown.first[0]
     title = f"The latency of {first.query.name} is not known"
     if unknown.count > 1:

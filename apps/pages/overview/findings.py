@@ -219,7 +219,7 @@ class Findings:
 
     @cached_property
     def unknown(self) -> StateGroup:
-        """Queries of whose latency nothing is known, since nothing comes out."""
+        """Queries of whose latency nothing is known."""
         return self._group(ObjectiveState.UNKNOWN)
 
     @property

@@ -134,10 +134,10 @@ def estimate_figures(row: QueryEstimate) -> tuple[float | None, float | None]:
 
 
 def estimate_cell(row: QueryEstimate) -> SafeString:
-    """The estimate; "unknown" where nothing comes out, and "over 25 s" where it only grows."""
+    """The estimate; "unknown" where nobody knows it, and "over 25 s" where it only grows."""
     value = seconds(row.estimate_s, apart_from=row.bound_s)
     if row.certainty == Certainty.UNKNOWN:
-        title = f"Nothing comes out. One event would take {value}."
+        title = f"Not known. By what is known an event takes {value}."
         return format_html('<span class="watch" title="{}">{}</span>', title, "unknown")
     if row.certainty == Certainty.ENDLESS:
         title = "It reaches this within the horizon, and grows on."

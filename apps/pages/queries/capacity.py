@@ -98,7 +98,7 @@ def capacity_cell(query: str, kept: Mapping[str, Any] | None) -> SafeString | st
     limit = kept.get("limit") or {}
     operator = str(limit.get("operator") or "").removeprefix(f"{query}/")
     if kept.get("rate_per_s") is not None:
-        return format_html('{} <span class="muted sm">{}</span>', rate(kept["rate_per_s"]), operator)
+        return format_html('{}<br><span class="muted sm">{}</span>', rate(kept["rate_per_s"]), operator)
     if kept.get("at_most_per_s") is not None:
         return format_html('<span class="muted">at most {}</span>', rate(kept["at_most_per_s"]))
     return format_html('<span class="muted">{}</span>', "unknown" if kept.get("state") == UNKNOWN else MISSING)

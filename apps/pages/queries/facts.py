@@ -361,7 +361,7 @@ class QueryDetail:
         if row is None:
             return Stat("Estimate", Quantity(MISSING), "None yet")
         if row.certainty == Certainty.UNKNOWN:
-            note = f"Nothing comes out; one event would take {self.estimate_quantity}"
+            note = f"By what is known an event takes {self.estimate_quantity}"
             if self.has_unknown_costs:
                 note = f"At least {self.estimate_quantity}; what an event costs at some operators is not known"
             return _KnownStat("Estimate", Quantity("unknown"), note, "watch", evidence=self._estimate_evidence)

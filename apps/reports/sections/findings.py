@@ -175,5 +175,5 @@ _VERDICTS: dict[str, str] = {
     ObjectiveState.HOLDS: "it holds",
     ObjectiveState.AT_RISK: "it may be missed",
     ObjectiveState.BREACHED: "it is missed",
-    ObjectiveState.UNKNOWN: "nothing comes out, so nobody knows whether it holds",
+    ObjectiveState.UNKNOWN: "nobody knows whether it holds",
 }
