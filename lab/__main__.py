@@ -45,6 +45,7 @@ BENCHMARKS = {
     "planner-model": ("lab.benchmarks.planner_model",),
     "planner-figures": ("lab.benchmarks.planner_figures",),
     "planner-plans": ("lab.benchmarks.planner_plans",),
+    "planner-spark": ("lab.benchmarks.planner_spark",),
     "plans": ("lab.benchmarks.plans",),
     "questions": ("lab.benchmarks.questions",),
     "scale": ("lab.benchmarks.scale.command",),

@@ -155,6 +155,41 @@ class BatchModel(Record):
             is_late=interval_s > trigger_s,
         )
 
+    def latency_interval(
+        self, rate: float, trigger_s: float, statistic: str = "mean", *, fitted_trigger_s: float
+    ) -> tuple[float, float] | None:
+        """90 % interval of the mean or a quantile over as many batches as were fitted, at `fitted_trigger_s`.
+
+        The upper end is infinite where batches may never keep up; None where the figures come from no batches.
+
+        Notes
+        -----
+        Two things are not known. The line has the error of its sample at m rows, t s sqrt(2/n + (m - c)^2 / Sxx), with
+        c the middle of the sizes and Sxx that of sizes evenly spread, n range^2 / 12; the second 1/n is that of the
+        batches to come. And batches of one trigger do not tell what of F is each batch's from what is each second's
+        (files to list, partitions to poll), so that at another trigger F lies between F and F T / T_fit.
+        """
+        if self.batches < MIN_BATCHES:
+            return None
+        share = trigger_s / fitted_trigger_s if fitted_trigger_s > 0 and trigger_s > 0 else 1.0
+        latencies = []
+        for sign, fixed_s in ((-1, self.fixed_s * min(1.0, share)), (1, self.fixed_s * max(1.0, share))):
+            model = replace(self, fixed_s=fixed_s)
+            middle = model.latency(rate, trigger_s, statistic)
+            if middle is not None:
+                fixed_s = max(0.0, fixed_s + sign * self._line_error_s(middle.rows))
+                middle = replace(model, fixed_s=fixed_s).latency(rate, trigger_s, statistic)
+            latencies.append(math.inf if middle is None else middle.statistic_s)
+        return latencies[0], latencies[1]
+
+    def _line_error_s(self, rows: float) -> float:
+        free = self.batches - 2
+        # Student's t of 95 % with so many degrees of freedom, by Cornish and Fisher.
+        t = _UPPER + (_UPPER**3 + _UPPER) / (4 * free) + (5 * _UPPER**5 + 16 * _UPPER**3 + 3 * _UPPER) / (96 * free**2)
+        reach = self.most_rows - self.least_rows
+        aside = (rows - (self.most_rows + self.least_rows) / 2) / reach if reach > 0 else math.inf
+        return t * self.sd_s * math.sqrt((2.0 + 12.0 * aside**2) / self.batches)
+
 
 def quantile_level(statistic: str) -> float | None:
     """Level of a statistic: None of ``mean``, 0.95 of ``q0.95``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from apps.microbatch.selectors import RATE_BATCHES, batches_newest, fit_in_force
 from apps.pages.microbatch.tables import BatchInterval, intervals_of
 from apps.pages.overview.findings import Stat
 from apps.ui.charts import Chart, ChartMark, Series, time_axis
-from apps.ui.numbers import MISSING, Quantity, percent, rate, scaled, seconds
+from apps.ui.numbers import MISSING, Quantity, percent, rate, scaled, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.microbatch.model import (
     DRIFT_BATCHES,
@@ -219,6 +220,14 @@ class SparkQueryFacts:
             return None
         return self.fit.model.latency(self.rate, self.query.trigger_s, self.quantile)
 
+    def _interval(self, statistic: str) -> tuple[float, float] | None:
+        """90 % interval of a predicted statistic; None where nothing is predicted."""
+        if self.fit is None or self.predicted is None:
+            return None
+        trigger_s = self.query.trigger_s
+        fitted_s = float(self.fit.setting_values.get("trigger_s", trigger_s))
+        return self.fit.model.latency_interval(self.predicted.rate, trigger_s, statistic, fitted_trigger_s=fitted_s)
+
     # -- what is said of it
 
     @property
@@ -236,8 +245,8 @@ class SparkQueryFacts:
     @cached_property
     def stats(self) -> list[Stat]:
         return [
-            self._latency("Latency, mean", "mean_s"),
-            self._latency(f"Latency, {statistic_words(self.quantile)}", "statistic_s"),
+            self._latency("Latency, mean", "mean_s", self._interval("mean")),
+            self._latency(f"Latency, {statistic_words(self.quantile)}", "statistic_s", self._interval(self.quantile)),
             self._utilisation,
             self._distance,
             Stat("Rate", rate(self.rate), f"Over {self._rated}"),
@@ -247,10 +256,12 @@ class SparkQueryFacts:
     def _rated(self) -> str:
         return counted(min(len(self.batches), RATE_BATCHES), "micro-batch", "micro-batches")
 
-    def _latency(self, name: str, part: str) -> Stat:
+    def _latency(self, name: str, part: str, interval: tuple[float, float] | None) -> Stat:
         measured = getattr(self.observed, part, None)
         predicted = getattr(self.predicted, part, None)
         note = f"{seconds(predicted, apart_from=measured)} predicted" if predicted is not None else "Not predicted yet"
+        if interval is not None and math.isfinite(interval[1]):
+            note += f", 90% interval {seconds_range(*interval, apart_from=interval[0])}"
         is_constrained = self.query.constraint_s is not None and name.endswith(statistic_words(self.statistic))
         if is_constrained:
             note += f", constraint {seconds(self.query.constraint_s)}"

@@ -139,3 +139,34 @@ def test_drift_is_the_median_of_the_newest_batches():
     assert batch_drift([*steady, *[(0.7, 1.0)] * 11]).bias == pytest.approx(-0.3)
     assert batch_drift([*steady, *[(0.7, 1.0)] * 11]).is_drifting
     assert batch_drift(steady[:4]) is None
+
+
+def test_interval_of_the_fitted_trigger_covers_most_fits_of_noisy_batches() -> None:
+    rng, true = np.random.default_rng(5), BatchModel(0.6, 1e-5)
+    held, runs = 0, 200
+    for _ in range(runs):
+        sizes = np.repeat([8_000.0, 80_000.0], 6)
+        seconds = [true.duration_s(rows) + rng.normal(0.0, 0.05) for rows in sizes]
+        fitted = least_squares(list(zip(sizes.tolist(), seconds, strict=True)))
+        interval = fitted.latency_interval(10_000, 4.0, fitted_trigger_s=4.0)
+        latency = true.latency(10_000, 4.0)
+        assert interval is not None and latency is not None
+        held += interval[0] <= latency.mean_s + rng.normal(0.0, 0.05 / 12**0.5) <= interval[1]
+    assert held >= 0.88 * runs
+
+
+def test_interval_of_another_trigger_holds_fixed_time_of_each_batch_and_of_each_second() -> None:
+    fitted = BatchModel(0.8, 1e-5, 0.01, 30, 8_000, 80_000)
+    low, high = fitted.latency_interval(10_000, 2.0, fitted_trigger_s=4.0) or (0.0, 0.0)
+    of_batch, of_second = (BatchModel(fixed_s, 1e-5).latency(10_000, 2.0) for fixed_s in (0.8, 0.4))
+    assert of_batch is not None and of_second is not None
+    assert low < of_second.mean_s < of_batch.mean_s < high < of_batch.mean_s + 0.05
+    assert low > of_second.mean_s - 0.05
+
+
+def test_interval_is_open_where_batches_may_not_keep_up_and_missing_without_batches() -> None:
+    assert BatchModel(0.8, 1e-5, 0.01, 30, 8_000, 80_000).latency_interval(100_000, 4.0, fitted_trigger_s=4.0) == (
+        float("inf"),
+        float("inf"),
+    )
+    assert BatchModel(0.8, 1e-5).latency_interval(10_000, 4.0, fitted_trigger_s=4.0) is None

@@ -57,6 +57,7 @@ def test_page_shows_batches_fit_settings_and_state(browser: Client, query: Spark
         assert f'data-chart="{chart}"' in html
     assert "Fitted to its first micro-batches: 37 micro-batches of" in html
     assert "within <b>" in html and "constraint 8\u00a0s" in html
+    assert "s predicted, 90% interval " in html
     assert "<dt>Executors</dt><dd>3" in html and "<dt>Trigger interval</dt><dd>5\u00a0s" in html
     assert "stateStoreSave" in html and "118" in html and "walCommit" in html
     csv = browser.get(f"{ROOT}{query.pk}/?export=csv&last=480").getvalue().decode()
