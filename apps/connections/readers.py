@@ -38,6 +38,7 @@ from engine.connectors.picture import (
 from engine.connectors.prometheus import RangeWindow
 from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark
 from engine.connectors.statistics import sample_job
+from engine.connectors.thread_stacks import dump_paths, with_look
 from engine.errors import DocumentError, Fault
 
 __all__ = ["TEXT_PATHS", "EngineReader", "consumer_lags", "mapped_operators", "reader_of"]
@@ -64,6 +65,10 @@ class EngineReader:
     #: paths of one poll of counters of a picture's jobs, or some of them
     poll_paths: Callable[[EnginePicture, Collection[str] | None], Sequence[str]]
     poll: Callable[[Answers, str, float], CounterPoll]  #: counters of a job from answers
+    #: paths that show the threads of a job's vertices that tell no busy time by its newest poll
+    thread_paths: Callable[[EngineJob, CounterPoll], Sequence[str]]
+    #: the poll with one more look at those threads, from answers of one moment, and why others were not looked at
+    with_look: Callable[[CounterPoll, EngineJob, Answers], tuple[CounterPoll, Sequence[Finding]]]
     tells_of: Callable[[Answers, str], bool]  #: whether answers hold counters of a job
     ended: Callable[[Answers], Mapping[str, str]]  #: jobs that are over, and their states in the engine's word, by id
     #: whether a path is about a job, so that its answer is void once that runs anew
@@ -109,6 +114,8 @@ def _flink(connection: Connection) -> EngineReader:
         ),
         poll_paths=lambda picture, jobs: poll_paths(picture, jobs).paths,
         poll=poll_flink,
+        thread_paths=lambda job, poll: dump_paths(job, poll.untold).paths,
+        with_look=with_look,
         tells_of=lambda answers, job: any(normal_path(path) == f"/jobs/{job}" for path in answers),
         ended=_flink_ended,
         is_of_job=lambda path, job: normal_path(path).startswith(f"/jobs/{job}"),
@@ -194,6 +201,8 @@ def _without_polls(
         sample=sample,
         poll_paths=lambda picture, jobs: (),
         poll=no_poll,
+        thread_paths=lambda job, poll: (),
+        with_look=lambda poll, job, answers: (poll, ()),
         tells_of=lambda answers, job: False,
         ended=lambda answers: {},
         is_of_job=lambda path, job: False,

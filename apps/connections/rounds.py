@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ from engine.connectors.kafka import GroupLag
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, EnginePicture, Finding, Vertex
 from engine.connectors.prometheus import RangeWindow, read_counts, read_latency
 from engine.connectors.spark import PROGRESS
+from engine.connectors.thread_stacks import look_pause_s
 from engine.connectors.topics import read_partitions
 from engine.errors import DocumentError
 from engine.words import counted, listed
@@ -45,6 +47,7 @@ __all__ = [
     "ask_picture",
     "ask_polls",
     "ask_prometheus",
+    "ask_threads",
     "ask_waiting",
     "client_of",
     "lags_store",
@@ -214,6 +217,35 @@ def read_polls(
     return polls, findings
 
 
+def ask_threads(connection: Connection, client: EngineClient, look: EngineLook, span_s: float) -> None:
+    """Look at the threads of what tells no busy time, at random moments of the next seconds, and add it to a look.
+
+    Looks are counted with each job's newest poll. Asking takes a third of the time at most, so that a slow engine is
+    looked at less often; what it refuses is a finding and is not asked again.
+    """
+    reader, end_s = reader_of(connection), time.monotonic() + span_s
+    newest = {job.id: look.polls[job.id][-1] for job in look.picture.jobs if look.polls.get(job.id)}
+    jobs = {job.id: job for job in look.picture.jobs if job.id in newest}
+    paths = {path for id_, job in jobs.items() for path in reader.thread_paths(job, newest[id_])}
+    pause_s = look_pause_s(0.0)
+    while paths and (left_s := end_s - time.monotonic()) > 0.0:
+        time.sleep(min(left_s, random.uniform(0.0, 2.0 * pause_s)))
+        began_s = time.monotonic()
+        if began_s >= end_s:
+            break
+        try:
+            answers = {path: ask(client, path) for path in sorted(paths)}
+        except (EngineAway, EngineRefused) as error:
+            look.add((), [Finding.of("missing", "threads_untold", "", place="the engine", reason=str(error))])
+            break
+        for id_, job in jobs.items():
+            look.polls[id_][-1], findings = reader.with_look(look.polls[id_][-1], job, answers)
+            look.add((), findings)
+            if any(finding.code == "threads_untold" for finding in findings):
+                paths = set()
+        pause_s = look_pause_s(time.monotonic() - began_s)
+
+
 def look_at_upload(connection: Connection) -> EngineLook:
     """Picture and polls from uploaded answers: the newest answer of each path, and each round as a poll.
 
@@ -240,8 +272,23 @@ def look_at_upload(connection: Connection) -> EngineLook:
         look.add_markers(job.id, answers)
         look.add_waiting(job.id, answers)
     for i, part in enumerate(rounds):
-        look.add(*read_polls(connection, part, look.picture, look.picture.at_s - len(rounds) + i))
+        polls, findings = read_polls(connection, part, look.picture, look.picture.at_s - len(rounds) + i)
+        for poll in polls:
+            looked, missing = _uploaded_look(connection, look, poll, part)
+            look.add([looked], missing)
+        look.add((), findings)
     return look
+
+
+def _uploaded_look(
+    connection: Connection, look: EngineLook, poll: CounterPoll, part: Answers
+) -> tuple[CounterPoll, Sequence[Finding]]:
+    """The poll with a look at threads, where the answers of its round have one."""
+    reader = reader_of(connection)
+    job = next(job for job in look.picture.jobs if job.id == poll.job)
+    paths = reader.thread_paths(job, poll)
+    given = {normal_path(path) for path in part}
+    return reader.with_look(poll, job, part) if paths and given.issuperset(map(normal_path, paths)) else (poll, ())
 
 
 def ask_waiting(client: EngineClient, look: EngineLook) -> None:

@@ -28,6 +28,7 @@ from apps.connections.rounds import (
     ask_picture,
     ask_polls,
     ask_prometheus,
+    ask_threads,
     ask_waiting,
     client_of,
     look_at_upload,
@@ -62,6 +63,7 @@ __all__ = [
 POLL_TASK = "workers.poll_connection"
 CHECK_POLLS, IMPORT_POLLS = 2, 12
 PAUSE_S = 2.0  # between polls of a check or an import
+LOOK_S = 2.0  # of a round, in which threads are looked at where they tell no busy time
 
 _log = logging.getLogger(__name__)
 
@@ -173,12 +175,19 @@ def _look(connection: Connection, report: JobReporter, polls: int, jobs: Sequenc
             counts = bool(reader_of(connection).poll_paths(look.picture, None))
             for i in range(polls if counts and look.picture.jobs else 0):
                 if i:
-                    time.sleep(PAUSE_S)
+                    _wait(connection, client, look)
                 report(0.25 + 0.6 * i / polls, f"Counting events and busy time, {i + 1} of {polls}")
                 answers, cost = _measured(client, lambda: _poll(connection, client, look))
                 asked.answers.update(answers)
             _ask_beside(connection, client, look)
             return _Asked(look, asked.answers, cost)
+
+
+def _wait(connection: Connection, client: EngineClient, look: EngineLook) -> None:
+    """Wait between two polls, with looks at threads meanwhile."""
+    end_s = time.monotonic() + PAUSE_S
+    ask_threads(connection, client, look, PAUSE_S)
+    time.sleep(max(0.0, end_s - time.monotonic()))
 
 
 def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) -> None:
@@ -366,6 +375,7 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
     asked = ask_picture(connection, client, known=fresh, jobs=connection.job_names or None)
     look = _chosen(connection, EngineLook(asked.picture, asked.answers), connection.job_names)
     look.add(*read_polls(connection, asked.answers, look.picture, asked.picture.at_s))
+    ask_threads(connection, client, look, LOOK_S)
     _ask_beside(connection, client, look)
     return _Asked(look, asked.answers, _cost(client).since(cost_before))
 

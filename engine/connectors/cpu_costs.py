@@ -27,7 +27,7 @@ from engine.arrays import FloatArray
 from engine.connectors.picture import CostOrigin, CounterPoll, EngineJob, Finding, Vertex, VertexCounters, VertexSample
 from engine.document.elements import Batch
 
-__all__ = ["tell_costs_by_cpu"]
+__all__ = ["is_close", "tell_costs_by_cpu", "told_between"]
 
 _TOLD = {"cpu_time": "cost_by_cpu_time", "load_step": "cost_by_load_step"}  # findings, by where a cost is from
 
@@ -72,15 +72,15 @@ def tell_costs_by_cpu(
     for u, vertex in enumerate(unknown):
         error_s, subject = _LEVEL_Z * max(least[1][u], most[1][u]), f"{job.name}/{vertex.label}"
         low_s, high_s = min(least[0][u], most[0][u]) - error_s, max(least[0][u], most[0][u]) + error_s
-        if not _is_close(low_s, high_s):
+        if not is_close(low_s, high_s):
             findings.append(Finding.of("missing", "cpu_load_alike", subject, vertex=vertex.label))
             continue
         sample = operators[vertex.id]
         origin: CostOrigin = "cpu_time"
         ceiling_s = 1.0 / (windows.rates[:, u].max() * max(sample.shares, default=1.0 / vertex.parallelism))
-        if ceiling_s >= low_s and _is_close(low_s, ceiling_s):
+        if ceiling_s >= low_s and is_close(low_s, ceiling_s):
             high_s, origin = ceiling_s, "load_step"
-        told[vertex.id] = _told(sample, low_s, high_s, origin)
+        told[vertex.id] = told_between(sample, 0.5 * (low_s + high_s), low_s, high_s, origin)
         costs = {"low_s": low_s, "high_s": high_s}
         findings.append(Finding.of("found", _TOLD[origin], subject, vertex=vertex.label, **costs))
     return told, findings
@@ -94,7 +94,7 @@ def _moves_together(rates: FloatArray) -> bool:
     return bool((products > _TOGETHER * np.outer(norms, norms)).any())
 
 
-def _is_close(low_s: float, high_s: float) -> bool:
+def is_close(low_s: float, high_s: float) -> bool:
     """Whether an interval tells a cost: its error is at most `_MAX_ERROR` of its middle."""
     return low_s > 0.0 and high_s - low_s <= _LEVEL_Z * _MAX_ERROR * (high_s + low_s)
 
@@ -175,9 +175,9 @@ def _least_squares(design: FloatArray, values: FloatArray) -> FloatArray:
     return solution
 
 
-def _told(sample: VertexSample, low_s: float, high_s: float, origin: CostOrigin) -> VertexSample:
-    """The sample with the middle of an interval as its cost, and batches whose mean has that interval."""
-    cost_s, error_s = 0.5 * (low_s + high_s), 0.5 * (high_s - low_s) / _LEVEL_Z
+def told_between(sample: VertexSample, cost_s: float, low_s: float, high_s: float, origin: CostOrigin) -> VertexSample:
+    """The sample with a cost, and batches whose mean has its 90 % interval, to both sides as wide as to the wider."""
+    error_s = max(high_s - cost_s, cost_s - low_s) / _LEVEL_Z
     # Of K equal batches of cost c (1 +- d) the mean has the error c d / sqrt(K - 1).
     spread = min(0.95, error_s / cost_s * math.sqrt(_BATCHES - 1))
     events, selectivity = sample.events / _BATCHES, 1.0 if sample.selectivity is None else sample.selectivity

@@ -100,6 +100,7 @@ MAX_SERVERS = 1024
 _MAX_STREAM = 120
 _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
+_INFERRED = ("cpu_time", "load_step")  #: costs by something else than what threads did
 #: Seconds that statistics cover, as far as that is too little: in steps, since each is another document.
 _SPANS = (0.0, 15.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 #: Doubt of an operator whose results are not counted yet; it goes as soon as one is, or after `Vertex.silence_s`.
@@ -461,7 +462,7 @@ def _operator(
     if doubts:
         row["unread"] = doubts
     row["evidence"] = _evidence(own, sample, at_s)
-    if own is not None and own.cost_by:
+    if own is not None and own.cost_by in _INFERRED:
         row["cost_by"] = own.cost_by
     if sample is not None and sample.measured_s is not None and sample.measured_s < FULL_SPAN_S:
         row["measured_s"] = max(step for step in _SPANS if step <= sample.measured_s)
@@ -503,7 +504,7 @@ def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -
         return {"kind": "unknown", "events": min(own.events if own else 0.0, _MAX_EVENTS), **unit}
     newest_s = sample.newest_s if sample and sample.newest_s is not None else at_s
     age_s = max(0.0, at_s - newest_s)
-    kind = "predicted" if own.cost_by else "measured"
+    kind = "predicted" if own.cost_by in _INFERRED else "measured"
     return {"kind": kind, "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
 
 

@@ -24,6 +24,7 @@ _UNKNOWN_COSTS = {
     "poll_missing",
     "slots_contended",
     "still_measuring",
+    "thread_looks_few",
 }
 _UNKNOWN_EDGES = {"arrivals_missing", "exchange_open", "plan_unread", "selectivity_unknown", "window_unknown"}
 _CONTRADICTIONS = {

@@ -488,6 +488,7 @@ def _vertices(
             buffer_timeout_s=timeout_s if key in read and timeout_s is not None and timeout_s > 0.0 else None,
             stream=chain.stream,
             keeps_rows=chain.keeps_rows,
+            task_name="" if str(row.fields.get("status")) in ENDED else row.text("name"),
             result_metrics=()
             if key in read
             else result_metrics(known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")),

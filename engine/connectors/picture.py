@@ -31,12 +31,13 @@ __all__ = [
     "JobSample",
     "Place",
     "Subtask",
+    "ThreadLooks",
     "Vertex",
     "VertexCounters",
     "VertexSample",
 ]
 
-CostOrigin = Literal["cpu_time", "load_step"]
+CostOrigin = Literal["cpu_time", "load_step", "thread_stacks"]
 FindingLevel = Literal["found", "assumed", "missing", "warning"]
 #: Of what is kept: fields of later versions are left out.
 _LATER = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
@@ -123,6 +124,7 @@ class Vertex:
     state_on_disk: bool | None = None  #: whether state lies on disk; None where nothing tells
     keeps_rows: bool = False  #: whether its state grows with every row, as far as its plan tells
     result_metrics: tuple[str, ...] = ()  #: by which its sinks count what they take, where nobody reads it
+    task_name: str = ""  #: by which the engine names its threads; empty where it has none, or none any more
 
     @property
     def is_source(self) -> bool:
@@ -218,6 +220,24 @@ class VertexCounters(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadLooks(Record):
+    """Looks at the threads of a vertex: how many of them found a thread at what."""
+
+    TITLE: ClassVar[str] = "looks at the threads of a vertex"
+    __pydantic_config__: ClassVar[ConfigDict] = _LATER
+
+    working: int  #: on events
+    waiting: int  #: for events
+    blocked: int  #: by what they put out
+    undecided: int  #: nobody can tell
+    by_operator: tuple[int, ...] = ()  #: those at work, by the operator's position in the chain
+
+    @property
+    def count(self) -> int:
+        return self.working + self.waiting + self.blocked + self.undecided
+
+
+@dataclass(frozen=True, slots=True)
 class CounterPoll(Record):
     """Counters of a job at one moment. Differences of two polls of one `attempt` are statistics.
 
@@ -235,6 +255,13 @@ class CounterPoll(Record):
     cpu_loads: Mapping[str, float] = field(default_factory=dict)  #: share of its host that its process used last
     cpu_s: Mapping[str, float] = field(default_factory=dict)  #: of its process since that began
     host_loads: Mapping[str, float] = field(default_factory=dict)  #: share that everybody used, where that is watched
+    #: looks at threads between this poll and the next one, by vertex: of those that tell no busy time
+    threads: Mapping[str, ThreadLooks] = field(default_factory=dict)
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """Vertices that count records and tell no busy time."""
+        return frozenset(id_ for id_, own in self.vertices.items() if own.busy_s is None and own.records_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
+from engine.connectors.thread_costs import tell_costs_by_threads
 from engine.document.elements import Batch
 from engine.document.unknown_costs import FULL_SPAN_S
 from engine.measurement.variation import ScaleDispersion, choose_scale, cost_dispersion, cost_sums
@@ -218,7 +219,8 @@ def sample_job(
     JobSample
         A vertex without two polls of one attempt has a sample of no events that says so.
     """
-    ordered = ordered_polls(polls)
+    asked = sorted(polls, key=lambda poll: poll.at_s)
+    ordered = ordered_polls(asked)
     read = {exchange.upstream for vertex in job.vertices for exchange in vertex.inputs}
     changes = {vertex.id: vertex_changes(vertex, ordered) for vertex in job.vertices}
     cpu = CpuUse(ordered, places)
@@ -228,9 +230,11 @@ def sample_job(
         vertex.id: _sample(job, vertex, changes[vertex.id], batches[vertex.id], contention, is_read=vertex.id in read)
         for vertex in job.vertices
     }
+    told, by_threads = tell_costs_by_threads(job, asked, changes, operators)
+    operators |= told
     told, by_cpu = tell_costs_by_cpu(job, ordered, operators, is_alone=is_alone)
     operators |= told
-    busy_threads, cpu_cores = _busy_threads(job, changes), cpu.cores()
+    busy_threads, cpu_cores = _busy_threads(job, operators), cpu.cores()
     settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
     flows = bound_flows(job, changes)
@@ -251,6 +255,7 @@ def sample_job(
             *settled.findings,
             *describe_flows(job, flows),
             *_describe_span(job, batches, span_s, measured_s),
+            *by_threads,
             *by_cpu,
             *_job_findings(job, operators, changes, contention),
         ),
@@ -394,14 +399,12 @@ def _sample_findings(
         yield Finding.of("found", "saturated", subject, vertex=vertex.label, full_s=full_s)
 
 
-def _busy_threads(job: EngineJob, changes: Mapping[str, VertexChanges]) -> dict[str, float | None]:
+def _busy_threads(job: EngineJob, operators: Mapping[str, VertexSample]) -> dict[str, float | None]:
     """Busy threads by place; a vertex's busy time is spread over its subtasks by what they took."""
     threads: dict[str, float | None] = {}
     for vertex in job.vertices:
-        units = changes[vertex.id].units
-        told_share = busy_share_of(units)
+        told_share, shares = operators[vertex.id].busy_share, operators[vertex.id].shares
         busy = None if told_share is None else told_share * vertex.parallelism
-        shares = changes[vertex.id].shares
         for subtask in vertex.subtasks:
             if subtask.place is None:
                 continue

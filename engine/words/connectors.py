@@ -54,7 +54,7 @@ SENTENCES = {
     "no_events": "No event came to {vertex} while its counters were read.",
     "busy_time_missing": "What an event costs at {vertex} is not told. Old sources of Flink hide it, with all that is "
     "chained to them; a mapped operator needs a query of its cost. It is unknown, and so is what rests on it, until "
-    "something tells: a step of load, beside CPU counters of the TaskManagers.",
+    "something tells: looks at their threads, or a step of load beside CPU counters of the TaskManagers.",
     "few_polls": "The statistics of {vertex} rest on {count:counted stretch|stretches} so far.",
     "counters_reset": "Counters of {vertex} began anew, or were not read for a while, {count:counted time}; nothing "
     "was counted across that.",
@@ -84,6 +84,17 @@ SENTENCES = {
     "step of load that takes the thread further tells the most.",
     "cost_by_load_step": "An event costs {vertex} {low_s:seconds} to {high_s:seconds}: the least by the CPU time of "
     "its TaskManagers over several loads, the most by the highest rate that it took.",
+    "cost_by_threads": "An event costs {vertex} {low_s:seconds} to {high_s:seconds}: {working:,} of "
+    "{count:counted look} at its threads found it at work. What a source waits for within itself is not in that.",
+    "thread_looks_few": "What an event costs at {vertex} is not told by its threads yet: {working:,} of "
+    "{count:counted look} found it at work. More of them will.",
+    "chain_parts": "Of {count:counted look} that found {vertex} at work, these were of its operators: "
+    "{parts:listed 9}.",
+    "threads_untold": "The threads of {place} cannot be looked at: {reason}. What old sources cost there is unknown "
+    "until something else tells.",
+    "threads_alike": "Several threads are named as those of {vertex}: which of them are its own is not known, so none "
+    "tells its cost. Other names of jobs' sources would.",
+    "threads_absent": "No thread is named as those of {vertex} are, so none tells its cost.",
     "cpu_of_several": "What an event costs at {vertices:listed 5} cannot be told by CPU time: other jobs run on the "
     "same TaskManagers.",
     "cpu_windows_few": "What an event costs at {vertices:listed 5} cannot be told by CPU time yet: too few stretches "

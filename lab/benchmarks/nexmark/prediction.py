@@ -11,6 +11,7 @@ from engine.connectors.flink import read_flink
 from engine.connectors.flink_polls import poll_flink
 from engine.connectors.picture import JobSample
 from engine.connectors.statistics import sample_job
+from engine.connectors.thread_stacks import with_look
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.estimation.loads import loads_of
@@ -95,6 +96,8 @@ def predict_query(
     picture = read_flink(phase.picture, phase.polls[-1][0])
     (job,) = (job for job in picture.jobs if f"/jobs/{job.id}/config" in phase.picture)
     polls = [poll_flink(answers, job.id, at_s) for at_s, answers in phase.polls]
+    for i, answers in phase.looks:
+        polls[i], _ = with_look(polls[i], job, answers)
     sample = sample_job(job, polls, places=picture.places)
     pool = import_picture(picture, {job.id: sample})
     query = next(query for query in pool.queries if query.job == job.id)
@@ -102,7 +105,8 @@ def predict_query(
     read = [entry["from"] for operator in query.body["operators"] for entry in operator["inputs"]]
     steps = _STEPS if has_beats else 1
     deployment = _deployment(pool, sample, 1, steps, links)
-    shares = {name: sample.operators[vertex].busy_share for name, vertex in query.vertices.items()}
+    own = {name: sample.operators[vertex] for name, vertex in query.vertices.items()}
+    shares = {name: None if found.cost_by else found.busy_share for name, found in own.items()}
     busiest = busiest_factor(shares.values())
     capacity, at_most, limit = _capacity(deployment, query.name)
     return NexmarkAnswer(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.connectors.flink import read_flink
+from engine.connectors.flink_polls import poll_flink
+from engine.connectors.thread_stacks import dump_paths, look_pause_s, source_dump
 from lab.benchmarks.flink.client import ENDED, FlinkClient
 from lab.benchmarks.flink.runs import RunFailed, ask_picture, ask_poll, held_job
 from lab.benchmarks.nexmark.events import EventFeed
@@ -72,8 +76,8 @@ class Timing:
         """
         left_s = max(60.0, budget_s - 6 * 8.0)
         warm_s = min(20.0, left_s / 20)
-        load_s = max(10.0, (left_s - 6 * warm_s) / 8)
-        return Timing(calm_s=3 * load_s, load_s=load_s, warm_s=warm_s)
+        load_s = max(10.0, (left_s - 6 * warm_s) / 10)
+        return Timing(calm_s=5 * load_s, load_s=load_s, warm_s=warm_s)
 
 
 @dataclass
@@ -93,6 +97,8 @@ class LoadPhase:
         Of the result.
     load : float
         Processes that wanted to run on the machine, averaged.
+    looks : list of (int, answers by path)
+        Threads of the sources at random moments, each with the poll before it.
     """
 
     times: int
@@ -105,6 +111,7 @@ class LoadPhase:
     load: float
     picture: dict[str, Any] = field(default_factory=dict)
     polls: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
 
 @dataclass
@@ -172,7 +179,7 @@ def _phase(
         picture = ask_picture(flink.client, job) if is_calm else {}
         stream, names = _row_counters(flink.client, job)
         began_s = time.time()
-        loads, polls, counted = [os.getloadavg()[0]], [], []
+        loads, polls, looks, counted = [os.getloadavg()[0]], [], [], []
         end_s = began_s + (timing.calm_s if is_calm else timing.load_s)
         while (now := time.time()) < end_s:
             if flink.client.state(job) in ENDED:
@@ -181,6 +188,8 @@ def _phase(
                 polls.append((now, ask_poll(flink.client, picture, job, now)))
             counted.append((now, _rows(flink.client, job, names)))
             loads.append(os.getloadavg()[0])
+            if is_calm:
+                looks += [(len(polls) - 1, look) for look in _looks(flink.client, picture, job, polls[-1][1], now)]
             time.sleep(max(0.0, now + _POLL_S - time.time()))
         if is_calm:  # plans and statistics of state are newer then
             picture = ask_picture(flink.client, job)
@@ -198,7 +207,24 @@ def _phase(
         load=sum(loads) / len(loads),
         picture=picture,
         polls=polls,
+        looks=looks,
     )
+
+
+def _looks(
+    client: FlinkClient, picture: dict[str, Any], job: str, poll: dict[str, Any], now_s: float
+) -> Iterator[dict[str, Any]]:
+    """Looks at the threads of sources that tell no busy time, at random moments until the next poll."""
+    (shown,) = (shown for shown in read_flink(picture, now_s).jobs if shown.id == job)
+    paths = dump_paths(shown, poll_flink(poll, job, now_s).untold).paths
+    pause_s = look_pause_s(0.0)
+    while paths:
+        time.sleep(random.uniform(0.0, 2.0 * pause_s))
+        began_s = time.time()
+        if began_s >= now_s + _POLL_S:
+            return
+        yield {path: source_dump(client.get(path)) for path in paths}
+        pause_s = look_pause_s(time.time() - began_s)
 
 
 def slope(counted: Sequence[tuple[float, float]]) -> float:

@@ -73,6 +73,8 @@ class FakeFlink:
     savepoint: str = ""  #: kind of its newest savepoint, SAVEPOINT or that of a stop
     pending: float | None = None  #: records that wait before its sources; None: they do not tell
     topic: str = ""  #: of Kafka, two partitions of which its sources read, as their metrics spell it
+    busy_of_ten: int | None = None  #: looks at threads of old sources that find them at work; None: it shows no threads
+    looks: int = 0
 
     def serve(self, server: EngineServer) -> None:
         """Answer every path of a server."""
@@ -94,6 +96,8 @@ class FakeFlink:
         if plain == "/jobmanager/config":
             interval = [] if self.marker_ms is None else [{"key": "metrics.latency.interval", "value": "500"}]
             return [{"key": "execution.buffer-timeout.interval", "value": "100 ms"}, *interval]
+        if parts[0] == "taskmanagers" and parts[-1] == "thread-dump":
+            return self._threads()
         if parts[0] == "taskmanagers":
             return [{"id": "Status.JVM.CPU.Load", "value": "0.1"}, {"id": "Status.JVM.CPU.Time", "value": "1000000000"}]
         job = next((job for job in self.jobs if len(parts) > 1 and job.id == parts[1]), None)
@@ -117,6 +121,23 @@ class FakeFlink:
         if parts[2] == "checkpoints" and self.savepoint:
             return {"latest": {"savepoint": {"id": 4, "status": "COMPLETED", "checkpoint_type": self.savepoint}}}
         return {} if parts[2] in {"config", "checkpoints"} else None
+
+    def _threads(self) -> dict[str, Any] | None:
+        """Threads of old sources, in so many of ten looks at work in the operator behind them."""
+        if self.busy_of_ten is None:
+            return None
+        works = self.looks % 10 < self.busy_of_ten
+        self.looks += 1
+        at = "StreamMap.processElement(StreamMap.java:38)" if works else "java.lang.Thread.sleep(Native Method)"
+        names = [
+            f"Legacy Source Thread - {vertex.name} ({i + 1}/{vertex.parallelism})#{job.attempt}"
+            for job in self.jobs
+            for vertex in job.vertices
+            if vertex.cost_s is None
+            for i in range(vertex.parallelism)
+        ]
+        rows = {name: f'"{name}" Id=7 TIMED_WAITING\n\tat org.apache.flink.{at}\n\n' for name in names}
+        return {"threadInfos": [{"threadName": n, "stringifiedThreadInfo": text} for n, text in rows.items()]}
 
     def _checkpoints(self, job: FakeJob, rest: list[str]) -> dict[str, Any]:
         sizes = {vertex.id: vertex.state_bytes for vertex in job.vertices}

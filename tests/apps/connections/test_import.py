@@ -15,7 +15,7 @@ import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from apps.connections import job_import, scores, work
+from apps.connections import job_import, rounds, scores, work
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.refinements import doubts_refine, statistics_refine
 from apps.connections.selectors import connections_due
@@ -162,6 +162,25 @@ def test_check_says_what_was_found_and_costs_and_stores_nothing_of_it(connection
     assert not cluster.queries.exists() and not cluster.pools.filter(name="flink-shop").exists()
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_cost_of_an_old_source_is_measured_by_looks_at_its_threads_where_the_engine_shows_them(
+    connection: Connection, flink: FakeFlink, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, shown: bool
+) -> None:
+    """At work in two of ten looks, under 100 events/s: 2 ms an event."""
+    monkeypatch.setattr(rounds, "look_pause_s", lambda asking_s: 0.0)
+    monkeypatch.setattr(work, "PAUSE_S", 0.05)
+    flink.busy_of_ten = 2 if shown else None
+    imported(connection)
+    _, cycles, evidence = statistics_of(cluster.queries.get(name="shop"))["clicks-2"]
+    if not shown:
+        assert (cycles, evidence) == (None, "unknown") and "threads_untold" in codes_of(connection)
+        return
+    assert evidence == "measured" and cycles == pytest.approx(2e6, rel=0.2)
+    assert "cost_by_threads" in codes_of(connection) and "busy_time_missing" not in codes_of(connection)
+    polls = connection.jobs.get().polls
+    assert any(row.data["threads"] for row in polls.all())
+
+
 def test_running_job_becomes_a_running_query_with_measured_statistics(connection: Connection, cluster: Cluster) -> None:
     job = imported(connection, objectives={"shop": {"statistic": "worst", "bound_s": 5.0}})
     assert job.result is not None and job.result["queries"] == ["shop"]
@@ -287,7 +306,7 @@ def test_refresh_asks_less_than_a_look(connection: Connection, engine: EngineSer
     connection_poll(connection)
     engine.asked.clear()
     connection_poll(connection)
-    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 9
+    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 10
     connection.refresh_from_db()
     assert connection.cost["requests"] == len(engine.asked)
 
