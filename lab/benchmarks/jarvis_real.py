@@ -22,7 +22,7 @@ from engine.dataflow.templates import LOGANALYTICS
 from engine.jarvis.settings import AdaptationSettings
 from lab.jarvis.stepwise import STEPWISE_METHODS
 
-__all__ = ["LINES_S", "LogAgent", "log_pipeline", "real"]
+__all__ = ["LINES_S", "LogAgent", "LogLines", "log_pipeline", "real"]
 
 
 LINES_S = 20_000
@@ -50,14 +50,14 @@ def log_pipeline() -> Pipeline:
     return Pipeline.parse(LOGANALYTICS(source="lines", window_s=WINDOW_S).document)
 
 
-class _LogLines:
+class LogLines:
     """Lines at a constant rate, as a collector gives them; a live source that takes next to no CPU time."""
 
     replayable = True
     records_shed = 0
 
-    def __init__(self) -> None:
-        self.schema = log_pipeline().source.schema
+    def __init__(self, lines_s: int = LINES_S) -> None:
+        self.schema, self._lines_s = log_pipeline().source.schema, lines_s
         draw = np.random.default_rng(1)
         self._lines = pa.array([_line(draw, number) for number in range(_BLOCK)])
         self._begin_us: int | None = None
@@ -66,13 +66,13 @@ class _LogLines:
     def poll(self, now_us: int, most: int) -> Sequence[pa.RecordBatch]:
         if self._begin_us is None:
             self._begin_us = now_us
-        due = (now_us - self._begin_us) * LINES_S // 1_000_000
+        due = (now_us - self._begin_us) * self._lines_s // 1_000_000
         count, at = min(most, due - self._next), self._next % _BLOCK
         batches = []
         while count > 0:
             lines = self._lines.slice(at, count)
             numbers = np.arange(self._next, self._next + len(lines))
-            stamps = pa.array(self._begin_us + numbers * 1_000_000 // LINES_S).cast(self.schema.field("ts").type)
+            stamps = pa.array(self._begin_us + numbers * 1_000_000 // self._lines_s).cast(self.schema.field("ts").type)
             columns = {"ts": stamps, "line": lines}
             batches.append(
                 pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
@@ -81,7 +81,7 @@ class _LogLines:
         return batches
 
     def watermark_us(self) -> int:
-        return 0 if self._begin_us is None else self._begin_us + self._next * 1_000_000 // LINES_S
+        return 0 if self._begin_us is None else self._begin_us + self._next * 1_000_000 // self._lines_s
 
     def position(self) -> Any:
         return None
@@ -110,7 +110,7 @@ class LogAgent:
         self._settings, self._versions = settings, itertools.count(1)
         self._pipeline = log_pipeline()
         self._spool = Spool(folder / "spool", _SPOOL_BYTES)
-        self._runtime = Runtime(self._config(budget_cores), {"lines": _LogLines()}, self._spool)
+        self._runtime = Runtime(self._config(budget_cores), {"lines": LogLines()}, self._spool)
         self._frames = LocalFrames(self._spool, folder / "frames")
         self._frames.start()
 

@@ -3,7 +3,7 @@
 up makes them, run runs a command on one, status lists them, down removes all that up made and whatever was left behind
 by a crash. mace predicts latencies on four unequal hosts and measures them there, with several placements; chunks
 predicts those of later parts of a run from what was measured in the first, on one host and on several; flink predicts
-and measures a job of Flink across hosts.
+and measures a job of Flink across hosts; agents compares by latency and bytes what agents keep at their hosts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,23 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=float, default=20.0, help="of each load (20); the light one takes twice as long"
     )
     flink.set_defaults(action=_flink)
+    agents = actions.add_parser("agents", help="agents, a relay and the stream processor on hosts of their own")
+    agents.add_argument("--seconds", type=float, default=30.0, help="of each run (30)")
+    agents.add_argument("--shares", type=float, nargs="+", default=[0.6, 0.8], metavar="SHARE", help="0.6 0.8: budgets")
+    agents.set_defaults(action=_agents)
     return parser
+
+
+def _agents(options: argparse.Namespace) -> int:
+    """Run agents; their imports are large, which making hosts does not need."""
+    from lab.testbed.agents import report
+
+    faults = [f"--shares has {share:g}; allowed: 0.1 to 2" for share in options.shares if not 0.1 <= share <= 2.0]
+    if not 5.0 <= options.seconds <= 3600.0:
+        faults.append(f"--seconds is {options.seconds:g}; allowed: 5 to 3,600")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 2 if faults else report(seconds=options.seconds, shares=options.shares)
 
 
 def _mace(options: argparse.Namespace) -> int:
