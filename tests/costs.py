@@ -1,7 +1,8 @@
 """Pytest plug-in: what a run costs, and groups in the order of what they cost.
 
-A run of many files ends with the CPU time that it took, of the tests and of every process that they started, and with
-the files that took most of it. `RECORD_COSTS=1 ./sluice test`, on a quiet machine, writes into `costs.txt` how long
+A run of many files ends with the CPU time that it took, of the tests and of every process that they started, with the
+folders and files that took most of it, with the groups that lasted longest, and with when its processes had nothing
+left to do. `RECORD_COSTS=1 ./sluice test`, on a quiet machine, writes into `costs.txt` how long
 each of its groups lasted. The groups that last longest begin first, so that none of them is left over when the others
 have ended.
 """
@@ -30,7 +31,7 @@ _RECORD = Path(__file__).with_name("costs.txt")
 _RECORDS = os.environ.get("RECORD_COSTS") == "1"
 _SHORT_S = 5.0  # what lasts less is not recorded
 _SOON_S = 10.0
-_SHOWN_FILES = 12
+_SHOWN = 12
 _COST, _COLLECTING = "cost", "collecting_s"
 
 
@@ -90,6 +91,8 @@ class _Costs:
         self.collecting_s = 0.0
         self.by_file: defaultdict[str, float] = defaultdict(float)
         self.lasted_s: defaultdict[str, float] = defaultdict(float)
+        self.ended_s: list[float] = []
+        self._began_s = time.perf_counter()
         self._spent_s, self._at_s = 0.0, 0.0
 
     def read(self) -> tuple[float, float]:
@@ -98,12 +101,27 @@ class _Costs:
         self._spent_s, self._at_s = _spent_s(), time.perf_counter()
         return self._spent_s - before[0], self._at_s - before[1]
 
+    def note_end(self) -> None:
+        """A process of the run has nothing left to do."""
+        self.ended_s.append(time.perf_counter() - self._began_s)
+
     def lines(self) -> Iterator[str]:
-        """The sums, and the files that took most."""
+        """The sums, and what they are made of for the most part."""
+        by_folder: defaultdict[str, float] = defaultdict(float)
+        for file, spent_s in self.by_file.items():
+            by_folder["/".join(file.split("/")[:-1][:3])] += spent_s
         spent_s = sum(self.by_file.values())
         yield f"{spent_s:,.0f} s for {len(self.by_file)} files, and {self.collecting_s:,.0f} s to collect them"
-        for file, file_s in sorted(self.by_file.items(), key=lambda row: -row[1])[:_SHOWN_FILES]:
-            yield f"{file_s:6,.0f} s  {file}"
+        for title, sums in (
+            ("CPU time of folders", by_folder),
+            ("CPU time of files", self.by_file),
+            ("time that groups lasted", self.lasted_s),
+        ):
+            yield f"{title}:"
+            for name, seconds in sorted(sums.items(), key=lambda row: -row[1])[:_SHOWN]:
+                yield f"{seconds:8,.0f} s  {name}"
+        if self.ended_s:
+            yield f"processes of the run were done after {', '.join(f'{end_s:,.0f}' for end_s in self.ended_s)} s"
 
     def record(self) -> None:
         """Write how long groups lasted; those that did not run keep what they have."""
@@ -140,7 +158,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add the time that a process of the run took to collect."""
+    """Note when a process of the run was done, and add the time that it took to collect."""
+    _COSTS.note_end()
     _COSTS.collecting_s += getattr(node, "workeroutput", {}).get(_COLLECTING, 0.0)
 
 
@@ -152,7 +171,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if len(_COSTS.by_file) > _SHOWN_FILES:
+    if len(_COSTS.by_file) > _SHOWN:
         terminalreporter.section("CPU time")
         for line in _COSTS.lines():
             terminalreporter.write_line(line)

@@ -91,10 +91,25 @@ def test_record_keeps_groups_that_did_not_run(
     assert (tmp_path / "costs.txt").read_text() == "100 workers/single\n90 e2e/long\n5 spark\n"
 
 
-def test_end_of_a_run_names_the_dearest_files() -> None:
+def test_end_of_a_run_names_the_dearest_folders_files_and_groups() -> None:
     run = costs._Costs()
     run.collecting_s = 88.0
-    run.by_file |= {f"tests/test_{number}.py": 100.0 * number for number in range(20)}
+    run.by_file |= {f"tests/apps/pages/live/test_{number}.py": 100.0 * number for number in range(20)}
+    run.by_file["tests/e2e/test_rest.py"] = 30_000.0
+    run.lasted_s |= {"console": 7.0, "workers/test_kill": 9.0}
+    run.ended_s = [30.0, 3_600.0]
     lines = list(run.lines())
-    assert lines[:2] == ["19,000 s for 20 files, and 88 s to collect them", " 1,900 s  tests/test_19.py"]
-    assert len(lines) == 13
+    assert lines[:6] == [
+        "49,000 s for 21 files, and 88 s to collect them",
+        "CPU time of folders:",
+        "  30,000 s  tests/e2e",
+        "  19,000 s  tests/apps/pages",
+        "CPU time of files:",
+        "  30,000 s  tests/e2e/test_rest.py",
+    ]
+    assert lines[-3:] == [
+        "       9 s  workers/test_kill",
+        "       7 s  console",
+        "processes of the run were done after 30, 3,600 s",
+    ]
+    assert len(lines) == 21, "twelve files, and no more"
