@@ -63,7 +63,7 @@ __all__ = [
 POLL_TASK = "workers.poll_connection"
 CHECK_POLLS, IMPORT_POLLS = 2, 12
 PAUSE_S = 2.0  # between polls of a check or an import
-LOOK_S = 2.0  # of a round, in which threads are looked at where they tell no busy time
+LOOK_S = 4.0  # of a round, in which threads are looked at where they tell no busy time
 
 _log = logging.getLogger(__name__)
 

@@ -75,6 +75,7 @@ def test_import_needs_the_scope_admit_and_lists_its_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(work, "PAUSE_S", 0.0)
+    monkeypatch.setattr(work, "LOOK_S", 0.0)
     FakeFlink().serve(engine)
     shown = made(api, url=engine.url)
     path = f"{URL}/{shown['id']}"

@@ -37,6 +37,7 @@ OFFSETS = 'kafka_topic_partition_current_offset{topic="$topic"}'
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "PAUSE_S", 0.0)
+    monkeypatch.setattr(work, "LOOK_S", 0.0)
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "PAUSE_S", 0.0)
+    monkeypatch.setattr(work, "LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -306,7 +307,7 @@ def test_refresh_asks_less_than_a_look(connection: Connection, engine: EngineSer
     connection_poll(connection)
     engine.asked.clear()
     connection_poll(connection)
-    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 10
+    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 9
     connection.refresh_from_db()
     assert connection.cost["requests"] == len(engine.asked)
 
