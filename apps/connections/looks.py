@@ -31,6 +31,7 @@ class KeptOperator(Record):
     selectivity: float | None = None
     span_s: float = 0.0  #: 0: not sampled
     contended_s: float = 0.0
+    max_parallelism: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,5 +120,6 @@ def _operator(
         vertex.slot_group,
         tuple(Exchange(labels.get(entry.upstream, ""), entry.strategy) for entry in vertex.inputs),
         tuple(name for name in used if name),
+        max_parallelism=vertex.max_parallelism,
         **{name: getattr(sample, name) for name in statistics},
     )

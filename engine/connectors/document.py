@@ -133,6 +133,7 @@ class OperatorDocument(TypedDict, total=False):
     window: Mapping[str, object]
     trigger: Mapping[str, object]
     buffer_timeout_s: float
+    keyed: bool
     state_bytes: float
     state_on_disk: bool
     unread: list[str]
@@ -448,6 +449,8 @@ def _operator(
     row = OperatorDocument(id=name, kind=vertex.kind, inputs=read)
     if own is not None and own.bytes_per_event:
         row["bytes_per_event"] = own.bytes_per_event
+    if vertex.is_keyed is not None:
+        row["keyed"] = vertex.is_keyed
     if vertex.window:
         row["window"] = _window_of_parts(vertex.window, max(parts))
     if vertex.trigger:

@@ -486,6 +486,7 @@ def _vertices(
             subtasks=_subtasks(known, id_, key, parallelism),
             slot_group=str(row.fields.get("slotSharingGroupId") or "") or None,
             buffer_timeout_s=timeout_s if key in read and timeout_s is not None and timeout_s > 0.0 else None,
+            max_parallelism=_max_parallelism(row),
             stream=chain.stream,
             keeps_rows=chain.keeps_rows,
             task_name="" if str(row.fields.get("status")) in ENDED else row.text("name"),
@@ -500,6 +501,12 @@ def _vertices(
     if timeout_s is not None and timeout_s < 0.0 and read:
         known.find("warning", "buffers_without_timeout", name, job=name)
     return tuple(_with_windows(known, name, vertices, chains))
+
+
+def _max_parallelism(row: AnswerObject) -> int | None:
+    """Key groups of a vertex; None where they are not told."""
+    told = row.optional("maxParallelism")
+    return int(told) if told is not None and told >= 1.0 else None
 
 
 def _plan_nodes(known: Answers, answer: AnswerObject, id_: str) -> list[AnswerObject]:

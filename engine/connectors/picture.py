@@ -125,10 +125,19 @@ class Vertex:
     keeps_rows: bool = False  #: whether its state grows with every row, as far as its plan tells
     result_metrics: tuple[str, ...] = ()  #: by which its sinks count what they take, where nobody reads it
     task_name: str = ""  #: by which the engine names its threads; empty where it has none, or none any more
+    max_parallelism: int | None = None  #: its key groups, as the engine tells; 1: by its plan it has one subtask
 
     @property
     def is_source(self) -> bool:
         return not self.inputs
+
+    @property
+    def is_keyed(self) -> bool | None:
+        """Whether its input is spread by a key; False where one subtask gets all of it, None where neither is told."""
+        strategies = {exchange.strategy for exchange in self.inputs}
+        if self.max_parallelism == 1 or "global" in strategies:
+            return False
+        return True if "hash" in strategies else None
 
     @property
     def silence_s(self) -> float:

@@ -199,9 +199,9 @@ def check_replicas(parts: DeploymentParts, path: str, operator: Operator, nodes:
     total = sum(replica.fraction for replica in operator.replicas)
     if split and abs(total - 1.0) > _SHARE_TOLERANCE:
         parts.faults.append(Fault(f"{path}.split", f"the fractions of split add up to {total:.12g}; allowed: 1"))
-    if split and operator.stateless is False and not is_mergeable(operator.expression):
+    if split and operator.is_divisible is False and not is_mergeable(operator.expression):
         parts.faults.append(
-            Fault(f"{path}.split", "split is given for an operator with state; allowed: with stateless true")
+            Fault(f"{path}.split", "split is given for an operator with state; allowed: with stateless or keyed true")
         )
 
 

@@ -440,6 +440,10 @@ class OperatorFeatures(Record):
 
     bytes_per_event: _Bytes = 0.0
     stateless: Flag | None = None
+    keyed: Annotated[
+        Flag | None,
+        Words("whether its state is by a key that its input is spread by; false: all events have to meet in one place"),
+    ] = None
     query: _Id | None = None
     kind: Annotated[str, Enumeration(OPERATOR_KINDS)] | None = None
     filter: Annotated[FilterFeatures | None, Words("of a filter")] = None
@@ -480,6 +484,11 @@ class _OperatorPlace:
 @dataclass(frozen=True)
 class Operator(OperatorFeatures, _OperatorPlace):
     """An operator of the dataflow. Without replicas it is not placed yet."""
+
+    @property
+    def is_divisible(self) -> bool | None:
+        """Whether its events may be spread over replicas: without state, or with state by key; None: nobody knows."""
+        return True if self.stateless else self.keyed if self.keyed is not None else self.stateless
 
     @property
     def never_ran(self) -> bool:

@@ -158,6 +158,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "id",
         "bytes_per_event",
         "stateless",
+        "keyed",
         "query",
         "kind",
         "buffer_timeout_s",

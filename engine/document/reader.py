@@ -144,8 +144,8 @@ class OperatorRecord(OperatorFeatures, _Place):
     def find_faults(self) -> Iterator[Fault]:
         """A place beside a split, features of another kind of operator, and evidence of a cost that is not there."""
         if self.split:
-            if self.stateless is False:
-                yield Fault("split", "split is given for an operator with state; allowed: with stateless true")
+            if self.stateless is False and not self.keyed:
+                yield Fault("split", "split is given for an operator with state; allowed: with stateless or keyed true")
             if self.node is not None or self.core is not None:
                 other = "core" if self.node is None else "node"
                 yield Fault(other, f"{other} is given beside split; allowed: one of the two")

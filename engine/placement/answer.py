@@ -11,7 +11,7 @@ from engine.document.elements import Replica
 from engine.document.memory import FleetMemory
 from engine.document.policies import SchedulingGap
 from engine.placement.separation import ApartOperator
-from engine.records import Record, Sentence
+from engine.records import Omitted, Record, Sentence
 
 __all__ = [
     "AloneOperator",
@@ -126,7 +126,7 @@ class AloneOperator(Record):
     """An operator that even alone on its best core costs as much as the whole placement.
 
     `own_s` is its Mace there, `load_share` its mean load as a share of that core's capacity. `parts` and `split_value`
-    say what splitting would gain, if it was tried.
+    say what splitting would gain, if it was tried. `keyed` says whether its state, if it has any, is by key.
     """
 
     operator: str
@@ -137,6 +137,7 @@ class AloneOperator(Record):
     may_split: bool
     parts: int | None = None
     split_value: float | None = None
+    keyed: Omitted[bool] = None
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,6 @@ def _must_part(deployment: Deployment, group: tuple[str, ...], forced: Counter[s
 def _stateful(limits: PlacementLimits) -> Iterator[Fault]:
     for k, name in enumerate(limits.deployment.constraints.may_split or ()):
         operator = limits.deployment.operators[limits.deployment.operator_index[name]]
-        if operator.stateless is False:
-            message = f"may_split names {name!r}, which has state; allowed: stateless operators"
+        if operator.is_divisible is False:
+            message = f"may_split names {name!r}, which has state that is not by key; allowed: stateless or keyed ones"
             yield Fault(f"constraints.may_split[{k}]", message)

@@ -425,5 +425,6 @@ def _alone(alone: AloneOperator, is_seconds: bool) -> Iterator[Fact]:
         yield Fact("placement.alone_overloaded", **vars(alone))
     if alone.split_value is not None:
         yield Fact("placement.alone_split", is_seconds=is_seconds, **vars(alone))
-    elif not alone.stateless:
-        yield Fact("placement.alone_unknown" if alone.stateless is None else "placement.alone_with_state")
+    elif not (alone.stateless or alone.keyed):
+        is_unknown = alone.stateless is None and alone.keyed is None
+        yield Fact("placement.alone_unknown" if is_unknown else "placement.alone_with_state")

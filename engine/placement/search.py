@@ -314,7 +314,7 @@ class PlacementSearch:
 
     def _tell_gain(self, items: Items, blocking: list[BottleneckOperator]) -> None:
         """Report the gain of splitting the bottleneck operators, where none of them has state."""
-        if any(bottleneck.operator.stateless is not True for bottleneck in blocking):
+        if any(bottleneck.operator.is_divisible is not True for bottleneck in blocking):
             self.alone = [bottleneck.answer() for bottleneck in blocking]
             return
         parts = self.parts | parts_for(items, self.limits, self.goal, blocking, self.parts)

@@ -40,8 +40,18 @@ class BottleneckOperator:
 
     def answer(self, parts: int | None = None, split_value: float | None = None) -> AloneOperator:
         """The operator by name; `parts` and `split_value` say what splitting would gain, if it was tried."""
-        name, query, stateless = self.operator.id, self.operator.query, self.operator.stateless
-        return AloneOperator(name, query, self.own_s, self.share, stateless, self.may_split, parts, split_value)
+        operator = self.operator
+        return AloneOperator(
+            operator.id,
+            operator.query,
+            self.own_s,
+            self.share,
+            operator.stateless,
+            self.may_split,
+            parts,
+            split_value,
+            keyed=operator.keyed,
+        )
 
 
 def alone_in(items: Items, limits: PlacementLimits, goal: Goal, value: float) -> list[BottleneckOperator]:

@@ -130,7 +130,7 @@ class PlacementRunFacts(SearchProgress):
         moved = set(self.run.moves.values_list("query", flat=True))
         base = f"/api/v1/placements/{self.run.pk}/export"
         found = [
-            export_facts(partial(placement_export, self.run, query=name), base, name)
+            export_facts(partial(placement_export, self.run, query=name), base, query=name)
             for name in placement_queries(self.run)
             if name in moved
         ]
@@ -190,7 +190,7 @@ class PlacementRunFacts(SearchProgress):
         if said.get("apart"):
             words.append(counted(len(said["apart"]), "pair kept apart", "pairs kept apart"))
         if said.get("may_split"):
-            words.append("stateless operators may be split")
+            words.append("operators without state, or with state by key, may be split")
         return words
 
     @property

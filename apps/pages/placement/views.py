@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -88,7 +89,7 @@ class PlacementSearchForm(forms.Form):
         help_text="Empty: as many as it takes. Moves that gain less than 1% together are left out.",
     )
     may_split = forms.BooleanField(
-        label="May split stateless operators",
+        label="May split operators without state, or with state by key",
         required=False,
         help_text="Where one operator alone is the bottleneck, replicas share its events.",
     )
@@ -142,7 +143,7 @@ class PlacementSearchForm(forms.Form):
         if data["max_moves"] is not None:
             constraints["max_moves"] = data["max_moves"]
         if data["may_split"]:
-            constraints["may_split"] = list(_stateless(cluster))
+            constraints["may_split"] = list(_divisible(cluster))
         return constraints
 
 
@@ -172,8 +173,9 @@ def _rules(data: Any) -> list[PlacementRule]:
     return [rule for rule in (PlacementRule(*line) for line in lines) if not rule.is_empty]
 
 
-def _stateless(cluster: Cluster) -> Iterable[str]:
-    rows = Operator.objects.filter(version__running_as__cluster=cluster, stateless=True)
+def _divisible(cluster: Cluster) -> Iterable[str]:
+    is_divisible = Q(stateless=True) | Q(extra__keyed=True)
+    rows = Operator.objects.filter(is_divisible, version__running_as__cluster=cluster)
     for query, name in rows.values_list("version__query__name", "name"):
         yield operator_id(query, name)
 

@@ -49,10 +49,10 @@ class PoolProblem:
 
     def whole(self, operator: Operator) -> str:
         """Reason that an operator is not split into more parts, for messages."""
-        if operator.stateless is False:
-            return "it has state, so it cannot be split"
-        if operator.stateless is None:
-            return "it is not known to be stateless, so it is not split"
+        if operator.is_divisible is False:
+            return "it has state that is not by key, so it cannot be split"
+        if operator.is_divisible is None:
+            return "nobody knows whether it has state that is not by key, so it is not split"
         if not self.split:
             return "splitting was not asked for"
         limits = self.deployment.constraints.may_split

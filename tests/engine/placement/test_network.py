@@ -132,7 +132,7 @@ class TestSplitting:
         deployment = fleet([operator("p/a", 24.0, node="n", stateless=False)], [node("n"), node("m")])
         report = place(deployment, **QUICK).report.to_dict()
         assert report["alone"][0]["split_value"] is None
-        assert "It has state and cannot be split." in report["messages"][-1]
+        assert "It has state that is not by key, so it cannot be split." in report["messages"][-1]
 
     def test_larger_core_gets_the_larger_share_of_a_split(self) -> None:
         """Parts that meet on one core are merged: shares follow the sizes of the cores."""

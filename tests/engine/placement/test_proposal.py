@@ -292,7 +292,8 @@ class TestRefusals:
             "constraints.max_moves": (
                 "max_moves is 1; the other constraints make at least 4 move: p/0, p/1, p/2 and p/3"
             ),
-            "constraints.may_split[0]": "may_split names 'p/4', which has state; allowed: stateless operators",
+            "constraints.may_split[0]": "may_split names 'p/4', which has state that is not by key; "
+            "allowed: stateless or keyed ones",
         }
 
     def test_anti_affinity_over_too_few_nodes_is_infeasible(self) -> None:

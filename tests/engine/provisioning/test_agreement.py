@@ -75,8 +75,8 @@ class TestSplits:
     @pytest.mark.parametrize(
         ("stateless", "may_split", "why"),
         [
-            (False, None, "it has state, so it cannot be split"),
-            (None, None, "not known to be stateless"),
+            (False, None, "it has state that is not by key, so it cannot be split"),
+            (None, None, "nobody knows whether it has state that is not by key"),
             (True, [], "may_split does not list it"),
         ],
     )
