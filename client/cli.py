@@ -1,4 +1,4 @@
-"""`./sluice admit`, `estimate`, `capacity`, `backlog`, `connect`: arguments, the question, the answer."""
+"""`./sluice admit`, `estimate`, `capacity`, `parallelism`, `backlog`, `connect`: arguments, question, answer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from client.connections import CONNECT_EXIT_TEXT, connect_engine, operators_of
 from client.console import ConsoleConnection
 from client.documents import manifest_text, query_document, read_document
 from client.errors import ClientError
+from client.parallelism import PARALLELISM_EXIT_TEXT, back_lines, parallelism_status, parallelism_text
 from client.report import (
     BACKLOG_EXIT_TEXT,
     ESTIMATE_EXIT_TEXT,
@@ -169,6 +170,21 @@ def _capacity(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     return capacity_status([answer["capacity"]]), answer, query_capacity_text(answer)
 
 
+def _parallelism(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    console = _connection(options)
+    path = f"{_query_path(console, options)}/parallelism"
+    if options.export is not None:
+        asked = urlencode({"parallelism": options.export, "format": "json", "part": options.part})
+        export = console.get(f"{path}/export?{asked}")
+        return PASSED, {"export": export}, json.dumps(export, indent=2)
+    amounts = {"operators": options.operators, "parallelism": options.parallelism, "restart_s": options.restart_s}
+    asked_body = {name: value for name, value in amounts.items() if value is not None}
+    if options.partitions:
+        asked_body["partitions"] = dict(options.partitions)
+    answer = console.post_job(path, asked_body)
+    return parallelism_status(answer["plan"]), answer, parallelism_text(answer)
+
+
 def _query_path(console: ConsoleConnection, options: argparse.Namespace) -> str:
     """Address of a query by its name."""
     asked = urlencode({"cluster": options.cluster, "name": options.query})
@@ -192,7 +208,11 @@ def _backlog(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
         answer = console.put(path, {"backlogs": [named | entry]})
     else:
         answer = console.get(path)
-    return PASSED, answer, backlog_text(options.query, answer.get("backlogs") or [])
+        with contextlib.suppress(ClientError):  # nobody has asked for a plan of its parallelism yet
+            answer["parallelism"] = console.get(f"{path.removesuffix('/backlogs')}/parallelism")
+    text = backlog_text(options.query, answer.get("backlogs") or [])
+    planned = back_lines(answer["parallelism"]) if answer.get("backlogs") and answer.get("parallelism") else ()
+    return PASSED, answer, "\n".join([text, *planned])
 
 
 def _connection(options: argparse.Namespace) -> ConsoleConnection:
@@ -276,6 +296,26 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
         "query", nargs="?", metavar="QUERY", help="its name; left out: the cluster and all its queries"
     )
     capacity.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    parallelism = _command(
+        commands, "parallelism", "What other numbers of subtasks sustain, and what they cost.", PARALLELISM_EXIT_TEXT
+    )
+    parallelism.set_defaults(parser=parallelism, ask=_parallelism, fault=_parallelism_fault)
+    parallelism.add_argument("query", metavar="QUERY", help="its name")
+    parallelism.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    parallelism.add_argument("--operators", nargs="+", metavar="NAME", help="that are scaled (all that can be)")
+    parallelism.add_argument(
+        "--parallelism", nargs="+", type=_count, metavar="N", help="that are looked at (some about what it has)"
+    )
+    parallelism.add_argument("--restart", type=_seconds, dest="restart_s", metavar="S", help="seconds of a restart")
+    parallelism.add_argument(
+        "--partitions", nargs="+", type=_partitions, metavar="NAME=N", help="partitions that a source reads"
+    )
+    parallelism.add_argument(
+        "--export", type=_count, metavar="N", help="one of the newest plan, as the engine takes it"
+    )
+    parallelism.add_argument(
+        "--part", choices=("all", "settings", "patch", "calls"), default="all", help="of the export (all)"
+    )
     backlog = _command(
         commands, "backlog", "What waits for a running query; with an amount, state it.", BACKLOG_EXIT_TEXT
     )
@@ -339,6 +379,13 @@ def _admit_fault(options: argparse.Namespace) -> str:
     return ""
 
 
+def _parallelism_fault(options: argparse.Namespace) -> str:
+    asked = (options.operators, options.parallelism, options.restart_s, options.partitions)
+    if options.export is not None and any(value is not None for value in asked):
+        return "--export is of the newest plan; --operators, --parallelism, --restart and --partitions ask for another"
+    return ""
+
+
 def _backlog_fault(options: argparse.Namespace) -> str:
     states = options.events is not None or options.behind_s is not None
     if states and options.none:
@@ -381,6 +428,14 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise argparse.ArgumentTypeError(f"{text!r}: allowed is a whole number from 1")
     return int(text)
+
+
+def _partitions(text: str) -> tuple[str, int]:
+    """An operator and the partitions that it reads."""
+    name, separator, count = text.rpartition("=")
+    if not (separator and name):
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is an operator, = and a whole number from 1")
+    return name, _count(count)
 
 
 def _seconds(text: str) -> float:

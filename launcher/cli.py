@@ -39,6 +39,10 @@ def _capacity(rest: list[str]) -> int:
     return _become("-m", "client", "capacity", *rest)
 
 
+def _parallelism(rest: list[str]) -> int:
+    return _become("-m", "client", "parallelism", *rest)
+
+
 def _backlog(rest: list[str]) -> int:
     return _become("-m", "client", "backlog", *rest)
 
@@ -125,6 +129,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "admit": _admit,
     "estimate": _estimate,
     "capacity": _capacity,
+    "parallelism": _parallelism,
     "backlog": _backlog,
     "connect": _connect,
     "engine": _engine,

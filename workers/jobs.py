@@ -14,6 +14,7 @@ from apps.jobs.models import JobKind
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.runs import RUN_KINDS
 from apps.planning.history_work import run_history
+from apps.planning.parallelism import plan_query
 from apps.planning.placement_moves import apply_moves
 from apps.rollouts.replays import replay_work
 
@@ -28,6 +29,7 @@ JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work 
     JobKind.CONNECTION_REFRESH: refresh_connection,
     JobKind.HISTORY: run_history,
     JobKind.MOVES: apply_moves,
+    JobKind.PARALLELISM: plan_query,
     JobKind.REPLAY: replay_work,
     JobKind.SIMULATION: simulate_cluster,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -15,8 +16,9 @@ from rest_framework.views import APIView
 from apps.admission.previews import ADMISSION
 from apps.core.errors import Fault, Malformed, Missing
 from apps.core.rest.api import ApiMixin
-from apps.exports.services import PARTS, admission_export, export_part, placement_export
+from apps.exports.services import PARTS, admission_export, export_part, parallelism_export, placement_export
 from apps.planning.placement_search import PLACEMENT
+from apps.queries.models import Query
 from engine.exports.export import FORMATS, EngineExport, export_text
 
 __all__ = []
@@ -87,6 +89,28 @@ class PlacementExportView(_ExportView):
         return self.answer(request, export, f"{query or 'placement'}-{str(run.pk)[:8]}")
 
 
+class ParallelismExportView(_ExportView):
+    """A parallelism of a query's newest plan in terms of its engine."""
+
+    @extend_schema(
+        parameters=[
+            *_PARAMETERS,
+            OpenApiParameter("parallelism", int, required=True, description="One of the plan's parallelisms."),
+        ],
+        responses=_TEXTS,
+        operation_id="getParallelismExport",
+    )
+    def get(self, request: Request, pk: int) -> HttpResponse:
+        """Settings, patches and calls that give the query that parallelism, with their reverse and notes."""
+        query = get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
+        asked, told = _asked(request), request.query_params.get("parallelism", "")
+        if not (told.isascii() and told.isdigit() and int(told[:9]) > 0 and len(told) < 10):
+            message = f"parallelism is {told!r}; allowed: a whole number from 1"
+            raise Malformed(f"{message[0].upper()}{message[1:]}.", [("parallelism", message)])
+        export = parallelism_export(query, int(told), engine=asked["engine"])
+        return self.answer(request, export, f"{query.name}-parallelism-{told}")
+
+
 def _asked(request: Request) -> dict[str, str]:
     """Parameters of the request, each with its default; Malformed with every fault."""
     allowed = {"format": FORMATS, "engine": _ENGINES, "part": PARTS, "direction": _DIRECTIONS}
@@ -104,5 +128,6 @@ def _asked(request: Request) -> dict[str, str]:
 
 urlpatterns = [
     path("admissions/<uuid:pk>/export", AdmissionExportView.as_view(), name="admission-export"),
+    path("queries/<int:pk>/parallelism/export", ParallelismExportView.as_view(), name="query-parallelism-export"),
     path("placements/<uuid:pk>/export", PlacementExportView.as_view(), name="placement-export"),
 ]

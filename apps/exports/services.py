@@ -13,6 +13,7 @@ from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
 from apps.core.errors import Impossible, Malformed, Missing
 from apps.planning.models import PlacementRun
+from apps.planning.parallelism import parallelism_latest
 from apps.planning.placement_search import stored_proposal
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import cluster_memory, row_need_bytes
@@ -24,7 +25,14 @@ from engine.exports.export import DecidedJob, DecidedOperator, EngineExport, Exp
 from engine.exports.flink import flink_export
 from engine.exports.spark import spark_export
 
-__all__ = ["PARTS", "admission_export", "export_part", "placement_export", "placement_queries"]
+__all__ = [
+    "PARTS",
+    "admission_export",
+    "export_part",
+    "parallelism_export",
+    "placement_export",
+    "placement_queries",
+]
 
 _WRITERS = {"flink": flink_export, "spark": spark_export}
 #: Parts of an export that can be read on their own.
@@ -104,6 +112,39 @@ def placement_export(run: PlacementRun, *, query: str = "", engine: str = "") ->
     return _export(row, row.running_version, {**after, **moved}, after, engine, share=row.rate_share)
 
 
+def parallelism_export(query: Query, parallelism: int, *, engine: str = "") -> EngineExport:
+    """A parallelism of a query's newest plan in terms of its engine.
+
+    Raises
+    ------
+    Missing
+        There is no plan of its parallelism.
+    Malformed
+        The plan did not look at that parallelism.
+    Impossible
+        The query was not imported, or the parallelism needs more slots than there are.
+    """
+    kept = parallelism_latest(query)
+    if kept is None:
+        raise Missing(f"Query {query.name} has no plan of its parallelism yet.")
+    choice = kept.plan.choice(parallelism)
+    if choice is None:
+        allowed = ", ".join(str(entry.parallelism) for entry in kept.plan.choices)
+        message = f"parallelism is {parallelism}; allowed: one of the plan, {allowed}"
+        raise Malformed(f"{message[0].upper()}{message[1:]}.", [("parallelism", message)])
+    if choice.slots_short:
+        raise Impossible(choice.words, [("parallelism", choice.words)], code="nothing_to_export")
+    before = placement_now(query)
+    after = dict(before)
+    for name, replicas in choice.placement.items():
+        after[name.removeprefix(f"{query.name}/")] = [asdict(replica) for replica in replicas]
+    counts = {name.removeprefix(f"{query.name}/"): count for name, count in choice.operators.items()}
+    notes = tuple(ExportNote("info", "parallelism", query.name, str(note)) for note in choice.notes)
+    return _export(
+        query, query.running_version, before, after, engine, share=query.rate_share, notes=notes, parallelism=counts
+    )
+
+
 def export_part(export: EngineExport, part: str = "all", *, is_reverse: bool = False) -> Any:
     """An export whole, or one of its `PARTS` in one direction."""
     if part == "all":
@@ -121,6 +162,7 @@ def _export(
     share: float,
     start_s: float = 0.0,
     notes: tuple[ExportNote, ...] = (),
+    parallelism: Mapping[str, int] | None = None,
 ) -> EngineExport:
     job = ImportedJob.objects.select_related("connection", "version", "query__cluster").filter(query=query).first()
     if job is None:
@@ -131,7 +173,11 @@ def _export(
     if writer is None:
         allowed = ", ".join(_WRITERS)
         raise Malformed(f"engine is {kind!r}; allowed: {allowed}.", [("engine", f"it is {kind!r}; allowed: {allowed}")])
-    return writer(_decided_job(job, version, before, after, share=share, start_s=start_s, notes=notes))
+    return writer(
+        _decided_job(
+            job, version, before, after, share=share, start_s=start_s, notes=notes, parallelism=parallelism or {}
+        )
+    )
 
 
 def _engine_of(job: ImportedJob) -> str:
@@ -148,6 +194,7 @@ def _decided_job(
     share: float,
     start_s: float,
     notes: tuple[ExportNote, ...],
+    parallelism: Mapping[str, int],
 ) -> DecidedJob:
     vertices: Mapping[str, str] = job.vertices
     sources = _source_operators(version)
@@ -166,6 +213,7 @@ def _decided_job(
             _replicas(replicas),
             is_source=name in sources,
             slot_group=shown[vertices[name]].slot_group if vertices.get(name) in shown else None,
+            parallelism=parallelism.get(name),
             need_bytes=needs.get(name),
         )
         for name, replicas in after.items()

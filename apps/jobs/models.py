@@ -51,6 +51,7 @@ class JobKind(models.TextChoices):
     CONNECTION_IMPORT = "workers.import_connection", "Import an engine's jobs"
     CONNECTION_REFRESH = "workers.refresh_connection", "Refresh a connection"
     SIMULATION = "workers.simulate_cluster", "Simulate a cluster"
+    PARALLELISM = "workers.plan_parallelism", "Plan a parallelism"
     HISTORY = "workers.run_history", "Run jobs over the history"
 
 
@@ -64,6 +65,7 @@ _QUICK = frozenset(
         JobKind.ESTIMATE_DOCUMENT,
         JobKind.IMPORT,
         JobKind.WHAT_IF,
+        JobKind.PARALLELISM,
         JobKind.STAGE_PLAN,
         JobKind.CONNECTION_CHECK,
         JobKind.CONNECTION_IMPORT,

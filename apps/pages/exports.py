@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from apps.core.errors import SluiceError
@@ -33,11 +33,11 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class ExportFacts:
-    """An export on a page; `base` is the address that its files are read from."""
+    """An export on a page; `base` is the address that its files are read from, `named` what it asks for besides."""
 
     export: EngineExport
     base: str
-    query: str = ""
+    named: Mapping[str, str | int] = field(default_factory=dict)
 
     @property
     def engine(self) -> str:
@@ -65,14 +65,13 @@ class ExportFacts:
     @property
     def files(self) -> list[tuple[str, str]]:
         """(label, address) of each file."""
-        named = {"query": self.query} if self.query else {}
         files = (*_FILES, *_CALLS) if self.export.apply.calls else _FILES
-        return [(label, f"{self.base}?{urlencode({**named, **asked})}") for label, asked in files]
+        return [(label, f"{self.base}?{urlencode({**self.named, **asked})}") for label, asked in files]
 
 
-def export_facts(make: Callable[[], EngineExport], base: str, query: str = "") -> ExportFacts | None:
+def export_facts(make: Callable[[], EngineExport], base: str, **named: str | int) -> ExportFacts | None:
     """Facts of the export that `make` gives; None where there is nothing to export."""
     try:
-        return ExportFacts(make(), base, query)
+        return ExportFacts(make(), base, named)
     except SluiceError:
         return None

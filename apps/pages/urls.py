@@ -80,6 +80,7 @@ urlpatterns = [
     path(f"{_C}queries/<str:name>/statistics/", queries.StatisticsTab.as_view(), name="query-statistics"),
     path(f"{_C}queries/<str:name>/backlog/", queries.QueryBacklog.as_view(), name="query-backlog"),
     path(f"{_C}queries/<str:name>/placement/", queries.PlacementTab.as_view(), name="query-placement"),
+    path(f"{_C}queries/<str:name>/parallelism/", queries.ParallelismTab.as_view(), name="query-parallelism"),
     path(f"{_C}queries/<str:name>/versions/", queries.VersionsTab.as_view(), name="query-versions"),
     path(f"{_C}queries/<str:name>/versions/new/", queries.QueryVersionNew.as_view(), name="query-version-new"),
     path(f"{_C}queries/<str:name>/decisions/", queries.DecisionsTab.as_view(), name="query-decisions"),

@@ -10,6 +10,7 @@ from apps.planning.capacities import CapacityMetricsView, ClusterCapacityView, Q
 from apps.planning.forecasts import ForecastViewSet
 from apps.planning.history_jobs import HistoryView
 from apps.planning.load_histories import LoadHistoryViewSet
+from apps.planning.parallelism import QueryParallelismView
 from apps.planning.placements import PlacementViewSet
 from apps.planning.plans import PlanAdoptView, PlanComparisonViewSet, PlansView
 from apps.planning.resource_plans import ResourcePlanViewSet
@@ -29,6 +30,7 @@ router.register("scenarios", ScenarioViewSet, basename="scenario")
 urlpatterns = [
     path("history", HistoryView.as_view(), name="history"),
     path("queries/<int:pk>/capacity", QueryCapacityView.as_view(), name="query-capacity"),
+    path("queries/<int:pk>/parallelism", QueryParallelismView.as_view(), name="query-parallelism"),
     path("clusters/<str:slug>/capacity", ClusterCapacityView.as_view(), name="cluster-capacity"),
     path("clusters/<str:slug>/capacity/metrics", CapacityMetricsView.as_view(), name="cluster-capacity-metrics"),
     path("queries/<int:pk>/plans", PlansView.as_view(), name="query-plans"),

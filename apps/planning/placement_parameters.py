@@ -101,8 +101,8 @@ def _check_closed_pins(pins: Mapping[str, str], nodes: Iterable[Node], faults: l
 
 def _check_stateful_splits(cluster: Cluster, names: Iterable[str], faults: list[Fault]) -> None:
     rows = Operator.objects.filter(version__running_as__cluster=cluster, stateless=False)
-    rows = rows.exclude(extra__keyed=True)
-    stateful = {operator_id(query, name) for query, name in rows.values_list("version__query__name", "name")}
+    told = rows.values_list("version__query__name", "name", "extra")
+    stateful = {operator_id(query, name) for query, name, extra in told if not extra.get("keyed")}
     for k, name in enumerate(names):
         if name in stateful:
             message = f"may_split names {name!r}, which has state that is not by key; allowed: stateless or keyed ones"

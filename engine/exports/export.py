@@ -78,6 +78,8 @@ class DecidedOperator:
         Where the decision puts it.
     slot_group : str, optional
         Id or name of the group of operators whose subtasks share slots; None: not told.
+    parallelism : int, optional
+        Subtasks that it is to have; None: as many as replicas, or as now where it stays.
     need_bytes : float, optional
         Memory that its state takes, over all replicas; None: not known.
     """
@@ -88,6 +90,7 @@ class DecidedOperator:
     after: tuple[Replica, ...]
     is_source: bool = False
     slot_group: str | None = None
+    parallelism: int | None = None
     need_bytes: float | None = 0.0
 
 

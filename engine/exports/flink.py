@@ -109,7 +109,9 @@ def _parallelism(
         count = len(operator.after if is_after else operator.before) or len(operator.before)
         if not count or operator.vertex is None:
             continue
-        if _servers(operator.after) == _servers(operator.before):
+        if is_after and operator.parallelism is not None:
+            count = operator.parallelism
+        elif operator.parallelism is not None or _servers(operator.after) == _servers(operator.before):
             count = now.get(operator.vertex, count)
         known = counts.get(operator.vertex)
         if known is not None and known != count:

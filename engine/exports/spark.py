@@ -84,7 +84,7 @@ def _wanted(operators: Sequence[DecidedOperator], *, is_after: bool) -> dict[str
         for replica in replicas:
             cores[replica.node].add(replica.core)
         if not operator.is_source:
-            shuffle = max(shuffle, len(replicas))
+            shuffle = max(shuffle, (operator.parallelism if is_after else None) or len(replicas))
     if not cores:
         return {}
     settings: dict[str, str | None] = {

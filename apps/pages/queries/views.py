@@ -19,7 +19,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
-from apps.pages.base import ClusterPage, done
+from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import Crud, kept_query
 from apps.pages.queries.capacity import capacity_facts
@@ -40,7 +40,9 @@ from apps.pages.queries.forms import (
 )
 from apps.pages.queries.inputs import BacklogForm, source_lines
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
+from apps.pages.queries.parallelism import ParallelismFacts, ParallelismForm
 from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table
+from apps.planning.parallelism import parallelism_request
 from apps.predictions.choices import TargetMetric
 from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
@@ -57,6 +59,7 @@ __all__ = [
     "DecisionsTab",
     "EstimatesTab",
     "OperatorRow",
+    "ParallelismTab",
     "PlacementTab",
     "PlanTab",
     "QueriesChange",
@@ -149,6 +152,7 @@ _TABS = {
     "statistics": ("Statistics", "pages:query-statistics"),
     "placement": ("Placement", "pages:query-placement"),
     "versions": ("Versions", "pages:query-versions"),
+    "parallelism": ("Parallelism", "pages:query-parallelism"),
     "plans": ("Plans", "pages:query-plans"),
     "decisions": ("Decisions", "pages:query-decisions"),
     "estimates": ("Estimates", "pages:query-estimates"),
@@ -262,6 +266,31 @@ class PlacementTab(QueryTab):
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
         return self.show(detail, placement=PlacementLines(detail))
+
+
+class ParallelismTab(QueryTab):
+    """Other numbers of subtasks side by side; POST asks for them. `?chosen=4` exports one."""
+
+    template_name = "pages/queries/parallelism.html"
+    tab = "parallelism"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        return self.answer(detail, ParallelismForm(detail.query))
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        form = ParallelismForm(detail.query, request.POST)
+        if form.is_valid():
+            user, query = signed_in_user(request), detail.query
+            _, ok = try_service(form, lambda: parallelism_request(query=query, question=form.question, user=user))
+            if ok:
+                return redirect("pages:query-parallelism", slug, name)
+        return self.answer(detail, form, 422)
+
+    def answer(self, detail: QueryDetail, form: ParallelismForm, status: int = 200) -> HttpResponse:
+        facts = ParallelismFacts(detail.query, self.request.GET.get("chosen", ""))
+        return self.show(detail, status, parallelism=facts, form=form)
 
 
 class VersionsTab(QueryTab):

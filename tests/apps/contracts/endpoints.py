@@ -87,6 +87,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "query-estimate": _row("query_pk"),
     "query-basis": _row("query_pk"),
     "query-capacity": _row("query_pk"),
+    "query-parallelism": _row("query_pk", "POST"),
+    "query-parallelism-export": Endpoint({"GET": READ}, {"pk": "query_pk"}, query="parallelism=1&format=json"),
     "cluster-capacity": _cluster(GET=READ),
     "cluster-capacity-metrics": _cluster(GET=READ),
     "query-plans": _list(OPERATE, pk="query_pk"),

@@ -92,6 +92,7 @@ PAGES: dict[str, Page] = {
     "pages:query": _view(**_QUERY),
     "pages:query-statistics": Page(post=OPERATE, at=_QUERY),
     "pages:query-placement": _view(**_QUERY),
+    "pages:query-parallelism": Page(post=OPERATE, at=_QUERY),
     "pages:query-versions": _view(**_QUERY),
     "pages:query-version-new": _form(**_QUERY),
     "pages:query-decisions": _view(**_QUERY),

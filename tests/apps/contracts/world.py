@@ -30,6 +30,7 @@ from apps.planning.backtests import BACKTEST
 from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast
+from apps.planning.parallelism import parallelism_request
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.plans import PLANS
 from apps.planning.resource_plans import RESOURCE_PLAN
@@ -254,6 +255,7 @@ def _live(cluster: Cluster, user: User) -> dict[str, Any]:
 def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     """One of each kind of run."""
 
+    parallelism_request(query=query, question={}, user=user)
     history = history_create_from_generator(
         cluster=cluster, source_id="clicks", spec={"peak_rate_eps": 100.0, "weeks": 2}
     )
