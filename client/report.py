@@ -190,4 +190,4 @@ def _estimated(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g} s"
+    return "-" if value is None else f"{value:.4g} s" if value < 9999.5 else f"{value:,.0f} s"

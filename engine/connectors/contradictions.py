@@ -93,7 +93,7 @@ def _compare_offsets(
         kind, busy = "source_behind" if sample.busy_share is None else "source_behind_busy_told", sample.busy_share
         rates = {"came": least / span_s, "read": read / span_s}
         return True, Finding.of("warning", "source_behind", subject, kind, vertex=vertex.label, busy=busy, **rates)
-    if _exceeds(read, most):
+    if _exceeds(read, most) and not came.is_whole:
         rates = {"came": most / span_s, "read": read / span_s}
         return False, Finding.of("warning", "offsets_below_read", subject, vertex=vertex.label, **rates)
     return None

@@ -312,6 +312,8 @@ class ArrivalCounts:
     known_step_s: float
     #: ``offsets`` of the broker, which come whatever the job does; ``read`` or ``written`` by the source's thread
     origin: Literal["offsets", "read", "written"]
+    #: whether they are of every partition that the source reads and no other: one that reads more catches up then
+    is_whole: bool = False
 
     @property
     def events(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.connectors.answers import number_of
@@ -89,7 +89,8 @@ def produced_counts(vertex: str, looks: Iterable[TopicEnds], partitions: Collect
         for before, after in itertools.pairwise(sorted(looks, key=lambda look: look.at_s))
         if after.at_s > before.at_s and (events := _growth(before, after, sorted(partitions))) is not None
     ]
-    return spread_counts(vertex, stretches, "offsets")
+    counts = spread_counts(vertex, stretches, "offsets")
+    return None if counts is None else replace(counts, is_whole=True)
 
 
 def _growth(before: TopicEnds, after: TopicEnds, partitions: Sequence[Partition]) -> float | None:

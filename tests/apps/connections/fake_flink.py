@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.apps.connections.engine_server import EngineServer, Reply
 
-__all__ = ["FakeFlink", "FakeJob", "FakeVertex", "shop_job"]
+__all__ = ["EPOCH_S", "FakeFlink", "FakeJob", "FakeVertex", "shop_job"]
 
 EPOCH_S = 1_790_000_000.0
 
@@ -115,7 +115,7 @@ class FakeFlink:
             for partition in range(2 if self.topic and parts[3] == job.vertices[0].id else 0):
                 values[f"Source__clicks.KafkaSourceReader.topic.{self.topic}.partition.{partition}.currentOffset"] = 1.0
             rows = [{"id": name, "max": value, "sum": value} for name, value in values.items()]
-            return [row for row in rows if "get=" not in path or row["id"] in path]
+            return [row for row in rows if "get=" not in path or str(row["id"]) in path]
         if parts[2] == "checkpoints" and self.backend is not None:
             return self._checkpoints(job, parts[3:])
         if parts[2] == "checkpoints" and self.savepoint:

@@ -12,7 +12,7 @@ from apps.connections.services import connection_create, connection_import
 from apps.fleet.models import Cluster
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer
-from tests.apps.connections.fake_flink import FakeFlink
+from tests.apps.connections.fake_flink import EPOCH_S, FakeFlink, shop_job
 
 pytestmark = pytest.mark.django_db
 READ, PRODUCED = 100.0, 250.0
@@ -44,9 +44,9 @@ def kafka(cluster: Cluster, name: str = "events", *, age_s: float = 1.0, rounds:
     return row
 
 
-def rate(cluster: Cluster, engine: EngineServer) -> tuple[float, dict[str, str]]:
+def rate(cluster: Cluster, engine: EngineServer, fake: FakeFlink | None = None) -> tuple[float, dict[str, str]]:
     """Rate of the source once its job is imported, and findings by code."""
-    FakeFlink(topic="shop_clicks", now_s=60.0).serve(engine)
+    (fake or FakeFlink(topic="shop_clicks", now_s=60.0)).serve(engine)
     flink = connection_create(cluster=cluster, name="shop", engine="flink", url=engine.url)
     connection_import(connection=flink)
     small_cluster.run_jobs()
@@ -84,6 +84,15 @@ def test_what_a_source_reads_counts_where_ends_are_not_known(
     arrivals, findings = rate(cluster, engine)
     assert arrivals == pytest.approx(READ, rel=0.05)
     assert findings["ends_unknown"].startswith(words) and "ends_counted" not in findings
+
+
+def test_source_that_works_off_its_backlog_reads_more_than_comes(cluster: Cluster, engine: EngineServer) -> None:
+    kafka(cluster, rounds=60, shop__clicks=2)
+    now_s = time.time() - EPOCH_S - 300.0
+    catching_up = shop_job(rate=2.0 * PRODUCED, started_s=now_s - 60.0)
+    arrivals, findings = rate(cluster, engine, FakeFlink([catching_up], topic="shop_clicks", now_s=now_s))
+    assert arrivals == pytest.approx(PRODUCED, rel=0.02)
+    assert "offsets_below_read" not in findings
 
 
 def test_broker_of_another_cluster_tells_nothing(cluster: Cluster, engine: EngineServer) -> None:
