@@ -474,7 +474,8 @@ def _vertices(
     for key in order:
         row, node = rows[key], nodes.get(key)
         description = str(node.fields.get("description") or "") if node else ""
-        chain = read_chain(row.text("name"), description, has_inputs=bool(inputs[key]), has_readers=key in read)
+        task_name = row.text("name")
+        chain = read_chain(task_name, description, has_inputs=bool(inputs[key]), has_readers=key in read)
         chains[key] = chain
         parallelism = max(1, int(row.number("parallelism", least=1)))
         vertex = Vertex(
@@ -489,7 +490,7 @@ def _vertices(
             max_parallelism=_max_parallelism(row),
             stream=chain.stream,
             keeps_rows=chain.keeps_rows,
-            task_name="" if str(row.fields.get("status")) in ENDED else row.text("name"),
+            task_name="" if str(row.fields.get("status")) in ENDED else task_name,
             result_metrics=()
             if key in read
             else result_metrics(known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")),
