@@ -37,7 +37,7 @@ _STREAM = "stream"  # host of the stream processor
 _BOUND_S = 5.0  # by which an epoch has to be done to count
 _EPOCH_S = 1.0
 _LINES_S = 20_000
-_WARM_EPOCHS = 8
+_WARM_EPOCHS = 30  # what is sent until costs are known waits before all else on a narrow link
 _START_S = 60.0
 _FREE = 100.0  # Mbit/s, above what everything takes
 
