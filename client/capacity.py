@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
@@ -35,7 +34,7 @@ def _is_known(capacity: Mapping[str, Any]) -> bool:
 
 def _lacks_headroom(capacity: Mapping[str, Any]) -> bool:
     factor, objective = capacity.get("factor"), capacity.get("objective")
-    if factor is not None and factor < 1.0:
+    if (factor is not None and factor < 1.0) or capacity.get("broken_objectives"):
         return True
     return objective is not None and (objective.get("factor") is None or objective["factor"] < 1.0)
 
@@ -44,6 +43,8 @@ def query_capacity_text(answer: Mapping[str, Any]) -> str:
     """Facts of a query's capacity, line by line."""
     capacity = answer["capacity"]
     rows = [["capacity", str(capacity.get("words"))], *_details(capacity)]
+    if answer.get("saturation"):
+        rows.append(["forecast", str(answer["saturation"])])
     if answer.get("catch_up"):
         rows.append(["backlog", _catch_up_words(answer["catch_up"])])
     rows.append(["estimated", _age_words(answer)])
@@ -64,9 +65,6 @@ def _details(capacity: Mapping[str, Any]) -> Iterator[list[str]]:
         yield ["objective", "not looked at in this estimate"]
     if capacity.get("busiest_share_per_s") is not None:
         yield ["rule of DS2", f"{_rate(capacity['busiest_share_per_s'])} by the busiest operator alone"]
-    forecast = capacity.get("forecast")
-    if forecast is not None:
-        yield ["saturation", _forecast_words(forecast)]
 
 
 def _catch_up_words(times: Mapping[str, Any]) -> str:
@@ -78,15 +76,6 @@ def _catch_up_words(times: Mapping[str, Any]) -> str:
         return f"{behind}never back at this load"
     between = "" if low_at is None else f" ({low_at} to {times.get('high_at') or 'after the horizon'})"
     return f"{behind}back at {back_at}{between}"
-
-
-def _forecast_words(forecast: Mapping[str, Any]) -> str:
-    begin, at_s, early_s = forecast["starts_at_s"], forecast.get("at_s"), forecast.get("earliest_at_s")
-    end = _moment(begin + forecast["horizon_s"])
-    early = "" if early_s is None else f", by the upper end of the forecast from {_moment(begin + early_s)}"
-    if at_s is None:
-        return f"not by {end} as forecast{early}"
-    return f"from {_moment(begin + at_s)} as forecast{early}"
 
 
 def cluster_capacity_text(answer: Mapping[str, Any]) -> str:
@@ -108,11 +97,27 @@ def cluster_capacity_text(answer: Mapping[str, Any]) -> str:
                 where,
             ]
         )
-    lines = [str(answer["capacity"].get("words")), ""]
+    lines = [*_cluster_lines(answer), ""]
     lines += column_lines(rows, "") if len(rows) > 1 else ["No query has a capacity."]
     if answer.get("more"):
         lines.append(f"{answer['more']} more with more headroom")
     return "\n".join([*lines, "", f"Estimated {_age_words(answer)}"])
+
+
+def _cluster_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about the cluster as a whole."""
+    capacity = answer["capacity"]
+    yield str(capacity.get("words"))
+    broken = capacity.get("broken_objectives") or ()
+    if broken:
+        yield f"Broken at the present rate: {', '.join(broken)}"
+    if capacity.get("first_objective"):
+        yield f"First to break: {capacity['first_objective']['words']}"
+    yield from (str(unknown["words"]) for unknown in capacity.get("unknown_objectives") or ())
+    if capacity.get("more_unknown"):
+        yield f"Of {capacity['more_unknown']} more nobody knows when they break"
+    if answer.get("saturation"):
+        yield str(answer["saturation"])
 
 
 def _sustained(capacity: Mapping[str, Any]) -> str:
@@ -131,7 +136,3 @@ def _age_words(answer: Mapping[str, Any]) -> str:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4g}/s" if abs(value) < 10_000 else f"{value:,.0f}/s"
-
-
-def _moment(epoch_s: float) -> str:
-    return f"{datetime.fromtimestamp(epoch_s, UTC):%Y-%m-%d %H:%M} UTC"

@@ -15,6 +15,7 @@ from engine.compilation import show_compilation
 __all__ = ["BENCHMARKS", "COMMANDS", "EXPERIMENTS", "TRAINING", "main"]
 
 BENCHMARKS = {
+    "capacity": ("lab.benchmarks.capacity",),
     "costream": ("lab.benchmarks.costream", "lab.benchmarks.costream_speed"),
     "costream-adaptation": ("lab.benchmarks.costream_adaptation",),
     "costream-executions": ("lab.benchmarks.costream_executions",),

@@ -9,6 +9,7 @@ from celery import shared_task
 from apps.admission.completion import complete_preview
 from apps.admission.dry_runs import preview_dry_run
 from apps.connections.work import check_connection, import_connection, refresh_connection
+from apps.estimates.capacities import complete_capacities
 from apps.estimates.simulations import simulate_cluster
 from apps.jobs.models import JobKind
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
@@ -23,6 +24,7 @@ __all__ = ["JOB_WORK"]
 #: What is done for a job, by its kind; kinds of runs say it themselves.
 JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
     JobKind.ADMISSION_PARTS: complete_preview,
+    JobKind.CAPACITIES: complete_capacities,
     JobKind.DRY_RUN: preview_dry_run,
     JobKind.CONNECTION_CHECK: check_connection,
     JobKind.CONNECTION_IMPORT: import_connection,

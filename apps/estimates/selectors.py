@@ -21,7 +21,8 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.functions import Coalesce, NullIf
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, NullIf
 from django.db.models.lookups import GreaterThanOrEqual, IsNull
 
 from apps.core.filters import (
@@ -225,7 +226,8 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
     """A cluster's queries with what their list filters and sorts by, none of which is computed from rows in memory.
 
     `shown_state` is the state against the objective while a query runs, else its own; `rank` the headroom to sort by,
-    `estimate_s` and `measured_rank` the latencies of a running one, null where they are not known.
+    `estimate_s` and `measured_rank` the latencies of a running one, null where they are not known; `tightest_factor` is
+    that of its rate at which a server is full or its objective breaks.
     """
     rows = cluster.queries.annotate(
         newest=FilteredRelation("estimates", condition=Q(estimates__run=run.pk if run is not None else 0))
@@ -242,6 +244,9 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
             rank=Case(When(is_running, then=headroom_rank("newest__", "objective_status__"))),
             estimate_s=Case(When(is_running, then="newest__estimate_s")),
             measured_rank=Case(When(is_running & Q(objective_status__lacking=""), then="objective_status__measured_s")),
+            tightest_factor=Case(
+                When(is_running, then=Cast(KT("newest__result__capacity__tightest_factor"), FloatField()))
+            ),
             team_rank=NullIf("team", Value("")),
         )
         .order_by("name")

@@ -18,7 +18,7 @@ from apps.core.events import announce
 from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimates
 from apps.estimates.bases import base_facts, base_keep, cluster_base
 from apps.estimates.calibration import calibrated
-from apps.estimates.capacities import ClusterCapacities, capacities_of
+from apps.estimates.capacities import ClusterCapacities, capacities_begin, capacities_of
 from apps.estimates.copies import copies_of
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
@@ -166,6 +166,7 @@ class EstimateKind(AnswerKind[EstimateRun]):
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
         transaction.on_commit(partial(base_keep, cluster, base), robust=True)
+        capacities_begin(run, capacities)
         return run
 
     def facts(self, run: EstimateRun) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from pydantic import WithJsonSchema, computed_field
 from apps.estimates.calibration import run_figures, scored_runs
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, IntervalCalibration, UnscoredInterval
+from apps.fleet.models import Cluster
 from apps.measurements.models import StreamWork
 from apps.queries.models import Query
 from engine.measurement.calibration import MIN_INSTANTS, IntervalFigures, interval_figures
@@ -33,6 +34,7 @@ __all__ = [
     "calibrations_listed",
     "measured_alone",
     "unscored_listed",
+    "work_biases",
 ]
 
 MAX_ROWS = 5000  # observations a summary is made of: 40 hours of one query
@@ -178,6 +180,25 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
         kinds=_by_kind(kept),
         calibrations=[row for row in calibrations if row.query_id is None],
     )
+
+
+def work_biases(cluster: Cluster) -> Mapping[str, tuple[float, float]]:
+    """Measured over estimated work of operators by kind, as far as it is proven to be off: the ends of 95 % intervals.
+
+    Of a kind that was measured by several origins from the least end to the largest.
+    """
+    rows = measured_alone(AccuracyObservation.objects.filter(cluster=cluster, disturbed="").exclude(kinds={}))
+    newest = rows.only("starts_at", "kinds", "origin").order_by("-starts_at")[:MAX_ROWS]
+    by_origin: dict[str, list[AccuracyObservation]] = {}
+    for row in newest:
+        by_origin.setdefault(row.origin, []).append(row)
+    found: dict[str, tuple[float, float]] = {}
+    for listed in by_origin.values():
+        for kind, bias in ((entry.kind, entry.learned) for entry in _by_kind(listed)):
+            if bias.is_proven and bias.low is not None and bias.high is not None:
+                low, high = found.get(kind, (bias.low, bias.high))
+                found[kind] = min(low, bias.low), max(high, bias.high)
+    return found
 
 
 def _outcomes(rows: Iterable[AccuracyObservation]) -> list[PredictionOutcome]:

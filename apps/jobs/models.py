@@ -52,6 +52,7 @@ class JobKind(models.TextChoices):
     CONNECTION_REFRESH = "workers.refresh_connection", "Refresh a connection"
     SIMULATION = "workers.simulate_cluster", "Simulate a cluster"
     PARALLELISM = "workers.plan_parallelism", "Plan a parallelism"
+    CAPACITIES = "workers.complete_capacities", "Complete capacities"
     HISTORY = "workers.run_history", "Run jobs over the history"
 
 
@@ -67,6 +68,7 @@ _QUICK = frozenset(
         JobKind.WHAT_IF,
         JobKind.PARALLELISM,
         JobKind.STAGE_PLAN,
+        JobKind.CAPACITIES,
         JobKind.CONNECTION_CHECK,
         JobKind.CONNECTION_IMPORT,
         JobKind.CONNECTION_REFRESH,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -17,29 +18,36 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.metrics import CONTENT_TYPE, Metric, metric_label, metric_lines
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.records import StoredRecordField
 from apps.estimates.answers import CatchUpTimes
+from apps.estimates.capacities import capacity_request
 from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import query_estimate_latest, run_latest, run_staleness
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
+from apps.jobs.api import JobSerializer, job_response
 from apps.planning.forecast_findings import forecast_answer
 from apps.planning.models import Forecast
 from apps.queries.models import Query
 from engine.capacity.answer import KNOWN, ClusterCapacity, QueryCapacity, SaturationForecast
+from engine.forecasts.answer import ForecastAnswer
+from engine.records import Fact
 
 __all__ = [
     "CapacityMetricsView",
     "ClusterCapacityView",
     "QueryCapacityView",
+    "SaturationTimes",
     "capacities_listed",
     "query_capacity",
-    "with_forecast",
+    "saturation_words",
 ]
 
+_AnyCapacity = TypeVar("_AnyCapacity", QueryCapacity, ClusterCapacity)
 MAX_LISTED = 500  # queries of a cluster, those with the least headroom
 
 
@@ -52,38 +60,71 @@ class NamedCapacity:
     capacity: QueryCapacity
 
 
+@dataclass(frozen=True)
+class SaturationTimes:
+    """Times to saturation by the newest forecast of a cluster's load; None of one without a forecast to come."""
+
+    answer: ForecastAnswer | None = None
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> SaturationTimes:
+        """Those of the newest forecast, unless its time has passed."""
+        forecast = Forecast.objects.filter(cluster=cluster).defer("series", "snapshot_parts").first()
+        return cls(None if forecast is None or forecast.is_over else forecast_answer(forecast))
+
+    def of_query(self, query: str, capacity: QueryCapacity) -> QueryCapacity:
+        """Capacity of a query with its time to saturation, or with the reason for which nobody knows it."""
+        return self._with(capacity, ((self.answer and self.answer.saturation) or {}).get(query))
+
+    def of_cluster(self, capacity: ClusterCapacity) -> ClusterCapacity:
+        """Capacity of the cluster with its own."""
+        return self._with(capacity, self.answer and self.answer.cluster_saturation)
+
+    def _with(self, capacity: _AnyCapacity, forecast: SaturationForecast | None) -> _AnyCapacity:
+        if capacity.state != KNOWN or capacity.measured_s is not None:
+            return replace(capacity, no_forecast=Fact("capacity.no_forecast_capacity"))
+        if self.answer is None:
+            return replace(capacity, no_forecast=Fact("capacity.no_forecast_kept"))
+        if forecast is None:
+            return replace(capacity, no_forecast=Fact("capacity.no_forecast_load"))
+        return replace(capacity, forecast=forecast)
+
+
 def query_capacity(query: Query, kept: QueryCapacity) -> QueryCapacity:
     """A capacity as it was kept, with the time to saturation by the newest forecast."""
-    return with_forecast(kept, _forecasts(query.cluster).get(query.name)) if kept.state == KNOWN else kept
-
-
-def with_forecast(capacity: QueryCapacity, forecast: SaturationForecast | None) -> QueryCapacity:
-    """A capacity with its time to saturation; one that is not known has none."""
-    return capacity if capacity.state != KNOWN or forecast is None else replace(capacity, forecast=forecast)
-
-
-def _forecasts(cluster: Cluster) -> Mapping[str, SaturationForecast]:
-    """Times to saturation by query, of the newest forecast unless its time has passed."""
-    forecast = Forecast.objects.filter(cluster=cluster).defer("series", "snapshot_parts").first()
-    if forecast is None or forecast.is_over:
-        return {}
-    return forecast_answer(forecast).saturation or {}
+    return SaturationTimes.of(query.cluster).of_query(query.name, kept)
 
 
 def capacities_listed(run: EstimateRun) -> tuple[Sequence[NamedCapacity], int]:
-    """Capacities of a run's queries, least headroom first and those without a number last; how many are left out."""
+    """Capacities of a run's queries, least headroom first and those without a number last; how many are left out.
+
+    Headroom is that to the objective where it breaks before a server is full.
+    """
     rows = run.queries.order_by().values_list("query__name", "query_id", "result__capacity")
-    forecasts = _forecasts(run.cluster)
+    times = SaturationTimes.of(run.cluster)
     found = [
-        NamedCapacity(name, pk, with_forecast(QueryCapacity.parse(kept), forecasts.get(name)))
-        for name, pk, kept in rows
-        if kept
+        NamedCapacity(name, pk, times.of_query(name, QueryCapacity.parse(kept))) for name, pk, kept in rows if kept
     ]
-    found.sort(key=lambda entry: (entry.capacity.factor is None, entry.capacity.factor or 0.0, entry.query))
+    found.sort(
+        key=lambda entry: (
+            entry.capacity.tightest_factor is None,
+            entry.capacity.tightest_factor or 0.0,
+            entry.capacity.factor is None,
+            entry.query,
+        )
+    )
     return found[:MAX_LISTED], max(0, len(found) - MAX_LISTED)
 
 
+def saturation_words(capacity: QueryCapacity | ClusterCapacity) -> str:
+    """When it saturates by forecast, from now on, or why nobody knows."""
+    if capacity.forecast is not None:
+        return capacity.forecast.words_at(timezone.now())
+    return str(capacity.no_forecast or "")
+
+
 class _EstimatedSerializer(serializers.Serializer):
+    saturation = serializers.CharField(help_text="When it saturates by forecast, or why nobody knows.")
     cluster = serializers.CharField()
     estimated_at = serializers.DateTimeField(help_text="When the estimate was made that it rests on.")
     is_stale = serializers.BooleanField(help_text="Whether the cluster has changed since.")
@@ -117,21 +158,38 @@ class ClusterLatestCapacitySerializer(_EstimatedSerializer):
 class QueryCapacityView(ApiMixin, APIView):
     """Capacity of a query."""
 
-    scopes = {"GET": Scope.READ}
+    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
     @extend_schema(responses=QueryLatestCapacitySerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Largest sustained rate, by the newest estimate of the query."""
         query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
+        return Response(self._answer(query))
+
+    @extend_schema(request=None, responses={200: QueryLatestCapacitySerializer, 202: JobSerializer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Look now for the rates at which the query's objective, and the first of another, break.
+
+        202 with a job, or the capacity with `Prefer: wait=N`.
+        """
+        query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
+        self._answer(query)  # refused where it has no capacity
+        job = capacity_request(query=query, user=signed_in_user(request))
+        address = f"/api/v1/queries/{query.pk}/capacity"
+        return job_response(request, job, lambda _: self._answer(query), address=address)
+
+    def _answer(self, query: Query) -> dict[str, Any]:
         row = query_estimate_latest(query)
         if row is None:
             raise Missing(f"Query {query.name} has no capacity: it does not run, or was not estimated yet.")
         kept = row.answer.capacity
         if kept is None:
             raise Missing(f"Query {query.name} has no capacity: its estimate was made without; the next one has it.")
-        found: dict[str, Any] = {"query": query.name, "query_id": query.pk, "capacity": query_capacity(query, kept)}
+        capacity = query_capacity(query, kept)
+        found: dict[str, Any] = {"query": query.name, "query_id": query.pk, "capacity": capacity}
+        found["saturation"] = saturation_words(capacity)
         found["catch_up"] = CatchUpTimes.of(row.answer, row.run.created_at)
-        return Response(QueryLatestCapacitySerializer(found | _estimated(row.run)).data)
+        return dict(QueryLatestCapacitySerializer(found | _estimated(row.run)).data)
 
 
 class ClusterCapacityView(ApiMixin, APIView):
@@ -144,7 +202,7 @@ class ClusterCapacityView(ApiMixin, APIView):
         """Largest sustained rate of the cluster, all sources growing by one factor, and of each of its queries."""
         run, capacity = _cluster_capacity(slug)
         queries, more = capacities_listed(run)
-        found = {"capacity": capacity, "queries": queries, "more": more}
+        found = {"capacity": capacity, "saturation": saturation_words(capacity), "queries": queries, "more": more}
         return Response(ClusterLatestCapacitySerializer(found | _estimated(run)).data)
 
 
@@ -156,32 +214,60 @@ class CapacityMetricsView(ApiMixin, APIView):
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
     def get(self, request: Request, slug: str) -> HttpResponse:
         """Capacities of the cluster's queries in Prometheus' text format; what is not known is left out."""
-        run, _ = _cluster_capacity(slug)
-        text = "".join(f"{line}\n" for line in _metric_lines(run, capacities_listed(run)[0]))
+        run, capacity = _cluster_capacity(slug)
+        text = "".join(f"{line}\n" for line in _metric_lines(run, capacity, capacities_listed(run)[0]))
         return HttpResponse(text, content_type=CONTENT_TYPE)
 
 
-_OF_QUERIES = (
-    Metric("sluice_capacity_now_per_second", "Rate of a query's sources, events a second.", "now_per_s"),
-    Metric("sluice_capacity_rate_per_second", "Largest rate that a query sustains.", "rate_per_s"),
-    Metric("sluice_capacity_low_per_second", "Lower end of its 90 % interval.", "low_per_s"),
-    Metric("sluice_capacity_high_per_second", "Upper end of its 90 % interval.", "high_per_s"),
-    Metric("sluice_capacity_at_most_per_second", "Its upper limit where costs are unknown.", "at_most_per_s"),
-    Metric("sluice_capacity_headroom_ratio", "Headroom as a share of the present rate.", "headroom_share"),
+_NOW = Metric("sluice_capacity_now_per_second", "Rate of a query's sources, events a second.", "now_per_s")
+_OF_CAPACITIES = (  # of a query with `capacity`, of the whole with `cluster_capacity`
+    Metric("rate_per_second", "Largest rate that is sustained.", "rate_per_s"),
+    Metric("low_per_second", "Lower end of its 90 % interval.", "low_per_s"),
+    Metric("high_per_second", "Upper end of its 90 % interval.", "high_per_s"),
+    Metric("at_most_per_second", "Its upper limit where costs are unknown.", "at_most_per_s"),
+    Metric("headroom_ratio", "Headroom as a share of the present rate, by the mean load of servers.", "headroom_share"),
+    Metric(
+        "tightest_factor", "Factor of the rate at which a server is full or an objective breaks.", "tightest_factor"
+    ),
 )
 _OBJECTIVE = Metric("sluice_capacity_objective_per_second", "Rate at which a query's objective breaks.", "")
+_FIRST = Metric("sluice_cluster_capacity_objective_per_second", "Rate at which the first objective breaks.", "")
+_SATURATION = Metric("saturation_timestamp_seconds", "When it saturates by the mean of the forecast.", "")
 _ESTIMATED = Metric("sluice_capacity_estimated_timestamp_seconds", "When capacities were estimated.", "")
 
 
-def _metric_lines(run: EstimateRun, listed: Sequence[NamedCapacity]) -> Iterator[str]:
+def _metric_lines(run: EstimateRun, whole: ClusterCapacity, listed: Sequence[NamedCapacity]) -> Iterator[str]:
+    """Lines of all that is known. Statistics of seconds are left out as well: a scrape shows no grounds."""
     yield from metric_lines(_ESTIMATED, [("", run.created_at.timestamp())])
     labels = [metric_label("query", entry.query) for entry in listed]
-    for metric in _OF_QUERIES:
-        values = [getattr(entry.capacity, metric.field) for entry in listed]
-        yield from metric_lines(metric, list(zip(labels, values, strict=True)))
-    objectives = [entry.capacity.objective for entry in listed]
+    capacities = [entry.capacity for entry in listed]
+    yield from metric_lines(_NOW, list(zip(labels, (capacity.now_per_s for capacity in capacities), strict=True)))
+    yield from _lines_of("sluice_capacity", labels, capacities)
+    yield from _lines_of("sluice_cluster_capacity", [""], [whole])
+    objectives = [None if _is_rough(capacity) else capacity.objective for capacity in capacities]
     rates = [None if objective is None else objective.rate_per_s for objective in objectives]
     yield from metric_lines(_OBJECTIVE, list(zip(labels, rates, strict=True)))
+    first = None if _is_rough(whole) or whole.broken_objectives else whole.first_objective
+    yield from metric_lines(_FIRST, [("", None if first is None else first.rate_per_s)])
+
+
+def _lines_of(
+    prefix: str, labels: Sequence[str], capacities: Sequence[QueryCapacity | ClusterCapacity]
+) -> Iterator[str]:
+    for metric in _OF_CAPACITIES:
+        values = [None if _is_rough(capacity) else getattr(capacity, metric.field) for capacity in capacities]
+        named = replace(metric, name=f"{prefix}_{metric.name}")
+        yield from metric_lines(named, list(zip(labels, values, strict=True)))
+    moments = [None if capacity.forecast is None else capacity.forecast.at for capacity in capacities]
+    times = [None if moment is None else moment.timestamp() for moment in moments]
+    yield from metric_lines(
+        replace(_SATURATION, name=f"{prefix}_{_SATURATION.name}"), list(zip(labels, times, strict=True))
+    )
+
+
+def _is_rough(capacity: QueryCapacity | ClusterCapacity) -> bool:
+    """Whether its statistics cover too little time for its figures to be more than rough."""
+    return capacity.measured_s is not None
 
 
 def _cluster_capacity(slug: str) -> tuple[EstimateRun, ClusterCapacity]:
@@ -193,7 +279,7 @@ def _cluster_capacity(slug: str) -> tuple[EstimateRun, ClusterCapacity]:
     if capacity is None:
         raise Missing(f"Cluster {cluster.slug} has no capacity: nothing ran when it was estimated, or it was not told.")
     run.cluster = cluster
-    return run, capacity
+    return run, SaturationTimes.of(cluster).of_cluster(capacity)
 
 
 def _estimated(run: EstimateRun) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import ClassVar
 
 from pydantic import computed_field
@@ -72,7 +73,7 @@ class ObjectiveRate(Record):
     """Rate at which an objective breaks, of the query itself or of another that shares its servers.
 
     `low_factor` is where the upper end of the interval of the latency passes the bound. A factor is None where the
-    objective is broken however little of the query's own events come.
+    objective is broken however little of the query's own events come. `server` is where its events wait longest then.
     """
 
     query: str
@@ -82,6 +83,7 @@ class ObjectiveRate(Record):
     low_factor: float | None
     rate_per_s: float | None
     low_per_s: float | None
+    server: Omitted[str] = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -98,20 +100,21 @@ class UnknownObjective(Record):
     statistic: str
     bound_s: float
     why: Sentence
+    is_own: bool = False
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def words(self) -> str:
         """A sentence about it."""
-        return str(Fact("capacity.objective_unknown", **asdict(self)))
+        return str(Fact("capacity.objective_unknown", self.query, self.statistic, self.bound_s, self.why))
 
 
 @dataclass(frozen=True)
 class SaturationForecast(Record):
-    """When the forecast load first fills a server of the query, in seconds from `starts_at_s` (epoch).
+    """When the forecast load first fills a server of a query, or of the cluster, in seconds from `starts_at_s` (epoch).
 
-    `at_s` is by the mean of the forecast, `earliest_at_s` by its upper end; None: not within `horizon_s`.
-    `unforecast` are sources without a forecast, which stay at the rate they have.
+    `at_s` is by the mean of the forecast, `earliest_at_s` by its upper end, `latest_at_s` by its lower end; None: not
+    within `horizon_s`. `unforecast` are sources without a forecast, which stay at the rate they have.
     """
 
     starts_at_s: float
@@ -120,6 +123,26 @@ class SaturationForecast(Record):
     earliest_at_s: float | None
     server: str | None
     unforecast: tuple[str, ...] = ()
+    latest_at_s: Omitted[float] = None
+
+    def words_at(self, now: datetime) -> str:
+        """A sentence about it: how long it is from a moment until then."""
+        since_s = now.timestamp() - self.starts_at_s
+
+        def left_s(at_s: float | None) -> float | None:
+            return None if at_s is None else max(0.0, at_s - since_s)
+
+        return str(
+            Fact(
+                "capacity.forecast",
+                at_s=left_s(self.at_s),
+                earliest_s=left_s(self.earliest_at_s),
+                latest_s=left_s(self.latest_at_s),
+                end_s=max(0.0, self.horizon_s - since_s),
+                server=self.server,
+                unforecast=list(self.unforecast),
+            )
+        )
 
     @property
     def at(self) -> datetime | None:
@@ -130,6 +153,11 @@ class SaturationForecast(Record):
     def earliest_at(self) -> datetime | None:
         """When that is by its upper end."""
         return self._moment(self.earliest_at_s)
+
+    @property
+    def latest_at(self) -> datetime | None:
+        """When that is by its lower end."""
+        return self._moment(self.latest_at_s)
 
     @property
     def ends_at(self) -> datetime:
@@ -147,9 +175,11 @@ class _Capacity(Record):
     Rates are events/s of the sources that grow, all by one factor. Without `rate_per_s` only `at_most_per_s` is sure:
     the rate by measured costs alone, as if all other operators cost and put out nothing; `assumed_per_s` counts what
     was assumed of them, and there is no `limit`. `low_per_s` and `high_per_s` are the 90 % interval of what the samples
-    of costs leave open; None where an input has no sample (`unsampled`). `assumed_per_s` is None where a cost is
-    unknown: then nobody assumed any. An objective in `unknown_objectives` has no rate, and is not among the first.
-    `measured_s` is what the shortest statistics cover, where that is too little for the figures to be more than rough.
+    of costs leave open; None where an input has no sample (`unsampled`). What comes now and leaves nothing waiting is
+    above no upper end. `assumed_per_s` is None where a cost is unknown: then nobody assumed any. An objective in
+    `unknown_objectives` has no rate, and is not among the first. `measured_s` is what the shortest statistics cover,
+    where that is too little for the figures to be more than rough. `forecast` is the time to saturation, or
+    `no_forecast` why there is none; estimates are kept without either.
     """
 
     state: str
@@ -171,6 +201,27 @@ class _Capacity(Record):
     objectives_known: bool = False
     measured_s: Omitted[float] = None
     forecast: Omitted[SaturationForecast] = None
+    no_forecast: Omitted[Sentence] = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def tightest_factor(self) -> float | None:
+        """Factor at which a server is full or an objective breaks, whichever is first; None where it is not known.
+
+        Nor is it while statistics are those of seconds, or where nobody knows when the objective breaks.
+        """
+        if self.factor is None or self.measured_s is not None or self._is_objective_unknown:
+            return None
+        return min(self.factor, self._objective_factor)
+
+    @property
+    def _is_objective_unknown(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _objective_factor(self) -> float:
+        """Factor at which the objective breaks that counts; infinite without one."""
+        raise NotImplementedError
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -212,10 +263,34 @@ class QueryCapacity(_Capacity):
     busiest_share_per_s: float | None = None
     sources: tuple[str, ...] = ()
 
+    @property
+    def _is_objective_unknown(self) -> bool:
+        return any(entry.is_own for entry in self.unknown_objectives)
+
+    @property
+    def _objective_factor(self) -> float:
+        return inf if self.objective is None else self.objective.factor or 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterCapacity(_Capacity):
-    """Capacity of a cluster: all sources grow by one factor, and `rate_per_s` is the sum of their rates."""
+    """Capacity of a cluster: all sources grow by one factor, and `rate_per_s` is the sum of their rates.
+
+    `first_objective` is the first that breaks of those that are kept now, `broken_objectives` are those that are not.
+    Of unknown objectives some are named, and `more_unknown` says how many are not.
+    """
 
     TITLE: ClassVar[str] = "a capacity of a cluster"
     SUBJECT: ClassVar[str] = "cluster"
+
+    broken_objectives: tuple[str, ...] = ()
+    more_unknown: int = 0
+
+    @property
+    def _is_objective_unknown(self) -> bool:
+        return bool(self.unknown_objectives)
+
+    @property
+    def _objective_factor(self) -> float:
+        broken = 1.0 if self.broken_objectives else inf
+        return broken if self.first_objective is None else min(broken, self.first_objective.factor or 0.0)

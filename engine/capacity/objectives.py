@@ -1,38 +1,44 @@
-"""Factors of a query's rate at which objectives break: its own, and the first of anybody's.
+"""Factors of a load at which objectives break: a query's own, and the first of anybody's; for a query and for all.
 
-A factor is tried as a change of the kept estimate of what runs, by Flow with the noise of costs and arrivals and with
-all waits. Latencies rise with the rate, so that one factor lies between those that keep an objective and those that do
-not; few are tried, and the answer is the largest of those that keep it. What nobody knows is kept by no factor: such an
-objective, the query's own or one beside it, has no rate but the reason.
+A factor is tried in the vicinity of the queries in question (`engine.estimation.vicinity`), by Flow with the noise of
+costs and arrivals and with all waits. Latencies rise with the rate, so that one factor lies between those that keep an
+objective and those that do not. Which of many objectives are nearest to break is read off Mace; those few are tried.
+What nobody knows is kept by no factor: such an objective has no rate but the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from math import log
+from math import exp, inf, log
 
-from engine.capacity.answer import ObjectiveRate, QueryCapacity, UnknownObjective
-from engine.capacity.utilisation import UtilisationModel
-from engine.document.topology import servers_above
+import numpy as np
+
+from engine.capacity.answer import ClusterCapacity, ObjectiveRate, QueryCapacity, UnknownObjective
+from engine.document.deployment import Deployment
 from engine.document.unknown_costs import unknown_grounds
 from engine.estimation.base import EstimateBase
-from engine.estimation.estimate import Estimate
+from engine.estimation.mace import mace
 from engine.estimation.reports import QueryReport
+from engine.estimation.vicinity import Vicinity
 from engine.latency_state import UNKNOWN
 from engine.provisioning.changes import MAX_LOAD, apply_changes
 from engine.records import Sentence
 
-__all__ = ["with_objectives"]
+__all__ = ["with_first_objective", "with_objectives"]
 
 _NOT_KEPT = ("breached", "unknown")
 _NARROW = 0.03  # of a factor
-_MAX_TRIES = 7
+_MAX_TRIES = 10
+_NEAR = 0.1  # logarithm of a latency over its bound: from there on a guess is good
 _BEYOND = 1.02  # of the factor of saturation: there what has an objective breaks it in time
-_NEAR = 0.9  # most objectives hold until near saturation: it is tried first
+_POLE = 1.05  # of the same: where latencies as those of a single server would have no end
 _LEAST = 0.02  # share of the load below which a broken objective is not looked at
-_NEAREST = 2  # of others that keep theirs by the mean path, those nearest to their bounds are walked
+_NEAREST = 3  # objectives that Mace says are nearest to break are tried
+_MAX_ROUNDS = 3  # and those that it says are nearer than what was found
+_MIN_IDLE = 0.02  # share of a server's time, below which a guess of what queues there means nothing
+_MAX_UNKNOWN = 20  # unknown objectives that are named of a cluster
 
 
 def with_objectives(base: EstimateBase, query: str, capacity: QueryCapacity) -> QueryCapacity:
@@ -40,48 +46,121 @@ def with_objectives(base: EstimateBase, query: str, capacity: QueryCapacity) -> 
     if capacity.factor is None:
         return capacity
     search = _ObjectiveSearch(base, query, capacity)
-    is_judged = base.estimate.deployment.objective_of(query) is not None and query not in search.unknown
+    own = search.rate_of(query) if query in search.known else None
     return replace(
         capacity,
-        objective=search.rate_of(query) if is_judged else None,
-        first_objective=search.find_first(),
+        objective=own,
+        first_objective=search.find_first(own),
         unknown_objectives=search.unknown_beside(),
         objectives_known=True,
     )
 
 
-@dataclass(eq=False)
+def with_first_objective(base: EstimateBase, capacity: ClusterCapacity) -> ClusterCapacity:
+    """The capacity with the rate of all sources at which the first objective breaks that is kept now."""
+    if capacity.factor is None:
+        return capacity
+    search = _ObjectiveSearch(base, None, capacity)
+    unknown = search.unknown_beside()
+    return replace(
+        capacity,
+        first_objective=search.find_first(None),
+        broken_objectives=tuple(sorted(search.known - search.kept_now)),
+        unknown_objectives=unknown[:_MAX_UNKNOWN],
+        more_unknown=max(0, len(unknown) - _MAX_UNKNOWN),
+        objectives_known=True,
+    )
+
+
+class _Tries:
+    """Reports of some queries at factors of a load, in their vicinity."""
+
+    def __init__(self, search: _ObjectiveSearch, queries: Collection[str]) -> None:
+        self._search = search
+        self.queries = frozenset(queries)
+        self._vicinity = Vicinity(search.base, self.queries | ({search.query} if search.query else set()))
+        self.by_factor: dict[float, Mapping[str, QueryReport]] = {}
+
+    def at(self, factor: float) -> Mapping[str, QueryReport]:
+        if factor not in self.by_factor:
+            if factor == 1.0 and self._search.base.estimate.unburdened is None:
+                self.by_factor[factor] = self._search.base.estimate.queries
+            else:
+                self.by_factor[factor] = self._vicinity.reports(self._search.grown(self._vicinity.deployment, factor))
+        return self.by_factor[factor]
+
+    def is_kept(self, factor: float) -> bool:
+        return all(self.at(factor)[query].state not in _NOT_KEPT for query in self.queries)
+
+    def over(self, factor: float) -> float:
+        return max(_over(self.at(factor)[query].estimate_s, self.at(factor)[query]) for query in self.queries)
+
+    def nearest(self, factor: float) -> str:
+        """The query of which most is over its bound."""
+        reports = self.at(factor)
+
+        def place(query: str) -> tuple[bool, float, bool, str]:
+            report = reports[query]
+            is_own = query == self._search.query
+            return report.state not in _NOT_KEPT, -_over(report.estimate_s, report), not is_own, query
+
+        return min(self.queries, key=place)
+
+
 class _ObjectiveSearch:
-    base: EstimateBase
-    query: str
-    capacity: QueryCapacity
-    _estimates: dict[float, Estimate] = field(default_factory=dict)  # by factor, on the mean path
-    _walked: dict[tuple[float, str], QueryReport] = field(default_factory=dict)
+    """Search for the factors of the load of one query, or of all sources, at which objectives break."""
+
+    def __init__(self, base: EstimateBase, query: str | None, capacity: QueryCapacity | ClusterCapacity) -> None:
+        self.base, self.query, self.capacity = base, query, capacity
+        self._deployment = base.estimate.deployment
+
+    def grown(self, deployment: Deployment, factor: float) -> Deployment:
+        """A deployment with the load in question at a factor."""
+        form = {"scale_source": "*"} if self.query is None else {"scale_query": self.query}
+        return apply_changes(deployment, [form | {"by": factor}], path="capacity")
 
     @cached_property
-    def unknown(self) -> dict[str, Sentence]:
-        """Queries with an objective of whose latency nothing is known as it is, with the reason."""
+    def loaded(self) -> frozenset[str]:
+        """Servers and links that the load comes to."""
+        if self.query is None:
+            return frozenset(server.name for server in self._deployment.servers)
+        return self.base.surroundings.servers_loaded_by(self.query)
+
+    @cached_property
+    def beside(self) -> frozenset[str]:
+        """Queries with an objective that wait for one of these."""
+        judged = {entry.query for entry in self._deployment.objectives} & self.base.estimate.queries.keys()
+        return frozenset(judged if self.query is None else judged & self.base.surroundings.queries_on(self.loaded))
+
+    @cached_property
+    def unknown(self) -> Mapping[str, Sentence]:
+        """Those of whose latency nothing is known as it is, with the reason."""
         found: dict[str, Sentence] = {}
-        for entry in self.base.estimate.deployment.objectives:
-            report = self.base.estimate.queries.get(entry.query)
-            if (grounds := unknown_grounds(self.base.estimate.deployment, entry.query)) is not None:
-                found[entry.query] = grounds
-            elif report is not None and report.standing.kind == UNKNOWN:
-                found[entry.query] = report.standing.words
+        for query in self.beside:
+            standing = self.base.estimate.queries[query].standing
+            if (grounds := unknown_grounds(self._deployment, query)) is not None:
+                found[query] = grounds
+            elif standing.kind == UNKNOWN:
+                found[query] = standing.words
         return found
 
+    @cached_property
+    def known(self) -> frozenset[str]:
+        return self.beside - self.unknown.keys()
+
+    @cached_property
+    def kept_now(self) -> frozenset[str]:
+        reports = self.base.estimate.queries
+        return frozenset(query for query in self.known if reports[query].state not in _NOT_KEPT)
+
     def unknown_beside(self) -> tuple[UnknownObjective, ...]:
-        """Unknown objectives of the query, and of those that wait for servers that its rate loads; its own first."""
-        if not self.unknown:
-            return ()
-        deployment, found = self.base.estimate.deployment, []
-        loaded = UtilisationModel(deployment, draws=False).of_query(self.query).servers
-        start, members = deployment.closures
-        for name in sorted(self.unknown, key=lambda name: (name != self.query, name)):
-            i, objective = deployment.query_index[name], deployment.objective_of(name)
-            waited = servers_above(deployment.layout, members[start[i] : start[i + 1]])
-            if objective is not None and (name == self.query or not loaded.keys().isdisjoint(waited.tolist())):
-                found.append(UnknownObjective(name, objective.statistic, objective.bound_s, self.unknown[name]))
+        """The unknown ones, its own first."""
+        found = []
+        for query in sorted(self.unknown, key=lambda query: (query != self.query, query)):
+            objective = self._deployment.objective_of(query)
+            if objective is not None:
+                why, is_own = self.unknown[query], query == self.query
+                found.append(UnknownObjective(query, objective.statistic, objective.bound_s, why, is_own))
         return tuple(found)
 
     @property
@@ -96,12 +175,129 @@ class _ObjectiveSearch:
 
     def rate_of(self, query: str) -> ObjectiveRate:
         """Rate at which the objective of a query breaks."""
-        breaks = self._factor(lambda factor: self._report(factor, query).state in _NOT_KEPT)
+        tries = _Tries(self, [query])
+        return self._rate(tries, query, self._largest_kept(tries, self._end))
+
+    def find_first(self, own: ObjectiveRate | None) -> ObjectiveRate | None:
+        """Rate at which the first objective breaks that is kept now; None where none does by saturation.
+
+        `own` is that of the query whose load grows: others are looked at up to there.
+        """
+        if self._end <= 1.0:
+            return None
+        first = own if own is not None and own.factor is not None and own.query in self.kept_now else None
+        tried = frozenset[str]() if first is None else frozenset({first.query})
+        for _ in range(_MAX_ROUNDS):
+            top = self._end if first is None or first.factor is None else min(self._end, first.factor)
+            nearest = self._nearest(top, tried, None if first is None else first.query)
+            if not nearest:
+                break
+            tried |= {*nearest}
+            tries = _Tries(self, nearest)
+            if tries.is_kept(top):
+                continue
+            factor = self._largest_kept(tries, top)
+            broken = min(other for other in tries.by_factor if factor is None or other > factor)
+            query = tries.nearest(broken)
+            found = self._rate(_narrowed(tries, query), query, factor)
+            if first is None or (found.factor or 0.0) < (first.factor or 0.0):
+                first = found
+        return first
+
+    def _nearest(self, factor: float, tried: Collection[str], first: str | None) -> Sequence[str]:
+        """Objectives kept now that Mace says are nearest to break; of those nearer than the first that was found."""
+        open_ = self.kept_now - {*tried}
+        if not open_:
+            return ()
+        guesses = self._guesses(factor, open_ | ({first} if first else set()))
+        least = log(0.5) if first is None else guesses[first] - log(2.0)  # a guess is right to a factor of two
+        nearest = sorted(open_, key=lambda query: (-guesses[query], query))[:_NEAREST]
+        return [query for query in nearest if guesses[query] >= least]
+
+    def _guesses(self, factor: float, queries: Collection[str]) -> Mapping[str, float]:
+        """Logarithm of what the upper end of each latency may be at a factor over its bound.
+
+        Latencies rise by as much as Mace does, and what is above Mace now as 1 / (1 - u) of the servers.
+        """
+        (worst_s, idle), (grown_s, grown_idle) = self._mace_now, self._mace_at(factor)
+        reports, surroundings = self.base.estimate.queries, self.base.surroundings
+        found = {}
+        for query in queries:
+            servers = [name for name in surroundings.servers_of(query) if name in worst_s]
+            before_s = max((worst_s[name] for name in servers), default=0.0)
+            after_s = max((grown_s[name] for name in servers), default=0.0)
+            rise = max((idle[name] / grown_idle[name] for name in servers), default=1.0)
+            high_s = _high_s(reports[query])
+            noise_s = max(high_s - before_s, 0.0)
+            found[query] = _over(high_s + max(after_s - before_s, 0.0) + noise_s * max(rise - 1.0, 0.0), reports[query])
+        return found
+
+    @cached_property
+    def _part(self) -> Deployment:
+        """All that is on the servers that the load comes to."""
+        if self.query is None:
+            return self._deployment.without_backlogs()
+        names = self.base.surroundings.operators_on(self.loaded)
+        return self._deployment.restricted(names, with_sources=False).without_backlogs()
+
+    @cached_property
+    def _mace_now(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        return self._mace_at(1.0)
+
+    def _mace_at(self, factor: float) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Largest Mace and idle share of every server that the load comes to."""
+        after = self._part if factor == 1.0 else self.grown(self._part, factor)
+        found = mace(after.coarsened(self.base.mace_every))
+        names = [server.name for server in found.deployment.servers]
+        idle = np.maximum(1.0 - found.load_share.mean(axis=1), _MIN_IDLE)
+        here = [i for i, name in enumerate(names) if name in self.loaded]
+        return {names[i]: float(found.worst_s[i]) for i in here}, {names[i]: float(idle[i]) for i in here}
+
+    def _largest_kept(self, tries: _Tries, end: float) -> float | None:
+        """Largest factor tried that keeps the objectives; None where the least one does not."""
+        low, high = 1.0, end
+        if high <= 1.0 or not tries.is_kept(1.0):
+            low, high = _LEAST, min(1.0, high)
+            if not tries.is_kept(low):
+                return None
+        widths = [log(high / low)]
+        while widths[-1] > _NARROW and len(widths) <= _MAX_TRIES:
+            is_far = min(abs(tries.over(end)) for end in (low, high) if end in tries.by_factor) > _NEAR
+            is_slow = is_far and len(widths) > 2 and widths[-1] > 0.5 * widths[-3]
+            factor = (low * high) ** 0.5 if is_slow else self._guessed_factor(tries, low, high, len(widths) % 2 == 1)
+            low, high = (factor, high) if tries.is_kept(factor) else (low, factor)
+            widths.append(log(high / low))
+        return low
+
+    def _guessed_factor(self, tries: _Tries, low: float, high: float, is_queue: bool) -> float:
+        """Where the latency would meet its bound, and a little to the side of the farther end.
+
+        That of a single server's queue is c / (1 - f / F): its logarithm is a line in x = -log(1 - f / F). That of what
+        a burst leaves to be done is a power of f. Either is taken in turn.
+        """
+        pole = _POLE * max(self._end, high)
+
+        def place(factor: float) -> float:
+            return -log(1.0 - factor / pole) if is_queue else log(factor)
+
+        below = tries.over(low)
+        above = tries.over(high) if high in tries.by_factor else inf
+        slope = (above - below) / (place(high) - place(low)) if above < inf and below > -inf else 1.0
+        x = place(low) - below / slope if slope > 0.0 and below > -inf else place(high)
+        x = min(max(x, place(low)), place(high))
+        meets = pole * (1.0 - exp(-x)) if is_queue else exp(x)
+        side = 1.0 - 0.4 * _NARROW if meets - low > high - meets else 1.0 + 0.4 * _NARROW
+        inside = 0.1 * (high - low)
+        return min(max(meets * side, low + inside), high - inside)
+
+    def _rate(self, tries: _Tries, query: str, breaks: float | None) -> ObjectiveRate:
         breaks = None if breaks is None else min(breaks, self._full)
-        low = None if breaks is None else self._safe_factor(query, breaks)
-        objective = self.base.estimate.deployment.objective_of(query)
+        low = None if breaks is None else _safe_factor(tries, query, breaks)
+        objective = self._deployment.objective_of(query)
         assert objective is not None
         now = self.capacity.now_per_s
+        over = min((factor for factor in tries.by_factor if breaks is None or factor > breaks), default=breaks)
+        bottleneck = None if over is None else tries.at(over)[query].bottleneck
         return ObjectiveRate(
             query=query,
             statistic=objective.statistic,
@@ -110,96 +306,45 @@ class _ObjectiveSearch:
             low_factor=low,
             rate_per_s=None if breaks is None else now * breaks,
             low_per_s=None if low is None else now * low,
+            server=None if bottleneck is None else bottleneck.server,
         )
 
-    def find_first(self) -> ObjectiveRate | None:
-        """Rate at which the first objective breaks that is kept now; None where none does by saturation."""
-        if self._end <= 1.0 or self._factor(lambda factor: bool(self._broken(factor))) is None:
-            return None
-        broken = next((names for factor in sorted(self._estimates) if (names := self._broken(factor))), None)
-        return None if broken is None else self.rate_of(min(broken, key=lambda name: (name != self.query, name)))
 
-    def _safe_factor(self, query: str, breaks: float) -> float | None:
-        """Factor at which the upper end of the latency passes the bound.
-
-        Between two factors that were tried it lies on the chord of the logarithm: latencies are convex in the rate, so
-        that the chord is above them.
-        """
-        tried = sorted({1.0, *self._estimates})
-        kept = [factor for factor in tried if factor <= breaks and _over(self._report(factor, query)) <= 0.0]
-        if not kept:
-            return None
-        low = max(kept)
-        above = [factor for factor in tried if factor > low and _over(self._report(factor, query)) > 0.0]
-        if not above:
-            return breaks
-        high = min(above)
-        below, over = _over(self._report(low, query)), _over(self._report(high, query))
-        return min(breaks, low + (high - low) * -below / (over - below))
-
-    def _broken(self, factor: float) -> set[str]:
-        """Queries whose objective breaks there and not now; of those near their bounds by walks."""
-        now = self.base.estimate.queries
-        if factor == 1.0:
-            return set()
-        there = {
-            name: report
-            for name, report in self._estimate(factor).queries.items()
-            if report.bound_s is not None and now[name].state not in _NOT_KEPT and name not in self.unknown
-        }
-        broken = {name for name, report in there.items() if report.state in _NOT_KEPT}
-        if broken:
-            return broken
-        nearest = sorted(there, key=lambda name: -_over(there[name]))[:_NEAREST]
-        return {name for name in nearest if self._report(factor, name).state in _NOT_KEPT}
-
-    def _factor(self, fails: Callable[[float], bool]) -> float | None:
-        """Largest factor tried that does not fail; None where the least one does."""
-        low, high = 1.0, self._end
-        if high <= 1.0 or fails(1.0):
-            low, high = _LEAST, min(1.0, high)
-            if fails(low):
-                return None
-        for tried in sorted(self._estimates):  # what is known already narrows the bracket
-            if low < tried < high:
-                if fails(tried):
-                    high = tried
-                    break
-                low = tried
-        guess = _NEAR * self._full
-        while high - low > _NARROW * high and len(self._estimates) < _MAX_TRIES:
-            middle = guess if low < guess < high else (low * high) ** 0.5
-            guess = 0.0
-            low, high = (low, middle) if fails(middle) else (middle, high)
-        return low
-
-    def _report(self, factor: float, query: str) -> QueryReport:
-        """Report of a query at a factor, with random costs and arrivals."""
-        now = self.base.estimate.queries[query]
-        if factor == 1.0:
-            return now
-        if (factor, query) not in self._walked:
-            found = self._estimate(factor)
-            report = found.queries.get(query)
-            if report is not None:
-                report = replace(found, queries={query: report}).realised().queries[query]
-            self._walked[factor, query] = report or now
-        return self._walked[factor, query]
-
-    def _estimate(self, factor: float) -> Estimate:
-        if factor not in self._estimates:
-            change = [{"scale_query": self.query, "by": factor}]
-            after = apply_changes(self.base.estimate.deployment, change, path="capacity")
-            self._estimates[factor] = self.base.changed(after, concerned={self.query})
-        return self._estimates[factor]
+def _narrowed(tries: _Tries, query: str) -> _Tries:
+    """The same of one of the queries."""
+    tries.queries = frozenset({query})
+    return tries
 
 
-def _over(report: QueryReport) -> float:
-    """Logarithm of the upper end of a latency over its bound; infinite where it never catches up."""
-    bound_s = report.bound_s
-    if bound_s is None:
-        return float("-inf")
-    if not report.standing.is_known:
-        return float("inf")
-    high_s = report.estimate_s if report.high_s is None else max(report.high_s, report.estimate_s)
-    return log(max(high_s, 1e-9) / bound_s)
+def _safe_factor(tries: _Tries, query: str, breaks: float) -> float | None:
+    """Factor at which the upper end of the latency passes the bound.
+
+    Between two factors that were tried it lies on the chord of the logarithm: latencies are convex in the rate, so that
+    the chord is above them.
+    """
+
+    def over(factor: float) -> float:
+        report = tries.at(factor)[query]
+        return _over(_high_s(report), report)
+
+    tried = sorted(tries.by_factor)
+    kept = [factor for factor in tried if factor <= breaks and over(factor) <= 0.0]
+    if not kept:
+        return None
+    low = max(kept)
+    above = [factor for factor in tried if factor > low and over(factor) > 0.0]
+    if not above:
+        return breaks
+    high = min(above)
+    return min(breaks, low + (high - low) * -over(low) / (over(high) - over(low)))
+
+
+def _high_s(report: QueryReport) -> float:
+    return report.estimate_s if report.high_s is None else max(report.high_s, report.estimate_s)
+
+
+def _over(latency_s: float, report: QueryReport) -> float:
+    """Logarithm of a latency over the bound of its query; infinite where it never catches up."""
+    if report.bound_s is None:
+        return -inf
+    return log(max(latency_s, 1e-9) / max(report.bound_s, 1e-9)) if report.standing.is_known else inf

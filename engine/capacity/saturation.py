@@ -10,7 +10,7 @@ times costs, f is bisected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,12 @@ from engine.capacity.answer import (
     QueryCapacity,
     UnmeasuredOperator,
 )
-from engine.capacity.utilisation import GrownLoad, UtilisationModel, is_measured
+from engine.capacity.utilisation import UtilisationModel, is_measured
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE
+from engine.estimation.linear_loads import GrownLoad, is_linear
 from engine.estimation.loads import loads_of
 from engine.provisioning.changes import MAX_LOAD, apply_changes
-from engine.provisioning.growth import is_linear
 
 __all__ = ["ClusterSaturation"]
 
@@ -54,11 +54,15 @@ class _Saturation:
 
 
 class ClusterSaturation:
-    """Capacities of a placed deployment and its queries, with all that does not grow as it is."""
+    """Capacities of a placed deployment and its queries, with all that does not grow as it is.
 
-    def __init__(self, deployment: Deployment) -> None:
+    `biases` are measured over estimated work by kind of operator, (low, high): intervals include them.
+    """
+
+    def __init__(self, deployment: Deployment, *, biases: Mapping[str, tuple[float, float]] | None = None) -> None:
+        self._is_behind = _operators_behind(deployment)
         self.deployment = deployment = deployment.without_backlogs()
-        self.model = UtilisationModel(deployment, draws=is_linear(deployment))
+        self.model = UtilisationModel(deployment, draws=is_linear(deployment), biases=biases)
         self._measured = [is_measured(operator) for operator in deployment.operators]
         self._is_unknown = [
             operator.is_cost_unknown or (operator.evidence is not None and operator.evidence.kind == "unknown")
@@ -111,12 +115,14 @@ class ClusterSaturation:
         unsampled = self._unsampled(on_way)
         spans_s = (self.deployment.operators[j].measured_s for j in on_way)
         measured_s = min((span_s for span_s in spans_s if span_s is not None), default=None)
+        # What comes on the mean and leaves nothing waiting is sustained, whatever costs say.
+        came_per_s = 0.0 if self._is_behind & {*on_way} else now
         if found is None and not unmeasured:
             return _without_number(NO_LOAD, now)
         rate = None if found is None else now * max(0.0, found.factor)
         if unmeasured:  # no limit: whose load that is would rest on what nobody measured
             return _without_number(UNKNOWN, now) | {
-                "at_most_per_s": None if sure is None else now * max(0.0, sure.factor),
+                "at_most_per_s": None if sure is None else max(now * max(0.0, sure.factor), came_per_s),
                 "assumed_per_s": None if any(self._is_unknown[j] for j in on_way) else rate,
                 "unmeasured": unmeasured,
                 "unsampled": unsampled,
@@ -128,7 +134,7 @@ class ClusterSaturation:
         return _without_number(KNOWN, now) | {
             "rate_per_s": rate,
             "low_per_s": None if low is None else now * max(0.0, min(low, factor)),
-            "high_per_s": None if high is None else now * max(high, factor),
+            "high_per_s": None if high is None else max(now * max(high, factor), came_per_s),
             "factor": factor,
             "headroom_per_s": rate - now,
             "headroom_share": factor - 1.0,
@@ -220,6 +226,17 @@ def _bisected_saturation(
         middle = (low + high) / 2.0
         low, high = (middle, high) if shares(middle)[loaded].max() < 1.0 else (low, middle)
     return _Saturation(np.array([low]), servers[int(np.where(loaded, shares(high), -1.0).argmax())])
+
+
+def _operators_behind(deployment: Deployment) -> set[int]:
+    """Operators that something is known to wait for: of their own, or of a source that they read."""
+    waiting = {source.id for source in deployment.sources if source.backlog and not source.backlog.is_empty}
+    return {
+        j
+        for j, operator in enumerate(deployment.operators)
+        for entry in operator.inputs
+        if (entry.source in waiting if entry.backlog is None else not entry.backlog.is_empty)
+    }
 
 
 def _grown_query(deployment: Deployment, query: str, factor: float) -> Deployment:

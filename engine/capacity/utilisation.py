@@ -6,8 +6,7 @@ linear in rates unless an operator has a model, or loads on a server combine oth
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -15,14 +14,15 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator
-from engine.document.topology import hops_by_origin, readers_of
+from engine.estimation.linear_loads import GrownLoad, LinearLoads
 from engine.estimation.noise.dispersion import input_costs
 
-__all__ = ["GrownLoad", "UtilisationModel", "is_measured", "keeps_outputs"]
+__all__ = ["UtilisationModel", "is_measured", "keeps_outputs"]
 
 _DRAWS = 256  # sets of costs that the samples allow
 _MAX_DRAWN = 3_000_000  # numbers of all inputs together; fewer sets where there are many inputs
 _MIN_DRAWS = 40
+_MIN_BIAS = 0.05  # of a kind's work: a ratio whose interval reaches to nothing
 
 
 def is_measured(operator: Operator) -> bool:
@@ -42,33 +42,12 @@ def keeps_outputs(operator: Operator) -> bool:
     return operator.cost_by is not None or (evidence is not None and evidence.kind == "measured")
 
 
-@dataclass(frozen=True, eq=False)
-class GrownLoad:
-    """Part of the load that grows with the rate of a query, or of all.
-
-    Attributes
-    ----------
-    operators : tuple of int
-        Operators it reaches.
-    servers : dict of int to array
-        Work of each server it reaches per second, (K,): in its first column by the mean costs.
-    by_operator : dict of int to array
-        Work of each operator per second, (K,), in cycles.
-    output : dict of int to array
-        Events that each puts out per second, (K,).
-    """
-
-    operators: tuple[int, ...]
-    servers: Mapping[int, FloatArray]
-    by_operator: Mapping[int, FloatArray]
-    output: Mapping[int, FloatArray]
-
-
 class UtilisationModel:
     """Mean load of every server of a placed deployment, by costs as they are and as their samples allow.
 
     Without `draws` there are means alone. `only_measured` leaves out what nobody measured: such operators cost nothing,
-    and put out nothing unless that was counted. With `factors` of the rates, shape (K, sources), the columns are loads
+    and put out nothing unless that was counted. `biases` are measured over estimated work by kind of operator, the ends
+    of an interval; sets of costs include them. With `factors` of the rates, shape (K, sources), the columns are loads
     at these, by mean costs.
     """
 
@@ -79,6 +58,7 @@ class UtilisationModel:
         draws: bool = True,
         only_measured: bool = False,
         factors: FloatArray | None = None,
+        biases: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         self.deployment = deployment
         graph, d = deployment.graph, deployment
@@ -96,18 +76,28 @@ class UtilisationModel:
             np.repeat(values[:, 1:2], columns, axis=1) for values in (graph.output, graph.cycles)
         )
         if draws:
-            self._draw()
+            self._draw(biases or {})
         if only_measured:
             self._leave_out_unmeasured()
 
-    def _draw(self) -> None:
-        """Costs and selectivities as their samples allow: independent, lognormal with Student's tails."""
+    def _draw(self, biases: Mapping[str, tuple[float, float]]) -> None:
+        """Costs and selectivities as their samples allow: independent, lognormal with Student's tails.
+
+        A bias of a kind is that of all its operators at once: anywhere from none to the end of its interval.
+        """
         rng = np.random.default_rng(0)  # the same answer for the same statistics
         for e, noise in enumerate(input_costs(self.deployment)):
             for values, error in ((self.cycles, noise.cost_error), (self.output, noise.output_error)):
                 if error > 0.0:
                     wide = rng.standard_t(max(noise.freedom, 1.0), self.columns - 1)
                     values[e, 1:] *= np.exp(np.clip(error * wide, -3.0, 3.0))
+        start = self.deployment.graph.in_start
+        for kind, (low, high) in sorted(biases.items()):
+            ends = np.log([max(min(1.0, low), _MIN_BIAS), max(1.0, high)])
+            off = np.exp(rng.uniform(*ends, self.columns - 1))
+            for j, operator in enumerate(self.deployment.operators):
+                if operator.kind == kind:
+                    self.cycles[start[j] : start[j + 1], 1:] *= off
 
     def _leave_out_unmeasured(self) -> None:
         start = self.deployment.graph.in_start
@@ -118,10 +108,13 @@ class UtilisationModel:
                     self.output[start[j] : start[j + 1]] = 0.0
 
     @cached_property
+    def _linear(self) -> LinearLoads:
+        return LinearLoads(self.deployment, self.rates.reshape(len(self.rates), -1), self.output, self.cycles)
+
+    @property
     def whole(self) -> GrownLoad:
         """Load of everything."""
-        every = self.deployment.graph.order.tolist()
-        return self._propagated(every, set(every))
+        return self._linear.whole
 
     @cached_property
     def load(self) -> FloatArray:
@@ -133,13 +126,7 @@ class UtilisationModel:
 
     def of_query(self, query: str) -> GrownLoad:
         """Load by a query's own sources: through its operators, and through those of others that read them."""
-        own = set(self.deployment.operators_of(query))
-        reached, todo = set(own), list(own)
-        while todo:
-            fresh = self._readers[todo.pop()] - reached
-            reached |= fresh
-            todo.extend(fresh)
-        return self._propagated(sorted(reached, key=self._rank.__getitem__), own)
+        return self._linear.of_query(query)
 
     def sources_of(self, query: str) -> list[int]:
         """Sources that a query's own operators read."""
@@ -151,45 +138,6 @@ class UtilisationModel:
         ]
         return sorted({stream for stream in read if stream < base})
 
-    def _propagated(self, order: Sequence[int], own: Collection[int]) -> GrownLoad:
-        """Work by the sources that operators in `own` read, through operators in topological order."""
-        d, graph, layout = self.deployment, self.deployment.graph, self.deployment.layout
-        base = len(d.sources)
-        output: dict[int, FloatArray] = {}
-        by_operator: dict[int, FloatArray] = {}
-        servers: dict[int, FloatArray] = {}
-        for j in order:
-            out, work = np.zeros(self.columns), np.zeros(self.columns)
-            for e in range(graph.in_start[j], graph.in_start[j + 1]):
-                above = int(graph.in_stream[e])
-                if above >= base:
-                    events = output.get(above - base)
-                else:
-                    events = self.rates[above] if j in own else None
-                if events is not None:
-                    out += self.output[e] * events  # sigma times rate
-                    work += self.cycles[e] * events  # omega times rate
-            output[j], by_operator[j] = out, work
-            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
-                _add(servers, int(layout.rep_server[r]), layout.rep_fraction[r] * work)
-                for h in self._hops_from.get(r, ()):
-                    _add(servers, int(layout.hop_server[h]), layout.hop_bytes[h] * out)
-        return GrownLoad(tuple(order), servers, by_operator, output)
-
-    @cached_property
-    def _rank(self) -> list[int]:
-        return np.argsort(self.deployment.graph.order).tolist()
-
-    @cached_property
-    def _readers(self) -> list[set[int]]:
-        """Operators that read each operator."""
-        return readers_of(self.deployment.graph, len(self.deployment.sources))
-
-    @cached_property
-    def _hops_from(self) -> dict[int, list[int]]:
-        """Hops over a link server by the replica they come from."""
-        return hops_by_origin(self.deployment.layout)
-
     @cached_property
     def operators_by_server(self) -> dict[int, list[int]]:
         """Operators with a replica on each server, and those that send over each link."""
@@ -197,7 +145,7 @@ class UtilisationModel:
         found: dict[int, list[int]] = {}
         for r, (server, j) in enumerate(zip(layout.rep_server.tolist(), layout.rep_operator.tolist(), strict=True)):
             found.setdefault(server, []).append(j)
-            for h in self._hops_from.get(r, ()):
+            for h in self._linear.hops_from.get(r, ()):
                 found.setdefault(int(layout.hop_server[h]), []).append(j)
         return {server: list(dict.fromkeys(listed)) for server, listed in found.items()}
 
@@ -211,12 +159,8 @@ class UtilisationModel:
             for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
                 if layout.rep_server[r] == server:
                     total += float(layout.rep_fraction[r] * load.by_operator[j][0])
-                for h in self._hops_from.get(r, ()):
+                for h in self._linear.hops_from.get(r, ()):
                     if layout.hop_server[h] == server:
                         total += float(layout.hop_bytes[h] * load.output[j][0])
             work[j] = total
         return work
-
-
-def _add(rows: dict[int, FloatArray], server: int, more: FloatArray) -> None:
-    rows[server] = rows[server] + more if server in rows else more

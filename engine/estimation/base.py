@@ -118,12 +118,13 @@ class EstimateBase:
         return replace(change.estimate, alarm=self._alarm(after, change))
 
     @cached_property
-    def _surroundings(self) -> ClusterSurroundings:
+    def surroundings(self) -> ClusterSurroundings:
+        """Whom each operator shares servers and streams with."""
         return ClusterSurroundings(self.estimate.deployment, self._flow.cluster, self.mace_every)
 
     def _change_near(self, after: Deployment, counted_from: int, concerned: Collection[str]) -> _Change | None:
         """Findings about a change by an excerpt around it; None where that would be most of the cluster."""
-        around = self._surroundings
+        around = self.surroundings
         difference = around.difference(after)
         if difference is None:
             return None
@@ -158,7 +159,7 @@ class EstimateBase:
         replaced = {was.id for was, now in zip(part.sources, probed.deployment.sources, strict=False) if was is not now}
         replaced |= self._probed_sources & {source.id for source in part.sources}
         inside = {operator.id for operator in part.operators}
-        return any(not inside.issuperset(self._surroundings.readers.get(name, ())) for name in replaced)
+        return any(not inside.issuperset(self.surroundings.readers.get(name, ())) for name in replaced)
 
     @cached_property
     def _probed_sources(self) -> frozenset[str]:
@@ -198,7 +199,7 @@ class EstimateBase:
 
     def _alarm_near(self, after: Deployment, difference: ClusterDifference, change: _Change) -> Alarm:
         """Alarm of the whole, where an excerpt was computed."""
-        flowed, readers = change.flowed, self._surroundings.readers
+        flowed, readers = change.flowed, self.surroundings.readers
         joined = {entry.source for operator in difference.joined for entry in operator.inputs}
         left = difference.gone - {operator.id for operator in difference.joined}
 

@@ -115,6 +115,35 @@ class ClusterSurroundings:
         named = ((links[s.link], s.name) for s in self._deployment.servers if s.link is not None)
         return {(link.source, link.target): name for link, name in named}
 
+    def servers_around(self, queries: Collection[str]) -> frozenset[str]:
+        """Servers and links that events of some queries pass; all where servers cannot be looked at one by one."""
+        places = self._places
+        if self._deployment.other_policies or any(op.query is None and op.trigger for op in self._deployment.operators):
+            return frozenset(places.with_links(places.used))
+        members = {name for query in queries for of in (places.above, places.behind) for name in of.get(query, ())}
+        return frozenset(places.with_links(server for name in members for server in places.places[name]))
+
+    def servers_of(self, query: str) -> frozenset[str]:
+        """Servers of a query and the links into them, at or above its sinks."""
+        places = self._places
+        return frozenset(server for name in places.above.get(query, ()) for server in places.places[name])
+
+    def servers_loaded_by(self, query: str) -> frozenset[str]:
+        """Servers and links that the events of a query come to: through its operators, and through who reads them."""
+        own = {self._deployment.operators[j].id for j in self._deployment.operators_of(query)}
+        places = self._places.places
+        return frozenset(server for name in names_reached(own, self.readers.get) for server in places[name])
+
+    def operators_on(self, servers: Collection[str]) -> frozenset[str]:
+        """Operators with a part on some servers, or that read over some links, and all that is above them."""
+        names = {name for server in servers for name in self._residents.get(server, ())}
+        return frozenset(operator.id for operator in self._deployment.with_above(names)[1])
+
+    def queries_on(self, servers: Collection[str]) -> frozenset[str]:
+        """Queries with an operator on some servers, at or above their sinks or behind a window of theirs."""
+        names = {name for server in servers for name in self._residents.get(server, ())}
+        return frozenset(query for name in names for query in self._queries_of.get(name, ()))
+
     def difference(self, after: Deployment) -> ClusterDifference | None:
         """All that `after` has other than this deployment; None where that concerns everybody."""
         before = self._deployment

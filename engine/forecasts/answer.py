@@ -203,7 +203,8 @@ class ForecastAnswer(Record):
     """Answers of a forecast without its curves. Buckets begin at `starts_s` and last `bucket_s`.
 
     `assumed` are sentences about what the walks rest on, `coarse_sources` sources whose counts hide bursts.
-    `saturation` says when servers of each query are full (None of one that was kept without).
+    `saturation` says when servers of each query are full (None of one that was kept without), `cluster_saturation` when
+    the first of all is.
     """
 
     TITLE: ClassVar[str] = "a forecast"
@@ -223,3 +224,4 @@ class ForecastAnswer(Record):
     assumed: tuple[Sentence, ...]
     coarse_sources: tuple[str, ...]
     saturation: Omitted[dict[str, SaturationForecast]] = None
+    cluster_saturation: Omitted[SaturationForecast] = None

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.capacity.answer import SaturationForecast
-from engine.capacity.outlook import saturation_forecasts
+from engine.capacity.outlook import SaturationForecasts, saturation_forecasts
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.estimation.estimate import estimate
@@ -48,7 +47,7 @@ class Outlook:
     probability: OutlookProbability | None
     pools: tuple[PoolOutcome, ...]
     assumptions: tuple[Fact | str, ...]
-    saturation: dict[str, SaturationForecast] | None = None
+    saturation: SaturationForecasts | None = None
 
     @property
     def answer(self) -> ForecastAnswer:
@@ -72,7 +71,8 @@ class Outlook:
             self.assumptions,
             seen.assumed if seen else (),
             seen.coarse_sources if seen else (),
-            self.saturation,
+            None if self.saturation is None else dict(self.saturation.queries),
+            None if self.saturation is None else self.saturation.cluster,
         )
 
     def series(self) -> ForecastCurves:
@@ -164,6 +164,7 @@ def outlook(
             deployment,
             factors.of("mean"),
             factors.of("high"),
+            factors.of("low"),
             starts_s=starts_s,
             bucket_s=bucket_s,
             unforecast=tuple(factors.fixed),

@@ -14,11 +14,12 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment, Objective
-from engine.document.topology import hops_by_origin, readers_of, servers_above
+from engine.document.topology import servers_above
 from engine.document.unknown_costs import unknown_grounds
 from engine.errors import DocumentError
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Progress
+from engine.estimation.linear_loads import LinearLoads, is_linear
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
 from engine.estimation.overload import lasting_overloads, lasting_penalty_s
@@ -34,18 +35,13 @@ from engine.provisioning.question import ProgressClock
 from engine.provisioning.what_if import mace_by_query, mace_reports
 from engine.words import listed
 
-__all__ = ["LoadGrowth", "headroom_by_query", "is_linear"]
+__all__ = ["LoadGrowth", "headroom_by_query"]
 
 _STEP = 0.01  # factors are found to a hundredth of themselves by Mace
 _NARROW = 0.03  # and to this share by walks
 _RUN = 60  # a confirmation by walks, in units of a bisection, for the progress told
 _MIN_THREATENED, _THREATENED = 3, 4  # so many queries, and one in so many, are walked before the others
 _INSIDE = 0.15  # of a bracket, on a logarithmic scale, that a guess leaves on either side
-
-
-def is_linear(deployment: Deployment) -> bool:
-    """Whether loads are sums of the arrivals times coefficients: no models, no other combination than the sum."""
-    return not deployment.graph.models and deployment.combine.kind == "sum"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,59 +143,20 @@ class LoadGrowth:
 
     def _of(self, query: str) -> _Added:
         """Follow the query's own sources through its operators, and through those of others that read them."""
-        d, graph, layout = self.deployment, self.deployment.graph, self.deployment.layout
-        base, width = len(d.sources), d.subintervals
-        own = set(d.operators_of(query))
-        output: dict[int, FloatArray] = {}
-        load: dict[int, FloatArray] = {}
-        reached = set(own)
-        todo = list(own)
-        while todo:
-            fresh = self._readers[todo.pop()] - reached
-            reached |= fresh
-            todo.extend(fresh)
-        for j in sorted(reached, key=self._rank.__getitem__):
-            out, work = np.zeros(width), np.zeros(width)
-            for e in range(graph.in_start[j], graph.in_start[j + 1]):
-                above = int(graph.in_stream[e])
-                events = (d.arrivals[above] if j in own else None) if above < base else output.get(above - base)
-                if events is not None:
-                    out += graph.output[e, 1] * events
-                    work += graph.cycles[e, 1] * events
-            output[j], load[j] = out, work
-        servers: dict[int, FloatArray] = {}
-        for j in sorted(reached):
-            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
-                _add(servers, int(layout.rep_server[r]), layout.rep_fraction[r] * load[j])
-                for h in self._hops_from.get(r, ()):
-                    _add(servers, int(layout.hop_server[h]), layout.hop_bytes[h] * output[j])
-        indices = np.array(sorted(servers), dtype=np.int64)
-        rows = np.array([servers[s] for s in indices.tolist()]).reshape(-1, width)
+        deployment, found = self.deployment, self._linear.of_query(query)
+        indices = np.array(sorted(found.servers), dtype=np.int64)
+        rows = np.array([found.servers[server] for server in indices.tolist()]).reshape(-1, deployment.subintervals)
         emitted: dict[str, FloatArray] = {}
-        for j in sorted(reached):
-            if graph.query_sink[j]:
-                name = d.queries[graph.query[j]]
-                emitted[name] = emitted.get(name, 0.0) + output[j]
+        for j in sorted(found.operators):
+            if deployment.graph.query_sink[j]:
+                name = deployment.queries[deployment.graph.query[j]]
+                emitted[name] = emitted.get(name, 0.0) + found.output[j]
         return _Added(indices, rows, emitted)
 
     @cached_property
-    def _rank(self) -> list[int]:
-        """Place of each operator in topological order."""
-        return np.argsort(self.deployment.graph.order).tolist()
-
-    @cached_property
-    def _readers(self) -> list[set[int]]:
-        """Operators that read each operator."""
-        return readers_of(self.deployment.graph, len(self.deployment.sources))
-
-    @cached_property
-    def _hops_from(self) -> dict[int, list[int]]:
-        """Hops over a link server by the replica they come from."""
-        return hops_by_origin(self.deployment.layout)
-
-
-def _add(rows: dict[int, FloatArray], server: int, more: FloatArray) -> None:
-    rows[server] = rows[server] + more if server in rows else more
+    def _linear(self) -> LinearLoads:
+        graph = self.deployment.graph
+        return LinearLoads(self.deployment, self.deployment.arrivals, graph.output[:, 1:2], graph.cycles[:, 1:2])
 
 
 def _servers_used(deployment: Deployment) -> BoolArray:

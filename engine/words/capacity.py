@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.words import listed, percent_words, seconds_words, server_words, statistic_words
+from engine.words import duration_words, listed, percent_words, seconds_words, server_words, statistic_words
 from engine.words.templates import Template
 
 __all__ = ["SENTENCES", "rate_words"]
@@ -68,11 +68,13 @@ def _objective_words(
     low_factor: float | None,
     rate_per_s: float | None,
     low_per_s: float | None,
+    server: str | None = None,
 ) -> str:
     objective = f"{statistic_words(statistic)} of {query} within {seconds_words(bound_s)[0]}"
     if factor is None or rate_per_s is None:
         return f"No rate that was looked at keeps the {objective}."
-    text = f"Keeps the {objective} up to {rate_words(rate_per_s)}"
+    where = "" if server is None else f", and waits longest at {server_words(server)} then"
+    text = f"Keeps the {objective} up to {rate_words(rate_per_s)}{where}"
     if low_per_s is None or low_factor is None:
         return f"{text}; by the upper end of its interval it may break at any rate."
     return f"{text}." if low_factor >= factor else f"{text}; from {rate_words(low_per_s)} on it may break."
@@ -83,6 +85,27 @@ def _objective_unknown_words(query: str, statistic: str, bound_s: float, why: st
     return f"Up to which rate it keeps the {objective} is not known. {why}"
 
 
+def _forecast_words(
+    at_s: float | None,
+    earliest_s: float | None,
+    latest_s: float | None,
+    end_s: float,
+    server: str | None,
+    unforecast: Sequence[str],
+) -> str:
+    if at_s is None and earliest_s is None:
+        text = f"Does not saturate within {duration_words(end_s)} by the forecast, nor by its upper end"
+    elif at_s is None:
+        text = f"Does not saturate within {duration_words(end_s)} by the forecast"
+        text += f"; by its upper end in {duration_words(earliest_s or 0.0)}"
+    else:
+        latest = f"more than {duration_words(end_s)}" if latest_s is None else duration_words(latest_s)
+        where = "" if server is None else f", on {server_words(server)}"
+        between = f"{duration_words(earliest_s or 0.0)} to {latest}"
+        text = f"Saturates in {duration_words(at_s)} ({between}){where}, by the forecast of its load"
+    return f"{text}; without one of {listed(unforecast)}." if unforecast else f"{text}."
+
+
 SENTENCES: dict[str, Template] = {
     "known": _known_words,
     "unknown": _unknown_words,
@@ -90,5 +113,14 @@ SENTENCES: dict[str, Template] = {
     "no_source": lambda **_: "It reads what other queries put out alone: its rate is theirs.",
     "objective": _objective_words,
     "objective_unknown": _objective_unknown_words,
+    "forecast": _forecast_words,
+    "no_forecast_kept": lambda **_: (
+        "Nobody knows when it saturates: there is no forecast of the load that is still to come."
+    ),
+    "no_forecast_capacity": lambda **_: "Nobody knows when it saturates: what it sustains is not known.",
+    "no_forecast_load": lambda **_: (
+        "Nobody knows when it saturates: the newest forecast says nothing of it. Costs were not known then, loads are "
+        "no sums of rates, or it is older than the query."
+    ),
     "no_load": lambda **_: "Not limited: no server does any work for what arrives.",
 }

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.planning.capacities import query_capacity
+from apps.planning.capacities import query_capacity, saturation_words
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, percent, rate
 from engine.capacity.answer import KNOWN, UNKNOWN, QueryCapacity
@@ -59,6 +59,11 @@ class CapacityFacts:
         return "bad" if factor is not None and factor < 1.0 else ""
 
     @property
+    def saturation(self) -> str:
+        """When it saturates by forecast, or why nobody knows."""
+        return saturation_words(self.capacity)
+
+    @property
     def objective(self) -> str:
         """The rate at which its objective breaks."""
         own = self.capacity.objective
@@ -92,13 +97,20 @@ def capacity_facts(query: Query, kept: QueryCapacity | None) -> CapacityFacts | 
 
 
 def capacity_cell(query: str, kept: Mapping[str, Any] | None) -> SafeString | str:
-    """Cell of a list: the rate that is sustained, and at which operator."""
+    """Cell of a list: the rate that is sustained, and how much more than now until a server is full or its objective
+    breaks, whichever is first.
+    """
     if not kept:
         return MISSING
-    limit = kept.get("limit") or {}
+    limit, factor = kept.get("limit") or {}, kept.get("tightest_factor")
     operator = str(limit.get("operator") or "").removeprefix(f"{query}/")
     if kept.get("rate_per_s") is not None:
-        return format_html('{}<br><span class="muted sm">{}</span>', rate(kept["rate_per_s"]), operator)
+        if factor is None:
+            why = "still measuring" if kept.get("measured_s") is not None else "headroom unknown"
+        else:
+            breaks = factor < (kept.get("factor") or 0.0)
+            why = f"{percent(factor - 1.0)} to {'its objective' if breaks else operator}"
+        return format_html('{}<br><span class="muted sm">{}</span>', rate(kept["rate_per_s"]), why)
     if kept.get("at_most_per_s") is not None:
         return format_html('<span class="muted">at most {}</span>', rate(kept["at_most_per_s"]))
     return format_html('<span class="muted">{}</span>', "unknown" if kept.get("state") == UNKNOWN else MISSING)

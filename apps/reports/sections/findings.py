@@ -7,6 +7,7 @@ from typing import Literal
 
 from apps.estimates.models import EstimateRun
 from apps.fleet.choices import NodeState
+from apps.planning.capacities import SaturationTimes, saturation_words
 from apps.queries.choices import ObjectiveState
 from apps.reports.report import AnyReport, LatencyReport, ProvisioningReport, ReportRisk
 from apps.reports.sections.fleet import ReportFleet
@@ -95,9 +96,22 @@ def _estimate(run: EstimateRun | None) -> Iterator[ReportRisk]:
         upper = "" if run.facts.upper_wc is None else f" It is {seconds(run.facts.upper_wc)}."
         words = f"{run.facts.scheduling.words}{upper} Estimates are those of stimulus time."
         yield ReportRisk("low", "Scheduling", words)
-    capacity = run.facts.capacity
-    if capacity is not None and capacity.headroom_share is not None and capacity.headroom_share < _LITTLE_HEADROOM:
-        yield ReportRisk("high" if capacity.headroom_share < 0.0 else "medium", "Capacity", capacity.words)
+    yield from _capacity(run)
+
+
+def _capacity(run: EstimateRun) -> Iterator[ReportRisk]:
+    """Little headroom of the cluster, the objective that breaks first where that is soon, and when it saturates."""
+    kept = run.facts.capacity
+    if kept is None or kept.tightest_factor is None:
+        return
+    capacity, share = SaturationTimes.of(run.cluster).of_cluster(kept), kept.tightest_factor - 1.0
+    first = capacity.first_objective
+    if share < _LITTLE_HEADROOM:
+        breaks = "" if first is None else f" {first.words}"
+        yield ReportRisk("high" if share < 0.0 else "medium", "Capacity", f"{capacity.words}{breaks}")
+    if capacity.forecast is not None and capacity.forecast.earliest_at_s is not None:
+        level = "low" if capacity.forecast.at_s is None else "medium"
+        yield ReportRisk(level, "Capacity", saturation_words(capacity))
 
 
 def report_finding(facts: AnyReport) -> str:

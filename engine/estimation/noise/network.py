@@ -107,6 +107,8 @@ def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, s
     cost, output = np.ones((2, len(noises), paths + 1))
     draws = InputDraws(cost, output, np.tile(usual[:, None], paths + 1))
     for k, (noise, name) in enumerate(zip(noises, names, strict=True)):
+        if not (noise.freedom > 0.0 or noise.unsure > 0.0):
+            continue
         draws.cost[k, :paths], draws.output[k, :paths], factors = _input_draw(noise, name, paths, seed)
         draws.cv2[k, :paths] *= factors
     return draws
@@ -116,8 +118,6 @@ def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, s
 def _input_draw(noise: CostNoise, name: str, paths: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """An input's factors of cost, of output and of the variation of its cost, (K,) each."""
     cost, output, cv2 = np.ones((3, paths))
-    if not (noise.freedom > 0.0 or noise.unsure > 0.0):
-        return cost, output, cv2
     rng = named_rng(seed, name)
     if noise.unsure > 0.0 and not noise.from_batches:
         cv2 = np.exp(noise.unsure * spread_normals(paths, rng))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import run_latest
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
-from apps.planning.capacities import with_forecast
+from apps.jobs.models import Job, JobKind, JobState
+from apps.planning.capacities import SaturationTimes, saturation_words
 from apps.queries.backlogs import backlogs_update
 from apps.queries.models import Query
+from apps.queries.services import query_update
 from apps.queries.statistics import statistics_update
 from engine.capacity.answer import SaturationForecast
+from engine.forecasts.answer import ForecastAnswer
 from tests.apps.small_cluster import CAPACITY_CPS, RATE_EPS, run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -117,12 +122,75 @@ def test_metrics_leave_out_what_is_not_known(cluster: Cluster, api: APIClient) -
     assert any('now_per_second{query="guessed"} 100' in line for line in lines)
 
 
-def test_forecast_of_saturation_is_told_where_the_capacity_is_known(cluster: Cluster) -> None:
+def test_time_to_saturation_is_told_where_the_capacity_is_known_else_why_not(cluster: Cluster) -> None:
     run = estimated(cluster)
     rows = {row.query.name: row.answer.capacity for row in run.queries.select_related("query")}
-    forecast = SaturationForecast(1000.0, 600.0, 120.0, 60.0, "a")
-    assert rows["half"] is not None and with_forecast(rows["half"], forecast).forecast == forecast
-    assert rows["guessed"] is not None and with_forecast(rows["guessed"], forecast).forecast is None
+    half, guessed = rows["half"], rows["guessed"]
+    assert half is not None and guessed is not None
+    forecast = SaturationForecast(timezone.now().timestamp(), 1e7, 1.5e6, 1e6, "a", latest_at_s=2e6)
+    whole = ForecastAnswer(0.0, 3600.0, 24, 2, 0.9, {}, {}, (), 0, None, (), (), (), (), {"half": forecast}, forecast)
+    told = saturation_words(SaturationTimes(whole).of_query("half", half)).replace("\xa0", " ")
+    assert told.startswith("Saturates in 17 days 8 h (11 days 13 h to 23 days 3 h), on a, by the forecast")
+    assert "what it sustains is not known" in saturation_words(SaturationTimes(whole).of_query("guessed", guessed))
+    assert "no forecast" in saturation_words(SaturationTimes().of_query("half", half))
+    empty = SaturationTimes(replace(whole, saturation={}))
+    assert "says nothing of it" in saturation_words(empty.of_query("half", half))
+
+
+def test_capacity_is_kept_until_an_objective_beside_it_is_edited(cluster: Cluster) -> None:
+    """A query's own figures stay the same: it is its surroundings that count."""
+    row = estimated(cluster).queries.get(query__name="half")
+    row.result["capacity"] |= {"busiest_share_per_s": 12345.0}  # a mark of what is kept
+    row.save()
+
+    def share() -> float | None:
+        capacity = estimated(cluster).queries.get(query__name="half").answer.capacity
+        assert capacity is not None and capacity.objectives_known
+        return capacity.busiest_share_per_s
+
+    start_query(cluster, "late", 0.1, "b")
+    assert share() == 12345.0
+    query_update(query=Query.objects.get(name="quarter"), objective={"statistic": "worst", "bound_s": 0.02})
+    assert share() == pytest.approx(200.0)
+
+
+def test_job_of_the_background_looks_for_the_rates_that_are_left(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.estimates.capacities.MAX_TRIED", 1)
+    ESTIMATE.request(cluster=cluster)
+    first, second = run_jobs()
+    run = run_latest(cluster)
+    assert first.error is None and second.error is None and run is not None
+    known = [row.answer.capacity for row in run.queries.exclude(query__name="guessed")]
+    assert all(capacity is not None and capacity.objectives_known for capacity in known)
+    job = Job.objects.get(kind=JobKind.CAPACITIES)
+    assert (job.state, job.result) == (JobState.SUCCEEDED, {"found": 1, "left": 0})
+
+
+def test_capacity_of_a_query_is_looked_for_on_demand(
+    cluster: Cluster, api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.estimates.capacities.MAX_TRIED", 0)
+    monkeypatch.setattr("apps.estimates.services.capacities_begin", lambda run, capacities: None)
+    estimated(cluster)
+    half = Query.objects.get(name="half")
+    assert not api.get(f"/api/v1/queries/{half.pk}/capacity").json()["capacity"]["objectives_known"]
+    asked = api.post(f"/api/v1/queries/{half.pk}/capacity")
+    assert asked.status_code == 202
+    run_jobs()
+    assert api.get(f"/api/v1/queries/{half.pk}/capacity").json()["capacity"]["objectives_known"]
+
+
+def test_statistics_of_seconds_are_no_metrics(cluster: Cluster, api: APIClient) -> None:
+    run = estimated(cluster)
+    row = run.queries.get(query__name="half")
+    row.result["capacity"] |= {"measured_s": 12.0}
+    row.save()
+    lines = api.get(f"/api/v1/clusters/{cluster.slug}/capacity/metrics").content.decode().splitlines()
+    assert any('capacity_now_per_second{query="half"}' in line for line in lines)
+    assert not any('query="half"' in line for line in lines if "now_per_second" not in line)
+    assert any('capacity_rate_per_second{query="quarter"}' in line for line in lines)
 
 
 def test_query_that_is_behind_tells_when_it_is_back_by_the_clock(
@@ -151,3 +219,6 @@ def test_page_and_list_show_the_capacity(cluster: Cluster, client: Any, user_of:
     assert "nobody measured the cost of work" in guessed and "work (assumed)" in guessed
     listed = client.get(f"/c/{cluster.slug}/queries/").content.decode()
     assert "Sustains" in listed and "150" in listed
+    for order in ("sustains", "-sustains"):
+        names = client.get(f"/c/{cluster.slug}/queries/?sort={order}&format=csv").content.decode()
+        assert names.index("half") < names.index("guessed")  # what is not known is last

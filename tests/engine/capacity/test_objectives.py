@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.capacity.answer import QueryCapacity
-from engine.capacity.objectives import with_objectives
+from engine.capacity.objectives import with_first_objective, with_objectives
 from engine.capacity.saturation import ClusterSaturation
 from engine.document.deployment import Deployment
+from engine.document.elements import Objective
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import estimate
 from engine.provisioning.changes import apply_changes
-from tests.engine.capacity.test_saturation import measured
+from tests.engine.capacity.test_saturation import measured, with_steady_rates
 from tests.engine.samples import deployment as document
 from tests.engine.samples import entry
 
@@ -60,6 +63,46 @@ def test_first_objective_may_be_that_of_another() -> None:
     own, first = capacity.objective, capacity.first_objective
     assert own is not None and own.factor is not None
     assert first is not None and first.query == "other" and first.factor is not None and first.factor < own.factor
+
+
+def test_objective_that_breaks_first_of_all_sources_together_is_named() -> None:
+    deployment = bursts(5.0, 2.0)
+    whole = with_first_objective(EstimateBase.of(deployment), ClusterSaturation(deployment).of_cluster())
+    first = whole.first_objective
+    assert first is not None and first.query == "other" and first.factor is not None and first.server == "A"
+    kept, broken = (
+        estimate(apply_changes(deployment, [{"scale_source": "*", "by": factor}])).queries["other"].state
+        for factor in (first.factor, 1.2 * first.factor)
+    )
+    assert kept in ("holds", "at_risk") and broken == "breached"
+    assert whole.tightest_factor == first.factor and whole.broken_objectives == ()
+    now = bursts(0.3, 2.0)
+    broken_now = with_first_objective(EstimateBase.of(now), ClusterSaturation(now).of_cluster())
+    assert broken_now.broken_objectives == ("q",) and broken_now.first_objective is not None
+    assert broken_now.tightest_factor is not None and broken_now.tightest_factor <= 1.0
+
+
+@pytest.mark.parametrize("seed", [2, 5, 9])
+def test_vicinity_of_a_query_tells_what_the_whole_does(seed: int) -> None:
+    """On random clusters with joins, shared sources and links, at a load that grows."""
+    drawn = with_steady_rates(np.random.default_rng(seed), 0.5)
+    deployment = replace(drawn, objectives=tuple(Objective(query, "worst", 5.0) for query in drawn.queries))
+    base = EstimateBase.of(deployment)
+    for query in deployment.queries:
+        capacity = ClusterSaturation(deployment).of_query(query)
+        if capacity.factor is None:
+            continue
+        found = with_objectives(base, query, capacity).objective
+        assert found is not None
+        if found.factor is None:  # what it waits for beside servers alone is over its bound
+            assert base.estimate.queries[query].state == "breached"
+            continue
+        below, above = (
+            estimate(apply_changes(deployment, [{"scale_query": query, "by": factor}])).queries[query].state
+            for factor in (0.97 * found.factor, 1.1 * found.factor)
+        )
+        assert below in ("holds", "at_risk")
+        assert above == "breached" or found.factor >= 0.95 * capacity.factor
 
 
 def test_objective_that_is_broken_now_is_kept_at_a_lower_rate() -> None:

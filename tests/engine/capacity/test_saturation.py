@@ -60,6 +60,30 @@ def with_steady_rates(rng: np.random.Generator, seed_load: float) -> Deployment:
     return apply_changes(deployment, [{"scale_source": "*", "by": seed_load * factor}])
 
 
+def test_what_comes_through_is_no_more_than_is_sustained_at_most() -> None:
+    """Costs of a light load, or of another host's contention, may say less than was seen."""
+    costly = [
+        measured("f", "A", entry("s", 0.5, 8.0)),
+        {"id": "g", "node": "B", "query": "q", "inputs": [entry("f", 1.0, 4.0)]},
+    ]
+    found = ClusterSaturation(steady(operators=costly)).of_query("q")
+    assert (found.state, found.at_most_per_s) == ("unknown", 20.0)  # by the cost of f alone 12.5
+    waiting = [{"id": "s", "arrivals": [20.0] * 50, "backlog": {"events": 100.0}}]
+    assert ClusterSaturation(steady(operators=costly, sources=waiting)).of_query("q").at_most_per_s == 12.5
+
+
+def test_bias_of_a_kind_of_operator_widens_the_interval_on_its_side() -> None:
+    batches = [{"events": 500.0, "outputs": 500.0, "cycles": 2000.0 * share} for share in (0.99, 1.01, 1.0, 1.0)]
+    costly = {**entry("f", 1.0, 4.0), "batches": batches}
+    running = steady(operators=[measured("g", "B", {**costly, "from": "s"}, kind="filter")])
+    plain, biased = (
+        ClusterSaturation(running, biases=biases).of_query("q") for biases in (None, {"filter": (1.2, 1.4)})
+    )
+    assert plain.low_per_s is not None and biased.low_per_s is not None and biased.high_per_s is not None
+    assert biased.rate_per_s == plain.rate_per_s == pytest.approx(25.0)
+    assert biased.low_per_s < 25.0 / 1.3 < 24.0 < plain.low_per_s and biased.high_per_s < 25.5
+
+
 def latency_s(deployment: Deployment) -> np.ndarray[Any, Any]:
     return flow(deployment, slices=1, by_input=True).latency_s
 

@@ -11,12 +11,13 @@ import pytest
 
 from engine.arrays import statistic_or_worst
 from engine.document.deployment import Combine, Deployment
+from engine.estimation.linear_loads import is_linear
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
 from engine.estimation.query_flow import flow_queries
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.confirmation import confirm_objectives
-from engine.provisioning.growth import LoadGrowth, headroom_by_query, is_linear
+from engine.provisioning.growth import LoadGrowth, headroom_by_query
 from engine.provisioning.question import watch_work
 from engine.provisioning.what_if import mace_by_query
 
