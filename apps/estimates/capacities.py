@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,7 +31,14 @@ from engine.capacity.answer import ClusterCapacity, QueryCapacity
 if TYPE_CHECKING:
     from engine.estimation.base import EstimateBase
 
-__all__ = ["ClusterCapacities", "capacities_begin", "capacities_of", "capacity_request", "complete_capacities"]
+__all__ = [
+    "ClusterCapacities",
+    "capacities_begin",
+    "capacities_of",
+    "capacities_refresh",
+    "capacity_request",
+    "complete_capacities",
+]
 
 #: Of queries whose objectives are tried with an estimate: at most so many, those with the least headroom. A job of the
 #: background tries the others (`complete_capacities`), and looks at the cluster as a whole where it has more operators.
@@ -42,10 +49,14 @@ _REST = timedelta(minutes=10)  # between two jobs that nobody asked for: estimat
 
 @dataclass(frozen=True)
 class ClusterCapacities:
-    """Capacity of a cluster, and of its queries by name; None where it could not be computed."""
+    """Capacity of a cluster, and of its queries by name; None where it could not be computed.
+
+    `fresh` are queries whose capacity is not as it was kept: their other figures may be.
+    """
 
     cluster: ClusterCapacity | None = None
     queries: Mapping[str, QueryCapacity] = field(default_factory=dict)
+    fresh: frozenset[str] = frozenset()
 
 
 def capacities_of(
@@ -65,7 +76,15 @@ def capacities_of(
     if _is_open(whole) and not by_telemetry and len(deployment.operators) <= MAX_OPERATORS:
         whole = with_first_objective(base, whole)
     most = MAX_TRIED_BY_TELEMETRY if by_telemetry else MAX_TRIED
-    return ClusterCapacities(whole, _with_objectives(base, queries, most))
+    done = _with_objectives(base, queries, most)
+    fresh = frozenset(query for query, capacity in done.items() if kept.queries.get(query) is not capacity)
+    return ClusterCapacities(whole, done, fresh)
+
+
+def capacities_refresh(run: EstimateRun, capacities: ClusterCapacities, copied: Collection[str]) -> None:
+    """Write fresh capacities into rows that were copied from the run before."""
+    for query in sorted(capacities.fresh & {*copied}):
+        _keep(run, query, capacities.queries[query])
 
 
 def capacities_begin(run: EstimateRun, capacities: ClusterCapacities) -> None:

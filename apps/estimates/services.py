@@ -18,7 +18,7 @@ from apps.core.events import announce
 from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curves_pack, stored_estimates
 from apps.estimates.bases import base_facts, base_keep, cluster_base
 from apps.estimates.calibration import calibrated
-from apps.estimates.capacities import ClusterCapacities, capacities_begin, capacities_of
+from apps.estimates.capacities import ClusterCapacities, capacities_begin, capacities_of, capacities_refresh
 from apps.estimates.copies import copies_of
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
@@ -161,6 +161,7 @@ class EstimateKind(AnswerKind[EstimateRun]):
             _node_row(run, name, server) for name, server in (facts.servers or {}).items() if name not in copies.servers
         )
         copies.write(run)
+        capacities_refresh(run, capacities, copies.queries)
         written = {query.pk for name, query in running.items() if name not in copies.queries}
         objectives_refresh(cluster, among=None if copies.before is None else written)
         series_purge(cluster=cluster)

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.estimates.models import EstimateRun, QueryEstimate
-from apps.estimates.selectors import run_latest
+from apps.estimates.selectors import queries_judged, run_latest
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
@@ -130,7 +131,7 @@ def test_time_to_saturation_is_told_where_the_capacity_is_known_else_why_not(clu
     forecast = SaturationForecast(timezone.now().timestamp(), 1e7, 1.5e6, 1e6, "a", latest_at_s=2e6)
     whole = ForecastAnswer(0.0, 3600.0, 24, 2, 0.9, {}, {}, (), 0, None, (), (), (), (), {"half": forecast}, forecast)
     told = saturation_words(SaturationTimes(whole).of_query("half", half)).replace("\xa0", " ")
-    assert told.startswith("Saturates in 17 days 8 h (11 days 13 h to 23 days 3 h), on a, by the forecast")
+    assert told.startswith("Saturates in 17 days 9 h (11 days 14 h to 23 days 4 h), on a, by the forecast")
     assert "what it sustains is not known" in saturation_words(SaturationTimes(whole).of_query("guessed", guessed))
     assert "no forecast" in saturation_words(SaturationTimes().of_query("half", half))
     empty = SaturationTimes(replace(whole, saturation={}))
@@ -219,6 +220,10 @@ def test_page_and_list_show_the_capacity(cluster: Cluster, client: Any, user_of:
     assert "nobody measured the cost of work" in guessed and "work (assumed)" in guessed
     listed = client.get(f"/c/{cluster.slug}/queries/").content.decode()
     assert "Sustains" in listed and "150" in listed
-    for order in ("sustains", "-sustains"):
-        names = client.get(f"/c/{cluster.slug}/queries/?sort={order}&format=csv").content.decode()
-        assert names.index("half") < names.index("guessed")  # what is not known is last
+
+
+def test_list_is_sorted_by_the_tighter_of_server_and_objective_with_the_unknown_last(cluster: Cluster) -> None:
+    rows = queries_judged(cluster, estimated(cluster))
+    for order in (F("tightest_factor").asc(nulls_last=True), F("tightest_factor").desc(nulls_last=True)):
+        names = [query.name for query in rows.order_by(order)]
+        assert set(names[:2]) == {"half", "quarter"} and names[2] == "guessed"
