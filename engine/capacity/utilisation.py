@@ -14,7 +14,7 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator
-from engine.estimation.linear_loads import GrownLoad, LinearLoads
+from engine.estimation.linear_loads import GrownLoad, QueryLoads
 from engine.estimation.noise.dispersion import input_costs
 
 __all__ = ["UtilisationModel", "is_measured", "keeps_outputs"]
@@ -108,8 +108,8 @@ class UtilisationModel:
                     self.output[start[j] : start[j + 1]] = 0.0
 
     @cached_property
-    def _linear(self) -> LinearLoads:
-        return LinearLoads(self.deployment, self.rates.reshape(len(self.rates), -1), self.output, self.cycles)
+    def _linear(self) -> QueryLoads:
+        return QueryLoads(self.deployment, self.rates.reshape(len(self.rates), -1), self.output, self.cycles)
 
     @property
     def whole(self) -> GrownLoad:

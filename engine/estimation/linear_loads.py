@@ -15,7 +15,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.topology import hops_by_origin, readers_of
 
-__all__ = ["GrownLoad", "LinearLoads", "is_linear"]
+__all__ = ["GrownLoad", "QueryLoads", "is_linear"]
 
 
 def is_linear(deployment: Deployment) -> bool:
@@ -45,7 +45,7 @@ class GrownLoad:
     output: Mapping[int, FloatArray]
 
 
-class LinearLoads:
+class QueryLoads:
     """Loads that events of sources cause on their way through operators, servers and links.
 
     Parameters

@@ -19,7 +19,7 @@ from engine.document.unknown_costs import unknown_grounds
 from engine.errors import DocumentError
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Progress
-from engine.estimation.linear_loads import LinearLoads, is_linear
+from engine.estimation.linear_loads import QueryLoads, is_linear
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
 from engine.estimation.overload import lasting_overloads, lasting_penalty_s
@@ -154,9 +154,9 @@ class LoadGrowth:
         return _Added(indices, rows, emitted)
 
     @cached_property
-    def _linear(self) -> LinearLoads:
+    def _linear(self) -> QueryLoads:
         graph = self.deployment.graph
-        return LinearLoads(self.deployment, self.deployment.arrivals, graph.output[:, 1:2], graph.cycles[:, 1:2])
+        return QueryLoads(self.deployment, self.deployment.arrivals, graph.output[:, 1:2], graph.cycles[:, 1:2])
 
 
 def _servers_used(deployment: Deployment) -> BoolArray:
