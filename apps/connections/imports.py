@@ -228,7 +228,7 @@ class NodeImport:
             row = node_create(
                 pool=self._pool(plan),
                 name=plan.name,
-                capacity_cps=SERVER_CPS,
+                capacity_cps=plan.capacity_cps,
                 cores=plan.cores,
                 memory_bytes=_memory(plan),
                 labels=dict(plan.labels),
@@ -238,11 +238,13 @@ class NodeImport:
         row.cluster = self.cluster
         if row.state == NodeState.OFFLINE:
             row = node_activate(node=row)
-        changed = {"cores": plan.cores} if plan.cores > row.cores else {}
+        changed: dict[str, float] = {"cores": plan.cores} if plan.cores > row.cores else {}
         memory = _memory(plan)
         if memory is not None and memory != row.memory_bytes:
             changed["memory_bytes"] = memory
-        if changed:
+        if plan.quota_cps is not None and (row.capacity_cps == plan.quota_cps or plan.capacity_cps < row.capacity_cps):
+            changed["capacity_cps"] = plan.capacity_cps
+        if any(getattr(row, name) != value for name, value in changed.items()):
             row = node_update(node=row, **changed)
             self.outcome.updated.append(f"node {plan.name}")
         return row

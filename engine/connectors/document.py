@@ -157,13 +157,15 @@ class BodyDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class ImportedNode:
-    """A place as a node: `cores` servers of `SERVER_CPS` each."""
+    """A place as a node: `cores` servers of `capacity_cps` each, less than a core's where its quota is."""
 
     name: str
     place: str  #: the engine's own id
     cores: int
     memory_bytes: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    capacity_cps: float = SERVER_CPS
+    quota_cps: float | None = None  #: of the whole place, where it may use less than a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class ImportedPool:
             "subinterval_s": subinterval_s,
             "cycle_unit": CPU_NS,
             "sources": [_source(name, arrivals.get(name, ()), start_s, subinterval_s, steps) for name in names],
-            "nodes": [{"id": node.name, "capacity_cps": SERVER_CPS, "cores": node.cores} for node in self.nodes],
+            "nodes": [{"id": node.name, "capacity_cps": node.capacity_cps, "cores": node.cores} for node in self.nodes],
             "operators": [
                 operator | {"query": query.name, "split": query.placement[operator["id"]]}
                 for query in placed
@@ -266,6 +268,8 @@ def import_picture(
             layout.servers,
             _memory(picture, layout.place),
             _labels(layout.place),
+            SERVER_CPS * layout.core,
+            SERVER_CPS * layout.place.cores if layout.place.cores < 1.0 else None,
         )
         for layout in layouts
     )
@@ -320,6 +324,7 @@ class _Layout:
     servers: int
     of_thread: Mapping[_Thread, int]
     finding: Finding | None = None
+    core: float = 1.0  #: that each server has: less than one where all of them together may use less
 
 
 def _layout(
@@ -335,9 +340,8 @@ def _layout(
     threads = list(slots)
     used_slots = len(set(slots.values()))
     free_slots = max(0, place.slots - used_slots)
-    whole_cores = max(1, math.floor(place.cores))
-    if len(threads) <= whole_cores:
-        return _own(place, threads, free_slots)
+    if len(threads) <= math.floor(place.cores):
+        return replace(_own(place, threads, free_slots), core=min(1.0, place.cores))
     share, name = _cpu_share(place, jobs, samples), place.name
     fullness = _fullness(place, places, samples)
     told = {"place": name, "threads": len(threads), "cores": place.cores, "share": share, "used": fullness}
@@ -355,7 +359,8 @@ def _by_slot(place: Place, jobs: Sequence[EngineJob]) -> _Layout:
     """Slots as servers, no more than there are cores: one of Spark holds one task at a time."""
     slots = _slots(place, jobs)
     servers = max(1, min(place.slots or len(set(slots.values())), max(1, math.floor(place.cores)), MAX_SERVERS))
-    return _Layout(place, servers, {thread: slot % servers for thread, slot in slots.items()})
+    of_thread = {thread: slot % servers for thread, slot in slots.items()}
+    return _Layout(place, servers, of_thread, core=min(1.0, place.cores))
 
 
 def _own(place: Place, threads: Sequence[_Thread], free_slots: int, finding: Finding | None = None) -> _Layout:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
-from engine.connectors.flink_metrics import read_metrics, result_metrics
+from engine.connectors.flink_metrics import event_metrics, read_metrics, result_metrics
 from engine.connectors.flink_state import BACKEND, describe_growth, place_memory, read_state, state_paths
 from engine.connectors.picture import (
     EngineJob,
@@ -478,6 +478,7 @@ def _vertices(
         chain = read_chain(task_name, description, has_inputs=bool(inputs[key]), has_readers=key in read)
         chains[key] = chain
         parallelism = max(1, int(row.number("parallelism", least=1)))
+        metrics = () if key in read else known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")
         vertex = Vertex(
             id=key,
             label=chain.label or key,
@@ -491,9 +492,8 @@ def _vertices(
             stream=chain.stream,
             keeps_rows=chain.keeps_rows,
             task_name="" if str(row.fields.get("status")) in ENDED else task_name,
-            result_metrics=()
-            if key in read
-            else result_metrics(known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")),
+            result_metrics=result_metrics(metrics),
+            event_metrics=() if inputs[key] else event_metrics(metrics),
         )
         vertices.append(vertex)
     _describe_unplaced(known, name, vertices)

@@ -25,6 +25,7 @@ __all__ = [
     "LATENCY_INTERVAL",
     "MAX_URL_BYTES",
     "MarkerLatency",
+    "event_metrics",
     "has_markers",
     "is_marker",
     "marker_paths",
@@ -93,6 +94,24 @@ def result_metrics(names: Any) -> tuple[str, ...]:
     sinks = [name for name in taken if _SINK_OPERATOR.search(name.removesuffix(_TAKEN))]
     writers = [name for name in sinks if name.removesuffix(_TAKEN).endswith("__Writer")]
     return tuple(writers or sinks)[:_MAX_SINKS]
+
+
+_SOURCE_EVENTS = re.compile(r"^Source__.*\.numRecordsOut$")
+
+
+def event_metrics(names: Any) -> tuple[str, ...]:
+    """Metrics by which a vertex's source counts its events, given the names of its metrics.
+
+    A vertex that is a whole job counts nothing as read, and as put out at most what its sink says of itself.
+
+    Examples
+    --------
+    >>> event_metrics([{"id": "Source__clicks.numRecordsOut"}, {"id": "parse.numRecordsOut"}])
+    ('Source__clicks.numRecordsOut',)
+    """
+    rows = names if isinstance(names, list) else []
+    listed = {str(row.get("id", "")) for row in rows if isinstance(row, Mapping)}
+    return tuple(sorted(name for name in listed if _SOURCE_EVENTS.match(name)))[:_MAX_SINKS]
 
 
 LATENCY_INTERVAL = "metrics.latency.interval"

@@ -229,7 +229,7 @@ def poll_paths(picture: EnginePicture, jobs: Collection[str] | None = None) -> A
             if vertex.parallelism > 1
         ]
         for vertex in job.vertices:
-            names = [{"id": name} for name in vertex.result_metrics]
+            names = [{"id": name} for name in (*vertex.event_metrics, *vertex.result_metrics)]
             wanted += [(path, 300) for path in metric_paths(job.id, vertex.id, names, [""]).paths]
     wanted += [(path, 200) for path in cpu_paths(place.id for place in picture.places)]
     return asking_of(Answers({}, FLINK_ANSWERS), wanted)
@@ -267,7 +267,10 @@ def poll_flink(answers: Mapping[str, object], job: str, at_s: float) -> CounterP
         by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
         begun += [str(part.fields.get("attempt")) for part in by_subtask]
         counters = _counters(row.record("metrics", required=False), by_subtask)
-        counters = replace(counters, results=_results(known, f"{path}/vertices/{id_}/subtasks/metrics?"))
+        asked = f"{path}/vertices/{id_}/subtasks/metrics?"
+        counters = replace(counters, results=_counted(known, asked, ".numRecordsIn"))
+        if (events := _counted(known, asked, ".numRecordsOut")) is not None:
+            counters = replace(counters, records_in=events)
         # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
         ended = str(row.fields.get("status")) in ENDED
         vertices[id_] = replace(counters, busy_s=None) if ended else counters
@@ -301,12 +304,10 @@ def _counters(metrics: AnswerObject, subtasks: Sequence[AnswerObject]) -> Vertex
     )
 
 
-def _results(known: Answers, asked: str) -> float | None:
-    """Results that a vertex's sinks took, from the answers to paths that begin so; None where they do not tell."""
-    told = [
-        read_metrics(known.raw(path)) for path in known if unquote(path).startswith(asked) and ".numRecordsIn" in path
-    ]
-    counts = [value for values in told for name, value in values.items() if name.endswith(".numRecordsIn")]
+def _counted(known: Answers, asked: str, suffix: str) -> float | None:
+    """Sum of the counts of a vertex's operators under names that end so, from answers to paths that begin so."""
+    told = [read_metrics(known.raw(path)) for path in known if unquote(path).startswith(asked) and suffix in path]
+    counts = [value for values in told for name, value in values.items() if name.endswith(suffix)]
     return math.fsum(counts) if counts else None
 
 

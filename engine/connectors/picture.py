@@ -126,6 +126,7 @@ class Vertex:
     result_metrics: tuple[str, ...] = ()  #: by which its sinks count what they take, where nobody reads it
     task_name: str = ""  #: by which the engine names its threads; empty where it has none, or none any more
     max_parallelism: int | None = None  #: its key groups, as the engine tells; 1: by its plan it has one subtask
+    event_metrics: tuple[str, ...] = ()  #: by which its source counts its events, where nobody reads it
 
     @property
     def is_source(self) -> bool:

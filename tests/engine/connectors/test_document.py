@@ -132,6 +132,16 @@ def test_servers_of_slots_are_no_more_than_cores_and_no_more_than_slots() -> Non
     assert imported(cpu_per_s=None, slots=1).nodes[0].cores == 1
 
 
+@pytest.mark.parametrize(("cpu_per_s", "capacity_cps"), [(None, 0.5e9), (0.4, 0.5e9), (0.02, 1e9)])
+def test_quota_below_a_core_is_what_computing_threads_have(cpu_per_s: float | None, capacity_cps: float) -> None:
+    quota = taskmanager(totalResource={"cpuCores": 0.5}, hardware={"cpuCores": 1})
+    picture = read_flink(cluster(*rows(0.0)) | {"/taskmanagers": {"taskmanagers": [quota]}}, NOW_MS / 1000)
+    pool = import_picture(picture, {JOB: sampled(picture, cpu_per_s)})
+    assert pool.nodes[0].capacity_cps == capacity_cps and pool.nodes[0].quota_cps == 0.5e9
+    nodes: Any = pool.to_deployment({}, 1.0)["nodes"]
+    assert nodes[0]["capacity_cps"] == capacity_cps
+
+
 def test_subtasks_are_replicas_with_the_shares_that_they_took() -> None:
     picture = read_flink(cluster(*rows(0.0, parallelism=2)), NOW_MS / 1000)
     sample = sampled(picture, 0.05, parallelism=2)

@@ -343,6 +343,31 @@ def test_sink_chained_to_an_aggregate_puts_out_what_the_sink_counts() -> None:
     assert "sink_selectivity" in {finding.code for finding in silent.findings}
 
 
+def test_job_of_one_vertex_counts_the_events_of_its_source() -> None:
+    """Flink counts nothing as read by it, and nothing as put out where its sink is of the user's own."""
+    names = [
+        {"id": name} for name in ("Source__clicks.numRecordsOut", "parse.numRecordsOut", "out__Writer.numRecordsIn")
+    ]
+
+    def whole(second: float) -> dict[str, Any]:
+        return vertex("v1", "Source: clicks -> parse -> out: Writer", busy=100 * second, idle=900 * second)
+
+    picture = read_flink(cluster(whole(0.0)) | {f"/jobs/{JOB}/vertices/v1/subtasks/metrics": names}, NOW_MS / 1000)
+    (path,) = [path for path in poll_paths(picture).paths if "/subtasks/metrics?" in path]
+
+    def poll_at(second: float) -> CounterPoll:
+        answers: dict[str, Any] = {f"/jobs/{JOB}": job_answer(whole(second), now_ms=NOW_MS + second * 1000)}
+        counts = {"Source__clicks.numRecordsOut": 50.0 * second, "out__Writer.numRecordsIn": 40.0 * second}
+        answers[path] = [{"id": name, "sum": count} for name, count in counts.items()]
+        return poll_flink(answers, JOB, 0.0)
+
+    sample = sample_job(picture.jobs[0], [poll_at(5.0 * i) for i in range(13)])
+    own = sample.operators["v1"]
+    assert own.cost_s == pytest.approx(0.002) and own.selectivity == pytest.approx(0.8)
+    assert sample.arrivals["v1"].events == pytest.approx(own.events)
+    assert "no_events" not in {finding.code for finding in (*sample.findings, *own.findings)}
+
+
 def test_results_of_a_window_chained_to_its_sink_belong_to_the_events_before_them() -> None:
     names = [{"id": "Sink__out.numRecordsIn"}]
     rows = ranked(0.0)
