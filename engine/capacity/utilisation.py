@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import log
 
 import numpy as np
 
@@ -93,8 +94,8 @@ class UtilisationModel:
                     values[e, 1:] *= np.exp(np.clip(error * wide, -3.0, 3.0))
         start = self.deployment.graph.in_start
         for kind, (low, high) in sorted(biases.items()):
-            ends = np.log([max(min(1.0, low), _MIN_BIAS), max(1.0, high)])
-            off = np.exp(rng.uniform(*ends, self.columns - 1))
+            least, most = log(max(min(1.0, low), _MIN_BIAS)), log(max(1.0, high))
+            off = np.exp(rng.uniform(least, most, self.columns - 1))
             for j, operator in enumerate(self.deployment.operators):
                 if operator.kind == kind:
                     self.cycles[start[j] : start[j + 1], 1:] *= off
