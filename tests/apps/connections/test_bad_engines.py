@@ -1,0 +1,203 @@
+"""Engines that lie, answer half, change under way or are huge: findings and unknowns, and no other error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from apps.connections import work
+from apps.connections.models import Connection
+from apps.connections.services import connection_check, connection_create, connection_import
+from apps.connections.work import connection_poll_due
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.queries.models import OperatorInput
+from tests.apps import small_cluster
+from tests.apps.connections.engine_server import EngineServer, Reply
+from tests.apps.connections.fake_flink import FakeFlink, FakeJob, FakeVertex, shop_job
+
+pytestmark = pytest.mark.django_db
+
+Metrics = dict[str, Any]
+PARSE_CYCLES = 5e5  # of the operator that lies, where it does not
+
+
+@pytest.fixture(autouse=True)
+def _quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pauses, and a check that polls as often as an import."""
+    monkeypatch.setattr(work, "PAUSE_S", 0.0)
+    monkeypatch.setattr(work, "CHECK_POLLS", work.IMPORT_POLLS)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return small_cluster.small_cluster()
+
+
+@dataclass
+class LyingFlink(FakeFlink):
+    """A cluster whose counters of *parse* are what `lie` makes of them at its time."""
+
+    lie: Callable[[Metrics, float], Metrics] = lambda told, _: told
+
+    def metrics(self, job: FakeJob, position: int) -> Metrics:
+        told = super().metrics(job, position)
+        return self.lie(told, self.now_s) if position == 1 else told
+
+
+def connect(cluster: Cluster, engine: EngineServer, flink: FakeFlink) -> Connection:
+    flink.serve(engine)
+    return connection_create(cluster=cluster, name="flink", engine="flink", url=engine.url)
+
+
+def done(job: Job) -> Job:
+    small_cluster.run_jobs()
+    job.refresh_from_db()
+    return job
+
+
+def checked_codes(connection: Connection) -> set[str]:
+    """Codes of what a check of the connection found."""
+    assert done(connection_check(connection=connection)).state == "succeeded"
+    connection.refresh_from_db()
+    return {str(finding["code"]) for finding in connection.findings}
+
+
+def parse_statistics(cluster: Cluster) -> tuple[float | None, str]:
+    """Cycles an event of *parse*, and what they rest on."""
+    row = OperatorInput.objects.get(operator__version__query=cluster.queries.get(name="shop"), operator__name="parse")
+    return row.cycles_per_event, row.evidence
+
+
+def _times(factor: Callable[[float], float]) -> Callable[[Metrics, float], Metrics]:
+    return lambda told, now_s: {name: factor(now_s) * value for name, value in told.items()}
+
+
+@pytest.mark.parametrize(
+    ("lie", "code"),
+    [
+        (_times(lambda _: -1.0), "no_events"),
+        (_times(lambda _: 1e300), "no_statistics"),
+        (lambda told, _: dict.fromkeys(told, "NaN"), "no_statistics"),
+        (lambda told, _: dict.fromkeys(told, 7), "no_statistics"),
+        (lambda _told, _: {}, "no_statistics"),
+    ],
+    ids=["negative", "beyond-numbers", "no-numbers", "standing-still", "none"],
+)
+def test_counters_that_tell_nothing_leave_the_cost_unknown(
+    cluster: Cluster, engine: EngineServer, lie: Callable[[Metrics, float], Metrics], code: str
+) -> None:
+    connection = connect(cluster, engine, LyingFlink(lie=lie))
+    assert code in checked_codes(connection)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    assert connection_poll_due(connection.pk)
+    assert parse_statistics(cluster) == (None, "unknown")
+
+
+def test_counters_that_go_back_are_counted_from_there(cluster: Cluster, engine: EngineServer) -> None:
+    half_again = _times(lambda now_s: 1.0 if int(now_s / 5.0) % 4 else 0.5)
+    connection = connect(cluster, engine, LyingFlink(lie=half_again))
+    assert "counters_reset" in checked_codes(connection)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    assert parse_statistics(cluster) == (pytest.approx(PARSE_CYCLES, rel=0.02), "measured")
+
+
+def test_thread_that_is_busier_than_time_is_told_and_never_cheaper(cluster: Cluster, engine: EngineServer) -> None:
+    def lie(told: Metrics, now_s: float) -> Metrics:
+        return told | {"accumulated-busy-time": 1500.0 * (now_s + 60.0), "accumulated-idle-time": 0.0}
+
+    connection = connect(cluster, engine, LyingFlink(lie=lie))
+    assert {"busy_beyond_time", "saturated"} <= checked_codes(connection)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    cycles, _ = parse_statistics(cluster)
+    assert cycles is not None and cycles > 10 * PARSE_CYCLES
+
+
+def test_engine_that_breaks_off_every_few_answers_is_away_and_changes_nothing(
+    cluster: Cluster, engine: EngineServer
+) -> None:
+    flink = FakeFlink()
+    connection = connect(cluster, engine, flink)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    before = parse_statistics(cluster)
+    asked = 0
+
+    def reply(path: str) -> Reply:
+        nonlocal asked
+        asked += 1
+        answer = flink.reply(path)
+        answer.cut = asked % 5 == 0
+        return answer
+
+    engine.find = reply
+    assert not connection_poll_due(connection.pk)
+    failed = done(connection_import(connection=connection))
+    assert failed.state == "failed" and failed.error is not None and "away" in str(failed.error)
+    connection.refresh_from_db()
+    assert connection.state == "away" and parse_statistics(cluster) == before
+    engine.find = flink.reply
+    assert connection_poll_due(connection.pk)
+
+
+def test_process_that_restarts_within_a_round_counts_from_nothing(cluster: Cluster, engine: EngineServer) -> None:
+    flink = FakeFlink()
+    connection = connect(cluster, engine, flink)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    asked = 0
+
+    def reply(path: str) -> Reply:
+        nonlocal asked
+        asked += 1
+        if asked == 4:  # after the list of jobs, before their counters
+            flink.restart("shop")
+        return flink.reply(path)
+
+    engine.find = reply
+    for _ in range(3):
+        connection_poll_due(connection.pk)
+    connection.refresh_from_db()
+    assert connection.state == "connected"
+    assert cluster.queries.get(name="shop").state == "running"
+    assert parse_statistics(cluster) == (pytest.approx(PARSE_CYCLES, rel=0.02), "measured")
+
+
+def test_quota_that_shrinks_under_way_makes_the_node_smaller(
+    cluster: Cluster, engine: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flink = FakeFlink()
+    connection = connect(cluster, engine, flink)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    whole = flink._place
+
+    def told(cores: float) -> tuple[int, float]:
+        """Cores of the node and capacity of each, once the engine has told so many."""
+        monkeypatch.setattr(flink, "_place", lambda name: whole(name) | {"totalResource": {"cpuCores": cores}})
+        for _ in range(2):
+            assert connection_poll_due(connection.pk)
+        node = cluster.nodes.get(pool__name=connection.pool_name)
+        return node.cores, node.capacity_cps
+
+    assert told(2.0) == (2, 1e9)
+    assert told(0.5) == (1, 0.5e9)
+    assert told(0.2) == (1, 0.2e9)
+
+
+def test_poll_of_a_thousand_operators_asks_as_little_as_one_of_four(cluster: Cluster, engine: EngineServer) -> None:
+    chain = (FakeVertex("Source: clicks", 1e-4), *(FakeVertex(f"step {number}", 1e-4) for number in range(999)))
+    connection = connect(cluster, engine, FakeFlink(jobs=[FakeJob("wide", chain)], slots=1000))
+    checked_codes(connection)
+    wide = connection.cost["requests"]
+    engine.asked.clear()
+    FakeFlink(jobs=[shop_job()]).serve(engine)
+    checked_codes(connection)
+    assert wide <= connection.cost["requests"]
+
+
+def test_poll_of_fifty_jobs_asks_a_few_things_of_each(cluster: Cluster, engine: EngineServer) -> None:
+    jobs = [shop_job(name=f"shop-{number}") for number in range(50)]
+    connection = connect(cluster, engine, FakeFlink(jobs=jobs, slots=400))
+    checked_codes(connection)
+    assert connection.cost["requests"] <= 4 * len(jobs)
