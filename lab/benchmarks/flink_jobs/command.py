@@ -24,7 +24,7 @@ from lab.benchmarks.flink.runs import RunFailed
 from lab.benchmarks.flink_jobs.jobs import JOBS, SOURCE, StreamJob
 from lab.benchmarks.flink_jobs.runs import run_job
 from lab.benchmarks.machine import machine
-from lab.benchmarks.nexmark.prediction import Interval, predict_query
+from lab.benchmarks.nexmark.prediction import predict_query
 from lab.benchmarks.nexmark.runs import QueryRun, Timing
 from lab.benchmarks.nexmark.table import ScoredQuery, latency_table, missed_targets, rate_table, row_json, summary
 from launcher.engines.flink import FlinkOptions
@@ -51,11 +51,6 @@ class ScoredJob(ScoredQuery):
     @property
     def statistics(self) -> tuple[str, ...]:
         return JOBS[self.query].statistics
-
-    def latency(self, times: int, statistic: str) -> tuple[Interval, float] | None:
-        """Predicted and measured; None where costs are unknown, of which the product tells no latency either."""
-        is_known = self.prediction is not None and self.prediction.capacity is not None
-        return super().latency(times, statistic) if is_known else None
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,29 +1,36 @@
-"""Answers about a query from its light load alone: shape, load, capacity by three rules, and latencies at more load."""
+"""Answers about a query from its light load alone: shape, load, capacity by three rules, rescale and latencies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.capacity.saturation import ClusterSaturation
-from engine.connectors.document import ImportedPool, import_picture
+from engine.connectors.document import ImportedPool, ImportedQuery, import_picture
 from engine.connectors.flink import read_flink
 from engine.connectors.flink_polls import poll_flink
-from engine.connectors.picture import JobSample
+from engine.connectors.picture import EngineJob, EnginePicture, JobSample
 from engine.connectors.statistics import sample_job
 from engine.connectors.thread_stacks import with_look
 from engine.document.deployment import Deployment
+from engine.document.unknown_costs import unknown_grounds
+from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import estimate
 from engine.estimation.loads import loads_of
+from engine.parallelism.autoscaler import AutoscalerOptions
+from engine.parallelism.job import JobOperator, JobPlace, ScalableJob, document_job, feed_of
+from engine.parallelism.plan import plan_parallelism
+from engine.parallelism.question import ParallelismQuestion
 from lab.benchmarks.nexmark.runs import LOADS, LoadPhase
 
-__all__ = ["TARGET_UTILISATION", "Interval", "JobShape", "NexmarkAnswer", "busiest_factor", "predict_query"]
+__all__ = ["Interval", "JobShape", "NexmarkAnswer", "busiest_factor", "predict_query"]
 
-#: Of Flink's autoscaler, unless set: an operator is to be busy for so much of the time.
-TARGET_UTILISATION = 0.7
 _HORIZON_S, _STEPS = 120, 10
 _STATISTICS = ("worst", "q0.99", "mean")
 _SERVER_CPS = 1e9
+_WAITING = "threads_are_servers"  # finding on a place whose threads mostly wait
+#: Ground on which the console tells no latency, which is true of every run: the light load is shorter than it wants.
+_STILL_MEASURING = "latency.still_measuring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,11 @@ class NexmarkAnswer:
         The multiple by their rules; None where no operator tells its busy time.
     latencies_s : dict of int to dict of str to Interval
         By multiple of the load and statistic.
+    latency_grounds : str or None
+        Kind of the ground on which no latency is told: a cost that is unknown, or a part of the plan that nobody read.
+        That the light load was short is no ground here.
+    gain : Interval or None
+        Largest rate with twice the subtasks over that of now; None where it is unknown.
     """
 
     shape: JobShape
@@ -78,6 +90,8 @@ class NexmarkAnswer:
     autoscaler: float | None
     latencies_s: dict[int, dict[str, Interval]]
     findings: tuple[str, ...] = ()
+    latency_grounds: str | None = None
+    gain: Interval | None = None
 
 
 def predict_query(
@@ -109,6 +123,7 @@ def predict_query(
     shares = {name: None if found.cost_by else found.busy_share for name, found in own.items()}
     busiest = busiest_factor(shares.values())
     capacity, at_most, limit = _capacity(deployment, query.name)
+    grounds = unknown_grounds(deployment, query.name)
     return NexmarkAnswer(
         shape=JobShape(len(plan), sum(len(node.get("inputs", ())) for node in plan)),
         imported=JobShape(len(query.body["operators"]), sum(name not in query.sources for name in read)),
@@ -117,9 +132,11 @@ def predict_query(
         at_most=at_most,
         limit=limit,
         ds2=busiest,
-        autoscaler=None if busiest is None else TARGET_UTILISATION * busiest,
+        autoscaler=None if busiest is None else AutoscalerOptions().utilisation * busiest,
         latencies_s={times: _latencies(_deployment(pool, sample, times, steps, links)) for times in LOADS},
         findings=tuple(sorted({f.code for f in (*query.findings, *sample.findings)})),
+        latency_grounds=None if grounds is None or grounds.kind == _STILL_MEASURING else grounds.kind,
+        gain=_gain(deployment, _scalable_job(deployment, query, job, picture, pool)),
     )
 
 
@@ -168,6 +185,51 @@ def _latencies(deployment: Deployment) -> dict[str, Interval]:
     return {
         name: Interval(one.estimate_s, one.low_s, one.high_s) for name in _STATISTICS for one in (statistics[name],)
     }
+
+
+def _scalable_job(
+    deployment: Deployment, query: ImportedQuery, job: EngineJob, picture: EnginePicture, pool: ImportedPool
+) -> ScalableJob:
+    """The query as its engine told of it, as the console has it; slots that it does not use are free."""
+    told, vertices = document_job(deployment, query.name), {vertex.id: vertex for vertex in job.vertices}
+    operators = {}
+    for name, id_ in query.vertices.items():
+        vertex, element = vertices[id_], deployment.operators[deployment.operator_index[name]]
+        feed = feed_of([exchange.strategy for exchange in vertex.inputs], element)
+        operators[name] = JobOperator(
+            feed, vertex.parallelism, vertex.max_parallelism, slot_group=vertex.slot_group or ""
+        )
+    waiting = {finding.subject for finding in pool.findings if finding.code == _WAITING}
+    places = {place.id: place for place in picture.places}
+    used = {
+        id_: max(sum(subtask.place == id_ for subtask in vertex.subtasks) for vertex in job.vertices) for id_ in places
+    }
+    return replace(
+        told,
+        operators=operators,
+        places={
+            node.name: JobPlace(
+                slots=place.slots,
+                free=max(0, place.slots - used[place.id]),
+                host=place.host or place.id,
+                host_cores=place.cores,
+                waits=place.name in waiting,
+            )
+            for node in pool.nodes
+            if (place := places.get(node.place)) is not None
+        },
+        is_engine_known=True,
+    )
+
+
+def _gain(deployment: Deployment, job: ScalableJob) -> Interval | None:
+    """Gain in the largest rate of twice the subtasks of all that can have more; None where it is unknown."""
+    scaled = [row.parallelism for name, row in job.operators.items() if job.grounds(name) is None]
+    if not scaled:
+        return None
+    question = ParallelismQuestion(parallelism=(2 * max(scaled),))
+    (choice,) = plan_parallelism(EstimateBase.of(deployment), job, question).choices
+    return None if choice.gain is None else Interval(choice.gain, choice.gain_low, choice.gain_high)
 
 
 def _capacity(deployment: Deployment, query: str) -> tuple[Interval | None, float | None, str | None]:

@@ -16,6 +16,7 @@ _MEDIAN, _WORST, _COVERAGE = 0.10, 0.20, 0.85
 _WORK = 0.10  # of the busy share, or so much of a thread's time, within which it is right
 _IDLE = 0.005
 _HELD = 0.93  # of the rate that was asked for: below, the load was not sustained
+_UNKNOWN = "unknown"
 _RULES = ("capacity", "ds2", "autoscaler")
 #: By what a row's latency counts from: for a window it is that of its first event, the worst of the window.
 _STATISTICS: dict[str, tuple[str, ...]] = {"event": ("q0.99", "mean"), "window": ("worst",), "none": ()}
@@ -63,6 +64,12 @@ class ScoredQuery:
         return two / one if one and two else None
 
     @property
+    def gain_error(self) -> float | None:
+        """Relative error of the gain that was predicted, with its sign."""
+        measured, said = self.gain, self.prediction.gain if self.prediction else None
+        return said.estimate / measured - 1.0 if measured and said else None
+
+    @property
     def is_shape_right(self) -> bool | None:
         return None if self.prediction is None else self.prediction.shape == self.prediction.imported
 
@@ -79,15 +86,17 @@ class ScoredQuery:
         """Statistics of its latencies that were measured."""
         return _STATISTICS[QUERIES[self.query].moment]
 
-    def latency(self, times: int, statistic: str) -> tuple[Interval, float] | None:
-        """Predicted and measured, of a load that was sustained."""
-        phase = self._phase(f"load {times}")
-        said = self.prediction.latencies_s.get(times, {}).get(statistic) if self.prediction else None
+    def latency(self, times: int, statistic: str) -> tuple[Interval | None, float] | None:
+        """Predicted, None where it is unknown, and measured, of a load that was sustained."""
+        phase, said = self._phase(f"load {times}"), self.prediction
         if phase is None or said is None or not phase.rows or phase.rate_per_s < _HELD * phase.asked_per_s:
             return None
         quantile = {"worst": 100, "q0.99": 99}
         measured = phase.mean_s if statistic == "mean" else phase.latencies_s[quantile[statistic]]
-        return None if measured is None else (said, measured)
+        if measured is None:
+            return None
+        is_known = said.latency_grounds is None
+        return said.latencies_s.get(times, {}).get(statistic) if is_known else None, measured
 
     def _phase(self, name: str) -> LoadPhase | None:
         return self.run.phases.get(name) if self.run else None
@@ -97,7 +106,7 @@ def rate_table(rows: Iterable[ScoredQuery]) -> str:
     """JobShape, work and rates of every query."""
     lines = [
         "| query | shape | busy as counted | light (rows/s) | max measured | Sluice (90 %) | error | DS2 | error |"
-        " autoscaler (70 %) | error | two subtasks | load |",
+        " autoscaler (70 %) | error | twice the subtasks: said / measured | load |",
         "|" + " --- |" * 13,
     ]
     for row in rows:
@@ -115,7 +124,7 @@ def rate_table(rows: Iterable[ScoredQuery]) -> str:
         for rule in _RULES:
             cells += [_said(row, rule), _percent(row.error(rule))]
         loads = [phase.load for phase in row.run.phases.values()]
-        cells += ["-" if row.gain is None else f"{row.gain:.2f} times", f"{max(loads):.1f}" if loads else "-"]
+        cells += [_gain(row), f"{max(loads):.1f}" if loads else "-"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -143,8 +152,10 @@ def summary(rows: Sequence[ScoredQuery]) -> str:
             lines.append(f"| {rule} | {len(errors)} | {' | '.join(cells)} |")
         else:
             lines.append(f"| {rule} | 0 | | | | {len(driven)} |")
-    held = _held(rows)
-    return "\n".join([*lines, "", f"intervals that hold: {sum(held)} of {len(held)}"]) + "\n"
+    held, unknown = _held(rows), [pair[0] is None for pair in _latencies(rows)]
+    lines += ["", f"intervals that hold: {sum(held)} of {len(held)}"]
+    lines.append(f"latencies that are said to be unknown: {sum(unknown)} of {len(unknown)}")
+    return "\n".join([*lines, _gain_summary(rows)]) + "\n"
 
 
 def missed_targets(rows: Sequence[ScoredQuery]) -> list[str]:
@@ -162,6 +173,9 @@ def missed_targets(rows: Sequence[ScoredQuery]) -> list[str]:
             missed.append(f"{row.query}: DS2's rule is closer, {abs(ds2):.0%} against {own:.0%}")
         if row.saturated_per_s() and row.query not in errors:
             missed.append(f"{row.query}: its largest rate is not known")
+    gains = _gain_errors(rows)
+    if gains and median(gains) > _MEDIAN:
+        missed.append(f"median error of the gain is {median(gains):.0%}, {_MEDIAN:.0%} were aimed at")
     held = _held(rows)
     if held and sum(held) < _COVERAGE * len(held):
         missed.append(f"{sum(held)} of {len(held)} intervals hold, {_COVERAGE:.0%} were aimed at")
@@ -181,6 +195,7 @@ def row_json(row: ScoredQuery) -> dict[str, object]:
         "saturated_per_s": row.saturated_per_s(),
         "errors": {rule: row.error(rule) for rule in _RULES},
         "gain": row.gain,
+        "gain_error": row.gain_error,
     }
 
 
@@ -191,12 +206,30 @@ def _held(rows: Iterable[ScoredQuery]) -> list[bool]:
         measured, said = row.saturated_per_s(), row.rate_per_s("capacity")
         if measured and said and (holds := said.holds(measured)) is not None:
             held.append(holds)
-        for times in LOADS:
-            for statistic in row.statistics:
-                pair = row.latency(times, statistic)
-                if pair is not None and (holds := pair[0].holds(pair[1])) is not None:
-                    held.append(holds)
-    return held
+    known = [said.holds(measured) for said, measured in _latencies(rows) if said is not None]
+    return held + [holds for holds in known if holds is not None]
+
+
+def _latencies(rows: Iterable[ScoredQuery]) -> list[tuple[Interval | None, float]]:
+    """Latencies of every load and statistic that was measured."""
+    pairs = [row.latency(times, name) for row in rows for times in LOADS for name in row.statistics]
+    return [pair for pair in pairs if pair is not None]
+
+
+def _gain_errors(rows: Iterable[ScoredQuery]) -> list[float]:
+    return [abs(row.gain_error) for row in rows if row.gain_error is not None]
+
+
+def _gain_summary(rows: Sequence[ScoredQuery]) -> str:
+    errors, driven = _gain_errors(rows), [row for row in rows if row.gain is not None]
+    if not errors:
+        return f"gain of twice the subtasks: unknown of {len(driven)}"
+    told = [row.prediction.gain.holds(row.gain) for row in driven if row.prediction and row.prediction.gain]
+    return (
+        f"gain of twice the subtasks: median error {median(errors):.0%}, worst {max(errors):.0%}, within 10 % in"
+        f" {sum(error <= _MEDIAN for error in errors)} of {len(errors)}, in the interval in {sum(map(bool, told))},"
+        f" unknown in {len(driven) - len(errors)}"
+    )
 
 
 def _said(row: ScoredQuery, rule: str) -> str:
@@ -206,7 +239,7 @@ def _said(row: ScoredQuery, rule: str) -> str:
         return f"{said.estimate:.0f}{ends}"
     at_most, light = row.prediction.at_most if row.prediction else None, row.light_per_s
     is_bounded = rule == "capacity" and at_most is not None and light is not None
-    return f"at most {at_most * light:.0f}" if is_bounded else "unknown"  # type: ignore[operator]
+    return f"at most {at_most * light:.0f}" if is_bounded else _UNKNOWN  # type: ignore[operator]
 
 
 def _unsaturated(row: ScoredQuery) -> str:
@@ -214,12 +247,22 @@ def _unsaturated(row: ScoredQuery) -> str:
     return f"over {phase.rate_per_s:.0f}" if phase else "not driven"
 
 
-def _pair(pair: tuple[Interval, float] | None) -> str:
-    if pair is None:
-        return "-"
-    said, measured = pair
+def _gain(row: ScoredQuery) -> str:
+    said = row.prediction.gain if row.prediction else None
+    if row.gain is None:
+        return f"{_spread(said)} / -" if said else "-"
+    return f"{_spread(said)} / {row.gain:.2f} times"
+
+
+def _pair(pair: tuple[Interval | None, float] | None) -> str:
+    return "-" if pair is None else f"{_spread(pair[0])} / {pair[1]:.2f}"
+
+
+def _spread(said: Interval | None) -> str:
+    if said is None:
+        return _UNKNOWN
     ends = "" if said.low is None or said.high is None else f" ({said.low:.2f}-{said.high:.2f})"
-    return f"{said.estimate:.2f}{ends} / {measured:.2f}"
+    return f"{said.estimate:.2f}{ends}"
 
 
 def _number(value: float | None) -> str:

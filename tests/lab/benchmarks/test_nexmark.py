@@ -14,7 +14,7 @@ from lab.benchmarks.nexmark.prediction import Interval, JobShape, NexmarkAnswer,
 from lab.benchmarks.nexmark.queries import QUERIES
 from lab.benchmarks.nexmark.runs import LoadPhase, QueryRun, Timing, second_begins, slope
 from lab.benchmarks.nexmark.scripts import query_script
-from lab.benchmarks.nexmark.table import ScoredQuery, missed_targets, rate_table, row_json, summary
+from lab.benchmarks.nexmark.table import ScoredQuery, latency_table, missed_targets, rate_table, row_json, summary
 
 LIGHT = LoadPhase(1, 1, 100, 100.0, [i / 100 for i in range(101)], 1000, 0.5, 0.3)
 FULL = LoadPhase(40, 1, 4000, 1000.0, [], 0, None, 0.3)
@@ -31,6 +31,7 @@ SAID = NexmarkAnswer(
     ds2=12.0,
     autoscaler=8.4,
     latencies_s={1: {"q0.99": Interval(1.1, 0.9, 1.2), "mean": Interval(0.8, 0.7, 0.9)}},
+    gain=Interval(2.0, 1.2, 2.0),
 )
 ROW = ScoredQuery("q1", RUN, SAID)
 
@@ -104,6 +105,27 @@ def test_latency_is_compared_only_where_the_load_was_sustained() -> None:
     assert ROW.latency(1, "mean") == (Interval(0.8, 0.7, 0.9), 0.5)
     behind = replace(RUN, phases={"load 1": replace(LIGHT, rate_per_s=90.0)})
     assert replace(ROW, run=behind).latency(1, "mean") is None
+
+
+def test_latency_that_the_console_would_not_tell_is_unknown_and_counted_apart() -> None:
+    row = replace(ROW, prediction=replace(SAID, latency_grounds="latency.plan_unread"))
+    assert row.latency(1, "mean") == (None, 0.5)
+    assert "| q1 | mean | unknown / 0.50 | - | - | - |" in latency_table([row])
+    said = summary([row])
+    assert "intervals that hold: 1 of 1\n" in said  # that of the rate
+    assert "latencies that are said to be unknown: 2 of 2\n" in said
+    assert "latencies that are said to be unknown: 0 of 2\n" in summary([ROW])
+
+
+def test_gain_is_predicted_beside_the_measured_one() -> None:
+    assert ROW.gain_error == pytest.approx(2.0 / 1.9 - 1.0)
+    assert "| 2.00 (1.20-2.00) / 1.90 times |" in rate_table([ROW])
+    assert "median error 5%, worst 5%, within 10 % in 1 of 1, in the interval in 1, unknown in 0" in summary([ROW])
+    far = replace(ROW, prediction=replace(SAID, gain=Interval(1.0, 1.0, 1.0)))
+    assert "median error of the gain is 47%, 10% were aimed at" in missed_targets([far])
+    untold = replace(ROW, prediction=replace(SAID, gain=None))
+    assert untold.gain_error is None and "| unknown / 1.90 times |" in rate_table([untold])
+    assert "gain of twice the subtasks: unknown of 1" in summary([untold])
 
 
 def test_missed_targets_name_the_query_and_the_figure() -> None:
