@@ -156,7 +156,7 @@ class ClusterSaturation:
         if self.deployment.statistics_of == THESE:
             return 0
         listed = (self.deployment.operators[j] for j in operators)
-        return sum(not entry.is_sampled for operator in listed for entry in operator.inputs)
+        return sum(not (entry.is_sampled or entry.takes_nothing) for operator in listed for entry in operator.inputs)
 
     def _limit(self, found: _Saturation, grown: GrownLoad) -> CapacityLimit:
         server, more = self.deployment.servers[found.server], max(0.0, found.factor) - 1.0

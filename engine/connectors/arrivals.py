@@ -59,7 +59,8 @@ def source_arrivals(
         if vertex.id in offsets:
             arrivals[vertex.id] = replace(offsets[vertex.id], vertex=vertex.id)
             continue
-        attempts, lower, higher = _compared_attempts(changes[vertex.id].runs)
+        runs = [_emptied(run) for run in changes[vertex.id].runs] if vertex.has_ended else changes[vertex.id].runs
+        attempts, lower, higher = _compared_attempts(runs)
         for kind, others in (("", lower), ("attempts_above", higher)):
             if others:
                 rates = {"now": _rate(_newest_of(attempts)), "before": _rate(others[-1])}
@@ -82,6 +83,11 @@ def source_arrivals(
 
 
 _Attempt = Sequence[CounterChange]
+
+
+def _emptied(run: _Attempt) -> _Attempt:
+    """A run of a source that has ended since: what came then comes no more."""
+    return [replace(unit, events=0.0, outputs=0.0) for unit in run]
 
 
 def _compared_attempts(runs: Sequence[_Attempt]) -> tuple[list[_Attempt], list[_Attempt], list[_Attempt]]:

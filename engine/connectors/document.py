@@ -499,7 +499,9 @@ def _statistics(
 
 def _is_uncounted(job: EngineJob, vertex: Vertex, own: VertexSample | None) -> bool:
     """Whether nothing tells yet how many results a vertex that others read puts out for each event."""
-    if not any(exchange.upstream == vertex.id for reader in job.vertices for exchange in reader.inputs):
+    if vertex.has_ended or not any(
+        exchange.upstream == vertex.id for reader in job.vertices for exchange in reader.inputs
+    ):
         return False
     if own is None or own.selectivity is None:
         return True

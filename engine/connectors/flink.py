@@ -51,8 +51,9 @@ SCHEDULER = "jobmanager.scheduler"
 FLINK_ANSWERS = "set of Flink answers"
 _OVERVIEW, _JOBS, _PLACES, _CONFIG = "/overview", "/jobs/overview", "/taskmanagers", "/jobmanager/config"
 _CPU_METRICS = ("Status.JVM.CPU.Load", "Status.JVM.CPU.Time")
+_FINISHED = "FINISHED"  # by itself: a vertex in another of the states below is to run again, or its job to end
 #: States of a job that has ended for good.
-ENDED = {"FINISHED", "CANCELED", "FAILED", "SUSPENDED"}
+ENDED = {_FINISHED, "CANCELED", "FAILED", "SUSPENDED"}
 _KNOWN_VERSIONS = ((1, 14), (2, 3))
 _BUFFER_TIMEOUT_S = 0.1  # execution.buffer-timeout.interval unless set
 _WATERMARK_INTERVAL_S = 0.2  # pipeline.auto-watermark-interval unless set
@@ -474,7 +475,7 @@ def _vertices(
     for key in order:
         row, node = rows[key], nodes.get(key)
         description = str(node.fields.get("description") or "") if node else ""
-        task_name = row.text("name")
+        task_name, status = row.text("name"), str(row.fields.get("status"))
         chain = read_chain(task_name, description, has_inputs=bool(inputs[key]), has_readers=key in read)
         chains[key] = chain
         parallelism = max(1, int(row.number("parallelism", least=1)))
@@ -491,9 +492,10 @@ def _vertices(
             max_parallelism=_max_parallelism(row),
             stream=chain.stream,
             keeps_rows=chain.keeps_rows,
-            task_name="" if str(row.fields.get("status")) in ENDED else task_name,
+            task_name="" if status in ENDED else task_name,
             result_metrics=result_metrics(metrics),
             event_metrics=() if inputs[key] else event_metrics(metrics),
+            has_ended=status == _FINISHED,
         )
         vertices.append(vertex)
     _describe_unplaced(known, name, vertices)

@@ -127,6 +127,7 @@ class Vertex:
     task_name: str = ""  #: by which the engine names its threads; empty where it has none, or none any more
     max_parallelism: int | None = None  #: its key groups, as the engine tells; 1: by its plan it has one subtask
     event_metrics: tuple[str, ...] = ()  #: by which its source counts its events, where nobody reads it
+    has_ended: bool = False  #: whether all its subtasks are done for good: nothing comes to it or of it any more
 
     @property
     def is_source(self) -> bool:

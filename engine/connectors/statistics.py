@@ -227,7 +227,9 @@ def sample_job(
     batches = {id_: _batches(change.runs) for id_, change in changes.items()}
     contention = find_contention(job, batches, changes, cpu)
     operators = {
-        vertex.id: _sample(job, vertex, changes[vertex.id], batches[vertex.id], contention, is_read=vertex.id in read)
+        vertex.id: _ended_sample(job, vertex, changes[vertex.id])
+        if vertex.has_ended
+        else _sample(job, vertex, changes[vertex.id], batches[vertex.id], contention, is_read=vertex.id in read)
         for vertex in job.vertices
     }
     told, by_threads = tell_costs_by_threads(job, asked, changes, operators)
@@ -235,7 +237,9 @@ def sample_job(
     told, by_cpu = tell_costs_by_cpu(job, ordered, operators, is_alone=is_alone)
     operators |= told
     busy_threads, cpu_cores = _busy_threads(job, operators), cpu.cores()
-    settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
+    ended = {vertex.id for vertex in job.vertices if vertex.has_ended}
+    read_on = {id_: counts for id_, counts in (offsets or {}).items() if id_ not in ended}
+    settled = settle_contradictions(job, changes, operators, read_on, busy_threads, cpu_cores)
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
     flows = bound_flows(job, changes)
     span_s = _span_since(changes, 0.0)
@@ -367,6 +371,22 @@ def _sample(
     )
 
 
+def _ended_sample(job: EngineJob, vertex: Vertex, changes: VertexChanges) -> VertexSample:
+    """Sample of a vertex that is done for good: it takes nothing, whatever events cost it before."""
+    return VertexSample(
+        vertex=vertex.id,
+        events=math.fsum(unit.events for unit in changes.units),
+        cost_s=0.0,
+        selectivity=0.0,
+        batches=(),
+        span_s=math.fsum(unit.span_s for unit in changes.units),
+        findings=(Finding.of("found", "vertex_ended", f"{job.name}/{vertex.label}", vertex=vertex.label),),
+        shares=changes.shares,
+        busy_share=0.0,
+        backpressured_share=0.0,
+    )
+
+
 def _dispersion(batches: Sequence[CounterChange]) -> ScaleDispersion | None:
     """Variation of the cost at the scale of batches and of four in a row; None with fewer than ten."""
     scales = []
@@ -456,7 +476,8 @@ def _job_findings(
     sinks = [vertex.label for vertex in silent if operators[vertex.id].events > 0.0]
     if sinks:
         yield Finding.of("assumed", "sink_selectivity", job.name, sinks=sinks)
-    sources = [(vertex, changes[vertex.id].units) for vertex in job.vertices if vertex.is_source]
+    running = [vertex for vertex in job.vertices if vertex.is_source and not vertex.has_ended]
+    sources = [(vertex, changes[vertex.id].units) for vertex in running]
     written = [vertex.label for vertex, units in sources if units and all(u.outputs == u.events for u in units)]
     if written:
         yield Finding.of("assumed", "source_counts_written", job.name, sources=written)

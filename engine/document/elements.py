@@ -300,6 +300,11 @@ class Input:
         """Whether there are the two batches that an error of the sample can be told from."""
         return len(self.batches) >= 2
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether by its statistics events cost nothing and lead to nothing: measured, that has no error."""
+        return not (self.never_ran or self.model or self.selectivity or self.cycles_per_event)
+
 
 @dataclass(frozen=True)
 class Evidence(Record):

@@ -469,7 +469,9 @@ class QueryReporter:
             operator = self._deployment.operators[j]
             evidence = operator.evidence.kind if operator.evidence else None
             missing += [
-                UncoveredInput(operator.id, entry.source, evidence) for entry in operator.inputs if not entry.is_sampled
+                UncoveredInput(operator.id, entry.source, evidence)
+                for entry in operator.inputs
+                if not (entry.is_sampled or (entry.takes_nothing and evidence == "measured"))
             ]
         return tuple(missing)
 

@@ -52,6 +52,7 @@ SENTENCES = {
     "counters_missing": "{vertex} has no statistics yet: its counters were not told.",
     "polls_missing": "{vertex} has no statistics yet: no two polls of one attempt tell more.",
     "no_events": "No event came to {vertex} while its counters were read.",
+    "vertex_ended": "{vertex} has ended: it takes nothing, and puts out nothing any more, unless the job begins anew.",
     "busy_time_missing": "What an event costs at {vertex} is not told. Old sources of Flink hide it, with all that is "
     "chained to them; a mapped operator needs a query of its cost. It is unknown, and so is what rests on it, until "
     "something tells: looks at their threads, or a step of load beside CPU counters of the TaskManagers.",

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from engine.capacity.answer import QueryCapacity
+from engine.capacity.saturation import ClusterSaturation
 from engine.connectors.arrivals import spread_counts
+from engine.connectors.document import import_picture
 from engine.connectors.flink import read_flink
 from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, JobSample
 from engine.connectors.statistics import sample_job
+from engine.document.deployment import Deployment
 from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, job_answer, poll, vertex
 
 STEP_S = 5.0
@@ -366,6 +370,33 @@ def test_job_of_one_vertex_counts_the_events_of_its_source() -> None:
     assert own.cost_s == pytest.approx(0.002) and own.selectivity == pytest.approx(0.8)
     assert sample.arrivals["v1"].events == pytest.approx(own.events)
     assert "no_events" not in {finding.code for finding in (*sample.findings, *own.findings)}
+
+
+@pytest.mark.parametrize("end_s", [0.0, 30.0])
+def test_source_that_has_ended_takes_nothing_and_hides_no_capacity(end_s: float) -> None:
+    """A bounded table of the old interface, which tells no busy time, was read before a join, or while it was watched.
+
+    One that is quiet and may go on stays unknown.
+    """
+
+    def rows(second: float, status: str) -> list[dict[str, Any]]:
+        read = 100.0 * second
+        side = vertex("v2", "Source: side", written=10.0 * min(second, end_s), busy="NaN") | {"status": status}
+        join = vertex("v3", "Join", "v1", "v2", read=read, written=read, busy=2.0 * read, idle=800.0 * second)
+        return [vertex("v1", "Source: clicks", written=read, busy=0.1 * read, idle=990.0 * second), side, join]
+
+    def capacity_of(status: str) -> tuple[JobSample, QueryCapacity]:
+        picture = read_flink(cluster(*rows(60.0, status)), NOW_MS / 1000)
+        own = sample_job(picture.jobs[0], [poll(STEP_S * i, *rows(STEP_S * i, status)) for i in range(13)])
+        arrivals = {"orders.clicks": [100.0] * 10, "orders.side": [own.arrivals["v2"].counts[-1] or 0.0] * 10}
+        document = import_picture(picture, {JOB: own}).to_deployment(arrivals, 1.0)
+        return own, ClusterSaturation(Deployment.parse(document)).of_query("orders")
+
+    ended, known = capacity_of("FINISHED")
+    assert "vertex_ended" in codes(ended) and not {"busy_time_missing", "no_events"} & codes(ended)
+    assert ended.arrivals["v2"].events == 0.0 and ended.busy_threads["tm1"] is not None
+    assert known.unmeasured == () and known.unsampled == 0 and known.rate_per_s == pytest.approx(500.0, rel=0.1)
+    assert capacity_of("RUNNING")[1].rate_per_s is None
 
 
 def test_results_of_a_window_chained_to_its_sink_belong_to_the_events_before_them() -> None:
