@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
@@ -16,8 +17,8 @@ CAPACITY_EXIT_TEXT = """exit status:
   1  not told: the console was not reached, refused it, or has no estimate yet
   2  wrong usage
   3  no headroom: more comes than is sustained, or an objective breaks at the present rate
-  4  not known: a cost was not measured, nothing arrives, nothing is known of an objective,
-     or statistics cover too little time"""
+  4  not known: a cost was not measured, nothing arrives, nothing is known of an objective
+     or nobody has looked when it breaks, or statistics cover too little time"""
 
 
 def capacity_status(capacities: Sequence[Mapping[str, Any]]) -> int:
@@ -29,6 +30,7 @@ def capacity_status(capacities: Sequence[Mapping[str, Any]]) -> int:
 
 def _is_known(capacity: Mapping[str, Any]) -> bool:
     is_open = capacity.get("unknown_objectives") or capacity.get("measured_s") is not None
+    is_open = is_open or (capacity.get("factor") is not None and not capacity.get("objectives_known"))
     return capacity.get("state") in ("known", "no_source", "no_load") and not is_open
 
 
@@ -54,7 +56,7 @@ def query_capacity_text(answer: Mapping[str, Any]) -> str:
 def _details(capacity: Mapping[str, Any]) -> Iterator[list[str]]:
     headroom, share = capacity.get("headroom_per_s"), capacity.get("headroom_share")
     if headroom is not None and share is not None:
-        yield ["headroom", f"{_rate(headroom)} ({100.0 * share:+.0f} %)"]
+        yield ["rate headroom", f"{_rate(headroom)} ({100.0 * share:+.0f} %)"]
     objective, first = capacity.get("objective"), capacity.get("first_objective")
     if objective is not None:
         yield ["objective", str(objective["words"])]
@@ -74,8 +76,9 @@ def _catch_up_words(times: Mapping[str, Any]) -> str:
         return f"{behind}nobody knows when it is back"
     if back_at is None:
         return f"{behind}never back at this load"
-    between = "" if low_at is None else f" ({low_at} to {times.get('high_at') or 'after the horizon'})"
-    return f"{behind}back at {back_at}{between}"
+    high_at = times.get("high_at")
+    high = "after the horizon" if high_at is None else _moment(high_at)
+    return f"{behind}back at {_moment(back_at)}" + ("" if low_at is None else f" ({_moment(low_at)} to {high})")
 
 
 def cluster_capacity_text(answer: Mapping[str, Any]) -> str:
@@ -85,15 +88,16 @@ def cluster_capacity_text(answer: Mapping[str, Any]) -> str:
         capacity = entry["capacity"]
         low, high = capacity.get("low_per_s"), capacity.get("high_per_s")
         interval = f"{_rate(low)} to {_rate(high)}" if low is not None and high is not None else "-"
-        objective, limit = capacity.get("objective") or {}, capacity.get("limit") or {}
+        limit = capacity.get("limit") or {}
         where = f"{limit['operator'] or '-'} on {limit['server']}" if limit else "-"
+        is_open = capacity.get("state") == "known" and not capacity.get("objectives_known")
         rows.append(
             [
                 str(entry["query"]),
                 _sustained(capacity),
                 interval,
                 _rate(capacity.get("now_per_s")),
-                _rate(objective.get("rate_per_s")),
+                "not looked at" if is_open else _up_to(capacity),
                 where,
             ]
         )
@@ -102,6 +106,14 @@ def cluster_capacity_text(answer: Mapping[str, Any]) -> str:
     if answer.get("more"):
         lines.append(f"{answer['more']} more with more headroom")
     return "\n".join([*lines, "", f"Estimated {_age_words(answer)}"])
+
+
+def _up_to(capacity: Mapping[str, Any]) -> str:
+    """Rate up to which a query's own objective is kept."""
+    objective, unknown = capacity.get("objective"), capacity.get("unknown_objectives") or ()
+    if objective is None:
+        return "unknown" if any(entry.get("is_own") for entry in unknown) else "-"
+    return "no rate" if objective.get("rate_per_s") is None else _rate(objective["rate_per_s"])
 
 
 def _cluster_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -131,7 +143,11 @@ def _sustained(capacity: Mapping[str, Any]) -> str:
 
 def _age_words(answer: Mapping[str, Any]) -> str:
     stale = "; the cluster has changed since" if answer.get("is_stale") else ""
-    return f"{answer.get('estimated_at')}{stale}"
+    return f"{_moment(answer['estimated_at'])}{stale}"
+
+
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _rate(value: float | None) -> str:

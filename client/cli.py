@@ -166,7 +166,8 @@ def _capacity(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
         answer = _about_cluster(console, options.cluster, lambda: console.get(path))
         told = [answer["capacity"], *(entry["capacity"] for entry in answer.get("queries") or ())]
         return capacity_status(told), answer, cluster_capacity_text(answer)
-    answer = console.get(f"{_query_path(console, options)}/capacity")
+    path = f"{_query_path(console, options)}/capacity"
+    answer = console.post_job(path, {}) if options.look else console.get(path)
     return capacity_status([answer["capacity"]]), answer, query_capacity_text(answer)
 
 
@@ -291,11 +292,12 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     capacity = _command(
         commands, "capacity", "The largest rate that a query, or a cluster, sustains.", CAPACITY_EXIT_TEXT
     )
-    capacity.set_defaults(parser=capacity, ask=_capacity, fault=lambda options: "")
+    capacity.set_defaults(parser=capacity, ask=_capacity, fault=_capacity_fault)
     capacity.add_argument(
         "query", nargs="?", metavar="QUERY", help="its name; left out: the cluster and all its queries"
     )
     capacity.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    capacity.add_argument("--look", action="store_true", help="look now when objectives break (scope operate)")
     parallelism = _command(
         commands, "parallelism", "What other numbers of subtasks sustain, and what they cost.", PARALLELISM_EXIT_TEXT
     )
@@ -377,6 +379,10 @@ def _admit_fault(options: argparse.Namespace) -> str:
     if options.file is not None and options.version is not None:
         return "--query-version is of a registered query; a FILE is always a new version"
     return ""
+
+
+def _capacity_fault(options: argparse.Namespace) -> str:
+    return "--look is of one query: name it" if options.look and options.query is None else ""
 
 
 def _parallelism_fault(options: argparse.Namespace) -> str:

@@ -35,7 +35,8 @@ def parallelism_text(answer: Mapping[str, Any]) -> str:
     """A sentence, a table of parallelisms, one of operators, and notes."""
     plan = answer["plan"]
     begins = datetime.fromisoformat(str(answer["answered_at"]))
-    lines = [str(plan["words"]), ""]
+    stale = " It was planned before another version, or placement, began to run." if answer.get("is_stale") else ""
+    lines = [f"{plan['words']}{stale}", ""]
     head = ["parallelism", "sustains", "interval", "gain", "latency", "objective", "restart", "back at", "slots", ""]
     rows = [head, *(_row(choice, begins) for choice in plan.get("choices") or ())]
     if plan.get("autoscaler"):
@@ -135,7 +136,7 @@ def _clock(begins: datetime, seconds: float) -> str:
 def back_lines(answer: Mapping[str, Any]) -> Sequence[str]:
     """When a query is back, by parallelism: what a plan says of the backlog that it began with."""
     plan, begins = answer["plan"], datetime.fromisoformat(str(answer["answered_at"]))
-    if not plan.get("backlog"):
+    if not plan.get("backlog") or answer.get("is_stale"):
         return []
     lines = []
     for choice in plan.get("choices") or ():

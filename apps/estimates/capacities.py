@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.core.errors import Unavailable
+from apps.core.errors import Impossible, Unavailable
 from apps.core.events import announce
 from apps.estimates.bases import base_changes, cluster_base
 from apps.estimates.models import EstimateRun, QueryEstimate
@@ -36,6 +36,7 @@ __all__ = [
     "capacities_begin",
     "capacities_of",
     "capacities_refresh",
+    "capacity_job",
     "capacity_request",
     "complete_capacities",
 ]
@@ -91,28 +92,38 @@ def capacities_begin(run: EstimateRun, capacities: ClusterCapacities) -> None:
     """Have a job look for the rates of a new run that were not looked for with it, in the background."""
     if capacities.cluster is None or not any(map(_is_open, [capacities.cluster, *capacities.queries.values()])):
         return
+    key = f"capacities:{run.cluster_id}"
     if run.by_telemetry:
         rested = timezone.now() - _REST
-        jobs = Job.objects.filter(kind=JobKind.CAPACITIES, cluster=run.cluster)
+        jobs = Job.objects.filter(kind=JobKind.CAPACITIES, cluster=run.cluster, dedupe_key=key)
         if jobs.filter(~Q(state__in=FINISHED) | Q(finished_at__gt=rested)).exists():
             return
     title = f"Capacities of {run.cluster.slug}"
-    key = f"capacities:{run.cluster_id}"
     with suppress(Unavailable):  # without a broker the estimate is kept all the same; the next one asks again
         job_submit(JobKind.CAPACITIES, title, {}, cluster=run.cluster, dedupe_key=key)
 
 
 def capacity_request(*, query: Query, user: User | None) -> Job:
     """Look for the rate at which a query's objective breaks, and the first of those beside it, now."""
-    title, key = f"Capacity of {query.name}", f"capacity:{query.pk}"
+    title, key = f"Capacity of {query.name}", _key_of(query)
     params = {"query": query.name}
     return job_submit(JobKind.CAPACITIES, title, params, cluster=query.cluster, user=user, dedupe_key=key)
+
+
+def capacity_job(query: Query) -> Job | None:
+    """The newest job that somebody asked for a query's capacity, of whatever state."""
+    jobs = Job.objects.filter(kind=JobKind.CAPACITIES, cluster=query.cluster, dedupe_key=_key_of(query))
+    return jobs.order_by("-created_at").first()
+
+
+def _key_of(query: Query) -> str:
+    return f"capacity:{query.pk}"
 
 
 def complete_capacities(report: JobReporter) -> JobOutcome:
     """The work of the job: rates that the newest run lacks, each kept as it is found, least headroom first.
 
-    It ends where the cluster has moved: the estimate of that begins another.
+    It ends where the cluster has moved: the estimate of that begins another. One that somebody asked for says so.
     """
     from engine.capacity.objectives import with_first_objective, with_objectives
 
@@ -123,7 +134,11 @@ def complete_capacities(report: JobReporter) -> JobOutcome:
     base = cluster_base(cluster, running, lambda share, step: report(0.2 * share, step))
     run, found, left = run_latest(cluster), 0, 0
     outcome_page = f"/c/{cluster.slug}/queries/{asked}/" if asked else f"/c/{cluster.slug}/queries/"
-    if run is not None and (run.base or {}).get("digest") == running.digest:
+    is_current = run is not None and (run.base or {}).get("digest") == running.digest
+    if asked is not None and not is_current:
+        message = f"The cluster has changed since {asked} was estimated; the next estimate looks anew."
+        raise Impossible(message, [("query", "the cluster has changed since its estimate")])
+    if run is not None and is_current:
         rows = run.queries.order_by().values_list("query__name", "result__capacity")
         kept = {name: QueryCapacity.parse(capacity) for name, capacity in rows if capacity and asked in (None, name)}
         queries = [name for name in _in_turn(kept) if name in running.query_index]

@@ -122,7 +122,8 @@ def parallelism_export(query: Query, parallelism: int, *, engine: str = "") -> E
     Malformed
         The plan did not look at that parallelism.
     Impossible
-        The query was not imported, or the parallelism needs more slots than there are.
+        The query was not imported, runs otherwise than when it was planned, or the parallelism needs more slots than
+        there are.
     """
     kept = parallelism_latest(query)
     if kept is None:
@@ -134,6 +135,9 @@ def parallelism_export(query: Query, parallelism: int, *, engine: str = "") -> E
         raise Malformed(f"{message[0].upper()}{message[1:]}.", [("parallelism", message)])
     if choice.slots_short:
         raise Impossible(choice.words, [("parallelism", choice.words)], code="nothing_to_export")
+    if kept.is_stale:
+        message = f"The plan of {query.name} is of another version or placement than runs now; ask for another plan."
+        raise Impossible(message, [("query", "runs otherwise than it was planned")], code="nothing_to_export")
     before = placement_now(query)
     after = dict(before)
     for name, replicas in choice.placement.items():

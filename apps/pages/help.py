@@ -63,6 +63,11 @@ _WORDS = (
         "Objective minus the larger of measurement and estimate. Its share of the objective is comparable between "
         "queries.",
     ),
+    (
+        "Sustains, rate headroom",
+        "The largest rate at which every server that a query loads keeps up, and how much more that is than now. In "
+        "lists: until a server is full or its objective breaks, whichever is first.",
+    ),
     ("Measured", "The objective's statistic of the results of the last ten minutes. It decides before the estimate."),
     (
         "Connection",

@@ -79,6 +79,7 @@ urlpatterns = [
     path(f"{_C}queries/<str:name>/", queries.PlanTab.as_view(), name="query"),
     path(f"{_C}queries/<str:name>/statistics/", queries.StatisticsTab.as_view(), name="query-statistics"),
     path(f"{_C}queries/<str:name>/backlog/", queries.QueryBacklog.as_view(), name="query-backlog"),
+    path(f"{_C}queries/<str:name>/capacity/", queries.QueryCapacityLook.as_view(), name="query-capacity"),
     path(f"{_C}queries/<str:name>/placement/", queries.PlacementTab.as_view(), name="query-placement"),
     path(f"{_C}queries/<str:name>/parallelism/", queries.ParallelismTab.as_view(), name="query-parallelism"),
     path(f"{_C}queries/<str:name>/versions/", queries.VersionsTab.as_view(), name="query-versions"),

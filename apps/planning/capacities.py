@@ -110,6 +110,7 @@ def capacities_listed(run: EstimateRun) -> tuple[Sequence[NamedCapacity], int]:
             entry.capacity.tightest_factor is None,
             entry.capacity.tightest_factor or 0.0,
             entry.capacity.factor is None,
+            entry.capacity.factor or 0.0,
             entry.query,
         )
     )

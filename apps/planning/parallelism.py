@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.accounts.permissions import signed_in_user
+from apps.admission.decisions import placement_now
 from apps.connections.choices import ConnectionEngine
 from apps.connections.looks import KeptJob, KeptLook, KeptOperator
 from apps.connections.models import Connection, ImportedJob
@@ -65,6 +66,7 @@ class KeptPlan:
     plan: ParallelismPlan
     question: ParallelismQuestion
     at: datetime
+    is_stale: bool  #: whether another version runs since, or the same one elsewhere
 
 
 def parallelism_request(*, query: Query, question: Mapping[str, object], user: User | None = None) -> Job:
@@ -123,8 +125,13 @@ def parallelism_latest(query: Query) -> KeptPlan | None:
     job = _jobs(query).filter(state=JobState.SUCCEEDED).first()
     if job is None or not job.result:
         return None
-    question = ParallelismQuestion.parse(job.params["question"])
-    return KeptPlan(ParallelismPlan.parse(job.result), question, job.finished_at or job.created_at)
+    question, plan = ParallelismQuestion.parse(job.params["question"]), ParallelismPlan.parse(job.result["plan"])
+    return KeptPlan(plan, question, job.finished_at or job.created_at, job.result["placement"] != _placement(query))
+
+
+def _placement(query: Query) -> dict[str, object]:
+    """What a plan begins with: the version that runs, and where."""
+    return {"version": query.running_version_id, "replicas": placement_now(query)}
 
 
 def _jobs(query: Query) -> Any:
@@ -141,12 +148,13 @@ def plan_query(report: JobReporter) -> JobOutcome:
     if query is None or query.state != QueryState.RUNNING:
         raise Impossible("The query does not run any more.", [("query", "it does not run any more")])
     report(0.0, "Taking a snapshot")
+    placement = _placement(query)
     deployment = cluster_snapshot(cluster).deployment
     base = cluster_base(cluster, deployment, report)
     report(0.5, "Parallelism")
     plan = plan_parallelism(base, scalable_job(query, deployment), ParallelismQuestion.parse(params["question"]))
     return JobOutcome(
-        plan.to_dict(),
+        {"plan": plan.to_dict(), "placement": placement},
         f"/c/{cluster.slug}/queries/{query.name}/parallelism/",
         f"/api/v1/queries/{query.pk}/parallelism",
     )
@@ -275,6 +283,7 @@ class ParallelismAnswerSerializer(serializers.Serializer):
     query = serializers.CharField()
     query_id = serializers.IntegerField()
     answered_at = serializers.DateTimeField()
+    is_stale = serializers.BooleanField(help_text="Whether another version runs since, or the same one elsewhere.")
     question = StoredRecordField(ParallelismQuestion)
     plan = StoredRecordField(ParallelismPlan)
 
@@ -297,7 +306,7 @@ class QueryParallelismView(ApiMixin, APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Plan the parallelism of a running query. 202 with a job, or the plan with `Prefer: wait=N`."""
         query = _query(pk)
-        job = parallelism_request(query=query, question=request.data or {}, user=signed_in_user(request))
+        job = parallelism_request(query=query, question=request.data, user=signed_in_user(request))
         address = f"/api/v1/queries/{query.pk}/parallelism"
         return job_response(request, job, lambda _: _answer(query, parallelism_latest(query)), address=address)
 
@@ -309,5 +318,5 @@ def _query(pk: int) -> Query:
 def _answer(query: Query, kept: KeptPlan | None) -> Any:
     if kept is None:
         raise Missing(f"Query {query.name} has no plan of its parallelism.")
-    values = {"answered_at": kept.at, "question": kept.question, "plan": kept.plan}
+    values = {"answered_at": kept.at, "is_stale": kept.is_stale, "question": kept.question, "plan": kept.plan}
     return ParallelismAnswerSerializer({"query": query.name, "query_id": query.pk, **values}).data

@@ -208,9 +208,10 @@ class _Capacity(Record):
     def tightest_factor(self) -> float | None:
         """Factor at which a server is full or an objective breaks, whichever is first; None where it is not known.
 
-        Nor is it while statistics are those of seconds, or where nobody knows when the objective breaks.
+        Nor is it while statistics are those of seconds, or where nobody knows when the objective breaks, or has looked.
         """
-        if self.factor is None or self.measured_s is not None or self._is_objective_unknown:
+        is_open = not self.objectives_known or self._is_objective_unknown
+        if self.factor is None or self.measured_s is not None or is_open:
             return None
         return min(self.factor, self._objective_factor)
 

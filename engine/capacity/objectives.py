@@ -95,6 +95,16 @@ class _Tries:
     def over(self, factor: float) -> float:
         return max(_over(self.at(factor)[query].estimate_s, self.at(factor)[query]) for query in self.queries)
 
+    def first_met(self, low: float, high: float) -> float:
+        """Factor at which the first latency meets its bound, between one that keeps all of them and one that does not.
+
+        It lies on the chord: latencies are convex in the rate, so that the chord is above them.
+        """
+        before, after = self.at(low), self.at(high)
+        late = [query for query in self.queries if after[query].state in _NOT_KEPT]
+        shares = [[exp(_over(row[query].estimate_s, row[query])) for row in (before, after)] for query in late]
+        return min((_on_chord(low, high, *ends) for ends in shares), default=low)
+
     def nearest(self, factor: float) -> str:
         """The query of which most is over its bound."""
         reports = self.at(factor)
@@ -254,7 +264,7 @@ class _ObjectiveSearch:
         return {names[i]: float(found.worst_s[i]) for i in here}, {names[i]: float(idle[i]) for i in here}
 
     def _largest_kept(self, tries: _Tries, end: float) -> float | None:
-        """Largest factor tried that keeps the objectives; None where the least one does not."""
+        """Largest factor known to keep the objectives; None where the least one does not."""
         low, high = 1.0, end
         if high <= 1.0 or not tries.is_kept(1.0):
             low, high = _LEAST, min(1.0, high)
@@ -267,7 +277,7 @@ class _ObjectiveSearch:
             factor = (low * high) ** 0.5 if is_slow else self._guessed_factor(tries, low, high, len(widths) % 2 == 1)
             low, high = (factor, high) if tries.is_kept(factor) else (low, factor)
             widths.append(log(high / low))
-        return low
+        return tries.first_met(low, high) if high in tries.by_factor else low
 
     def _guessed_factor(self, tries: _Tries, low: float, high: float, is_queue: bool) -> float:
         """Where the latency would meet its bound, and a little to the side of the farther end.
@@ -317,11 +327,7 @@ def _narrowed(tries: _Tries, query: str) -> _Tries:
 
 
 def _safe_factor(tries: _Tries, query: str, breaks: float) -> float | None:
-    """Factor at which the upper end of the latency passes the bound.
-
-    Between two factors that were tried it lies on the chord of the logarithm: latencies are convex in the rate, so that
-    the chord is above them.
-    """
+    """Factor at which the upper end of the latency passes the bound: between two that were tried on the chord."""
 
     def over(factor: float) -> float:
         report = tries.at(factor)[query]
@@ -336,7 +342,12 @@ def _safe_factor(tries: _Tries, query: str, breaks: float) -> float | None:
     if not above:
         return breaks
     high = min(above)
-    return min(breaks, low + (high - low) * -over(low) / (over(high) - over(low)))
+    return min(breaks, _on_chord(low, high, exp(over(low)), exp(over(high))))
+
+
+def _on_chord(low: float, high: float, below: float, above: float) -> float:
+    """Factor at which the chord of two shares of a bound is 1: f + (F - f) (1 - a) / (b - a); f where b is unknown."""
+    return low + (high - low) * (1.0 - below) / (above - below) if below <= 1.0 < above < inf else low
 
 
 def _high_s(report: QueryReport) -> float:

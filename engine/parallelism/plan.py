@@ -21,6 +21,7 @@ from engine.capacity.saturation import ClusterSaturation
 from engine.capacity.utilisation import UtilisationModel, is_measured
 from engine.document.deployment import Deployment
 from engine.document.elements import Backlog, Operator
+from engine.document.unknown_costs import FULL_SPAN_S
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Estimate
 from engine.latency_state import UNKNOWN
@@ -43,7 +44,8 @@ __all__ = ["plan_parallelism"]
 
 _LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _OFFERED = 8
-_NEAREST = 2  # of others whose objectives hold by the mean path, those nearest to their bounds are walked
+_KEPT = ("holds", "at_risk")
+_NEAREST = 2  # of others whose objectives hold by the mean path, those are walked: nearest to break, and surest to mend
 _FAR = 0.3  # of a bound: a query below that by the mean path is not looked at with noise
 _NOT_KEYED, _MEASURED_KEYS, _EVEN_KEYS = SKEWS
 
@@ -135,7 +137,7 @@ class _Planner:
 
     def _parallelisms(self) -> list[int]:
         if self.question.parallelism is not None:
-            return sorted(set(self.question.parallelism))
+            return sorted({self.now, *self.question.parallelism})
         if not self.scaled:
             return [self.now]
         there = max(self.job.slots_there, 2 * self.now)
@@ -263,7 +265,6 @@ class _Planner:
             for name, there in found.queries.items()
             if name != query and name in now and there.bound_s is not None
         }
-        keeps = {"holds", "at_risk"}
         may_be_worse = skew == _EVEN_KEYS and (is_less or now[query].state != "holds")
         is_known = report.standing.is_known
         return {
@@ -273,19 +274,26 @@ class _Planner:
             "estimate_s": report.estimate_s if is_known else None,
             "latency_low_s": report.low_s if is_known else None,
             "latency_high_s": report.high_s if is_known else None,
-            "breaks": tuple(n for n, row in broken.items() if now[n].state in keeps and row.state == "breached"),
-            "mends": tuple(n for n, row in broken.items() if now[n].state == "breached" and row.state in keeps),
+            "breaks": tuple(n for n, row in broken.items() if now[n].state in _KEPT and row.state == "breached"),
+            "mends": tuple(n for n in walked if now[n].state == "breached" and walked[n].state in _KEPT and n != query),
             "unknown": tuple(n for n, row in broken.items() if now[n].state != UNKNOWN and row.state == UNKNOWN),
         }
 
     def _near(self, found: Estimate) -> list[str]:
-        """Others that are nearest to their bounds, unless they are far from them."""
+        """Others of which noise may decide: kept now, and nearest to their bounds; broken now, and farthest from them.
+
+        The mean path is below what noise makes of it, so that nothing is mended by the mean path alone.
+        """
+        now = self.base.estimate.queries
         rows = {
             name: report.estimate_s / report.bound_s
             for name, report in found.queries.items()
-            if report.bound_s is not None and name != self.job.query and report.standing.is_known
+            if report.bound_s is not None and name != self.job.query and name in now and report.standing.is_known
         }
-        return sorted((name for name in rows if rows[name] > _FAR), key=lambda name: -rows[name])[:_NEAREST]
+        kept = [name for name in rows if now[name].state in _KEPT and _FAR < rows[name] <= 1.0]
+        broken = [name for name in rows if now[name].state == "breached" and rows[name] <= 1.0]
+        nearest, farthest = sorted(kept, key=lambda name: -rows[name]), sorted(broken, key=lambda name: rows[name])
+        return [*nearest[:_NEAREST], *farthest[:_NEAREST]]
 
     def _restart(self, capacity: QueryCapacity, low: float | None, parallelism: int | None) -> RestartOutlook:
         """Restart at another parallelism; None: as it is, without one."""
@@ -317,7 +325,8 @@ class _Planner:
 
     def _does(self, choice: ParallelismChoice, if_even: bool) -> bool:
         """Whether a choice sustains what comes, keeps the objective and breaks nobody's."""
-        if choice.state != KNOWN or choice.rate_per_s is None or choice.breaks or choice.unknown:
+        is_known = choice.state == KNOWN and self.present.measured_s is None
+        if not is_known or choice.rate_per_s is None or choice.breaks or choice.unknown:
             return False
         if if_even and choice.skew == _EVEN_KEYS:
             is_kept = choice.bound_s is None or (choice.latency_high_s or math.inf) <= choice.bound_s
@@ -326,7 +335,7 @@ class _Planner:
         return choice.latency_state in ("holds", "none") and least >= self.present.now_per_s
 
     def _observed(self) -> Iterator[tuple[str, ObservedOperator]]:
-        """Operators as the autoscaler sees them: those whose busy time is known, and that get events."""
+        """Operators as the autoscaler sees them: those whose busy time and lag are known, and that get events."""
         graph, base = self.deployment.graph, len(self.deployment.sources)
         for name, row in self.job.operators.items():
             j = self.deployment.operator_index[name]
@@ -335,13 +344,12 @@ class _Planner:
             for e in range(graph.in_start[j], graph.in_start[j + 1]):
                 above = int(graph.in_stream[e])
                 rate += float(self.model.rates[above] if above < base else self.model.whole.output[above - base][0])
-            if busy is None or rate <= 0.0:
+            own = (name, own_name(name, self.job.query))
+            waits = [found for found in self.deployment.backlogs if found.operator in own and found.waits]
+            lags = [found.events for found in waits] if row.feed == SOURCE else []
+            if busy is None or rate <= 0.0 or any(lag is None for lag in lags):
                 continue
-            lag = math.fsum(
-                found.events or 0.0
-                for found in self.deployment.backlogs
-                if row.feed == SOURCE and found.operator in (name, own_name(name, self.job.query)) and found.waits
-            )
+            lag = math.fsum(lag for lag in lags if lag is not None)
             divisor = row.partitions if row.partitions is not None else row.groups if row.feed == KEYED else 0
             most = row.groups if self.job.grounds(name) is None else row.parallelism
             yield name, ObservedOperator(row.parallelism, rate, busy, lag, divisor, most)
@@ -374,6 +382,8 @@ class _Planner:
         )
 
     def _notes(self) -> Iterator[Fact]:
+        if (span_s := self.present.measured_s) is not None:
+            yield Fact("latency.still_measuring", span_s=span_s, rest_s=FULL_SPAN_S - span_s)
         unknown = [
             own_name(name, self.job.query)
             for name in self.scaled

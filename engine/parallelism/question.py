@@ -24,11 +24,13 @@ class ParallelismQuestion(Record):
 
     TITLE: ClassVar[str] = "a question about parallelism"
 
-    operators: Annotated[tuple[str, ...] | None, Words("names within the query; left out: all that can be scaled")] = (
-        None
-    )
+    operators: Annotated[
+        tuple[str, ...] | None, ItemCount(1), Words("names within the query; left out: all that can be scaled")
+    ] = None
     parallelism: Annotated[
-        tuple[_Count, ...] | None, ItemCount(1, MAX_CHOICES), Words("subtasks; left out: some about what it has")
+        tuple[_Count, ...] | None,
+        ItemCount(1, MAX_CHOICES),
+        Words("subtasks, beside what it has; left out: some about that"),
     ] = None
     restart_s: Annotated[
         Annotated[float, Number(least=0, most=86_400)] | None, Words("seconds that a restart takes, if they are known")
@@ -57,8 +59,6 @@ class ParallelismQuestion(Record):
                     faults.append(Fault(at, f"{at} names {name!r}, which keeps its parallelism: {grounds}"))
                 elif path == "partitions" and job.operators[ids[name]].feed != SOURCE:
                     faults.append(Fault(at, f"{at} is given for {name!r}, which is no source; allowed: sources"))
-        if self.operators == ():
-            faults.append(Fault("operators", "operators is empty; allowed: at least one, or leave it out for all"))
         if faults:
             raise DocumentError(faults, "a question about parallelism")
         stated = {

@@ -37,7 +37,7 @@ UNKNOWN = KNOWN | {
 
 
 def answer(capacity: dict[str, Any]) -> dict[str, Any]:
-    facts = {"cluster": "prod", "query": "orders", "estimated_at": "2026-01-01", "is_stale": True}
+    facts = {"cluster": "prod", "query": "orders", "estimated_at": "2026-01-01T10:00:05.123456Z", "is_stale": True}
     return facts | {"capacity": capacity, "saturation": "Saturates in 17 days."}
 
 
@@ -59,6 +59,7 @@ def test_capacity_of_a_query_is_told_in_full(console: FakeConsole, capsys: pytes
     for part in ("Sustains 150/s.", "50/s (+50 %)", "Keeps the worst case.", "200/s by the busiest", "changed since"):
         assert part in text
     assert "Saturates in 17 days." in text
+    assert "2026-01-01 10:00:05 UTC; the" in text
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,7 @@ def test_capacity_of_a_query_is_told_in_full(console: FakeConsole, capsys: pytes
         (UNKNOWN, 4),
         (KNOWN | {"objective": None, "unknown_objectives": [{"query": "orders", "words": "Not known."}]}, 4),
         (KNOWN | {"measured_s": 15.0}, 4),
+        (KNOWN | {"objective": None, "objectives_known": False}, 4),
         (KNOWN | {"state": "nothing_arrives", "factor": None}, 4),
     ],
 )
@@ -77,6 +79,13 @@ def test_exit_status_tells_headroom_from_none_and_unknown(
 ) -> None:
     console.replies[QUERY] = [Reply(200, answer(capacity))]
     assert main(["capacity", "orders", "--cluster", "prod", "--json"]) == status
+
+
+def test_look_has_objectives_looked_at_now(console: FakeConsole) -> None:
+    console.replies[QUERY.replace("GET", "POST")] = [Reply(200, answer(KNOWN))]
+    assert main(["capacity", "orders", "--cluster", "prod", "--look"]) == 0
+    with pytest.raises(SystemExit, match="2"):
+        main(["capacity", "--cluster", "prod", "--look"])
 
 
 def test_cluster_is_told_with_its_queries(console: FakeConsole, capsys: pytest.CaptureFixture[str]) -> None:

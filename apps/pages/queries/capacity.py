@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.estimates.capacities import capacity_job
+from apps.jobs.models import Job, JobState
 from apps.planning.capacities import query_capacity, saturation_words
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, percent, rate
-from engine.capacity.answer import KNOWN, UNKNOWN, QueryCapacity
+from engine.capacity.answer import UNKNOWN, QueryCapacity
 from engine.words import server_words
+from engine.words.capacity import rate_words
 
 __all__ = ["CapacityFacts", "capacity_cell", "capacity_facts"]
 
@@ -24,6 +27,16 @@ class CapacityFacts:
 
     query: str
     capacity: QueryCapacity
+    job: Job | None = None  #: that looks for the rate at which its objective breaks, unless it is done
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has looked yet when objectives break."""
+        return self.capacity.factor is not None and not self.capacity.objectives_known
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.job is not None and not self.job.is_finished
 
     @property
     def words(self) -> str:
@@ -35,7 +48,7 @@ class CapacityFacts:
         if low is None or high is None:
             lacking = self.capacity.unsampled
             return f"none: {lacking} of its inputs have no sample" if lacking else "none"
-        return f"{rate(low)} to {rate(high)}"
+        return f"{rate_words(low)} to {rate_words(high)}"
 
     @property
     def limit(self) -> str:
@@ -48,8 +61,14 @@ class CapacityFacts:
 
     @property
     def headroom(self) -> str:
-        share = self.capacity.headroom_share
-        return MISSING if share is None else f"{rate(self.capacity.headroom_per_s)}, {percent(share)} of the rate now"
+        more, share = self.capacity.headroom_per_s, self.capacity.headroom_share
+        return MISSING if more is None or share is None else f"{rate_words(more)}, {percent(share)} of the rate now"
+
+    @property
+    def busiest_share(self) -> str:
+        """Rate by the rule of DS2."""
+        largest = self.capacity.busiest_share_per_s
+        return "" if largest is None else f"{rate_words(largest)}, by its busiest operator alone"
 
     @property
     def tone(self) -> str:
@@ -69,8 +88,7 @@ class CapacityFacts:
         own = self.capacity.objective
         if own is not None:
             return own.words
-        is_open = self.capacity.state == KNOWN and not self.capacity.objectives_known
-        return "The rate at which it breaks was not looked at in this estimate." if is_open else ""
+        return "The rate at which it breaks was not looked at in this estimate." if self.is_open else ""
 
     @property
     def unknown_objectives(self) -> str:
@@ -93,24 +111,36 @@ class CapacityFacts:
 
 def capacity_facts(query: Query, kept: QueryCapacity | None) -> CapacityFacts | None:
     """Facts of a capacity that was kept with an estimate; None of one that was kept without."""
-    return None if kept is None else CapacityFacts(query.name, query_capacity(query, kept))
+    if kept is None:
+        return None
+    facts = CapacityFacts(query.name, query_capacity(query, kept))
+    job = capacity_job(query) if facts.is_open else None
+    return facts if job is None or job.state == JobState.SUCCEEDED else replace(facts, job=job)
 
 
-def capacity_cell(query: str, kept: Mapping[str, Any] | None) -> SafeString | str:
+def capacity_cell(kept: Mapping[str, Any] | None) -> SafeString | str:
     """Cell of a list: the rate that is sustained, and how much more than now until a server is full or its objective
     breaks, whichever is first.
     """
     if not kept:
         return MISSING
-    limit, factor = kept.get("limit") or {}, kept.get("tightest_factor")
-    operator = str(limit.get("operator") or "").removeprefix(f"{query}/")
     if kept.get("rate_per_s") is not None:
-        if factor is None:
-            why = "still measuring" if kept.get("measured_s") is not None else "headroom unknown"
-        else:
-            breaks = factor < (kept.get("factor") or 0.0)
-            why = f"{percent(factor - 1.0)} to {'its objective' if breaks else operator}"
+        why = _headroom_words(kept)
         return format_html('{}<br><span class="muted sm">{}</span>', rate(kept["rate_per_s"]), why)
     if kept.get("at_most_per_s") is not None:
         return format_html('<span class="muted">at most {}</span>', rate(kept["at_most_per_s"]))
     return format_html('<span class="muted">{}</span>', "unknown" if kept.get("state") == UNKNOWN else MISSING)
+
+
+def _headroom_words(kept: Mapping[str, Any]) -> str:
+    """How much more than now fills a server or breaks the objective, whichever is first."""
+    factor = kept.get("tightest_factor")
+    if factor is None:
+        if kept.get("measured_s") is not None:
+            return "still measuring"
+        return "headroom unknown" if kept.get("objectives_known") else "objective not looked at"
+    breaks = factor < (kept.get("factor") or 0.0)
+    if factor < 1.0:
+        return f"{percent(1.0 - factor)} less {'keeps its objective' if breaks else 'is sustained'}"
+    server = server_words(str((kept.get("limit") or {}).get("server") or ""))
+    return f"{percent(factor - 1.0)} more {'breaks its objective' if breaks else f'fills {server}'}"

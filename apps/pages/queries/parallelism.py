@@ -15,10 +15,11 @@ from apps.jobs.models import Job
 from apps.pages.exports import ExportFacts, export_facts
 from apps.planning.parallelism import KeptPlan, parallelism_job, parallelism_latest
 from apps.queries.models import Query
-from apps.ui.numbers import MISSING, rate, ratio, seconds
+from apps.ui.numbers import MISSING, ratio, seconds
 from engine.parallelism.answer import OperatorScaling, ParallelismChoice
 from engine.parallelism.question import ParallelismQuestion
 from engine.words import counted
+from engine.words.capacity import rate_words
 
 __all__ = ["ChoiceLine", "ParallelismFacts", "ParallelismForm"]
 
@@ -66,15 +67,15 @@ class ChoiceLine:
     def sustained(self) -> str:
         choice = self.choice
         if choice.rate_per_s is not None:
-            return str(rate(choice.rate_per_s))
+            return rate_words(choice.rate_per_s)
         if choice.slots_short:
             return f"{counted(choice.slots_short, 'slot')} short"
-        return "unknown" if choice.at_most_per_s is None else f"at most {rate(choice.at_most_per_s)}"
+        return "unknown" if choice.at_most_per_s is None else f"at most {rate_words(choice.at_most_per_s)}"
 
     @property
     def interval(self) -> str:
         low, high = self.choice.low_per_s, self.choice.high_per_s
-        return MISSING if low is None or high is None else f"{rate(low)} to {rate(high)}"
+        return MISSING if low is None or high is None else f"{rate_words(low)} to {rate_words(high)}"
 
     @property
     def gain(self) -> str:
@@ -161,6 +162,11 @@ class ParallelismFacts:
     @property
     def operators(self) -> tuple[OperatorScaling, ...]:
         return () if self.kept is None else self.kept.plan.operators
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether the autoscaler sees the busy time of any operator."""
+        return any(row.autoscaler is not None for row in self.operators)
 
     @property
     def notes(self) -> list[str]:

@@ -259,7 +259,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
         Column(
             "sustains",
             "Sustains",
-            lambda line: capacity_cell(line.query.name, line.capacity),
+            lambda line: capacity_cell(line.capacity),
             sort=F("tightest_factor"),
             csv=lambda line: (line.capacity or {}).get("rate_per_s"),
             num=True,

@@ -17,6 +17,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.admission.previews import ADMISSION
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, Missing
+from apps.estimates.capacities import capacity_request
 from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done, try_service
@@ -65,6 +66,7 @@ __all__ = [
     "QueriesChange",
     "QueriesPage",
     "QueryBacklog",
+    "QueryCapacityLook",
     "QueryCrud",
     "QueryExample",
     "QueryNew",
@@ -206,6 +208,16 @@ class PlanTab(QueryTab):
         shown = {"chart": chart, "timeline": timeline, "imported": imported_facts(detail.query)}
         shown["capacity"] = capacity_facts(detail.query, detail.answer.capacity) if detail.answer else None
         return self.show(detail, plan=PlanPicture(detail), **shown, **_statistics(detail))
+
+
+class QueryCapacityLook(ClusterPage):
+    """POST: look for the rates at which the objectives of a query, and of those beside it, break."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        capacity_request(query=query_by_name(self.cluster, name), user=signed_in_user(request))
+        return redirect("pages:query", slug, name)
 
 
 class StatisticsTab(QueryTab):

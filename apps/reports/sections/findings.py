@@ -100,11 +100,15 @@ def _estimate(run: EstimateRun | None) -> Iterator[ReportRisk]:
 
 
 def _capacity(run: EstimateRun) -> Iterator[ReportRisk]:
-    """Little headroom of the cluster, the objective that breaks first where that is soon, and when it saturates."""
+    """Little headroom of the cluster, the objective that breaks first where that is soon, and when it saturates.
+
+    Headroom is that to saturation where nobody knows when objectives break.
+    """
     kept = run.facts.capacity
-    if kept is None or kept.tightest_factor is None:
+    if kept is None or kept.factor is None or kept.measured_s is not None:
         return
-    capacity, share = SaturationTimes.of(run.cluster).of_cluster(kept), kept.tightest_factor - 1.0
+    factor = kept.factor if kept.tightest_factor is None else kept.tightest_factor
+    capacity, share = SaturationTimes.of(run.cluster).of_cluster(kept), factor - 1.0
     first = capacity.first_objective
     if share < _LITTLE_HEADROOM:
         breaks = "" if first is None else f" {first.words}"

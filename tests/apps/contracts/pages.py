@@ -91,6 +91,7 @@ PAGES: dict[str, Page] = {
     "pages:query-operator-row": Page(get=OPERATE),
     "pages:query": _view(**_QUERY),
     "pages:query-statistics": Page(post=OPERATE, at=_QUERY),
+    "pages:query-capacity": _action(**_QUERY),
     "pages:query-placement": _view(**_QUERY),
     "pages:query-parallelism": Page(post=OPERATE, at=_QUERY),
     "pages:query-versions": _view(**_QUERY),

@@ -281,8 +281,8 @@ def _reports(cluster: Cluster, user: User) -> dict[str, Any]:
     definition = definition_create(
         cluster=cluster, kind="provisioning", name="Weekly", parameters={"sections": ["objectives", "fleet"]}
     )
-    report = REPORT.request(definition=definition, user=user)[0]
-    run_job(report.job.pk, REPORT.work)
+    report, job = REPORT.request(definition=definition, user=user)
+    run_job(job.pk, REPORT.work)
     delivery = Delivery.objects.create(report=report, channel=Channel.EMAIL, target="ops@example.org")
     schedule = schedule_set(definition=definition, rule={"every": "day", "at": "06:00"}, time_zone="UTC")
     return {

@@ -11,6 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from apps.accounts.choices import Role
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import queries_judged, run_latest
 from apps.estimates.services import ESTIMATE
@@ -170,17 +171,41 @@ def test_job_of_the_background_looks_for_the_rates_that_are_left(
 
 
 def test_capacity_of_a_query_is_looked_for_on_demand(
-    cluster: Cluster, api: APIClient, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, api: APIClient, client: Any, user_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.estimates.capacities.MAX_TRIED", 0)
     monkeypatch.setattr("apps.estimates.services.capacities_begin", lambda run, capacities: None)
     estimated(cluster)
     half = Query.objects.get(name="half")
     assert not api.get(f"/api/v1/queries/{half.pk}/capacity").json()["capacity"]["objectives_known"]
-    asked = api.post(f"/api/v1/queries/{half.pk}/capacity")
-    assert asked.status_code == 202
+    address = f"/c/{cluster.slug}/queries/half/"
+    client.force_login(user_of(Role.VIEWER))
+    assert "Look when" not in client.get(address).content.decode()
+    assert client.post(f"{address}capacity/").status_code == 403
+    client.force_login(user_of())
+    assert "Look when" in client.get(address).content.decode()
+    assert client.post(f"{address}capacity/").status_code == 302
+    under_way = client.get(address).content.decode()
+    assert "Capacity of half" in under_way and "Look when" not in under_way
     run_jobs()
+    assert "Look when" not in client.get(address).content.decode()
     assert api.get(f"/api/v1/queries/{half.pk}/capacity").json()["capacity"]["objectives_known"]
+    quarter = Query.objects.get(name="quarter")
+    assert api.post(f"/api/v1/queries/{quarter.pk}/capacity").status_code == 202
+    run_jobs()
+    assert api.get(f"/api/v1/queries/{quarter.pk}/capacity").json()["capacity"]["objectives_known"]
+
+
+def test_capacity_of_a_cluster_that_has_changed_is_refused_in_words(
+    cluster: Cluster, api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.estimates.capacities.MAX_TRIED", 0)
+    monkeypatch.setattr("apps.estimates.services.capacities_begin", lambda run, capacities: None)
+    estimated(cluster)
+    start_query(cluster, "late", 0.1, "b")
+    assert api.post(f"/api/v1/queries/{Query.objects.get(name='half').pk}/capacity").status_code == 202
+    error = run_jobs()[-1].error
+    assert error is not None and "has changed since half was estimated" in error["message"]
 
 
 def test_statistics_of_seconds_are_no_metrics(cluster: Cluster, api: APIClient) -> None:

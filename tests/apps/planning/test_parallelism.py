@@ -204,6 +204,25 @@ def test_chosen_parallelism_is_exported_as_settings_patch_and_call(
     assert api.get(f"{path}/export?parallelism=6&format=json").status_code == 422
 
 
+def test_plan_of_what_runs_elsewhere_by_now_is_stale_and_not_exported(
+    query: Query, imported: ImportedJob, api: APIClient
+) -> None:
+    path = f"/api/v1/queries/{query.pk}/parallelism"
+    parallelism_request(query=query, question={})
+    run_jobs()
+    assert api.get(path).json()["is_stale"] is False
+    query_start(version=query.versions.get(), placement={"read": [{"node": "a"}], "count": [{"node": "b"}]})
+    assert api.get(path).json()["is_stale"] is True
+    refused = api.get(f"{path}/export?parallelism=2&format=json")
+    assert refused.status_code == 422 and "ask for another plan" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("body", [[], 3, "read", {"operators": []}])
+def test_question_that_is_no_object_is_refused(query: Query, api: APIClient, body: object) -> None:
+    found = api.post(f"/api/v1/queries/{query.pk}/parallelism", body, format="json")
+    assert found.status_code == 400 and found.json()["faults"]
+
+
 def test_unknown_cost_gives_an_unknown_gain(cluster: Cluster) -> None:
     query = start_query(cluster, "guessed", 0.4, "b")
     parallelism_request(query=query, question={})

@@ -58,6 +58,25 @@ def test_objective_breaks_at_a_lower_rate_than_saturation() -> None:
     assert capacity.objectives_known
 
 
+def test_objective_that_is_kept_now_breaks_between_two_factors_that_were_tried() -> None:
+    """A burst that fills its server leaves so much more to be done by each per cent that its objective is close."""
+    deployment = bursts(20.0).to_document() | {
+        "sources": [{"id": "s", "arrivals": [99.0] * 60 + [0.0] * 60}, {"id": "t", "arrivals": [2.0] * 120}],
+        "objectives": [{"query": "q", "statistic": "worst", "bound_s": 1.3}],
+    }
+    own = capacity_of(Deployment.parse(deployment)).objective
+    assert own is not None and own.factor is not None and 1.0 < own.factor < 1.03
+    state = estimate(apply_changes(Deployment.parse(deployment), [{"scale_query": "q", "by": own.factor}])).queries["q"]
+    assert state.state in ("holds", "at_risk")
+
+
+def test_headroom_is_not_known_before_objectives_were_looked_at() -> None:
+    deployment = bursts(3.0)
+    capacity = ClusterSaturation(deployment).of_query("q")
+    assert capacity.factor is not None and capacity.tightest_factor is None
+    assert capacity_of(deployment).tightest_factor is not None
+
+
 def test_first_objective_may_be_that_of_another() -> None:
     capacity = capacity_of(bursts(5.0, 2.0))
     own, first = capacity.objective, capacity.first_objective
@@ -126,7 +145,7 @@ def test_objective_is_not_told_where_costs_are_unknown() -> None:
 
 def dark(deployment: Deployment, operator: str) -> Deployment:
     """The same with a part of an operator's plan that nobody understood."""
-    written = deployment.to_document()
+    written: dict[str, Any] = deployment.to_document()
     next(row for row in written["operators"] if row["id"] == operator)["unread"] = ["Ponder(by=[k])"]
     return Deployment.parse(written)
 
@@ -149,7 +168,7 @@ def test_unknown_objective_of_a_neighbour_is_named_and_never_counted_as_kept() -
 
 
 def test_unknown_objective_on_servers_that_the_rate_does_not_load_is_not_named() -> None:
-    far = dark(bursts(5.0, 2.0), "h").to_document()
+    far: dict[str, Any] = dark(bursts(5.0, 2.0), "h").to_document()
     far["operators"][1]["node"] = "B"
     assert capacity_of(Deployment.parse(far)).unknown_objectives == ()
     assert capacity_of(bursts(5.0, 2.0)).unknown_objectives == ()
@@ -157,7 +176,7 @@ def test_unknown_objective_on_servers_that_the_rate_does_not_load_is_not_named()
 
 def test_nothing_holds_by_statistics_of_seconds() -> None:
     """Nor is what is sustained told without the time that is to go."""
-    written = bursts(5.0).to_document()
+    written: dict[str, Any] = bursts(5.0).to_document()
     written["operators"][0]["measured_s"] = 15.0
     deployment = Deployment.parse(written)
     report, capacity = estimate(deployment).queries["q"], capacity_of(deployment)
