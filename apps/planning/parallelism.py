@@ -103,7 +103,7 @@ def _check_names(query: Query, question: ParallelismQuestion) -> None:
     named = [(f"operators[{k}]", name) for k, name in enumerate(question.operators or ())]
     named += [(f"partitions.{name}", name) for name in question.partitions]
     faults = [
-        Fault(path, f"{path} names {name!r}, which is no operator of {query.name}" + _allowed(name, known))
+        Fault(path, f"{name!r} is no operator of {query.name}" + _allowed(name, known))
         for path, name in named
         if known and name not in known
     ]

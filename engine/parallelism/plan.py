@@ -20,7 +20,7 @@ from engine.capacity.answer import KNOWN, QueryCapacity
 from engine.capacity.saturation import ClusterSaturation
 from engine.capacity.utilisation import UtilisationModel, is_measured
 from engine.document.deployment import Deployment
-from engine.document.elements import Backlog, Operator
+from engine.document.elements import Backlog, Operator, Replica
 from engine.document.unknown_costs import FULL_SPAN_S
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Estimate
@@ -183,7 +183,7 @@ class _Planner:
         self.places.full_hosts.clear()
         placement = self.places.replicas(changed, busiest) if changed else {}
         full = sorted(self.places.full_hosts)
-        after = self.unburdened.with_placement(placement) if placement else self.unburdened
+        after = self._placed(placement)
         capacity = self.present if not changed else ClusterSaturation(after).of_query(self.job.query)
         is_less = any(count < self.job.operators[name].parallelism for name, count in changed.items())
         low = capacity.low_per_s
@@ -208,6 +208,20 @@ class _Planner:
             placement=placement,
             notes=tuple(notes),
         )
+
+    def _placed(self, placement: Mapping[str, tuple[Replica, ...]]) -> Deployment:
+        """The deployment with other subtasks of operators, whose state is by key as far as the job tells."""
+        if not placement:
+            return self.unburdened
+        whole = [name for name in placement if self.deployment.operators[self._index(name)].is_divisible is False]
+        operators = list(self.unburdened.operators)
+        for name in whole:
+            operators[self._index(name)] = replace(operators[self._index(name)], keyed=True)
+        divisible = replace(self.unburdened, operators=tuple(operators)) if whole else self.unburdened
+        return divisible.with_placement(placement)
+
+    def _index(self, name: str) -> int:
+        return self.deployment.operator_index[name]
 
     def _skew(self, changed: Mapping[str, int]) -> tuple[str, dict[str, float]]:
         """Knowledge of the keys of what changes, and the share of the busiest subtask by operator."""
@@ -236,7 +250,7 @@ class _Planner:
             name: 1.0 for name in changed if self._is_keyed(name) and len(self.job.operators[name].shares) < 2
         }
         placement = self.places.replicas(changed, {**busiest, **unmeasured})
-        found = ClusterSaturation(self.unburdened.with_placement(placement)).of_query(self.job.query)
+        found = ClusterSaturation(self._placed(placement)).of_query(self.job.query)
         return found.rate_per_s if found.low_per_s is None else found.low_per_s
 
     def _gain(self, capacity: QueryCapacity, low: float | None) -> dict[str, Any]:
@@ -338,7 +352,7 @@ class _Planner:
         """Operators as the autoscaler sees them: those whose busy time and lag are known, and that get events."""
         graph, base = self.deployment.graph, len(self.deployment.sources)
         for name, row in self.job.operators.items():
-            j = self.deployment.operator_index[name]
+            j = self._index(name)
             busy = self._busy(name, row)
             rate = 0.0
             for e in range(graph.in_start[j], graph.in_start[j + 1]):
@@ -356,7 +370,7 @@ class _Planner:
 
     def _busy(self, name: str, row: JobOperator) -> float | None:
         """Threads that an operator keeps busy; None where its cost was not measured."""
-        j = self.deployment.operator_index[name]
+        j = self._index(name)
         operator: Operator = self.deployment.operators[j]
         if not is_measured(operator) or not operator.replicas:
             return None

@@ -54,13 +54,13 @@ class ParallelismQuestion(Record):
                 at = f"{path}[{k}]" if path == "operators" else f"{path}.{name}"
                 if name not in ids:
                     allowed = suggestion(name, list(ids)) or f"; allowed: {', '.join(sorted(ids))}"
-                    faults.append(Fault(at, f"{at} names {name!r}, which is no operator of {job.query}{allowed}"))
+                    faults.append(Fault(at, f"{name!r} is no operator of {job.query}{allowed}"))
                 elif path == "operators" and (grounds := job.grounds(ids[name])) is not None:
-                    faults.append(Fault(at, f"{at} names {name!r}, which keeps its parallelism: {grounds}"))
+                    faults.append(Fault(at, f"{name!r} keeps its parallelism: {grounds}"))
                 elif path == "partitions" and job.operators[ids[name]].feed != SOURCE:
-                    faults.append(Fault(at, f"{at} is given for {name!r}, which is no source; allowed: sources"))
+                    faults.append(Fault(at, f"{name!r} is no source; allowed: sources"))
         if faults:
-            raise DocumentError(faults, "a question about parallelism")
+            raise DocumentError(faults, "question about parallelism")
         stated = {
             ids[name]: replace(job.operators[ids[name]], partitions=count) for name, count in self.partitions.items()
         }

@@ -71,6 +71,11 @@ def test_keys_of_a_single_subtask_are_not_known_to_be_even() -> None:
     assert "if keys are even, which nobody measured" in plan.words
 
 
+def test_join_of_which_the_document_does_not_say_that_it_is_keyed_is_split_by_its_keys() -> None:
+    one, two = plan_of(counted(kind="join", keyed=None), parallelism=[1, 2]).choices
+    assert one.operators["count"] == 1 and two.gain == pytest.approx(2.0)
+
+
 def test_global_aggregate_limits_whatever_the_parallelism() -> None:
     plan = plan_of(counted(keyed=False), parallelism=[1, 4])
     assert [choice.operators["count"] for choice in plan.choices] == [1, 1]
