@@ -227,9 +227,10 @@ def _gain(deployment: Deployment, job: ScalableJob) -> Interval | None:
     scaled = [row.parallelism for name, row in job.operators.items() if job.grounds(name) is None]
     if not scaled:
         return None
-    question = ParallelismQuestion(parallelism=(2 * max(scaled),))
-    (choice,) = plan_parallelism(EstimateBase.of(deployment), job, question).choices
-    return None if choice.gain is None else Interval(choice.gain, choice.gain_low, choice.gain_high)
+    twice = 2 * max(scaled)
+    question = ParallelismQuestion(parallelism=(twice,))
+    choice = plan_parallelism(EstimateBase.of(deployment), job, question).choice(twice)
+    return None if choice is None or choice.gain is None else Interval(choice.gain, choice.gain_low, choice.gain_high)
 
 
 def _capacity(deployment: Deployment, query: str) -> tuple[Interval | None, float | None, str | None]:
