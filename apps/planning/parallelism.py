@@ -130,7 +130,7 @@ def parallelism_latest(query: Query) -> KeptPlan | None:
 
 
 def _placement(query: Query) -> dict[str, object]:
-    """What a plan begins with: the version that runs, and where."""
+    """Basis of a plan: the version that runs, and where."""
     return {"version": query.running_version_id, "replicas": placement_now(query)}
 
 

@@ -133,7 +133,7 @@ def capacity_cell(kept: Mapping[str, Any] | None) -> SafeString | str:
 
 
 def _headroom_words(kept: Mapping[str, Any]) -> str:
-    """How much more than now fills a server or breaks the objective, whichever is first."""
+    """Headroom of the rate: to a full server or a broken objective, whichever is first."""
     factor = kept.get("tightest_factor")
     if factor is None:
         if kept.get("measured_s") is not None:
