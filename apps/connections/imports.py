@@ -32,16 +32,42 @@ from apps.queries.choices import QueryState
 from engine.connectors.document import SERVER_CPS, ImportedNode, distinct_names, import_picture, slug
 from engine.connectors.picture import EngineJob, EnginePicture, JobSample
 
-__all__ = ["job_names", "look_store"]
+__all__ = ["SampledJobs", "job_names", "look_samples", "look_store"]
 
 _KEEP_OFFER = timedelta(days=1)  # of a job under another name
 _KEEP_LOST_NODES = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class SampledJobs:
+    """Statistics of a look's jobs, and how many polls each rests on, by the job's id."""
+
+    samples: Mapping[str, JobSample]
+    polls: Mapping[str, int]
+
+
+def look_samples(connection: Connection, look: EngineLook, now: datetime | None = None) -> SampledJobs:
+    """Statistics of a look and of the polls that are kept, which takes seconds where there are many jobs.
+
+    So it has to be over before the transaction of `look_store` begins, for which everybody who writes waits.
+    """
+    names, present = job_names(look.picture.jobs), now or timezone.now()
+    rows = {row.name: row for row in connection.jobs.all()}
+    samples, counts = dict[str, JobSample](), dict[str, int]()
+    for job in look.picture.jobs:
+        row, fresh = rows.get(names[job.id]), look.polls.get(job.id, [])
+        polls = list(fresh) if row is None else polls_known(row, fresh, present)
+        offsets = look.offsets.get(job.id, {})
+        samples[job.id] = reader_of(connection).sample(job, look.picture, look.answers, polls, offsets)
+        counts[job.id] = len(polls)
+    return SampledJobs(samples, counts)
 
 
 def look_store(
     *,
     connection: Connection,
     look: EngineLook,
+    sampled: SampledJobs,
     objectives: Mapping[str, Mapping[str, object]] | None = None,
     ended: Mapping[str, str] | None = None,
     user: User | None = None,
@@ -49,6 +75,7 @@ def look_store(
 ) -> ImportOutcome:
     """Store a look: everything, or with any fault nothing. Repeated, it changes only what changed.
 
+    `sampled`: what `look_samples` makes of it.
     `objectives`: by a job's name, `{"statistic", "bound_s"}`; `*` is for every job. Queries keep theirs where there is
     none. `ended`: by id of a job that is over, its state in the engine's word.
 
@@ -65,7 +92,7 @@ def look_store(
         if row is None:
             raise Missing(f"The connection {connection.name!r} was deleted meanwhile; nothing was stored.")
         row.cluster = cluster
-        store = _LookStore(row, cluster, look, objectives or {}, user, now or timezone.now())
+        store = _LookStore(row, cluster, look, sampled, objectives or {}, user, now or timezone.now())
         store.run(ended or {})
         if row.runs_jobs and not look.picture.jobs and row.imported_at is None:
             message = "No job runs there, so there is nothing to import."
@@ -84,6 +111,7 @@ class _LookStore:
         connection: Connection,
         cluster: Cluster,
         look: EngineLook,
+        sampled: SampledJobs,
         objectives: Mapping[str, Mapping[str, object]],
         user: User | None,
         now: datetime,
@@ -96,8 +124,11 @@ class _LookStore:
         self.nodes = NodeImport(connection, cluster, self.outcome, now)
         pace = telemetry_pace(cluster)
         self.jobs = JobImport(connection, cluster, look, objectives, user, pace, self.outcome, now)
-        self.samples: dict[str, JobSample] = {}
-        self.polls: dict[str, int] = {}
+        self.sampled = sampled
+        for sample in sampled.samples.values():
+            self.outcome.find_all(sample.findings)
+            for operator in sample.operators.values():
+                self.outcome.find_all(operator.findings)
 
     @property
     def picture(self) -> EnginePicture:
@@ -106,10 +137,9 @@ class _LookStore:
     def run(self, ended: Mapping[str, str]) -> None:
         names = job_names(self.picture.jobs)
         rows = {job.id: self.rows.get(names[job.id]) for job in self.picture.jobs}
-        self.samples = {job.id: self._sample(rows[job.id], job) for job in self.picture.jobs}
         pool = import_picture(
             self.picture,
-            self.samples,
+            self.sampled.samples,
             names=self._query_names(names),
             nodes=self.nodes.names(),
             taken_nodes=self.nodes.taken(),
@@ -121,7 +151,7 @@ class _LookStore:
         taken = set(self.cluster.arrivals.values_list("source_id", flat=True))
         for plan in pool.queries:
             row, id_ = rows[plan.job], plan.job
-            self.jobs.store(row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.samples[id_], places)
+            self.jobs.store(row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.sampled.samples[id_], places)
         self._describe_twice()
         self._describe_renamed(jobs, names)
         left_out = {*self.picture.left_out, *self.picture.left_out.values()}
@@ -166,17 +196,6 @@ class _LookStore:
         fresh = [(id_, slug(name)) for id_, name in names.items() if name not in self.rows]
         return {**known, **distinct_names(fresh, self.cluster.queries.values_list("name", flat=True))}
 
-    def _sample(self, row: ImportedJob | None, job: EngineJob) -> JobSample:
-        fresh = self.look.polls.get(job.id, [])
-        polls = list(fresh) if row is None else polls_known(row, fresh, self.now)
-        self.polls[job.id] = len(polls)
-        offsets = self.look.offsets.get(job.id, {})
-        sample = reader_of(self.connection).sample(job, self.picture, self.look.answers, polls, offsets)
-        self.outcome.find_all(sample.findings)
-        for operator in sample.operators.values():
-            self.outcome.find_all(operator.findings)
-        return sample
-
     def keep(self) -> None:
         """Store what the connection itself shows."""
         row = self.connection
@@ -184,9 +203,10 @@ class _LookStore:
         row.findings = [finding.to_dict() for finding in self.outcome.findings]
         row.look = look_of(
             self.picture,
-            {id_: sample.operators.values() for id_, sample in self.samples.items()},
-            self.polls,
+            {id_: sample.operators.values() for id_, sample in self.sampled.samples.items()},
+            self.sampled.polls,
             self.look.markers,
+            self.look.partitions,
         ).to_dict()
         row.save(update_fields=["engine_version", "findings", "look", "imported_at", "updated_at"])
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from engine.connectors.flink_metrics import MarkerLatency
 from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Vertex, VertexSample
+from engine.connectors.topics import Partition
 from engine.records import Record
 
 __all__ = ["KeptJob", "KeptLook", "KeptOperator", "RoundCost", "look_of"]
@@ -32,6 +33,7 @@ class KeptOperator(Record):
     span_s: float = 0.0  #: 0: not sampled
     contended_s: float = 0.0
     max_parallelism: int | None = None
+    partitions: int | None = None  #: of Kafka that a source reads; None: it tells none
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,12 @@ def look_of(
     samples: Mapping[str, Iterable[VertexSample]] | None = None,
     polls: Mapping[str, int] | None = None,
     markers: Mapping[str, MarkerLatency] | None = None,
+    partitions: Mapping[str, Mapping[str, Collection[Partition]]] | None = None,
 ) -> KeptLook:
-    """A picture with what is known so far by id of a job: samples of its vertices, number of polls, markers."""
+    """A picture with what is known so far by id of a job: samples of its vertices, number of polls, markers.
+
+    `partitions` are those of Kafka that its vertices read.
+    """
     names = {place.id: place.name for place in picture.places}
     jobs = tuple(
         KeptJob(
@@ -91,7 +97,12 @@ def look_of(
             job.name,
             job.state,
             job.started_at_s,
-            _operators(job, names, {sample.vertex: sample for sample in (samples or {}).get(job.id, ())}),
+            _operators(
+                job,
+                names,
+                {sample.vertex: sample for sample in (samples or {}).get(job.id, ())},
+                (partitions or {}).get(job.id, {}),
+            ),
             (polls or {}).get(job.id, 0),
             (markers or {}).get(job.id),
         )
@@ -101,10 +112,19 @@ def look_of(
 
 
 def _operators(
-    job: EngineJob, places: Mapping[str, str], samples: Mapping[str, VertexSample]
+    job: EngineJob,
+    places: Mapping[str, str],
+    samples: Mapping[str, VertexSample],
+    partitions: Mapping[str, Collection[Partition]],
 ) -> tuple[KeptOperator, ...]:
     labels = {vertex.id: vertex.label for vertex in job.vertices}
-    return tuple(_operator(vertex, labels, places, samples.get(vertex.id)) for vertex in job.vertices)
+    return tuple(
+        replace(
+            _operator(vertex, labels, places, samples.get(vertex.id)),
+            partitions=len(partitions.get(vertex.id, ())) or None,
+        )
+        for vertex in job.vertices
+    )
 
 
 def _operator(

@@ -116,6 +116,7 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
         doubts = [part for part in own.get("unread", []) if part != UNCOUNTED or not is_known]
         now = {
             "unread": doubts,
+            "waits_outside": own.get("waits_outside") or row.extra.get("waits_outside"),  # a person may know, too
             "measured_s": own.get("measured_s"),
             "cost_by": own.get("cost_by") if is_predicted else None,
         }

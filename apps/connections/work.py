@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
-from apps.connections.imports import look_store
+from apps.connections.imports import look_samples, look_store
 from apps.connections.job_import import ImportOutcome
 from apps.connections.looks import RoundCost, look_of
 from apps.connections.models import Connection, KeptAnswers
@@ -106,6 +106,7 @@ def check_connection(report: JobReporter) -> JobOutcome:
         {id_: sample.operators.values() for id_, sample in samples.items()},
         {id_: len(polls) for id_, polls in look.polls.items()},
         look.markers,
+        look.partitions,
     )
     with transaction.atomic():
         row = _answered(connection, asked)
@@ -123,6 +124,7 @@ def import_connection(report: JobReporter) -> JobOutcome:
     jobs = connection.job_names if params.get("jobs") is None else params["jobs"]
     asked = _look(connection, report, IMPORT_POLLS, jobs)
     report(0.9, "Storing nodes, queries and statistics")
+    sampled = look_samples(connection, asked.look)
     with transaction.atomic():
         row = _answered(connection, asked)
         if row.job_names != jobs:
@@ -131,6 +133,7 @@ def import_connection(report: JobReporter) -> JobOutcome:
         outcome = look_store(
             connection=row,
             look=asked.look,
+            sampled=sampled,
             objectives=params.get("objectives") or {},
             ended={} if asked.answers is None else reader_of(row).ended(asked.answers),
             user=report.job.requested_by,
@@ -346,9 +349,10 @@ def connection_poll(connection: Connection) -> ImportOutcome:
     with engine_faults(connection), client_of(connection) as client:
         asked = _round(connection, client)
         ended = ask_ends(connection, client, reader_of(connection).ended(asked.answers or {}))
+        sampled = look_samples(connection, asked.look)
         with transaction.atomic():
             row = _answered(connection, asked)
-            outcome = look_store(connection=row, look=asked.look, ended=ended)
+            outcome = look_store(connection=row, look=asked.look, sampled=sampled, ended=ended)
             _keep(row, asked.answers, outcome)
         latency_score(connection, asked.look, outcome.jobs)
     return outcome

@@ -40,7 +40,7 @@ from engine.connectors.picture import CounterPoll, Place
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, EngineError, Fault, suggestion
 from engine.parallelism.answer import ParallelismPlan
-from engine.parallelism.job import MEASURED, JobOperator, JobPlace, ScalableJob, document_job, feed_of
+from engine.parallelism.job import MEASURED, SOURCE, JobOperator, JobPlace, ScalableJob, document_job, feed_of
 from engine.parallelism.key_groups import MAX_GROUPS
 from engine.parallelism.question import ParallelismQuestion
 
@@ -199,6 +199,7 @@ def _operators(row: ImportedJob, job: KeptJob, query: Query, deployment: Deploym
             feed=feed,
             parallelism=told.parallelism,
             max_parallelism=most,
+            partitions=told.partitions if feed == SOURCE else None,
             shares=by_subtask if len(by_subtask) == told.parallelism else (),
             slot_group=told.slot_group or "",
         )

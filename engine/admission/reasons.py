@@ -340,7 +340,7 @@ def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) ->
         query
         for query in question.running.queries
         if (policy.review_untrusted and _trust_of(question, query).state == LOST)
-        or any(operator.unread for operator in _operators_of(scenario, query))
+        or any(operator.unread or operator.waits_outside for operator in _operators_of(scenario, query))
         or unknown_costs(question.running, query)
         or any(
             operator.measured_s is not None or operator.cost_by is not None
@@ -393,7 +393,9 @@ def _unread_plans(
     No policy lets anything in on their estimates alone.
     """
     for query in related:
-        unread = tuple(f"{op.id} ({part})" for op in _operators_of(scenario, query) for part in op.unread or ())
+        own = _operators_of(scenario, query)
+        unread = tuple(f"{op.id} ({part})" for op in own for part in op.unread or ())
+        unread += tuple(op.id for op in own if op.waits_outside and not op.unread)
         if unread:
             subject, numbers = ReasonSubject("query", query), (0.0, float(len(unread)), "operators")
             yield named_reason("plan_unread", "watch", subject, unread, *numbers, review=True)

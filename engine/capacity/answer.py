@@ -27,7 +27,7 @@ __all__ = [
     "UnmeasuredOperator",
 ]
 
-#: States of a capacity: a number with all costs measured; unknown costs, so at most a number; no rate to grow.
+#: States of a capacity: a number with all costs measured; unknown, so at most a number; no rate to grow.
 KNOWN, UNKNOWN, NOTHING_ARRIVES, NO_SOURCE, NO_LOAD = "known", "unknown", "nothing_arrives", "no_source", "no_load"
 
 
@@ -175,7 +175,8 @@ class _Capacity(Record):
     Rates are events/s of the sources that grow, all by one factor. Without `rate_per_s` only `at_most_per_s` is sure:
     the rate by measured costs alone, as if all other operators cost and put out nothing; `assumed_per_s` counts what
     was assumed of them, and there is no `limit`. `low_per_s` and `high_per_s` are the 90 % interval of what the samples
-    of costs leave open; None where an input has no sample (`unsampled`). What comes now and leaves nothing waiting is
+    of costs leave open; None where an input has no sample (`unsampled`). Events of the operators named in `outside` wait
+    for answers from outside: the rate is not known either, and at most what work allows. What comes now and leaves nothing waiting is
     above no upper end. `assumed_per_s` is None where a cost is unknown: then nobody assumed any. An objective in
     `unknown_objectives` has no rate, and is not among the first. `measured_s` is what the shortest statistics cover,
     where that is too little for the figures to be more than rough. `forecast` is the time to saturation, or
@@ -194,6 +195,7 @@ class _Capacity(Record):
     headroom_share: float | None
     limit: CapacityLimit | None
     unmeasured: tuple[UnmeasuredOperator, ...] = ()
+    outside: tuple[str, ...] = ()
     unsampled: int = 0
     objective: Omitted[ObjectiveRate] = None
     first_objective: Omitted[ObjectiveRate] = None
@@ -241,6 +243,7 @@ class _Capacity(Record):
                 assumed_per_s=self.assumed_per_s,
                 limit=None if limit is None else asdict(limit),
                 names=[entry.operator for entry in self.unmeasured],
+                outside=self.outside,
             )
         )
         if self.measured_s is None:

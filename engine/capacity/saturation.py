@@ -108,6 +108,7 @@ class ClusterSaturation:
     ) -> dict[str, Any]:
         """Fields that capacities of queries and clusters have in common."""
         on_way = self._on_way(grown)
+        outside = tuple(self.deployment.operators[j].id for j in self._waiting_outside(grown))
         unmeasured = tuple(
             UnmeasuredOperator(operator.id, operator.query, operator.evidence.kind if operator.evidence else "assumed")
             for operator in (self.deployment.operators[j] for j in on_way if not self._measured[j])
@@ -117,14 +118,15 @@ class ClusterSaturation:
         measured_s = min((span_s for span_s in spans_s if span_s is not None), default=None)
         # What comes on the mean and leaves nothing waiting is sustained, whatever costs say.
         came_per_s = 0.0 if self._is_behind & {*on_way} else now
-        if found is None and not unmeasured:
+        if found is None and not unmeasured and not outside:
             return _without_number(NO_LOAD, now)
         rate = None if found is None else now * max(0.0, found.factor)
-        if unmeasured:  # no limit: whose load that is would rest on what nobody measured
+        if unmeasured or outside:  # no limit: whose load that is would rest on what nobody measured
             return _without_number(UNKNOWN, now) | {
                 "at_most_per_s": None if sure is None else max(now * max(0.0, sure.factor), came_per_s),
-                "assumed_per_s": None if any(self._is_unknown[j] for j in on_way) else rate,
+                "assumed_per_s": None if outside or any(self._is_unknown[j] for j in on_way) else rate,
                 "unmeasured": unmeasured,
+                "outside": outside,
                 "unsampled": unsampled,
                 "measured_s": measured_s,
             }
@@ -150,6 +152,10 @@ class ClusterSaturation:
             if self.deployment.servers[server].link is None:
                 found.update(self.model.operators_by_server.get(server, ()))
         return sorted(found)
+
+    def _waiting_outside(self, grown: GrownLoad) -> list[int]:
+        """Operators whose rate answers from outside bound, of those that the rates reach: no work of theirs tells it."""
+        return sorted(j for j in grown.operators if self.deployment.operators[j].waits_outside)
 
     def _unsampled(self, operators: Collection[int]) -> int:
         """Inputs whose error is not known."""

@@ -22,6 +22,7 @@ __all__ = [
     "unread_names",
     "waits_for_watermark",
     "waits_for_window",
+    "waits_outside",
 ]
 
 
@@ -55,22 +56,18 @@ _BUNDLING = frozenset(("MiniBatchAssigner",))
 #: Words that wait for what no plan tells, and for what.
 _UNTOLD = {
     "Match": "its results wait for the events that complete a pattern",
-    "AsyncCalc": "its rows wait for answers from outside, which is no busy time",
-    "AsyncCorrelate": "its rows wait for answers from outside, which is no busy time",
-    "MLPredictTableFunction": "its rows wait for answers from outside, which is no busy time",
-    "AsyncMLPredictTableFunction": "its rows wait for answers from outside, which is no busy time",
-    "VectorSearchTableFunction": "its rows wait for answers from outside, which is no busy time",
     "ProcessTableFunction": "its function may hold rows by timers",
 }
-_KNOWN = _AT_ONCE | _WINDOWED | _BY_WATERMARK | _BUNDLING | frozenset(_UNTOLD)
-#: Generated names of the DataStream API that wait for what no plan tells.
-_UNTOLD_NAMES = (
-    (
-        re.compile(r"async wait operator", re.IGNORECASE),
-        "its events wait for answers from outside, which is no busy time",
-    ),
-    (re.compile(r"\bCEP\b|CepOperator|PatternStream"), "its results wait for the events that complete a pattern"),
+#: Words whose rows wait for answers from outside.
+_OUTSIDE = frozenset(
+    """
+    AsyncCalc AsyncCorrelate MLPredictTableFunction AsyncMLPredictTableFunction VectorSearchTableFunction
+    """.split()  # noqa: SIM905 - a table of words
 )
+_KNOWN = _AT_ONCE | _WINDOWED | _BY_WATERMARK | _BUNDLING | _OUTSIDE | frozenset(_UNTOLD)
+#: Names of the DataStream API that wait for what no plan tells: generated ones, and those that speak of it.
+_OUTSIDE_NAME = re.compile(r"async", re.IGNORECASE)
+_PATTERN_NAME = re.compile(r"\bCEP\b|CepOperator|PatternStream")
 #: A name that speaks of a window although nothing in the plan says which.
 _WINDOW_NAME = re.compile(r"window|sessioni[sz]e", re.IGNORECASE)
 
@@ -123,6 +120,21 @@ def waits_for_watermark(word: PlanWord) -> bool:
     return word.name in _BY_WATERMARK
 
 
+def waits_outside(words: Iterable[PlanWord], names: Iterable[str]) -> bool:
+    """Whether events of a chain wait for answers from outside, with no thread busy; arguments as in `unread_names`.
+
+    Examples
+    --------
+    >>> waits_outside((), ["async wait operator", "score"]), waits_outside((), ["score"])
+    (True, False)
+    """
+    return any(map(_is_asynchronous, words)) or any(map(_OUTSIDE_NAME.search, names))
+
+
+def _is_asynchronous(word: PlanWord) -> bool:
+    return word.name in _OUTSIDE or (word.name == "LookupJoin" and bool(_ASYNC.search(word.text)))
+
+
 def unread_names(words: Iterable[PlanWord], names: Iterable[str], *, has_window: bool) -> Iterator[str]:
     """Names of a chain that no reader understands, each with the reason.
 
@@ -135,18 +147,19 @@ def unread_names(words: Iterable[PlanWord], names: Iterable[str], *, has_window:
     ['Ponder: the operator is not known']
     """
     for word in words:
-        if word.name not in _KNOWN:
+        if _is_asynchronous(word):
+            yield f"{word.name}: its rows wait for answers from outside, which is no busy time"
+        elif word.name not in _KNOWN:
             yield f"{word.name}: the operator is not known"
         elif word.name in _UNTOLD:
             yield f"{word.name}: {_UNTOLD[word.name]}"
-        elif word.name == "LookupJoin" and _ASYNC.search(word.text):
-            yield "LookupJoin: its rows wait for answers from outside, which is no busy time"
         elif word.name == "IntervalJoin" and _OUTER.search(word.text):
             yield "IntervalJoin: rows without a partner wait until the interval is over"
     for name in dict.fromkeys(names):
-        reason = next((reason for pattern, reason in _UNTOLD_NAMES if pattern.search(name)), "")
-        if reason:
-            yield f"{name}: {reason}"
+        if _OUTSIDE_NAME.search(name):
+            yield f"{name}: its events wait for answers from outside, which is no busy time"
+        elif _PATTERN_NAME.search(name):
+            yield f"{name}: its results wait for the events that complete a pattern"
         elif not has_window and _WINDOW_NAME.search(name):
             yield f"{name}: its name speaks of a window, and nothing tells which"
 
@@ -250,7 +263,8 @@ class Chain:
     """Label, kind, window and watermarks of a vertex, by its names and descriptions.
 
     `watermarks` maps row times to the seconds that watermarks lag behind; None: their expression is another one.
-    `by_watermark` tells that rows wait for a watermark if they are ordered by row time. `unread` is what of its plan
+    `by_watermark` tells that rows wait for a watermark if they are ordered by row time; of a pattern of the DataStream
+    API they are, unless it says otherwise, and no plan tells the watermarks (`is_pattern`). `unread` is what of its plan
     nobody understands, each with the reason.
     """
 
@@ -261,6 +275,8 @@ class Chain:
     watermarks: Mapping[str, float | None] = field(default_factory=dict)
     processing_time: bool = False
     by_watermark: bool = False
+    is_pattern: bool = False
+    waits_outside: bool = False  #: whether its events wait for answers from outside, with no thread busy
     keeps_rows: bool = False  #: whether a word of it keeps every row for good
     unread: tuple[str, ...] = ()
 
@@ -303,6 +319,8 @@ def read_chain(name: str, description: str, *, has_inputs: bool, has_readers: bo
         watermarks=dict(_watermarks(lines)),
         processing_time=any("PROCTIME()" in line for line in lines),
         by_watermark=any(waits_for_watermark(word) for word in words),
+        is_pattern=any(map(_PATTERN_NAME.search, names)),
+        waits_outside=waits_outside(words, names),
         keeps_rows=any(word.name in _KEEPING and not _TTL.search(word.text) for word in words),
         unread=(*unread_names(words, names, has_window=window is not None), *_window_doubts(windows)),
     )

@@ -134,6 +134,7 @@ class OperatorDocument(TypedDict, total=False):
     trigger: Mapping[str, object]
     buffer_timeout_s: float
     keyed: bool
+    waits_outside: bool
     state_bytes: float
     state_on_disk: bool
     unread: list[str]
@@ -469,6 +470,8 @@ def _operator(
     doubts = [*vertex.unread, *([UNCOUNTED] if _is_uncounted(job, vertex, own) else [])]
     if doubts:
         row["unread"] = doubts
+    if vertex.waits_outside:
+        row["waits_outside"] = True
     row["evidence"] = _evidence(own, sample, at_s)
     if own is not None and own.cost_by in _INFERRED:
         row["cost_by"] = own.cost_by

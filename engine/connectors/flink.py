@@ -596,7 +596,8 @@ def _with_windows(
         by_clock[vertex.id] = chain.processing_time or any(by_clock[e.upstream] for e in vertex.inputs)
         before = [closed[exchange.upstream] for exchange in vertex.inputs]
         window = chain.window
-        if window is None and chain.by_watermark and delays[vertex.id] and not by_clock[vertex.id]:
+        is_ordered = chain.is_pattern or (chain.by_watermark and bool(delays[vertex.id]))
+        if window is None and is_ordered and not by_clock[vertex.id]:
             window = ChainWindow("row time", _WATERMARK_INTERVAL_S, event_time=True)
         if window is not None and window.is_attached and before and _all_closed(before, window):
             window = None  # it closes at the same moment as the window that all its rows come from
@@ -607,6 +608,7 @@ def _with_windows(
             watermark_delay_s=delay_s,
             window=_window(known, subject, window, delays[vertex.id], by_clock=by_clock[vertex.id]),
             unread=chain.unread,
+            waits_outside=chain.waits_outside,
         )
         for part in chain.unread:
             known.find("warning", "plan_unread", subject, vertex=vertex.label, part=f"{part[:1].upper()}{part[1:]}")

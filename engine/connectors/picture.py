@@ -120,6 +120,7 @@ class Vertex:
     trigger: Mapping[str, object] | None = None  #: as in a deployment document
     #: what of its plan the reader does not understand, each with the reason; an estimate rests on none of it
     unread: tuple[str, ...] = ()
+    waits_outside: bool = False  #: whether its events wait for answers from outside, with no thread busy
     state_bytes: float | None = None  #: of all its subtasks, measured by the engine; None where it does not tell
     state_on_disk: bool | None = None  #: whether state lies on disk; None where nothing tells
     keeps_rows: bool = False  #: whether its state grows with every row, as far as its plan tells

@@ -17,9 +17,9 @@ from engine.connectors.answers import number_of
 from engine.connectors.arrivals import spread_counts
 from engine.connectors.picture import ArrivalCounts
 
-__all__ = ["TopicEnds", "metric_topic", "produced_counts", "read_partitions", "read_topic_ends"]
+__all__ = ["Partition", "TopicEnds", "metric_topic", "produced_counts", "read_partitions", "read_topic_ends"]
 
-Partition = tuple[str, int]
+Partition = tuple[str, int]  #: topic and number
 
 _PARTITION = re.compile(r"(?:^|\.)KafkaSourceReader\.topic\.(.+)\.partition\.(\d+)\.")
 

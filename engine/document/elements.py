@@ -437,7 +437,8 @@ class OperatorFeatures(Record):
 
     `reads` and `writes` are names of fields of an event; None: not stated. What it puts out leaves in buffers, each
     when it is full or `buffer_timeout_s` old. `unread` is what of its plan nobody understood, with reasons: what that
-    makes results wait for is in no estimate.
+    makes results wait for is in no estimate. What `waits_outside` occupies no thread meanwhile, so that its work bounds
+    its rate from above alone.
     """
 
     TITLE: ClassVar[str] = "an operator"
@@ -469,6 +470,10 @@ class OperatorFeatures(Record):
     expression: Annotated[Any, Anything()] = None
     unread: Annotated[
         tuple[_Id, ...] | None, Words("what of its plan nobody understood, so that no estimate holds its wait")
+    ] = None
+    waits_outside: Annotated[
+        Flag | None,
+        Words("whether its events wait for answers from outside: how many may wait at once bounds its rate, not its work"),
     ] = None
     cost_by: Annotated[
         Annotated[str, Enumeration(("cpu_time", "load_step"))] | None,

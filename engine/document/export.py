@@ -159,6 +159,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "bytes_per_event",
         "stateless",
         "keyed",
+        "waits_outside",
         "query",
         "kind",
         "buffer_timeout_s",

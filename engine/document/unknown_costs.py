@@ -37,13 +37,15 @@ def unknown_costs(deployment: Deployment, query: str) -> tuple[str, ...]:
 
 
 def unknown_grounds(deployment: Deployment, query: str) -> Fact | None:
-    """Reason for which a query's latency is not known: a cost, a part of its plan, or that it is still measured."""
+    """Reason for which a query's latency is not known: a cost, a part of its plan, answers from outside, too short a time."""
     if costs := unknown_costs(deployment, query):
         return Fact("latency.cost_unknown", names=costs)
     operators = [deployment.operators[j] for j in deployment.operators_of(query)]
     unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
     if unread:
         return Fact("latency.plan_unread", parts=unread)
+    if outside := tuple(operator.id for operator in operators if operator.waits_outside):
+        return Fact("latency.waits_outside", names=outside)
     spans_s = [operator.measured_s for operator in operators if operator.measured_s is not None]
     return Fact("latency.still_measuring", span_s=min(spans_s), rest_s=FULL_SPAN_S - min(spans_s)) if spans_s else None
 

@@ -384,16 +384,21 @@ class QueryReporter:
         return MeanPath(flowed.by_query[query], weights, flowed.lead_by_query[query], events, oldest_s)
 
     def _catch_up(self, query: str, servers: IntArray) -> CatchUp | None:
-        """When it has caught up: with a cost that nobody knows, never is sure, for costs only add."""
+        """When it has caught up: with a cost or answers that nobody knows, never is sure, for these only add."""
         if self._unburdened is None:
             return None
         found = catch_up_of(query, self._flow, self._unburdened, self._mace, servers)
-        if (found is not None and found.state == NEVER) or not unknown_costs(self._deployment, query):
+        if (found is not None and found.state == NEVER) or not self._is_rate_unknown(query):
             return found
         if found is None and not self._is_held_up(servers):
             return None
         horizon_s = self._deployment.subintervals * self._deployment.subinterval_s
         return CatchUp(UNKNOWN, None, None, None, horizon_s)
+
+    def _is_rate_unknown(self, query: str) -> bool:
+        """Whether something else than work that was measured may bound what the query takes."""
+        own = (self._deployment.operators[j] for j in self._deployment.operators_of(query))
+        return bool(unknown_costs(self._deployment, query)) or any(operator.waits_outside for operator in own)
 
     def _is_held_up(self, servers: IntArray) -> bool:
         """Whether something waits on servers, be it that what it costs is not known."""

@@ -53,10 +53,18 @@ def _limit_words(limit: dict[str, Any]) -> str:
 
 
 def _unknown_words(
-    names: Sequence[str], at_most_per_s: float | None, assumed_per_s: float | None, now_per_s: float, **_: object
+    names: Sequence[str],
+    outside: Sequence[str],
+    at_most_per_s: float | None,
+    assumed_per_s: float | None,
+    now_per_s: float,
+    **_: object,
 ) -> str:
     text = "Not known" if at_most_per_s is None else f"Not known, at most {rate_words(at_most_per_s)}"
-    text += f" ({rate_words(now_per_s)} now): nobody measured the cost of {listed(names)}"
+    grounds = [f"nobody measured the cost of {listed(names)}"] if names else []
+    if outside:
+        grounds.append(f"events of {listed(outside)} wait for answers from outside, and nothing tells how many at once")
+    text += f" ({rate_words(now_per_s)} now): {'; '.join(grounds)}"
     return text + (f"; by the costs assumed it is {rate_words(assumed_per_s)}." if assumed_per_s is not None else ".")
 
 

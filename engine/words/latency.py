@@ -16,7 +16,7 @@ def _catch_up_words(state: str, at_s: float | None, low_s: float | None, high_s:
     if state == "never":
         return "never catches up at this load"
     if state == "unknown":
-        return "may catch up or not, for a cost on its way is not known"
+        return "may catch up or not, for what bounds its rate is not known"
     if state == "later":
         about = "" if at_s is None else f"; at the mean load after about {_time_words(at_s)}"
         return f"does not catch up within {horizon}{about}"
@@ -36,6 +36,7 @@ SENTENCES: dict[str, Template] = {
     "no_events": "No event comes to its end in the horizon: its latency is not known.",
     "plan_unread": "The plan is not understood in full: {parts:listed}. What that makes results wait for is in no "
     "figure.",
+    "waits_outside": "Events of {names:listed} wait for answers from outside, which is in no figure.",
     "cost_unknown": "What an event costs at {names:listed 5} is not known in full: the figures leave out what is not "
     "told, and are the least that it can be. A step of load beside CPU counters of the TaskManagers tells it.",
     "still_measuring": "Measured over {span_s:seconds}: measuring, {rest_s:duration} to go before anything is known by "

@@ -118,6 +118,7 @@ def engine_operator(
         trigger=elements.MicroBatchTrigger(**extra["trigger"]) if extra.get("trigger") else None,
         buffer_timeout_s=extra.get("buffer_timeout_s"),
         keyed=extra.get("keyed"),
+        waits_outside=extra.get("waits_outside"),
         state_bytes=extra.get("state_bytes"),
         state_on_disk=extra.get("state_on_disk"),
         tuple_values_in=extra.get("tuple_values_in"),

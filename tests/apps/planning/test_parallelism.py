@@ -89,9 +89,10 @@ def imported(query: Query) -> ImportedJob:
     return import_job(query, picture(timezone.now().timestamp()))
 
 
-def import_job(query: Query, shown: EnginePicture) -> ImportedJob:
+def import_job(query: Query, shown: EnginePicture, *, partitions: int = 0) -> ImportedJob:
+    look = look_of(shown, partitions={JOB: {READ: [("clicks", number) for number in range(partitions)]}})
     connection = Connection.objects.create(
-        cluster=query.cluster, name="flink", engine="flink", url="http://127.0.0.1:8081", look=look_of(shown).to_dict()
+        cluster=query.cluster, name="flink", engine="flink", url="http://127.0.0.1:8081", look=look.to_dict()
     )
     for node in query.cluster.nodes.all():
         node.labels = {"place": f"tm-{node.name}"}
@@ -144,6 +145,13 @@ def test_engine_tells_exchanges_groups_slots_and_hosts(query: Query, imported: I
     assert {name: place.free for name, place in job.places.items()} == {"a": 0, "b": 1, "c": 1, "d": 1}
     assert (job.places["a"].host, job.places["a"].host_cores) == ("h1", 2.0)
     assert job.slots_there == 4
+
+
+@pytest.mark.parametrize(("partitions", "most"), [(0, 128), (6, 6)])
+def test_source_has_no_more_subtasks_than_partitions(query: Query, partitions: int, most: int) -> None:
+    import_job(query, picture(timezone.now().timestamp()), partitions=partitions)
+    read = scalable_job(query, cluster_snapshot(query.cluster).deployment).operators["clicks-count/read"]
+    assert (read.partitions, read.most) == (partitions or None, most)
 
 
 @pytest.mark.parametrize(("max_parallelism", "strategy"), [(1, "hash"), (64, "global")])

@@ -167,6 +167,12 @@ class TestReasons:
         assert decision.verdict == "review" and "plan_unread" in codes(decision, "watch")
         assert "complete a pattern" in next(r.message for r in decision.reasons if r.code == "plan_unread")
 
+    def test_answers_from_outside_are_for_a_person(self) -> None:
+        document = candidate(9.0)
+        document["operators"][0]["waits_outside"] = True
+        decision = decide(running(9.0), document)
+        assert decision.verdict == "review" and "plan_unread" in codes(decision, "watch")
+
     def test_neighbours_plan_that_is_not_understood_is_for_a_person(self) -> None:
         neighbour = running(9.0)
         operators = tuple(replace(op, unread=("Ponder: the operator is not known",)) for op in neighbour.operators)

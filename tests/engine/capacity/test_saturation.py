@@ -266,3 +266,25 @@ def test_cost_that_cpu_time_tells_the_least_of_is_none_that_was_assumed() -> Non
     least = measured("f", "A", entry("s", 0.5), cost_by="cpu_time")
     capacity = ClusterSaturation(steady(operators=[least, measured("g", "B", entry("f", 1.0, 4.0))])).of_query("q")
     assert (capacity.state, capacity.rate_per_s, capacity.assumed_per_s) == ("unknown", None, None)
+
+
+def test_answers_from_outside_bound_a_rate_that_no_work_tells() -> None:
+    """Ten lookups of 20 ms at once let 500/s pass, however idle the thread is."""
+    asking = measured("g", "B", entry("f", 1.0, 4.0), waits_outside=True)
+    deployment = steady(operators=[measured("f", "A", entry("s", 0.5)), asking])
+    query, whole = ClusterSaturation(deployment).of_query("q"), ClusterSaturation(deployment).of_cluster()
+    for found in (query, whole):
+        assert (found.state, found.outside, found.rate_per_s, found.assumed_per_s) == ("unknown", ("g",), None, None)
+        assert found.at_most_per_s == pytest.approx(50.0) and found.tightest_factor is None
+        assert "answers from outside" in found.words and "nobody measured" not in found.words
+    idle = measured("g", "B", entry("f", 1.0, 0.0), waits_outside=True)
+    free = steady(operators=[measured("f", "A", entry("s", 0.5, 0.0)), idle])
+    assert ClusterSaturation(free).of_query("q").state == "unknown"  # no work at all is no endless rate
+
+
+def test_answers_from_outside_of_a_neighbour_bound_nobody_else() -> None:
+    neighbour = measured("h", "B", entry("t", 1.0, 3.0), query="other", waits_outside=True)
+    sources = [{"id": "s", "arrivals": [20.0] * 50}, {"id": "t", "arrivals": [10.0] * 50}]
+    own = [measured("f", "A", entry("s", 0.5)), measured("g", "B", entry("f", 1.0, 4.0))]
+    found = ClusterSaturation(steady(sources=sources, operators=[*own, neighbour]))
+    assert (found.of_query("q").state, found.of_query("other").state) == ("known", "unknown")

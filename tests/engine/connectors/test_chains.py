@@ -133,6 +133,23 @@ def test_names_that_people_gave_are_no_part_that_is_not_understood(name: str) ->
     assert chain(name).unread == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "description", "is_outside"),
+    [
+        ("async wait operator -> score -> results: Writer", "", True),
+        ("Async enrich", "", True),
+        ("AsyncCorrelate[4]", "[4]:AsyncCorrelate(invocation=[f(a)])", True),
+        ("MLPredictTableFunction[4]", "[4]:MLPredictTableFunction(table=[t])", True),
+        ("LookupJoin[4]", "[4]:LookupJoin(table=[t], joinType=[InnerJoin], async=[UNORDERED])", True),
+        ("LookupJoin[4]", "[4]:LookupJoin(table=[t], joinType=[InnerJoin], async=[false])", False),
+        ("CepOperator -> results: Writer", "", False),
+        ("Map -> Sink: async-results", "", False),
+    ],
+)
+def test_answers_from_outside_are_told_by_name_or_word(name: str, description: str, *, is_outside: bool) -> None:
+    assert chain(name, description).waits_outside is is_outside
+
+
 def test_branches_of_a_chain_are_told_apart() -> None:
     assert chain("Source: o[1] -> (LocalWindowAggregate[3], Calc[5] -> x[6]: Writer)", is_source=True).unread == ()
 
