@@ -86,12 +86,16 @@ def vertex_changes(vertex: Vertex, polls: Sequence[CounterPoll]) -> VertexChange
     """Changes of a vertex from one poll to the next, of polls in order of time."""
     reads = any((counters.records_in or 0.0) > 0.0 for _, counters in _counters_of(vertex, polls))
     counts_read = reads or not vertex.is_source
+    # Before its source's own metric was asked, the counters of a whole job said 0 of what it had read.
+    is_untold = reads and bool(vertex.event_metrics)
     runs: list[list[CounterChange]] = [[]]
     first: list[CounterChange] = []  # with the first events of an attempt
     shares: list[float] = []
     resets, at_s = 0, 0.0
     before: tuple[CounterPoll, VertexCounters] | None = None
     for poll, counters in _counters_of(vertex, polls):
+        if is_untold and not counters.records_in:
+            continue
         if before is None or before[0].attempt != poll.attempt:
             resets += before is not None
             before, at_s = (poll, counters), poll.at_s

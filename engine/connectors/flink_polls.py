@@ -259,7 +259,7 @@ def poll_flink(answers: Mapping[str, object], job: str, at_s: float) -> CounterP
     if (problem := oversize_words(answer)) is not None:
         known.add_fault(path, "vertices", f"the job has {problem}")
         known.check()
-    vertices, begun = {}, [job]
+    vertices, begun, asked = {}, [job], _asked_metrics(known, path)
     for row in answer.records("vertices"):
         id_ = row.text("id")
         begun.append(f"{id_} {row.fields.get('start-time')} {row.fields.get('parallelism')}")
@@ -267,10 +267,10 @@ def poll_flink(answers: Mapping[str, object], job: str, at_s: float) -> CounterP
         by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
         begun += [str(part.fields.get("attempt")) for part in by_subtask]
         counters = _counters(row.record("metrics", required=False), by_subtask)
-        asked = f"{path}/vertices/{id_}/subtasks/metrics?"
-        counters = replace(counters, results=_counted(known, asked, ".numRecordsIn"))
-        if (events := _counted(known, asked, ".numRecordsOut")) is not None:
-            counters = replace(counters, records_in=events)
+        own = asked.get(id_, ())
+        counters = replace(counters, results=_counted(known, own, ".numRecordsIn"))
+        if any(".numRecordsOut" in one for one in own):  # no answer is no count: the vertex's own says 0
+            counters = replace(counters, records_in=_counted(known, own, ".numRecordsOut"))
         # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
         ended = str(row.fields.get("status")) in ENDED
         vertices[id_] = replace(counters, busy_s=None) if ended else counters
@@ -304,9 +304,19 @@ def _counters(metrics: AnswerObject, subtasks: Sequence[AnswerObject]) -> Vertex
     )
 
 
-def _counted(known: Answers, asked: str, suffix: str) -> float | None:
-    """Sum of the counts of a vertex's operators under names that end so, from answers to paths that begin so."""
-    told = [read_metrics(known.raw(path)) for path in known if unquote(path).startswith(asked) and suffix in path]
+def _asked_metrics(known: Answers, path: str) -> dict[str, list[str]]:
+    """Paths that asked for metrics of a job's vertices, by vertex."""
+    found: dict[str, list[str]] = {}
+    for asked in known:
+        parts = unquote(asked).removeprefix(f"{path}/vertices/").split("/", 2) if asked.startswith("/jobs/") else []
+        if len(parts) == 3 and parts[0] and f"{parts[1]}/{parts[2]}".startswith("subtasks/metrics?"):
+            found.setdefault(parts[0], []).append(asked)
+    return found
+
+
+def _counted(known: Answers, asked: Iterable[str], suffix: str) -> float | None:
+    """Sum of the counts of a vertex's operators under names that end so, from answers to these paths."""
+    told = [read_metrics(known.raw(path)) for path in asked if suffix in path]
     counts = [value for values in told for name, value in values.items() if name.endswith(suffix)]
     return math.fsum(counts) if counts else None
 

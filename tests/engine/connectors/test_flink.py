@@ -170,6 +170,13 @@ def test_sql_windows_and_watermarks_are_read_from_descriptions(window: str, expe
     assert job.vertices[1].window == {"policy": "time", "work_at": "close"} | expected
 
 
+def test_a_pattern_waits_for_the_watermark_that_no_plan_tells() -> None:
+    picture = read_flink(cluster(CHAIN[0], vertex("v2", "CepOperator -> results: Writer", "v1")), NOW_S)
+    pattern = picture.jobs[0].vertices[1]
+    assert pattern.window is not None and pattern.window["watermark_delay_s"] == pattern.window["size"] == 0.2
+    assert pattern.unread and "watermark_assumed" in codes(picture)
+
+
 def test_a_window_without_a_fixed_size_is_said_and_not_guessed() -> None:
     description = SQL_WINDOW.format("SESSION(win_start=[w], gap=[?])")
     picture = read_flink(

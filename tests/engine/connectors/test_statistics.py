@@ -365,10 +365,16 @@ def test_job_of_one_vertex_counts_the_events_of_its_source() -> None:
         answers[path] = [{"id": name, "sum": count} for name, count in counts.items()]
         return poll_flink(answers, JOB, 0.0)
 
-    sample = sample_job(picture.jobs[0], [poll_at(5.0 * i) for i in range(13)])
+    polls = [poll_at(60.0 + 5.0 * i) for i in range(13)]
+    sample = sample_job(picture.jobs[0], polls)
     own = sample.operators["v1"]
     assert own.cost_s == pytest.approx(0.002) and own.selectivity == pytest.approx(0.8)
-    assert sample.arrivals["v1"].events == pytest.approx(own.events)
+    assert sample.arrivals["v1"].events == pytest.approx(own.events) == pytest.approx(3000.0)
+    # Its metric was not asked at first, or not answered: what came since the job began is no event of one stretch.
+    first = poll_flink({f"/jobs/{JOB}": job_answer(whole(55.0), now_ms=NOW_MS + 55_000)}, JOB, 0.0)
+    silent = poll_flink({f"/jobs/{JOB}": job_answer(whole(50.0), now_ms=NOW_MS + 50_000), path: []}, JOB, 0.0)
+    assert (first.vertices["v1"].records_in, silent.vertices["v1"].records_in) == (0.0, None)
+    assert sample_job(picture.jobs[0], [silent, first, *polls]).operators["v1"].events == pytest.approx(3000.0)
     assert "no_events" not in {finding.code for finding in (*sample.findings, *own.findings)}
 
 
