@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,11 +72,12 @@ def read_topic_ends(document: Any) -> TopicEnds | None:
     return TopicEnds(at_s, ends)
 
 
-def produced_counts(vertex: str, looks: Iterable[TopicEnds], partitions: Collection[Partition]) -> ArrivalCounts | None:
+def produced_counts(vertex: str, looks: Sequence[TopicEnds], partitions: Collection[Partition]) -> ArrivalCounts | None:
     """Arrivals of a source: how far the ends of its partitions moved between looks; None where no two looks tell.
 
     A stretch in which one partition is not told, joins, or begins anew has no count: what came to the others alone
-    would be too little.
+    would be too little. So may it be where topics have partitions that are not among these: a source that names some
+    of them, as an engine that has not gathered all of its metrics does, may read the others as well.
 
     Examples
     --------
@@ -90,7 +91,9 @@ def produced_counts(vertex: str, looks: Iterable[TopicEnds], partitions: Collect
         if after.at_s > before.at_s and (events := _growth(before, after, sorted(partitions))) is not None
     ]
     counts = spread_counts(vertex, stretches, "offsets")
-    return None if counts is None else replace(counts, is_whole=True)
+    topics = {topic for topic, _ in partitions}
+    others = {place for look in looks for place in look.ends if place[0] in topics and place not in partitions}
+    return None if counts is None else replace(counts, is_whole=not others)
 
 
 def _growth(before: TopicEnds, after: TopicEnds, partitions: Sequence[Partition]) -> float | None:

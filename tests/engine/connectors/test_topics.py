@@ -44,6 +44,14 @@ def test_one_look_and_unknown_partitions_tell_nothing() -> None:
     assert produced_counts("v", looks((100, 40), (110, 50)), [("clicks", 0)]) is None
 
 
+def test_counts_of_some_partitions_of_a_topic_are_not_whole() -> None:
+    """An engine that names one of two may read both: then what it reads says more than what is produced to one."""
+    rows = looks((100, 40), (160, 40), (200, 90))
+    whole, part = produced_counts("v", rows, PARTITIONS), produced_counts("v", rows, PARTITIONS[:1])
+    assert whole is not None and part is not None
+    assert (whole.is_whole, part.is_whole) == (True, False)
+
+
 def test_partitions_are_those_that_the_metrics_of_a_source_name() -> None:
     names = [
         {"id": "Source__shop_orders[1].KafkaSourceReader.topic.shop_orders.partition.0.currentOffset"},
