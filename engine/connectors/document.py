@@ -340,8 +340,10 @@ def _layout(
     slots = _slots(place, jobs)
     threads = list(slots)
     used_slots = len(set(slots.values()))
-    free_slots = max(0, place.slots - used_slots)
-    if len(threads) <= math.floor(place.cores):
+    whole_cores = max(1, math.floor(place.cores))
+    free_slots = min(max(0, place.slots - used_slots), whole_cores)  # what will run there may compute
+    if len(threads) <= math.floor(place.cores):  # free slots have the cores that are left, and no more
+        free_slots = min(free_slots, whole_cores - len(threads))
         return replace(_own(place, threads, free_slots), core=min(1.0, place.cores))
     share, name = _cpu_share(place, jobs, samples), place.name
     fullness = _fullness(place, places, samples)

@@ -142,6 +142,17 @@ def test_quota_below_a_core_is_what_computing_threads_have(cpu_per_s: float | No
     assert nodes[0]["capacity_cps"] == capacity_cps
 
 
+@pytest.mark.parametrize(("cores", "servers", "each_cps"), [(0.5, 1, 0.5e9), (2.0, 2, 1e9), (16.0, 8, 1e9)])
+def test_free_slots_of_an_idle_place_are_no_more_servers_than_cores(
+    cores: float, servers: int, each_cps: float
+) -> None:
+    idle = taskmanager(totalResource={"cpuCores": cores}, hardware={"cpuCores": 16}, slotsNumber=8, freeSlots=8)
+    picture = read_flink(cluster(*rows(0.0)) | {"/taskmanagers": {"taskmanagers": [idle]}}, NOW_MS / 1000)
+    picture = replace(picture, jobs=(), places=tuple(replace(p, cores=cores, slots=8) for p in picture.places))
+    (node,) = import_picture(picture, {}).nodes
+    assert (node.cores, node.capacity_cps) == (servers, each_cps)
+
+
 def test_subtasks_are_replicas_with_the_shares_that_they_took() -> None:
     picture = read_flink(cluster(*rows(0.0, parallelism=2)), NOW_MS / 1000)
     sample = sampled(picture, 0.05, parallelism=2)
@@ -154,7 +165,7 @@ def test_subtasks_are_replicas_with_the_shares_that_they_took() -> None:
 
 def test_a_source_that_hides_its_cost_has_none_and_nothing_stands_in() -> None:
     pool = imported(legacy=True)
-    row = pool.queries[0].body["operators"][0]
+    row: Any = pool.queries[0].body["operators"][0]
     assert row["evidence"]["kind"] == "unknown" and row["evidence"]["events"] > 0
     assert "cycles_per_event" not in row["inputs"][0]
     deployment = Deployment.parse(pool.to_deployment({"orders.clicks": [100.0] * 10}, 1.0))
@@ -220,7 +231,7 @@ def test_a_broadcast_reaches_every_subtask() -> None:
 def test_sampled_arrivals_say_by_what_width_they_are_known() -> None:
     pool = imported()
     counts = ArrivalCounts("v1", 10.0, 1.0, (4.0,) * 30, 15.0, "written")
-    document = pool.to_deployment({"orders.clicks": counts}, 2.0, quiet_s=4.0)
+    document: Any = pool.to_deployment({"orders.clicks": counts}, 2.0, quiet_s=4.0)
     source = document["sources"][0]
     assert source["arrivals"] == [8.0] * 15 + [0.0] * 2
     assert source["arrivals_step_s"] == 16.0
