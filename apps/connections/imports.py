@@ -151,7 +151,9 @@ class _LookStore:
         taken = set(self.cluster.arrivals.values_list("source_id", flat=True))
         for plan in pool.queries:
             row, id_ = rows[plan.job], plan.job
-            self.jobs.store(row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.sampled.samples[id_], places)
+            self.jobs.store(
+                row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.sampled.samples[id_], places
+            )
         self._describe_twice()
         self._describe_renamed(jobs, names)
         left_out = {*self.picture.left_out, *self.picture.left_out.values()}

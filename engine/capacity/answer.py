@@ -175,12 +175,12 @@ class _Capacity(Record):
     Rates are events/s of the sources that grow, all by one factor. Without `rate_per_s` only `at_most_per_s` is sure:
     the rate by measured costs alone, as if all other operators cost and put out nothing; `assumed_per_s` counts what
     was assumed of them, and there is no `limit`. `low_per_s` and `high_per_s` are the 90 % interval of what the samples
-    of costs leave open; None where an input has no sample (`unsampled`). Events of the operators named in `outside` wait
-    for answers from outside: the rate is not known either, and at most what work allows. What comes now and leaves nothing waiting is
-    above no upper end. `assumed_per_s` is None where a cost is unknown: then nobody assumed any. An objective in
-    `unknown_objectives` has no rate, and is not among the first. `measured_s` is what the shortest statistics cover,
-    where that is too little for the figures to be more than rough. `forecast` is the time to saturation, or
-    `no_forecast` why there is none; estimates are kept without either.
+    of costs leave open; None where an input has no sample (`unsampled`). Events of the operators named in `outside`
+    wait for answers from outside: the rate is not known either, and at most what work allows. What comes now and leaves
+    nothing waiting is above no upper end. `assumed_per_s` is None where a cost is unknown: then nobody assumed any. An
+    objective in `unknown_objectives` has no rate, and is not among the first. `measured_s` is what the shortest
+    statistics cover, where that is too little for the figures to be more than rough. `forecast` is the time to
+    saturation, or `no_forecast` why there is none; estimates are kept without either.
     """
 
     state: str

@@ -154,7 +154,7 @@ class ClusterSaturation:
         return sorted(found)
 
     def _waiting_outside(self, grown: GrownLoad) -> list[int]:
-        """Operators whose rate answers from outside bound, of those that the rates reach: no work of theirs tells it."""
+        """Operators that the rates reach whose own rate answers from outside bound: no work tells it."""
         return sorted(j for j in grown.operators if self.deployment.operators[j].waits_outside)
 
     def _unsampled(self, operators: Collection[int]) -> int:

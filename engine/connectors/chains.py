@@ -264,8 +264,8 @@ class Chain:
 
     `watermarks` maps row times to the seconds that watermarks lag behind; None: their expression is another one.
     `by_watermark` tells that rows wait for a watermark if they are ordered by row time; of a pattern of the DataStream
-    API they are, unless it says otherwise, and no plan tells the watermarks (`is_pattern`). `unread` is what of its plan
-    nobody understands, each with the reason.
+    API they are, unless it says otherwise, and no plan tells the watermarks (`is_pattern`). `unread` is what of its
+    plan nobody understands, each with the reason.
     """
 
     label: str

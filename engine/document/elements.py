@@ -473,7 +473,9 @@ class OperatorFeatures(Record):
     ] = None
     waits_outside: Annotated[
         Flag | None,
-        Words("whether its events wait for answers from outside: how many may wait at once bounds its rate, not its work"),
+        Words(
+            "whether its events wait for answers from outside: how many may wait at once bounds its rate, not its work"
+        ),
     ] = None
     cost_by: Annotated[
         Annotated[str, Enumeration(("cpu_time", "load_step"))] | None,

@@ -37,7 +37,7 @@ def unknown_costs(deployment: Deployment, query: str) -> tuple[str, ...]:
 
 
 def unknown_grounds(deployment: Deployment, query: str) -> Fact | None:
-    """Reason for which a query's latency is not known: a cost, a part of its plan, answers from outside, too short a time."""
+    """Reason for which a query's latency is not known: a cost, a plan, answers from outside, or too short a time."""
     if costs := unknown_costs(deployment, query):
         return Fact("latency.cost_unknown", names=costs)
     operators = [deployment.operators[j] for j in deployment.operators_of(query)]
