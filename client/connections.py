@@ -114,8 +114,10 @@ def _made(console: ConsoleConnection, wanted: Mapping[str, Any], changed: Mappin
     known = next((row for row in found if row.get("name") == wanted["name"]), None)
     if known is None:
         return console.post("/api/v1/connections", {**wanted, **changed})
-    path = f"/api/v1/connections/{known['id']}"
-    return console.patch(path, {**wanted, **changed}) if changed or known.get("url") != wanted.get("url", "") else known
+    is_as_wanted = known.get("url") == wanted.get("url", "") and known.get("engine") == wanted["engine"]
+    if is_as_wanted and not changed:
+        return known
+    return console.patch(f"/api/v1/connections/{known['id']}", {**wanted, **changed})
 
 
 def _name_of(url: str | None, engine: str) -> str:

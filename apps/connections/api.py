@@ -22,7 +22,7 @@ from apps.connections.looks import RoundCost
 from apps.connections.models import MAX_POLL_S, MIN_POLL_S, Connection, ImportedJob
 from apps.connections.selectors import ConnectionFilter, ImportedJobFilter, connections_listed, jobs_listed
 from apps.connections.uploads import upload_store
-from apps.core.addresses import host_of
+from apps.core.addresses import server_of
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
 from apps.core.rest.api import ReadViewSet, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
@@ -102,7 +102,7 @@ class ConnectionSerializer(StrictModelSerializer):
         shown = super().to_representation(row)
         request = self.context["request"]
         if Scope.OPERATE not in scopes_of(request.user, request.auth):
-            shown |= {name: host_of(shown[name]) for name in ("url", "prometheus_url")}  # the rest may hold a secret
+            shown |= {name: server_of(shown[name]) for name in ("url", "prometheus_url")}  # the rest may hold a secret
         return shown
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from apps.connections.choices import ConnectionEngine
 from apps.connections.models import Connection
+from engine.connectors.answers import Answers as KnownAnswers
 from engine.connectors.answers import normal_path
 from engine.connectors.flink import next_paths, read_flink
 from engine.connectors.flink_polls import poll_flink, poll_paths
@@ -49,6 +50,9 @@ Offsets = Mapping[str, ArrivalCounts]
 #: Paths whose answers are text: lines of progress, and whatever stands at an address of Kafka's lag.
 TEXT_PATHS = frozenset({PROGRESS, ""})
 _RANGE_S = 900.0
+_LAG = "answer about consumer lag"
+_NO_LAG = "it is no lag of a consumer group; allowed: Burrow, Confluent's REST, kafka-consumer-groups.sh"
+_CONFLUENT_FIELDS = frozenset({"consumer_group_id", "data", "error_code"})
 _WINDOW = re.compile(r"start=([\d.]+)&end=([\d.]+)&step=([\d.]+)")
 
 
@@ -230,8 +234,7 @@ def consumer_lags(answers: Answers) -> list[GroupLag]:
     """Lag of every consumer group that answers tell of. Raises `DocumentError` where they tell of none."""
     lags = [lag for path, answer in answers.items() for lag in _lags(path, answer)]
     if not lags and not _broker_answers(answers):
-        message = "it is no lag of a consumer group; allowed: Burrow, Confluent's REST, kafka-consumer-groups.sh"
-        raise DocumentError([Fault("", message)], "answer about consumer lag")
+        raise DocumentError([Fault("", _NO_LAG)], _LAG)
     return lags
 
 
@@ -254,9 +257,12 @@ def _lags(path: str, answer: Any) -> Sequence[GroupLag]:
         return read_cli_lag(answer)
     if is_broker_answer(answer):
         return read_broker_lags(answer)
-    if isinstance(answer, Mapping) and "error" in answer and "status" in answer:
+    if isinstance(answer, Mapping) and isinstance(answer.get("error"), bool):
         return [read_burrow_lag(answer)]
-    return [read_confluent_lag(answer)]
+    if isinstance(answer, Mapping) and answer.keys() & _CONFLUENT_FIELDS:
+        return [read_confluent_lag(answer)]
+    refusal = KnownAnswers({path: answer}, _LAG).refusal(path)
+    raise DocumentError([Fault(path, f"it answered with an error: {refusal}" if refusal else _NO_LAG)], _LAG)
 
 
 def _lag_findings(lag: GroupLag) -> Sequence[Finding]:

@@ -92,8 +92,12 @@ def connection_update(*, connection: Connection, token: str | None = None, **fie
         As when it is created; another cluster or engine; a URL for one whose answers are uploaded.
     """
     row = _locked(connection)
-    fixed = [name for name in ("cluster", "engine") if name in fields and fields.pop(name) != getattr(row, name)]
-    faults = [Fault(name, f"{name} of a connection stays; make another one instead") for name in fixed]
+    fixed = {name: fields.pop(name) for name in ("cluster", "engine") if name in fields}
+    faults = [
+        Fault(name, f"{name} is {str(value)!r}; allowed: {str(stays)!r}, which {row.name} keeps, or another connection")
+        for name, value in fixed.items()
+        if value != (stays := getattr(row, name))
+    ]
     if "url" in fields and bool(fields["url"]) != bool(row.url):
         faults.append(Fault("url", "a connection is by URL or by upload for good; make another one instead"))
     if "name" in fields and fields["name"] != row.name and row.imported_at is not None:

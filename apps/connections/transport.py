@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 from django.conf import settings
 
-from apps.core.addresses import IPAddress, PrivateAddress, UnknownHost, is_public, resolve_host, split_url
+from apps.core.addresses import IPAddress, PrivateAddress, UnknownHost, is_public, resolve_host, server_of, split_url
 from apps.core.errors import Fault
 from engine.redaction import redact_text
 
@@ -147,12 +147,6 @@ class _PinnedTransport(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
-def _server(url: str) -> str:
-    """Host and port of a URL, without a user that it may hold."""
-    parts = split_url(url)
-    return "" if parts is None else parts.netloc.rpartition("@")[2]
-
-
 _ERRNO = re.compile(r"^\[Errno -?[0-9]+\] ")  # a number that tells people nothing
 
 
@@ -171,7 +165,7 @@ class EngineClient:
     """
 
     def __init__(self, url: str, *, token: str = "", verify_tls: bool = True, ca_pem: str = "") -> None:
-        self.host = _server(url)
+        self.host = server_of(url)
         self._base = url.rstrip("/")
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "Sluice"}
         if token:
@@ -224,7 +218,7 @@ class EngineClient:
                 url, params = self._redirected(url, headers["location"]), None
                 continue
             return self._checked(path, status, headers.get("content-type", ""), body)
-        raise EngineRefused("redirect", f"{self.host} redirects {path} more than {_MAX_REDIRECTS} times")
+        raise EngineRefused("redirect", f"{self.host} redirects {self._named(path)} more than {_MAX_REDIRECTS} times")
 
     def _redirected(self, url: str, location: str) -> str:
         """The target of a redirect within the same host, which is checked as any address is."""
@@ -296,6 +290,7 @@ class EngineClient:
 
     def _checked(self, path: str, status: int, kind: str, body: bytes) -> tuple[bytes, str]:
         """The body of a 2xx answer; another status in words."""
+        path = self._named(path)
         if 200 <= status < 300:
             return body, kind
         if status == 401:
@@ -305,22 +300,27 @@ class EngineClient:
         if status in {400, 404, 422}:
             said = _said(body)
             if "bad-request" in said:
-                raise PathMissing(f"{path[:200]} is longer than the engine takes (404 bad-request)", _json(body))
-            raise PathMissing(f"{self.host} answers {status} for {path[:200]}{said and f': {said}'}", _json(body))
+                raise PathMissing(f"{path} is longer than the engine takes (404 bad-request)", _json(body))
+            raise PathMissing(f"{self.host} answers {status} for {path}{said and f': {said}'}", _json(body))
         if status >= 500 or status == 429:
             raise EngineAway(f"{self.host} answers {status}{(said := _said(body)) and f': {said}'}")
-        raise EngineRefused("wrong_answer", f"{self.host} answers {status} for {path[:200]}")
+        raise EngineRefused("wrong_answer", f"{self.host} answers {status} for {path}")
+
+    def _named(self, path: str) -> str:
+        """A path in words: where the address itself is asked, the one that it has."""
+        return (path or urlsplit(self._base).path or "/")[:200]
 
     def _unreadable(self, path: str, body: bytes, kind: str) -> EngineRefused:
+        path = self._named(path)
         if _is_html(body, kind):
             asks = "is this the web page of a proxy or of a login?"
-            return EngineRefused("html", f"{self.host} answers {path[:200]} with HTML; {asks}")
+            return EngineRefused("html", f"{self.host} answers {path} with HTML; {asks}")
         start = redact_text(body[:_NOT_JSON].decode("utf-8", "replace"))  # some repeat the headers they were sent
         if body.lstrip()[:1] in (b"{", b"["):
             words = f"JSON that is broken or ends too early, after {len(body):,} bytes"
         else:
             words = f"something other than JSON: {start!r}" if body.strip() else "nothing"
-        return EngineRefused("not_json", f"{self.host} answers {path[:200]} with {words}")
+        return EngineRefused("not_json", f"{self.host} answers {path} with {words}")
 
 
 class _Watch:

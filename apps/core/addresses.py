@@ -15,6 +15,7 @@ __all__ = [
     "is_public",
     "is_within",
     "resolve_host",
+    "server_of",
     "split_url",
 ]
 
@@ -54,6 +55,14 @@ def host_of(url: str) -> str:
     """Part of an address that may be shown to everybody: the rest often holds a secret."""
     parts = split_url(url)
     return (parts.hostname if parts is not None else None) or ""
+
+
+def server_of(url: str) -> str:
+    """Host and port of a URL, several with commas where it names several; without a user, so that all may see it."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
 
 
 def resolve_host(host: str, port: int, is_allowed: Callable[[IPAddress], bool]) -> str:

@@ -97,4 +97,4 @@ def _seconds(path: FloatArray) -> list[float]:
 
 
 def _shares(load: FloatArray) -> list[float]:
-    return np.round(load, 3).tolist()
+    return np.round(load, 6).tolist()  # finer than it is shown: else its peak would be rounded twice

@@ -192,7 +192,8 @@ def read_burrow_lag(document: Any) -> GroupLag:
     """
     known, record = _document(document, "Burrow")
     if record.fields.get("error"):
-        known.add_fault("Burrow", "message", f"it answered with an error: {record.fields.get('message')}")
+        words = record.fields.get("message") or "an error without words"
+        known.add_fault("Burrow", "message", f"it answered with an error: {words}")
         known.check()
     status = record.record("status")
     rows = [_burrow_partition(row) for row in status.records("partitions", required=False)]

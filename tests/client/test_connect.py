@@ -112,6 +112,17 @@ def test_connection_that_exists_is_used_again(console: FakeConsole) -> None:
     assert all(where != "POST /api/v1/connections" for where, _, _ in console.asked)
 
 
+def test_connection_of_another_engine_is_no_connection_of_this_one(
+    console: FakeConsole, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console.replies[LIST] = [Reply(200, {"results": [connection(engine="spark")]})]
+    faults = [{"path": "engine", "message": "engine is 'flink'; allowed: 'spark'"}]
+    wrong = {"code": "malformed", "title": "Malformed", "status": 400, "detail": "One fault.", "faults": faults}
+    console.replies["PATCH /api/v1/connections/7"] = [Reply(400, wrong)]
+    assert connect("--check") == 1
+    assert "engine is 'flink'; allowed: 'spark'" in capsys.readouterr().err
+
+
 def test_new_token_replaces_the_old_one(console: FakeConsole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text("t0ken\n")
     console.replies[LIST] = [Reply(200, {"results": [connection()]})]

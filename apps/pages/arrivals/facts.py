@@ -217,17 +217,22 @@ class SourceDetail:
     def sentence(self) -> str:
         row = self.row
         peak = row.peak_eps / row.mean_eps if row.mean_eps else 0.0
-        mean, most, width = rate(row.mean_eps), rate(row.peak_eps), seconds(row.slice_s)
+        mean, most, width = rate(row.mean_eps), rate(row.peak_eps), self.peak_width
         if not peak:
             return f"{mean} on average over {self.horizon}, at most {most} in {width}."
         return f"{mean} on average over {self.horizon}, at most {most} in {width}, {factor(peak)} the mean."
+
+    @property
+    def peak_width(self) -> Quantity:
+        """Stretch that the peak rate is of: a slice, or a count's where counts are coarser, as none tells of less."""
+        return seconds(max(self.row.slice_s, self.row.step_s or 0.0))
 
     @property
     def stats(self) -> list[Stat]:
         row = self.row
         return [
             Stat("Mean rate", rate(row.mean_eps), f"over {self.horizon}"),
-            Stat("Peak rate", rate(row.peak_eps), f"in a slice of {seconds(row.slice_s)}"),
+            Stat("Peak rate", rate(row.peak_eps), f"over {self.peak_width}"),
             Stat("Events", scaled(row.events), "over the whole horizon"),
             Stat("Read by", Quantity(str(len(self.readers))), "queries" if len(self.readers) != 1 else "query"),
         ]

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
 from apps.connections.models import Connection
 from apps.connections.selectors import ConnectionFilter, connections_listed, next_round_at
-from apps.core.addresses import host_of
+from apps.core.addresses import server_of
 from apps.fleet.models import Cluster
 from apps.pages.saved_views.bar import open_views
 from apps.saved_views.models import SavedList
@@ -41,8 +41,8 @@ def connection_mark(connection: Connection) -> Mark:
 
 
 def connection_address(connection: Connection) -> str:
-    """Host of its address, which everybody may see; the rest may hold a secret."""
-    return host_of(connection.url) or ("upload" if connection.origin == ConnectionOrigin.UPLOAD else MISSING)
+    """Host and port of its address, which everybody may see; the rest may hold a secret."""
+    return server_of(connection.url) or ("upload" if connection.origin == ConnectionOrigin.UPLOAD else MISSING)
 
 
 def connections_sentence(cluster: Cluster) -> SafeString:

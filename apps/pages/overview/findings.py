@@ -237,11 +237,11 @@ class Findings:
         if self.run is None:
             return ""
         stretch = seconds(self.run.horizon_s)
-        when = f"Estimated {ago(self.run.created_at)} in {seconds(self.run.duration_s)}, over {stretch} of arrivals."
-        base = self.run.base_facts
+        when, base = ago(self.run.created_at), self.run.base_facts
         if base is None or not base.moves or base.made_at is None:
-            return when
-        return f"{when} Everything was computed {ago(base.made_at)}, and {counted(base.moves, 'change')} since."
+            return f"Estimated {when} in {seconds(self.run.duration_s)}, over {stretch} of arrivals."
+        rest = f"everything was computed {ago(base.made_at)}, and {counted(base.moves, 'change')} since"
+        return f"Estimated {when} over {stretch} of arrivals: {rest}."
 
     # -- the strip
     @cached_property

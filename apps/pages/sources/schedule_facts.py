@@ -156,7 +156,8 @@ class ScheduleFacts:
 
     def _policy(self) -> Stat:
         cycle_ms = self.report.get("cycle_ms") or self.settings.cycle_ms
-        return Stat("Policy in force", Quantity(self.policy), f"scheduling quantum {seconds(cycle_ms / 1e3)}")
+        label = "Policy in force" if self.is_known else "Policy it is to follow"
+        return Stat(label, Quantity(self.policy_name), f"scheduling quantum {seconds(cycle_ms / 1e3)}")
 
     def _mode(self) -> Stat:
         mode = str(self.report.get("mode") or "")

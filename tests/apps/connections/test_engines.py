@@ -128,7 +128,28 @@ def test_lag_of_kafka_is_a_finding(cluster: Cluster) -> None:
     assert job.state == "succeeded", job.error
     connection.refresh_from_db()
     assert "The group shop is 15 events behind." in {finding["message"] for finding in connection.findings}
-    assert {"jobs_missing"} <= codes_of(connection)
+    assert "jobs_missing" not in codes_of(connection)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(b"not here", 404, "text/plain"), "answers 404 for /: not here"),
+        (Reply(b"<html>login</html>", 200, "text/html"), "answers / with HTML"),
+        (Reply({"status": "error", "error": "parse error"}), "it is no lag of a consumer group; allowed: Burrow"),
+        (Reply({"error": True, "status": {}}), "it answered with an error: an error without words"),
+        (Reply({"error_code": 40403, "message": "no group"}, 404), "it answered with an error: 40403: no group"),
+        (Reply([]), "it is no lag of a consumer group; allowed: Burrow"),
+    ],
+)
+def test_other_service_than_one_that_tells_lag_is_refused_by_what_it_says(
+    cluster: Cluster, engine: EngineServer, reply: Reply, words: str
+) -> None:
+    engine.replies["/"] = reply
+    job = done(
+        connection_check(connection=connection_create(cluster=cluster, name="lag", engine="kafka", url=engine.url))
+    )
+    assert words in str(job.error)
 
 
 def test_lag_of_kafka_is_the_backlog_of_the_query_that_reads_the_topic(cluster: Cluster) -> None:

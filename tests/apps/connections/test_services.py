@@ -94,7 +94,9 @@ def test_cluster_engine_and_way_of_a_connection_stay(cluster: Cluster) -> None:
     connection = connection_create(cluster=cluster, name="shop", engine="flink")
     with pytest.raises(Malformed) as refused:
         connection_update(connection=connection, engine="spark", url="https://flink.example")
-    assert {fault.path for fault in refused.value.faults} == {"engine", "url"}
+    faults = {fault.path: fault.message for fault in refused.value.faults}
+    assert faults.keys() == {"engine", "url"}
+    assert faults["engine"] == "engine is 'spark'; allowed: 'flink', which shop keeps, or another connection"
     assert connection_update(connection=connection, engine="flink", poll_interval_s=30.0).poll_interval_s == 30.0
 
 

@@ -430,7 +430,7 @@ def test_verdict_is_shown_and_applied_while_how_much_it_stands_is_computed(admit
     page = admitter.get(address(request))
     shown = text(page)
     assert "Admit: Every objective holds" in shown
-    assert "Thin or not not known yet" in shown
+    assert "Whether it is thin not known yet" in shown
     assert "How much it stands" in shown
     assert "Waits for a worker. It appears here by itself; the verdict stands." in shown
     assert "How much more load or cost it would stand is not known yet." in shown
@@ -439,7 +439,7 @@ def test_verdict_is_shown_and_applied_while_how_much_it_stands_is_computed(admit
     small_cluster.run_jobs()
     there = text(admitter.get(address(request)))
     assert "It stays as it is with" in there
-    assert "Thin or not" not in there
+    assert "Whether it is thin" not in there
     assert "Waits for a worker" not in there
 
 

@@ -72,7 +72,7 @@ def test_schedule_head_shows_policy_mode_memory_and_config(
     html = body(browser.get(SCHEDULE))
     stats = html.split('aria-label="How it schedules"')[1].split("</dl>")[0]
     for words in (
-        ">klink<",
+        ">Klink<",
         "scheduling quantum 0.12\u00a0s",
         "turns given after 5\u00a0s without one",
         ">Memory<",
