@@ -136,11 +136,12 @@ class Job(models.Model):
         """Rank among the waiting tasks of its queue, 0 first.
 
         Of what people wait for, verdicts go first. In the background these are parts of previews, which people look at,
-        what takes seconds in a smaller cluster, and the schedule's own short tasks; searches and replays come then.
+        what takes seconds in a smaller cluster, also where nobody asked for it, as the estimate after a query started,
+        and the schedule's own short tasks; searches and replays come then.
         """
         is_first = self.kind in _FIRST
         if self.queue == settings.BACKGROUND_QUEUE:
-            is_first = self.kind in _QUICK if self._is_later else self.kind == JobKind.ADMISSION_PARTS
+            is_first = self.kind in _QUICK or (self.kind == JobKind.ADMISSION_PARTS and not self._is_later)
         return 0 if is_first else _LATER
 
     @property

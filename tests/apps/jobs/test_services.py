@@ -97,6 +97,9 @@ def test_verdicts_go_before_what_else_people_wait_for(user_of: Callable[..., Use
 def test_what_takes_long_for_its_size_leaves_the_queue_of_verdicts(user_of: Callable[..., User]) -> None:
     job = job_submit(JobKind.ESTIMATE, "Of a large cluster", {LATER: True}, user=user_of())
     assert (job.queue, job.priority) == ("background", 0)
+    after_a_change = job_submit(JobKind.ESTIMATE, "After a query started", {})
+    assert (after_a_change.queue, after_a_change.priority) == ("background", 0)
+    assert job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of()).priority == 3
     parts = job_submit(JobKind.ADMISSION_PARTS, "Of a program", {LATER: True}, user=user_of())
     assert (parts.queue, parts.priority) == ("background", 3)
 
@@ -277,7 +280,7 @@ def test_progress_is_written_four_times_a_second_at_most(django_assert_max_num_q
 def test_lost_messages_are_sent_again() -> None:
     job = submit()
     with redis.Redis.from_url(django_settings.REDIS_URL) as client:
-        client.delete("background\x06\x163")
+        client.delete("background")
     assert not jobs_lost().exists()
     Job.objects.update(sent_at=timezone.now() - timedelta(minutes=2))
     for lost in jobs_lost():

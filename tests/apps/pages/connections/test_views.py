@@ -81,9 +81,9 @@ def test_empty_list_says_what_to_do_first(browser_of: Callable[..., Client], clu
 def test_list_shows_engine_host_state_jobs_and_polls(browser: Client, imported: ImportedJob) -> None:
     html = body(browser.get(ROOT))
     assert "1 engine: 1 connected. 1 job runs." in html
-    assert f'href="{page_of(imported.connection)}">flink</a>' in html and "flink.example.org" in html
+    assert f'href="{page_of(imported.connection)}">flink</a>' in html and "flink.example.org:8081" in html
     line = browser.get(f"{ROOT}?export=csv").getvalue().decode().splitlines()[1]
-    assert line.startswith("flink,flink,flink.example.org,connected,1,")
+    assert line.startswith("flink,flink,flink.example.org:8081,connected,1,")
 
 
 def test_list_is_filtered_by_state_and_engine(browser: Client, cluster: Cluster, connection: Connection) -> None:
@@ -290,7 +290,7 @@ def test_failed_check_shows_its_faults(browser: Client, connection: Connection) 
 
 def test_page_of_a_connection_shows_jobs_polls_changes_and_costs(browser: Client, imported: ImportedJob) -> None:
     html = body(browser.get(page_of(imported.connection)))
-    assert "Flink 2.3.0 at flink.example.org: 1 of 1 job runs." in html
+    assert "Flink 2.3.0 at flink.example.org:8081: 1 of 1 job runs." in html
     assert 'href="/c/little/queries/calm/">calm</a>' in html and "shop, running" in html
     assert "over 30" in html and "was rescaled: enrich from 1 to 2" in html and "2 versions" in html
     assert "/accuracy/?origin=flink" in html
