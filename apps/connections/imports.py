@@ -36,6 +36,7 @@ __all__ = ["SampledJobs", "job_names", "look_samples", "look_store"]
 
 _KEEP_OFFER = timedelta(days=1)  # of a job under another name
 _KEEP_LOST_NODES = timedelta(days=1)
+_QUOTA = "quota_cps"  # label of a node whose cores are as small as the engine's quota: nobody else made them so
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,10 @@ class NodeImport:
         return set(rows.values_list("name", flat=True))
 
     def store(self, plan: ImportedNode) -> Node:
-        """The node that a place is, made or brought back where it is not there; never smaller than before."""
+        """The node that a place is, made or brought back where it is not there, with no fewer cores than before.
+
+        Its capacity follows the engine's quota; one that somebody set is lowered by it, and not raised.
+        """
         row = self.cluster.nodes.select_related("pool", "cluster").filter(name=plan.name).first()
         if row is None:
             row = node_create(
@@ -253,18 +257,21 @@ class NodeImport:
                 capacity_cps=plan.capacity_cps,
                 cores=plan.cores,
                 memory_bytes=_memory(plan),
-                labels=dict(plan.labels),
+                labels={**plan.labels, **_quota_label(plan)},
             )
             self.outcome.created.append(f"node {plan.name}")
             return row
         row.cluster = self.cluster
         if row.state == NodeState.OFFLINE:
             row = node_activate(node=row)
-        changed: dict[str, float] = {"cores": plan.cores} if plan.cores > row.cores else {}
+        changed: dict[str, object] = {"cores": plan.cores} if plan.cores > row.cores else {}
         memory = _memory(plan)
         if memory is not None and memory != row.memory_bytes:
             changed["memory_bytes"] = memory
-        if plan.quota_cps is not None and (row.capacity_cps == plan.quota_cps or plan.capacity_cps < row.capacity_cps):
+        if f"{row.capacity_cps:.0f}" == row.labels.get(_QUOTA, f"{SERVER_CPS:.0f}"):  # the engine's, not a person's
+            others = {name: value for name, value in row.labels.items() if name != _QUOTA}
+            changed |= {"capacity_cps": plan.capacity_cps, "labels": {**others, **_quota_label(plan)}}
+        elif plan.quota_cps is not None and plan.capacity_cps < row.capacity_cps:
             changed["capacity_cps"] = plan.capacity_cps
         if any(getattr(row, name) != value for name, value in changed.items()):
             row = node_update(node=row, **changed)
@@ -301,6 +308,11 @@ class NodeImport:
         for row in rows.exclude(pk__in=present).filter(state__in=(NodeState.ACTIVE, NodeState.DRAINING)):
             self.outcome.attempt(lambda row=row: node_take_offline(node=row), "node_in_use", row.name)
             self.outcome.find("warning", "place_gone", row.name, f"{row.name} is not listed by the engine any more.")
+
+
+def _quota_label(plan: ImportedNode) -> dict[str, str]:
+    """The label of a node that is smaller than a core by a quota."""
+    return {_QUOTA: f"{plan.capacity_cps:.0f}"} if plan.capacity_cps < SERVER_CPS else {}
 
 
 def _memory(plan: ImportedNode) -> int | None:

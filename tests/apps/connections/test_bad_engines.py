@@ -12,7 +12,8 @@ from apps.connections import work
 from apps.connections.models import Connection
 from apps.connections.services import connection_check, connection_create, connection_import
 from apps.connections.work import connection_poll_due
-from apps.fleet.models import Cluster
+from apps.fleet.models import Cluster, Node
+from apps.fleet.services import node_update
 from apps.jobs.models import Job
 from apps.queries.models import OperatorInput
 from tests.apps import small_cluster
@@ -164,25 +165,46 @@ def test_process_that_restarts_within_a_round_counts_from_nothing(cluster: Clust
     assert parse_statistics(cluster) == (pytest.approx(PARSE_CYCLES, rel=0.02), "measured")
 
 
-def test_quota_that_shrinks_under_way_makes_the_node_smaller(
+def cores_told(flink: FakeFlink, connection: Connection, monkeypatch: pytest.MonkeyPatch, cores: float) -> Node:
+    """The node once the engine has told so many cores."""
+    whole = FakeFlink._place
+    monkeypatch.setattr(flink, "_place", lambda name: whole(flink, name) | {"totalResource": {"cpuCores": cores}})
+    for _ in range(2):
+        assert connection_poll_due(connection.pk)
+    return Node.objects.select_related("pool", "cluster").get(pool__name=connection.pool_name)
+
+
+def test_capacity_of_a_node_follows_its_quota_down_and_up(
     cluster: Cluster, engine: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flink = FakeFlink()
     connection = connect(cluster, engine, flink)
     assert done(connection_import(connection=connection)).state == "succeeded"
-    whole = flink._place
+    for cores, servers, capacity_cps in [
+        (2.0, 2, 1e9),
+        (0.5, 1, 0.5e9),
+        (0.2, 1, 0.2e9),
+        (0.7, 1, 0.7e9),
+        (2.0, 2, 1e9),
+    ]:
+        node = cores_told(flink, connection, monkeypatch, cores)
+        assert (node.cores, node.capacity_cps) == (servers, capacity_cps)
+    assert "quota_cps" not in node.labels
 
-    def told(cores: float) -> tuple[int, float]:
-        """Cores of the node and capacity of each, once the engine has told so many."""
-        monkeypatch.setattr(flink, "_place", lambda name: whole(name) | {"totalResource": {"cpuCores": cores}})
-        for _ in range(2):
-            assert connection_poll_due(connection.pk)
-        node = cluster.nodes.get(pool__name=connection.pool_name)
-        return node.cores, node.capacity_cps
 
-    assert told(2.0) == (2, 1e9)
-    assert told(0.5) == (1, 0.5e9)
-    assert told(0.2) == (1, 0.2e9)
+def test_capacity_that_somebody_set_is_lowered_by_a_quota_and_never_raised(
+    cluster: Cluster, engine: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flink = FakeFlink()
+    connection = connect(cluster, engine, flink)
+    assert done(connection_import(connection=connection)).state == "succeeded"
+    node_update(node=cores_told(flink, connection, monkeypatch, 2.0), capacity_cps=0.8e9)
+    assert [cores_told(flink, connection, monkeypatch, cores).capacity_cps for cores in (2.0, 0.5, 0.7, 2.0)] == [
+        0.8e9,
+        0.5e9,
+        0.5e9,
+        0.5e9,
+    ]
 
 
 def test_poll_of_a_thousand_operators_asks_as_little_as_one_of_four(cluster: Cluster, engine: EngineServer) -> None:
