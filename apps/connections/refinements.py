@@ -102,7 +102,7 @@ def _is_moved(told: Mapping[str, object], stored: Mapping[str, object]) -> bool:
 
 
 def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
-    """Store what is not understood of operators now, and whether they were watched for long enough.
+    """Store what is not understood of operators now, whether they were watched for long enough, and on quiet hosts.
 
     One whose results are counted, or were before, is in doubt no longer.
     """
@@ -112,6 +112,7 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
         entries = list(row.inputs.all())
         is_known = all(_is_counted(entry) for entry in entries)
         is_predicted = any(entry.evidence == CostEvidence.PREDICTED for entry in entries)
+        is_measured = any(entry.evidence == CostEvidence.MEASURED for entry in entries)
         own = told.get(row.name, OperatorDocument())
         doubts = [part for part in own.get("unread", []) if part != UNCOUNTED or not is_known]
         now = {
@@ -119,6 +120,7 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
             "waits_outside": own.get("waits_outside") or row.extra.get("waits_outside"),  # a person may know, too
             "measured_s": own.get("measured_s"),
             "cost_by": own.get("cost_by") if is_predicted else None,
+            "quiet_share": own.get("quiet_share") if is_measured else None,
         }
         kept = {key: value for key, value in row.extra.items() if key not in now}
         kept |= {key: value for key, value in now.items() if value not in ([], None)}

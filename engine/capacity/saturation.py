@@ -43,14 +43,32 @@ _NARROW = 1e-4  # of a bisected factor
 
 @dataclass(frozen=True, eq=False)
 class _Saturation:
-    """Factors at which the first server is full, (K,): by the mean costs first, then as samples allow; that server."""
+    """Factors at which the first server is full, (K,): by the mean costs first, then as samples allow; that server.
+
+    From the column `quiet_from` on, hosts are as quiet as they may be.
+    """
 
     factors: FloatArray
     server: int
+    quiet_from: int = 1
 
     @property
     def factor(self) -> float:
         return float(self.factors[0])
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the factors that samples leave plausible; None without samples."""
+        if len(self.factors) < 2:
+            return None
+        as_it_was = self.factors[1 : self.quiet_from] if self.quiet_from > 1 else self.factors[1:]
+        low = np.quantile(as_it_was, (1.0 - _LEVEL) / 2.0)
+        return float(low), float(np.quantile(self.factors[self.quiet_from :], (1.0 + _LEVEL) / 2.0))
+
+    @property
+    def highest(self) -> float:
+        """Factor that the least of what samples leave plausible of costs allows."""
+        return max(self.factor, self.interval[1]) if self.interval else self.factor
 
 
 class ClusterSaturation:
@@ -69,7 +87,9 @@ class ClusterSaturation:
             for operator in deployment.operators
         ]
         self._sure = (
-            self.model if all(self._measured) else UtilisationModel(deployment, draws=False, only_measured=True)
+            self.model
+            if all(self._measured)
+            else UtilisationModel(deployment, draws=is_linear(deployment), only_measured=True, biases=biases)
         )
 
     def of_query(self, query: str) -> QueryCapacity:
@@ -123,7 +143,7 @@ class ClusterSaturation:
         rate = None if found is None else now * max(0.0, found.factor)
         if unmeasured or outside:  # no limit: whose load that is would rest on what nobody measured
             return _without_number(UNKNOWN, now) | {
-                "at_most_per_s": None if sure is None else max(now * max(0.0, sure.factor), came_per_s),
+                "at_most_per_s": None if sure is None else max(now * max(0.0, sure.highest), came_per_s),
                 "assumed_per_s": None if outside or any(self._is_unknown[j] for j in on_way) else rate,
                 "unmeasured": unmeasured,
                 "outside": outside,
@@ -131,7 +151,7 @@ class ClusterSaturation:
                 "measured_s": measured_s,
             }
         assert found is not None and rate is not None
-        low, high = (None, None) if unsampled or len(found.factors) < 2 else _interval(found.factors)
+        low, high = (None, None) if unsampled or found.interval is None else found.interval
         factor = max(0.0, found.factor)
         return _without_number(KNOWN, now) | {
             "rate_per_s": rate,
@@ -204,7 +224,7 @@ def _linear_saturation(model: UtilisationModel, grown: GrownLoad) -> _Saturation
     own = np.array([grown.servers[server] for server in servers])
     with np.errstate(divide="ignore"):
         factors = 1.0 + (capacity - model.load[servers]) / own  # f = 1 + (1 - u) / v
-    return _Saturation(factors.min(axis=0), servers[int(factors[:, 0].argmin())])
+    return _Saturation(factors.min(axis=0), servers[int(factors[:, 0].argmin())], model.quiet_from)
 
 
 def _bisected_saturation(
@@ -251,11 +271,6 @@ def _grown_query(deployment: Deployment, query: str, factor: float) -> Deploymen
 
 def _grown_sources(deployment: Deployment, factor: float) -> Deployment:
     return apply_changes(deployment, [{"scale_source": "*", "by": factor}], path="capacity")
-
-
-def _interval(factors: FloatArray) -> tuple[float, float]:
-    low, high = np.quantile(factors[1:], [(1.0 - _LEVEL) / 2.0, (1.0 + _LEVEL) / 2.0])
-    return float(low), float(high)
 
 
 def _without_number(state: str, now: float) -> dict[str, Any]:

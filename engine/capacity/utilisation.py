@@ -46,10 +46,11 @@ def keeps_outputs(operator: Operator) -> bool:
 class UtilisationModel:
     """Mean load of every server of a placed deployment, by costs as they are and as their samples allow.
 
-    Without `draws` there are means alone. `only_measured` leaves out what nobody measured: such operators cost nothing,
-    and put out nothing unless that was counted. `biases` are measured over estimated work by kind of operator, the ends
-    of an interval; sets of costs include them. With `factors` of the rates, shape (K, sources), the columns are loads
-    at these, by mean costs.
+    Without `draws` there are means alone. From the column `quiet_from` on, where that is not the first set, hosts are
+    as quiet as they may be: the upper end of an interval is by these alone, the lower one by those before.
+    `only_measured` leaves out what nobody measured: such operators cost nothing, and put out nothing unless that was
+    counted. `biases` are measured over estimated work by kind of operator, the ends of an interval; sets of costs
+    include them. With `factors` of the rates, shape (K, sources), the columns are loads at these, by mean costs.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class UtilisationModel:
         self.horizon_s = d.subintervals * d.subinterval_s
         self.rates = np.array([float(source.arrivals.sum()) / self.horizon_s for source in d.sources])
         self.capacity = d.capacities.mean(axis=0)
-        columns = 1
+        columns, self.quiet_from = 1, 1
         if factors is not None:
             draws, columns = False, len(factors)
             self.rates = self.rates[:, None] * factors.T
@@ -99,6 +100,23 @@ class UtilisationModel:
             for j, operator in enumerate(self.deployment.operators):
                 if operator.kind == kind:
                     self.cycles[start[j] : start[j + 1], 1:] *= off
+        self._draw_quiet_hosts(rng)
+
+    def _draw_quiet_hosts(self, rng: np.random.Generator) -> None:
+        """Every set once more, with costs that were measured on contended hosts as on ones that are quieter.
+
+        Hosts are as quiet for all operators at once: c q^u with one u of each set, even between 0 and 1.
+        """
+        start, operators = self.deployment.graph.in_start, self.deployment.operators
+        quiet = [(j, own.quiet_share) for j, own in enumerate(operators) if own.quiet_share is not None]
+        if not quiet:
+            return
+        sets, self.quiet_from = self.columns - 1, self.columns
+        self.output, self.cycles = (np.hstack([v, v[:, 1:]]) for v in (self.output, self.cycles))
+        self.columns += sets
+        u = rng.uniform(0.0, 1.0, sets)
+        for j, share in quiet:
+            self.cycles[start[j] : start[j + 1], self.quiet_from :] *= share**u
 
     def _leave_out_unmeasured(self) -> None:
         start = self.deployment.graph.in_start

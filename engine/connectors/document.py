@@ -101,6 +101,7 @@ _MAX_STREAM = 120
 _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
 _INFERRED = ("cpu_time", "load_step")  #: costs by something else than what threads did
+_QUIET_STEPS = 20  #: of the part of a cost that a quiet host leaves, since each is another document
 #: Seconds that statistics cover, as far as that is too little: in steps, since each is another document.
 _SPANS = (0.0, 15.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 #: Doubt of an operator whose results are not counted yet; it goes as soon as one is, or after `Vertex.silence_s`.
@@ -139,6 +140,7 @@ class OperatorDocument(TypedDict, total=False):
     state_on_disk: bool
     unread: list[str]
     measured_s: float
+    quiet_share: float
     cost_by: str
 
 
@@ -477,6 +479,8 @@ def _operator(
     row["evidence"] = _evidence(own, sample, at_s)
     if own is not None and own.cost_by in _INFERRED:
         row["cost_by"] = own.cost_by
+    if own is not None and own.quiet_share < 1.0:
+        row["quiet_share"] = max(1, math.floor(own.quiet_share * _QUIET_STEPS)) / _QUIET_STEPS
     if sample is not None and sample.measured_s is not None and sample.measured_s < FULL_SPAN_S:
         row["measured_s"] = max(step for step in _SPANS if step <= sample.measured_s)
     return row

@@ -299,6 +299,7 @@ class VertexSample:
     #: events that the only reader took for each that is counted as put out, where these are more than one
     taken: float = 1.0
     cost_by: CostOrigin | None = None  #: by what the cost was told, where not by the busy time of its threads
+    quiet_share: float = 1.0  #: least part of its cost that remains on hosts that nobody else uses, above 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ CONTENDED_LOAD = 0.8
 CONTENDED_GROWTH = 1.5
 _COMPUTING = 0.8
 _TELLING_SHARE = 0.2  # of a thread: the cost of what is busy less is not known well enough within seconds
+_MIN_QUIET = 0.05  # of a cost, whatever CPU time and calm stretches say
 _CALM = 0.1  # of the events are the calmest tenth
 
 
@@ -151,7 +152,7 @@ def find_contention(
         costed = [batch for batch in batches[vertex.id] if batch.busy_s is not None]
         places = sorted({subtask.place for subtask in vertex.subtasks if subtask.place})
         calm_s = _calm_cost_s(costed) if (busy_share_of(changes[vertex.id].units) or 0.0) >= _TELLING_SHARE else 0.0
-        for batch in costed:
+        for batch in batches[vertex.id]:
             load = cpu.load(places, batch.start_s, batch.end_s) or 0.0
             growth = (batch.busy_s or 0.0) / batch.events / calm_s if calm_s > 0.0 else 0.0
             used_s = cpu.used_s(places, batch.start_s, batch.end_s) if places else None
@@ -237,6 +238,9 @@ def sample_job(
     told, by_cpu = tell_costs_by_cpu(job, ordered, operators, is_alone=is_alone)
     operators |= told
     busy_threads, cpu_cores = _busy_threads(job, operators), cpu.cores()
+    for vertex in job.vertices:
+        shares = _on_cpu(vertex, busy_threads, cpu_cores)
+        operators[vertex.id] = _with_quiet_share(operators[vertex.id], batches[vertex.id], contention, shares)
     ended = {vertex.id for vertex in job.vertices if vertex.has_ended}
     read_on = {id_: counts for id_, counts in (offsets or {}).items() if id_ not in ended}
     settled = settle_contradictions(job, changes, operators, read_on, busy_threads, cpu_cores)
@@ -434,6 +438,38 @@ def _busy_threads(job: EngineJob, operators: Mapping[str, VertexSample]) -> dict
     return threads
 
 
+def _on_cpu(vertex: Vertex, busy_threads: Mapping[str, float | None], cpu_cores: Mapping[str, float]) -> float | None:
+    """Part of the busy time of a vertex's places that their processes were on the CPU, at the most; None: not known."""
+    places = {subtask.place for subtask in vertex.subtasks}
+    threads = [busy_threads.get(place) if place else None for place in places]
+    cores = [cpu_cores.get(place) if place else None for place in places]
+    busy, used = math.fsum(n or 0.0 for n in threads), math.fsum(n or 0.0 for n in cores)
+    return None if None in threads or None in cores or busy <= 0.0 else min(1.0, used / busy)
+
+
+def _with_quiet_share(
+    sample: VertexSample, batches: Sequence[CounterChange], contention: Contention, on_cpu: float | None
+) -> VertexSample:
+    """The sample with the least part of its cost that a quiet host leaves, where its hosts were contended.
+
+    That is the cost of its calmest tenth where that was seen on a quiet host. Otherwise what was contended kept at
+    least what the process was on the CPU for, r of the time: with c of the mean and contended for s of it,
+    quiet / c = 1 / (1 - s + s / r).
+    """
+    if not sample.cost_s or not batches:
+        return sample
+    contended_s = contention.overlap_s(batches)
+    span_s = math.fsum(batch.span_s for batch in batches)
+    if contended_s <= 0.0 or span_s <= 0.0:
+        return sample
+    costed = [batch for batch in batches if batch.busy_s is not None] if sample.cost_by is None else []
+    quiet = _calm_cost_s(costed) / sample.cost_s if costed else 1.0
+    share = min(1.0, contended_s / span_s)
+    if on_cpu and (not costed or share > 1.0 - _CALM):
+        quiet = min(quiet, 1.0 / (1.0 - share + share / on_cpu))
+    return replace(sample, contended_s=contended_s, quiet_share=min(1.0, max(_MIN_QUIET, quiet)))
+
+
 def _count_loads(batches: Sequence[CounterChange]) -> int:
     """Number of rates, each a quarter above the one below, that a vertex was measured at."""
     levels: list[float] = []
@@ -468,8 +504,10 @@ def _job_findings(
 ) -> Iterator[Finding]:
     contended_s = max((sample.contended_s for sample in operators.values()), default=0.0)
     if contended_s > 0.0:
-        told = {"contended_s": contended_s, "reason": contention.reason}
-        yield Finding.of("warning", "contended", job.name, job=job.name, **told)
+        least = min(sample.quiet_share for sample in operators.values())
+        told = {"contended_s": contended_s, "reason": contention.reason, "least": least}
+        kind = "contended_least" if least < 1.0 else ""
+        yield Finding.of("warning", "contended", job.name, kind, job=job.name, **told)
     read = {exchange.upstream for vertex in job.vertices for exchange in vertex.inputs}
     counted = {id_ for id_, own in changes.items() if any(unit.results is not None for unit in own.units)}
     silent = [vertex for vertex in job.vertices if vertex.id not in read | counted]

@@ -33,6 +33,7 @@ from engine.document.kinds import (
     OPERATOR_KINDS,
     POSITIVE,
     PRICE,
+    QUIET_SHARE,
     SCHEDULING,
     SPAN,
     STATISTIC,
@@ -481,6 +482,10 @@ class OperatorFeatures(Record):
         Annotated[str, Enumeration(("cpu_time", "load_step"))] | None,
         Words("by what its cost was told, where not by the busy time of its threads"),
     ] = None
+    quiet_share: Annotated[
+        Annotated[float, QUIET_SHARE] | None,
+        Words("least part of its cost that remains where nobody else uses the hosts that it was measured on"),
+    ] = None  #: None: they were quiet
     measured_s: Annotated[
         _NotNegative | None, Words("seconds that its statistics cover, where that is too few to decide by")
     ] = None

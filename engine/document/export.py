@@ -168,6 +168,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "tuple_values_in",
         "tuple_values_out",
         "measured_s",
+        "quiet_share",
         "cost_by",
     )
     document = _fields(operator, (*plain, "expression"))

@@ -62,6 +62,9 @@ SENTENCES = {
     "saturated": "{vertex} was busy all the time for {full_s:seconds}: more came than it could do.",
     "contended": "{contended_s:seconds} of the statistics of {job} are of a contended host: {reason}. Busy time is "
     "wall time, so costs are those of a host as contended as that.",
+    "contended_least": "{contended_s:seconds} of the statistics of {job} are of a contended host: {reason}. Costs are "
+    "those of a host as contended as that; on a quiet one an event may take as little as {least:percent} of it, by "
+    "which the upper end of the capacity is told.",
     "sink_selectivity": "What {sinks:listed} {sinks:either puts|put} out is not counted; one result per event is "
     "assumed.",
     "source_counts_written": "{sources:listed} {sources:either counts|count} only what leaves: filters chained to a "

@@ -131,6 +131,7 @@ def engine_operator(
         unread=_names(extra.get("unread")),
         measured_s=extra.get("measured_s"),
         cost_by=extra.get("cost_by"),
+        quiet_share=extra.get("quiet_share"),
     )
 
 

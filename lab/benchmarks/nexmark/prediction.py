@@ -109,7 +109,9 @@ def predict_query(
     """
     picture = read_flink(phase.picture, phase.polls[-1][0])
     (job,) = (job for job in picture.jobs if f"/jobs/{job.id}/config" in phase.picture)
-    polls = [poll_flink(answers, job.id, at_s) for at_s, answers in phase.polls]
+    # What watches the host of a Flink tells its load beside it; here the benchmark did.
+    host_loads = {place.id: min(1.0, phase.load / place.cores) for place in picture.places}
+    polls = [replace(poll_flink(answers, job.id, at_s), host_loads=host_loads) for at_s, answers in phase.polls]
     for i, answers in phase.looks:
         polls[i], _ = with_look(polls[i], job, answers)
     sample = sample_job(job, polls, places=picture.places)

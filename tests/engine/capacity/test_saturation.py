@@ -288,3 +288,35 @@ def test_answers_from_outside_of_a_neighbour_bound_nobody_else() -> None:
     own = [measured("f", "A", entry("s", 0.5)), measured("g", "B", entry("f", 1.0, 4.0))]
     found = ClusterSaturation(steady(sources=sources, operators=[*own, neighbour]))
     assert (found.of_query("q").state, found.of_query("other").state) == ("known", "unknown")
+
+
+def test_costs_of_contended_hosts_raise_the_upper_end_alone() -> None:
+    """g is full at 50 events/s, and at up to 200 on a quiet host, where f is full at 100."""
+    batches = [{"events": 100.0, "outputs": 100.0, "cycles": 400.0 + 40.0 * (-1) ** k} for k in range(12)]
+    calm, contended = (
+        ClusterSaturation(
+            steady(
+                operators=[
+                    measured("f", "A", {**entry("s", 0.5), "batches": batches}),
+                    measured("g", "B", {**entry("f", 1.0, 4.0), "batches": batches}, **more),
+                ]
+            )
+        ).of_query("q")
+        for more in ({}, {"quiet_share": 0.25})
+    )
+    assert (contended.rate_per_s, contended.low_per_s) == (calm.rate_per_s, calm.low_per_s)
+    assert calm.high_per_s is not None and contended.high_per_s is not None
+    assert 1.8 * calm.high_per_s < contended.high_per_s < 120.0
+
+
+def test_at_most_is_what_the_least_plausible_costs_allow() -> None:
+    """f is unknown, so that there is no capacity; g was measured while others used its host."""
+    batches = [{"events": 100.0, "outputs": 100.0, "cycles": 400.0 + 40.0 * (-1) ** k} for k in range(12)]
+    read = {**entry("f", 1.0, 4.0), "batches": batches}
+    unknown = {**measured("f", "A", {"from": "s", "selectivity": 0.5}), "evidence": {"kind": "unknown", "events": 9.0}}
+    most = []
+    for more in ({}, {"quiet_share": 0.25}):
+        capacity = ClusterSaturation(steady(operators=[unknown, measured("g", "B", read, **more)])).of_query("q")
+        assert capacity.rate_per_s is None and capacity.at_most_per_s is not None
+        most.append(capacity.at_most_per_s)
+    assert 50.0 < most[0] < 60.0 and most[1] > 2.0 * most[0]

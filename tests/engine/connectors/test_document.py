@@ -127,6 +127,15 @@ def test_statistics_of_a_minute_are_rough_until_they_cover_five() -> None:
     assert all("measured_s" not in row for row in import_picture(picture, {JOB: sample}).queries[0].body["operators"])
 
 
+def test_costs_of_contended_hosts_say_in_steps_what_a_quiet_one_may_leave() -> None:
+    picture = read_flink(cluster(*rows(0.0)), NOW_MS / 1000)
+    sample = sampled(picture, 0.05)
+    operators = {id_: replace(own, quiet_share=0.53 if id_ == "v2" else 1.0) for id_, own in sample.operators.items()}
+    pool = import_picture(picture, {JOB: replace(sample, operators=operators)})
+    running = Deployment.parse(pool.to_deployment({name: [1.0] for name in pool.queries[0].sources}, 1.0))
+    assert [operator.quiet_share for operator in running.operators][:2] == [None, 0.5]
+
+
 def test_servers_of_slots_are_no_more_than_cores_and_no_more_than_slots() -> None:
     assert imported(cpu_per_s=None, slots=8).nodes[0].cores == 2
     assert imported(cpu_per_s=None, slots=1).nodes[0].cores == 1

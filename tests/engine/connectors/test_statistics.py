@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -214,6 +214,21 @@ def test_a_host_whose_cores_are_in_use_is_contended_and_its_cost_is_kept() -> No
     assert sampled.operators["v2"].contended_s == pytest.approx(60.0)
     assert sampled.operators["v2"].cost_s == pytest.approx(0.004)
     assert "contended" in codes(sampled)
+
+
+def test_what_a_quiet_host_may_leave_of_a_cost_is_by_cpu_or_by_the_calmest_tenth() -> None:
+    """Threads are busy for 41 % of the time, and their process has half as much of the CPU."""
+
+    def shares(loads: Sequence[float], of: Callable[[float], Any] = vertices) -> JobSample:
+        polls = [poll(STEP_S * i, *of(STEP_S * i), load=0.1, cpu_s=0.205 * STEP_S * i) for i in range(13)]
+        return sample([replace(p, host_loads={"tm1": load}) for p, load in zip(polls, loads, strict=True)])
+
+    full = shares([1.0] * 13)
+    assert full.operators["v2"].quiet_share == pytest.approx(0.5) == full.operators["v1"].quiet_share
+    assert "50" in next(str(f.message) for f in full.findings if f.code == "contended")
+    assert shares([0.1] * 13).operators["v2"].quiet_share == 1.0
+    grown = shares([0.1] * 6 + [1.0] * 7, _growing).operators["v2"]  # 4 ms for half of the time, then 8
+    assert grown.cost_s == pytest.approx(0.006) and grown.quiet_share == pytest.approx(2 / 3)
 
 
 def _growing(second: float) -> tuple[dict[str, Any], ...]:
