@@ -133,14 +133,10 @@ def capacity_cell(kept: Mapping[str, Any] | None) -> SafeString | str:
 
 
 def _headroom_words(kept: Mapping[str, Any]) -> str:
-    """Headroom of the rate: to a full server or a broken objective, whichever is first."""
+    """Headroom of the rate: to a broken objective or a full server, whichever is first."""
     factor = kept.get("tightest_factor")
     if factor is None:
         if kept.get("measured_s") is not None:
             return "still measuring"
-        return "headroom unknown" if kept.get("objectives_known") else "objective not looked at"
-    breaks = factor < (kept.get("factor") or 0.0)
-    if factor < 1.0:
-        return f"{percent(1.0 - factor)} less {'keeps its objective' if breaks else 'is sustained'}"
-    server = server_words(str((kept.get("limit") or {}).get("server") or ""))
-    return f"{percent(factor - 1.0)} more {'breaks its objective' if breaks else f'fills {server}'}"
+        return "headroom unknown" if kept.get("objectives_known") else "not looked at"
+    return f"{percent(factor - 1.0)} to {'objective' if factor < (kept.get('factor') or 0.0) else 'full server'}"
