@@ -61,7 +61,8 @@ def _plan_words(
     if is_if_even:
         return f"Parallelism {recommended} {goal} if keys are even, which nobody measured; it has {now} now.{kept}"
     if recommended == now:
-        return f"Parallelism {now}, as it is, {goal}; fewer subtasks are not known to.{kept}"
+        fewer = "; fewer subtasks are not known to" if now > 1 else ""
+        return f"Parallelism {now}, as it is, {goal}{fewer}.{kept}"
     rate = "" if rate_per_s is None else f", up to {rate_words(rate_per_s)}"
     return f"Parallelism {recommended} {goal}{rate}; it has {now} now.{kept}"
 
