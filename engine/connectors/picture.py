@@ -243,6 +243,7 @@ class ThreadLooks(Record):
     blocked: int  #: by what they put out
     undecided: int  #: nobody can tell
     by_operator: tuple[int, ...] = ()  #: those at work, by the operator's position in the chain
+    running: int = 0  #: of those at work, that had the CPU or wanted it, and nothing else
 
     @property
     def count(self) -> int:

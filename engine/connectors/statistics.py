@@ -38,7 +38,7 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
-from engine.connectors.thread_costs import tell_costs_by_threads
+from engine.connectors.thread_costs import running_threads, tell_costs_by_threads
 from engine.document.elements import Batch
 from engine.document.unknown_costs import FULL_SPAN_S
 from engine.measurement.variation import ScaleDispersion, choose_scale, cost_dispersion, cost_sums
@@ -168,6 +168,22 @@ def find_contention(
     return Contention(_merged(stretches), f"events took up to {most:.1f} times as long as in the calmest tenth")
 
 
+def _find_starved(
+    job: EngineJob, batches: Mapping[str, Sequence[CounterChange]], polls: Sequence[CounterPoll], cpu: CpuUse
+) -> Contention:
+    """Contention, all the time, where looks found more threads that want the CPU than their processes had of it."""
+    used = cpu.cores()
+    for vertex in job.vertices:
+        places = {subtask.place or "" for subtask in vertex.subtasks}
+        running, had = running_threads(vertex, polls), math.fsum(used.get(place, 0.0) for place in places)
+        if places <= used.keys() and batches[vertex.id] and had < _COMPUTING * running:
+            whole = tuple((batch.start_s, batch.end_s) for own in batches.values() for batch in own)
+            return Contention(
+                _merged(whole), f"{running:.1f} threads wanted the CPU, of which {had:.1f} cores were had"
+            )
+    return Contention()
+
+
 def _merged(stretches: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     merged: list[tuple[float, float]] = []
     for start, end in sorted(stretches):
@@ -227,6 +243,8 @@ def sample_job(
     cpu = CpuUse(ordered, places)
     batches = {id_: _batches(change.runs) for id_, change in changes.items()}
     contention = find_contention(job, batches, changes, cpu)
+    if not contention.stretches:
+        contention = _find_starved(job, batches, asked, cpu)
     operators = {
         vertex.id: _ended_sample(job, vertex, changes[vertex.id])
         if vertex.has_ended

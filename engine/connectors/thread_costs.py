@@ -26,7 +26,7 @@ from engine.connectors.picture import CounterPoll, EngineJob, Finding, ThreadLoo
 from engine.connectors.thread_stacks import merged_looks
 from engine.words import percent_words
 
-__all__ = ["tell_costs_by_threads"]
+__all__ = ["running_threads", "tell_costs_by_threads"]
 
 _LEVEL_Z = 1.645  # of a 90 % interval
 _STRETCH_S = 5.0  # of shorter ones a beat within a second tells too much
@@ -82,6 +82,12 @@ def tell_costs_by_threads(
         findings.append(Finding.of("found", "cost_by_threads", subject, **counts, **ends))
         findings += _parts(vertex, subject, looks)
     return told, findings
+
+
+def running_threads(vertex: Vertex, polls: Sequence[CounterPoll]) -> float:
+    """Threads of a vertex that had the CPU or wanted it, on average, at the least by how few looks there were."""
+    looks = _merged([poll.threads[vertex.id] for poll in polls if vertex.id in poll.threads])
+    return vertex.parallelism * _wilson(looks.running / looks.count, looks.count)[0] if looks.count else 0.0
 
 
 def _watched(vertex: Vertex, polls: Sequence[CounterPoll], changes: VertexChanges) -> Iterator[_WatchedStretch]:

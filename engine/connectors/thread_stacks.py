@@ -69,9 +69,14 @@ class ThreadStack:
     frames: tuple[str, ...]
     is_cut: bool = False
 
+    @property
+    def runs(self) -> bool:
+        """Whether it has the CPU or wants it, and waits for nothing else that is known."""
+        return self.state == _RUNNABLE and not (self.frames and _NATIVE_WAIT.search(self.frames[0]))
+
     def doing(self) -> StackOf:
         """Doing of a source's thread."""
-        runs = self.state == _RUNNABLE and not (self.frames and _NATIVE_WAIT.search(self.frames[0]))
+        runs = self.runs
         if not self.frames:
             return "undecided"
         if any(_COLLECT.search(frame) or _OPERATOR.search(frame) for frame in self.frames):
@@ -186,14 +191,15 @@ def _threads_of(vertex: Vertex, index: int, stacks: Iterable[ThreadStack]) -> li
 
 def _counted(stacks: Sequence[ThreadStack]) -> ThreadLooks:
     doings = [stack.doing() for stack in stacks]
-    working = [stack.operator for stack, doing in zip(stacks, doings, strict=True) if doing == "working"]
-    depths = [depth for depth in working if depth is not None]
+    working = [stack for stack, doing in zip(stacks, doings, strict=True) if doing == "working"]
+    depths = [stack.operator for stack in working if stack.operator is not None]
     return ThreadLooks(
         working=len(working),
         waiting=doings.count("waiting"),
         blocked=doings.count("blocked"),
         undecided=doings.count("undecided"),
         by_operator=tuple(depths.count(depth) for depth in range(max(depths, default=-1) + 1)),
+        running=sum(stack.runs for stack in working),
     )
 
 
@@ -213,4 +219,5 @@ def merged_looks(first: ThreadLooks, second: ThreadLooks) -> ThreadLooks:
         blocked=first.blocked + second.blocked,
         undecided=first.undecided + second.undecided,
         by_operator=tuple(n + (short[i] if i < len(short) else 0) for i, n in enumerate(long)),
+        running=first.running + second.running,
     )

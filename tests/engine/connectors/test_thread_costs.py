@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,3 +133,16 @@ def test_interval_reaches_down_to_what_the_highest_rate_allows() -> None:
     rates = [50.0] * 20 + [500.0] * 4
     looks = [ThreadLooks(8, 32, 0, 0)] * 20 + [ThreadLooks(40, 0, 0, 0)] * 4
     assert ends_s(sampled(looks, rates))[0] <= 0.002
+
+
+@pytest.mark.parametrize(("cpu_per_s", "least"), [(0.1, 0.5), (0.5, 1.0)])
+def test_threads_that_want_the_cpu_and_have_half_of_it_are_of_a_contended_host(cpu_per_s: float, least: float) -> None:
+    """A fifth of looks finds the thread running, and its process has half as much of a core, or more."""
+    polls = []
+    for i in range(31):
+        made = poll(STEP_S * i, row(100.0 * STEP_S * i), cpu_s=cpu_per_s * STEP_S * i)
+        polls.append(replace(made, threads={"v1": ThreadLooks(8, 32, 0, 0, running=8)}))
+    sample = sample_job(read_flink(cluster(row(0.0)), NOW_MS / 1000).jobs[0], polls)
+    assert own(sample).cost_s == pytest.approx(0.002, rel=0.01)
+    assert own(sample).quiet_share == pytest.approx(least, rel=0.01)
+    assert ("contended" in codes(sample)) == (least < 1.0)
