@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lab.__main__ import main
 from lab.benchmarks.nexmark.events import EventFeed, event_tables
-from lab.benchmarks.nexmark.prediction import Interval, JobShape, NexmarkAnswer, busiest_factor
+from lab.benchmarks.nexmark.prediction import Interval, JobShape, NexmarkAnswer, busiest_factor, predict_query
 from lab.benchmarks.nexmark.queries import QUERIES
 from lab.benchmarks.nexmark.runs import LoadPhase, QueryRun, Timing, second_begins, slope
 from lab.benchmarks.nexmark.scripts import query_script
 from lab.benchmarks.nexmark.table import ScoredQuery, latency_table, missed_targets, rate_table, row_json, summary
+from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, job_answer, taskmanager, vertex
 
 LIGHT = LoadPhase(1, 1, 100, 100.0, [i / 100 for i in range(101)], 1000, 0.5, 0.3)
 FULL = LoadPhase(40, 1, 4000, 1000.0, [], 0, None, 0.3)
@@ -34,6 +36,33 @@ SAID = NexmarkAnswer(
     gain=Interval(2.0, 1.2, 2.0),
 )
 ROW = ScoredQuery("q1", RUN, SAID)
+
+
+def waiting_load() -> LoadPhase:
+    """A keyed operator that is busy for 0.4 of the time and hardly computes, on two slots and as many cores."""
+
+    def answers(second: float) -> dict[str, Any]:
+        vertices = (
+            vertex("v1", "Source: clicks", written=100 * second, busy=10 * second, idle=990 * second),
+            vertex(
+                "v2", "count", ("v1", "HASH"), read=100 * second, written=100 * second,
+                busy=400 * second, idle=600 * second,
+            ),
+            vertex("v3", "out: Writer", "v2", read=100 * second, busy=second, idle=999 * second),
+        )  # fmt: skip
+        cpu = [{"id": "Status.JVM.CPU.Time", "value": str(0.05 * second * 1e9)}]
+        told = cluster(*vertices) | {"/taskmanagers": {"taskmanagers": [taskmanager(slots=2)]}}
+        counted = job_answer(*vertices, now_ms=NOW_MS + second * 1000)
+        told |= {f"/jobs/{JOB}": counted, f"/jobs/{JOB}/config": {}}
+        return told | {"/taskmanagers/tm1/metrics?get=cpu": cpu}
+
+    return replace(LIGHT, picture=answers(0.0), polls=[(5.0 * i, answers(5.0 * i)) for i in range(13)])
+
+
+def test_gain_of_threads_that_wait_is_not_bounded_by_cores_and_keys_bound_it_from_below() -> None:
+    gain = predict_query(waiting_load()).gain
+    assert gain is not None and gain.low is not None
+    assert gain.estimate == pytest.approx(2.0, rel=0.02) and gain.low == pytest.approx(1.0, rel=0.1)
 
 
 def test_queries_are_those_of_the_benchmark() -> None:
