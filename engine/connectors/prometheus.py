@@ -110,9 +110,9 @@ def read_range(known: Answers, path: str, what: str) -> RangeAnswer | None:
         return None
     answer = known.raw(path)
     if not isinstance(answer, Mapping) or "status" not in answer:
-        known.add_fault(
-            what, "", "it answered with no JSON of Prometheus; allowed: the API below /api/v1 of a Prometheus"
-        )
+        refusal = known.refusal(path)
+        words = f"an error ({refusal})" if refusal else "no JSON of Prometheus"
+        known.add_fault(what, "", f"it answered with {words}; allowed: the API below /api/v1 of a Prometheus")
         return None
     for warning in (*_texts(answer.get("warnings")), *_texts(answer.get("infos"))):
         known.find("warning", "prometheus_warning", what, what=what, warning=warning)

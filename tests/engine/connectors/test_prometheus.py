@@ -45,6 +45,7 @@ def test_a_stretch_of_too_many_points_has_a_larger_step() -> None:
         ({"status": "error", "errorType": "bad_data", "error": "1:9: parse error"}, r"bad_data: 1:9: parse error"),
         ("<html>", "no JSON of Prometheus"),
         ({"jobs": []}, "no JSON of Prometheus"),
+        ({"errors": ["prometheus answers 404: not here"]}, r"with an error \(prometheus answers 404: not here\)"),
         ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}, "allowed: matrix or vector"),
         (
             {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "histograms": []}]}},
