@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -33,9 +33,8 @@ from apps.jobs.api import JobSerializer, job_response
 from apps.planning.forecast_findings import forecast_answer
 from apps.planning.models import Forecast
 from apps.queries.models import Query
-from engine.capacity.answer import KNOWN, ClusterCapacity, QueryCapacity, SaturationForecast
+from engine.capacity.answer import ClusterCapacity, QueryCapacity
 from engine.forecasts.answer import ForecastAnswer
-from engine.records import Fact
 
 __all__ = [
     "CapacityMetricsView",
@@ -47,7 +46,6 @@ __all__ = [
     "saturation_words",
 ]
 
-_AnyCapacity = TypeVar("_AnyCapacity", QueryCapacity, ClusterCapacity)
 MAX_LISTED = 500  # queries of a cluster, those with the least headroom
 
 
@@ -74,20 +72,13 @@ class SaturationTimes:
 
     def of_query(self, query: str, capacity: QueryCapacity) -> QueryCapacity:
         """Capacity of a query with its time to saturation, or with the reason for which nobody knows it."""
-        return self._with(capacity, ((self.answer and self.answer.saturation) or {}).get(query))
+        found = ((self.answer and self.answer.saturation) or {}).get(query)
+        return capacity.dated(found, is_load_forecast=self.answer is not None)
 
     def of_cluster(self, capacity: ClusterCapacity) -> ClusterCapacity:
         """Capacity of the cluster with its own."""
-        return self._with(capacity, self.answer and self.answer.cluster_saturation)
-
-    def _with(self, capacity: _AnyCapacity, forecast: SaturationForecast | None) -> _AnyCapacity:
-        if capacity.state != KNOWN or capacity.measured_s is not None:
-            return replace(capacity, no_forecast=Fact("capacity.no_forecast_capacity"))
-        if self.answer is None:
-            return replace(capacity, no_forecast=Fact("capacity.no_forecast_kept"))
-        if forecast is None:
-            return replace(capacity, no_forecast=Fact("capacity.no_forecast_load"))
-        return replace(capacity, forecast=forecast)
+        found = self.answer and self.answer.cluster_saturation
+        return capacity.dated(found, is_load_forecast=self.answer is not None)
 
 
 def query_capacity(query: Query, kept: QueryCapacity) -> QueryCapacity:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import computed_field
 
@@ -204,6 +204,16 @@ class _Capacity(Record):
     measured_s: Omitted[float] = None
     forecast: Omitted[SaturationForecast] = None
     no_forecast: Omitted[Sentence] = None
+
+    def dated(self, forecast: SaturationForecast | None, *, is_load_forecast: bool) -> Self:
+        """This capacity with its time to saturation, or with the reason for which nobody knows it."""
+        if self.state != KNOWN or self.measured_s is not None:
+            return replace(self, no_forecast=Fact("capacity.no_forecast_capacity"))
+        if not is_load_forecast:
+            return replace(self, no_forecast=Fact("capacity.no_forecast_kept"))
+        if forecast is None:
+            return replace(self, no_forecast=Fact("capacity.no_forecast_load"))
+        return replace(self, forecast=forecast)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -11,7 +11,6 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role
-from apps.connections import work
 from apps.connections.models import Connection
 from apps.fleet.models import Cluster
 from tests.apps import small_cluster
@@ -72,10 +71,7 @@ def test_import_needs_the_scope_admit_and_lists_its_jobs(
     api_of: Callable[..., APIClient],
     cluster: Cluster,
     engine: EngineServer,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(work, "PAUSE_S", 0.0)
-    monkeypatch.setattr(work, "LOOK_S", 0.0)
     FakeFlink().serve(engine)
     shown = made(api, url=engine.url)
     path = f"{URL}/{shown['id']}"

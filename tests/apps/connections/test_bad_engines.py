@@ -28,8 +28,7 @@ PARSE_CYCLES = 5e5  # of the operator that lies, where it does not
 
 @pytest.fixture(autouse=True)
 def _quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pauses, and a check that polls as often as an import."""
-    monkeypatch.setattr(work, "PAUSE_S", 0.0)
+    """A check polls as often as an import."""
     monkeypatch.setattr(work, "CHECK_POLLS", work.IMPORT_POLLS)
 
 

@@ -13,7 +13,6 @@ import pytest
 from django.core.files.base import ContentFile
 from rest_framework.test import APIClient
 
-from apps.connections import work
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.services import connection_check, connection_create, connection_import
 from apps.connections.uploads import upload_store
@@ -32,12 +31,6 @@ ROOT = Path(__file__).resolve().parents[3]
 ORDERS = RecordedVertex("Source: orders")
 PAYS = RecordedVertex("Source: pays")
 OFFSETS = 'kafka_topic_partition_current_offset{topic="$topic"}'
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "PAUSE_S", 0.0)
-    monkeypatch.setattr(work, "LOOK_S", 0.0)
 
 
 @pytest.fixture

@@ -40,12 +40,6 @@ from tests.apps.connections.fake_flink import EPOCH_S, FakeFlink, FakeJob, FakeV
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "PAUSE_S", 0.0)
-    monkeypatch.setattr(work, "LOOK_S", 0.0)
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return small_cluster.small_cluster()

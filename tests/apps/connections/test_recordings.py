@@ -78,11 +78,7 @@ def imported(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("run", [path.parent.name for path in RUNS])
-def test_recorded_run_gives_the_same_statistics_by_upload_as_by_url(
-    run: str, engine: EngineServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(work, "PAUSE_S", 0.0)
-    monkeypatch.setattr(work, "LOOK_S", 0.0)
+def test_recorded_run_gives_the_same_statistics_by_upload_as_by_url(run: str, engine: EngineServer) -> None:
     folder = SHARED / "data" / "flink" / run
     answers = recorded_answers(folder)
     path = f"/jobs/{json.loads((folder / 'meta.json').read_text())['jid']}"
