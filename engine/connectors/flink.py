@@ -60,7 +60,8 @@ _WATERMARK_INTERVAL_S = 0.2  # pipeline.auto-watermark-interval unless set
 _FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
 #: Kept where they are told: whether latency markers flow, and what schedules the job.
 _TOLD_SETTINGS = ("metrics.latency.interval", SCHEDULER)
-_MAX_SINKS = 32  # vertices of a job whose metrics are asked for by name
+_MAX_COUNTING = 32  # vertices of a job whose metrics are asked for by name
+_CHAINED = " -> "  # between the operators of a chain
 _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
 _MAX_MOMENT_MS = 2**42  # some hundred years from now: what is later is no moment
@@ -88,7 +89,8 @@ def next_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = 
         wanted += [(base, 3_000), (f"{base}/checkpoints/config", ANSWER_BYTES["other"])]
         wanted += [(f"{base}/config", ANSWER_BYTES["other"]), *state_paths(known, job)]
         vertices = _vertex_records(known, job)
-        wanted += [(f"{base}/vertices/{id_}/subtasks/metrics", ANSWER_BYTES["names"]) for id_ in _sink_ids(known, job)]
+        asked = _counting_ids(known, job)
+        wanted += [(f"{base}/vertices/{id_}/subtasks/metrics", ANSWER_BYTES["names"]) for id_ in asked]
         if len(vertices) <= MAX_VERTICES:
             wanted += [(f"{base}/vertices/{id_}", 600 + ANSWER_BYTES["subtask"] * max(1, n)) for id_, n in vertices]
     places = known.raw(_PLACES)
@@ -144,16 +146,26 @@ def _vertex_records(answers: Answers, job: str) -> list[tuple[str, int]]:
     ]
 
 
-def _sink_ids(answers: Answers, job: str) -> list[str]:
-    """Ids of a job's vertices that no other one reads, as far as its plan is legible; of too many none."""
+def _counting_ids(answers: Answers, job: str) -> list[str]:
+    """Ids of a job's vertices in which an operator counts what the vertex does not; of too many none.
+
+    Sinks count what a vertex puts out that nobody reads, a source its events where more is chained to it.
+    """
     answer = answers.raw(f"/jobs/{job}")
     plan = answer.get("plan") if isinstance(answer, Mapping) else None
     nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
     rows = [node for node in (nodes if isinstance(nodes, list) else ()) if isinstance(node, Mapping)]
-    inputs = [node["inputs"] for node in rows if isinstance(node.get("inputs"), list)]
-    read = {str(entry.get("id")) for listed in inputs for entry in listed if isinstance(entry, Mapping)}
-    sinks = [id_ for id_, _ in _vertex_records(answers, job) if id_ not in read]
-    return sinks if rows and len(sinks) <= _MAX_SINKS else []
+    inputs = {str(node.get("id")): node["inputs"] for node in rows if isinstance(node.get("inputs"), list)}
+    read = {str(entry.get("id")) for listed in inputs.values() for entry in listed if isinstance(entry, Mapping)}
+    vertices = answer.get("vertices") if isinstance(answer, Mapping) else None
+    chained = {
+        str(row.get("id"))
+        for row in (vertices if isinstance(vertices, list) else ())
+        if isinstance(row, Mapping) and _CHAINED in str(row.get("name"))
+    }
+    ids = [id_ for id_, _ in _vertex_records(answers, job)]
+    counting = [id_ for id_ in ids if id_ not in read or (id_ in chained and not inputs.get(id_))]
+    return counting if rows and len(counting) <= _MAX_COUNTING else []
 
 
 def read_flink(answers: Mapping[str, object], at_s: float) -> EnginePicture:
@@ -479,7 +491,7 @@ def _vertices(
         chain = read_chain(task_name, description, has_inputs=bool(inputs[key]), has_readers=key in read)
         chains[key] = chain
         parallelism = max(1, int(row.number("parallelism", least=1)))
-        metrics = () if key in read else known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")
+        metrics = known.raw(f"/jobs/{id_}/vertices/{key}/subtasks/metrics")
         vertex = Vertex(
             id=key,
             label=chain.label or key,
@@ -493,7 +505,7 @@ def _vertices(
             stream=chain.stream,
             keeps_rows=chain.keeps_rows,
             task_name="" if status in ENDED else task_name,
-            result_metrics=result_metrics(metrics),
+            result_metrics=() if key in read else result_metrics(metrics),
             event_metrics=() if inputs[key] else event_metrics(metrics),
             has_ended=status == _FINISHED,
         )

@@ -96,13 +96,15 @@ def result_metrics(names: Any) -> tuple[str, ...]:
     return tuple(writers or sinks)[:_MAX_SINKS]
 
 
+_MAX_SOURCES = 16  # of a vertex
 _SOURCE_EVENTS = re.compile(r"^Source__.*\.numRecordsOut$")
 
 
 def event_metrics(names: Any) -> tuple[str, ...]:
     """Metrics by which a vertex's source counts its events, given the names of its metrics.
 
-    A vertex that is a whole job counts nothing as read, and as put out at most what its sink says of itself.
+    A vertex counts nothing that its source reads, and puts out what is left by all that is chained to it; one that is a
+    whole job at most what its sink says of itself.
 
     Examples
     --------
@@ -111,7 +113,8 @@ def event_metrics(names: Any) -> tuple[str, ...]:
     """
     rows = names if isinstance(names, list) else []
     listed = {str(row.get("id", "")) for row in rows if isinstance(row, Mapping)}
-    return tuple(sorted(name for name in listed if _SOURCE_EVENTS.match(name)))[:_MAX_SINKS]
+    counting = tuple(sorted(name for name in listed if _SOURCE_EVENTS.match(name)))
+    return counting if len(counting) <= _MAX_SOURCES else ()  # some of them would tell too few
 
 
 LATENCY_INTERVAL = "metrics.latency.interval"

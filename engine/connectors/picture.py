@@ -127,7 +127,7 @@ class Vertex:
     result_metrics: tuple[str, ...] = ()  #: by which its sinks count what they take, where nobody reads it
     task_name: str = ""  #: by which the engine names its threads; empty where it has none, or none any more
     max_parallelism: int | None = None  #: its key groups, as the engine tells; 1: by its plan it has one subtask
-    event_metrics: tuple[str, ...] = ()  #: by which its source counts its events, where nobody reads it
+    event_metrics: tuple[str, ...] = ()  #: by which its source counts its events, where more is chained to it
     has_ended: bool = False  #: whether all its subtasks are done for good: nothing comes to it or of it any more
 
     @property
@@ -274,7 +274,8 @@ class CounterPoll(Record):
     @property
     def untold(self) -> frozenset[str]:
         """Vertices that count records and tell no busy time."""
-        return frozenset(id_ for id_, own in self.vertices.items() if own.busy_s is None and own.records_out)
+        counted = {id_ for id_, own in self.vertices.items() if own.records_in or own.records_out}
+        return frozenset(id_ for id_ in counted if self.vertices[id_].busy_s is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,7 +293,7 @@ def test_three_rounds_of_questions_lead_to_a_whole_picture() -> None:
         assert asking.answer_bytes > 0
         rounds.append(asking.requests)
         answers |= {path: whole.get(path, {"errors": ["no"]}) for path in asking.paths}
-    assert rounds == [4, 5, 4]
+    assert rounds == [4, 5, 5]  # more is chained to its source, which counts by a metric of its own
     assert read_flink(answers, NOW_S) == read_flink(whole, NOW_S)
 
 

@@ -14,7 +14,7 @@ from engine.capacity.answer import QueryCapacity
 from engine.capacity.saturation import ClusterSaturation
 from engine.connectors.arrivals import spread_counts
 from engine.connectors.document import import_picture
-from engine.connectors.flink import read_flink
+from engine.connectors.flink import next_paths, read_flink
 from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, JobSample
 from engine.connectors.statistics import sample_job
@@ -391,6 +391,38 @@ def test_job_of_one_vertex_counts_the_events_of_its_source() -> None:
     assert (first.vertices["v1"].records_in, silent.vertices["v1"].records_in) == (0.0, None)
     assert sample_job(picture.jobs[0], [silent, first, *polls]).operators["v1"].events == pytest.approx(3000.0)
     assert "no_events" not in {finding.code for finding in (*sample.findings, *own.findings)}
+
+
+def test_source_before_a_chained_filter_counts_what_it_reads() -> None:
+    """The vertex counts only what its filter and local aggregate leave, be it nothing."""
+
+    def rows(second: float, left: float) -> list[dict[str, Any]]:
+        chain = "Source: clicks -> Calc -> LocalWindowAggregate"
+        source = vertex("v1", chain, written=left * second, busy=100.0 * second, idle=900.0 * second)
+        return [source, vertex("v2", "Window", "v1", read=left * second, busy=second, idle=999.0 * second)]
+
+    for left in (0.0, 0.5):
+        opened: dict[str, Any] = cluster(*rows(60.0, left))
+        names_path = f"/jobs/{JOB}/vertices/v1/subtasks/metrics"
+        assert names_path in next_paths({path: answer for path, answer in opened.items() if path != names_path}).paths
+        picture = read_flink(opened | {names_path: [{"id": "Source__clicks.numRecordsOut"}]}, NOW_MS / 1000)
+        (path,) = [path for path in poll_paths(picture).paths if "/subtasks/metrics?" in path]
+        polls = [
+            poll_flink(
+                {
+                    f"/jobs/{JOB}": job_answer(*rows(60.0 + second, left), now_ms=NOW_MS + second * 1000),
+                    path: [{"id": "Source__clicks.numRecordsOut", "sum": 50.0 * (60.0 + second)}],
+                },
+                JOB,
+                0.0,
+            )
+            for second in (5.0 * i for i in range(13))
+        ]
+        sample = sample_job(picture.jobs[0], polls)
+        own = sample.operators["v1"]
+        assert own.cost_s == pytest.approx(0.002) and own.selectivity == pytest.approx(left / 50.0)
+        assert sample.arrivals["v1"].events == pytest.approx(3000.0)
+        assert "source_counts_written" not in {finding.code for finding in sample.findings}
 
 
 @pytest.mark.parametrize("end_s", [0.0, 30.0])
