@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,12 +89,15 @@ def parallelism_request(*, query: Query, question: Mapping[str, object], user: U
     if query.state != QueryState.RUNNING:
         message = f"it is {query.get_state_display().lower()}"
         raise Impossible(f"Query {query.name} has no parallelism: {message}.", [("query", message)])
+    wanted = asked.to_dict()
+    digest = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:32]
     return job_submit(
         kind=JobKind.PARALLELISM,
         title=f"Parallelism of {query.name}",
-        params={"query": query.pk, "question": asked.to_dict()},
+        params={"query": query.pk, "question": wanted},
         cluster=query.cluster,
         user=user,
+        dedupe_key=f"parallelism:{query.pk}:{digest}",
     )
 
 

@@ -14,6 +14,7 @@ from apps.connections.looks import look_of
 from apps.connections.models import Connection, ImportedJob, KeptPoll
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
+from apps.jobs.models import Job
 from apps.planning.parallelism import parallelism_latest, parallelism_request, scalable_job
 from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
@@ -81,6 +82,13 @@ def picture(now_s: float, *, max_parallelism: int | None = 64, strategy: str = "
     return EnginePicture(
         "flink", "2.3.0", now_s, places, (EngineJob(JOB, "clicks-count", "running", now_s, (read, count)),)
     )
+
+
+def test_same_question_waits_once(query: Query) -> None:
+    def ask(*parallelism: int) -> Job:
+        return parallelism_request(query=query, question={"parallelism": list(parallelism)})
+
+    assert ask(2, 4) == ask(2, 4) != ask(2)
 
 
 @pytest.fixture
