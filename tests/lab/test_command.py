@@ -20,7 +20,7 @@ def test_no_name_or_help_lists_all_names(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_unknown_name_is_refused_with_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpse"]) == 2
-    assert "'corpse' is no command of the laboratory; allowed: costream" in capsys.readouterr().err
+    assert "'corpse' is no command of the laboratory; allowed: capacity, costream" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)
