@@ -25,7 +25,7 @@ from lab.benchmarks.flink_jobs.jobs import JOBS, SOURCE, StreamJob
 from lab.benchmarks.flink_jobs.runs import run_job
 from lab.benchmarks.machine import machine
 from lab.benchmarks.nexmark.prediction import predict_query
-from lab.benchmarks.nexmark.runs import QueryRun, Timing
+from lab.benchmarks.nexmark.runs import KeptRuns, QueryRun, Timing
 from lab.benchmarks.nexmark.table import ScoredQuery, latency_table, missed_targets, rate_table, row_json, summary
 from launcher.engines.flink import FlinkOptions
 from launcher.engines.folders import EngineMissing, FetchFailed
@@ -66,7 +66,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     wanted = [JOBS[name] for name in options.jobs]
     try:
-        runs = [_kept(options, job) for job in wanted] if options.score else _record(options, wanted)
+        runs = (
+            [KeptRuns(options.keep, options.work).find(job.kind) for job in wanted]
+            if options.score
+            else _record(options, wanted)
+        )
     except (EngineMissing, FetchFailed, StartFailed, PatienceError, FlinkRefusal) as failure:
         print(failure, file=sys.stderr)
         return 1
@@ -121,33 +125,20 @@ def _record(options: argparse.Namespace, wanted: Sequence[StreamJob]) -> list[Qu
 
 def _run(options: argparse.Namespace, client: FlinkClient, jar: str, job: StreamJob, folder: Path) -> QueryRun:
     """Run what is missing of a job; what does not finish says so."""
-    run = _kept(options, job) or QueryRun(job.kind, options.work, job.rates[0])
+    kept = KeptRuns(options.keep, options.work)
+    run = kept.find(job.kind) or QueryRun(job.kind, options.work, job.rates[0])
     run.failure = ""
     try:
         for name in run_job(client, jar, job, run, Timing.within(options.budget), folder):
             phase = run.phases[name]
             told = f"{phase.rate_per_s:.0f} of {phase.asked_per_s} events/s"
             print(f"{job.kind} {name}: {told}", file=sys.stderr, flush=True)
-            _keep(options, run)
+            kept.keep(run)
     except (RunFailed, FlinkRefusal) as failure:
         run.failure = str(failure).splitlines()[-1]
         print(f"{job.kind}: {run.failure}", file=sys.stderr, flush=True)
-        _keep(options, run)
+        kept.keep(run)
     return run
-
-
-def _path(options: argparse.Namespace, kind: str) -> Path | None:
-    return None if options.keep is None else options.keep / f"{kind}-{options.work}.json.gz"
-
-
-def _keep(options: argparse.Namespace, run: QueryRun) -> None:
-    if (path := _path(options, run.query)) is not None:
-        run.write(path)
-
-
-def _kept(options: argparse.Namespace, job: StreamJob) -> QueryRun | None:
-    path = _path(options, job.kind)
-    return QueryRun.read(path) if path is not None and path.exists() else None
 
 
 def _row(job: StreamJob, run: QueryRun | None) -> ScoredJob:

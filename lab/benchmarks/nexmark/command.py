@@ -24,7 +24,7 @@ from lab.benchmarks.flink.runs import RunFailed
 from lab.benchmarks.machine import machine
 from lab.benchmarks.nexmark.prediction import predict_query
 from lab.benchmarks.nexmark.queries import QUERIES, NexmarkQuery
-from lab.benchmarks.nexmark.runs import FlinkAddress, QueryRun, Timing, run_query
+from lab.benchmarks.nexmark.runs import FlinkAddress, KeptRuns, QueryRun, Timing, run_query
 from lab.benchmarks.nexmark.scripts import FUNCTIONS
 from lab.benchmarks.nexmark.table import ScoredQuery, latency_table, missed_targets, rate_table, row_json, summary
 from launcher.engines.flink import FlinkOptions
@@ -60,7 +60,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     wanted = [QUERIES[name] for name in options.queries]
     if options.score:
-        runs = {query.name: run for query in wanted if (run := _kept(options, query)) is not None}
+        runs = {
+            query.name: run
+            for query in wanted
+            if (run := KeptRuns(options.keep, options.work).find(query.name)) is not None
+        }
     else:
         try:
             runs = _record(options, wanted)
@@ -127,11 +131,12 @@ def _record(options: argparse.Namespace, wanted: Sequence[NexmarkQuery]) -> dict
 
 def _run(options: argparse.Namespace, flink: FlinkAddress, query: NexmarkQuery) -> QueryRun:
     """Run what is missing of a query; what does not finish says so."""
-    run = _kept(options, query) or QueryRun(query.name, options.work, query.bids)
+    kept = KeptRuns(options.keep, options.work)
+    run = kept.find(query.name) or QueryRun(query.name, options.work, query.bids)
     run.failure = ""
     try:
         for name in run_query(flink, query, run, Timing.within(options.budget)):
-            _keep(options, run)
+            kept.keep(run)
             phase = run.phases[name]
             print(
                 f"{query.name} {name}: {phase.rate_per_s:.0f} of {phase.asked_per_s} rows/s",
@@ -140,23 +145,9 @@ def _run(options: argparse.Namespace, flink: FlinkAddress, query: NexmarkQuery) 
             )
     except (SqlFailed, RunFailed, FlinkRefusal) as failure:
         run.failure = str(failure).splitlines()[-1]
-        _keep(options, run)
+        kept.keep(run)
         print(f"{query.name}: {run.failure}", file=sys.stderr, flush=True)
     return run
-
-
-def _path(options: argparse.Namespace, query: str) -> Path | None:
-    return None if options.keep is None else options.keep / f"{query}-{options.work}.json.gz"
-
-
-def _keep(options: argparse.Namespace, run: QueryRun) -> None:
-    if (path := _path(options, run.query)) is not None:
-        run.write(path)
-
-
-def _kept(options: argparse.Namespace, query: NexmarkQuery) -> QueryRun | None:
-    path = _path(options, query.name)
-    return QueryRun.read(path) if path is not None and path.exists() else None
 
 
 def _row(name: str, run: QueryRun | None) -> ScoredQuery:

@@ -28,7 +28,17 @@ from lab.benchmarks.nexmark.queries import NexmarkQuery
 from lab.benchmarks.nexmark.scripts import query_script
 from launcher.engines.sql import submit_sql
 
-__all__ = ["LOADS", "FlinkAddress", "LoadPhase", "QueryRun", "Timing", "run_query", "second_begins", "slope"]
+__all__ = [
+    "LOADS",
+    "FlinkAddress",
+    "KeptRuns",
+    "LoadPhase",
+    "QueryRun",
+    "Timing",
+    "run_query",
+    "second_begins",
+    "slope",
+]
 
 #: Multiples of the light load at which latencies are measured.
 LOADS = (1, 2, 5, 8)
@@ -135,6 +145,25 @@ class QueryRun:
         fields = json.loads(gzip.decompress(path.read_bytes()))
         phases = {name: LoadPhase(**phase) for name, phase in fields.pop("phases").items()}
         return QueryRun(**fields, phases=phases)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRuns:
+    """Runs of one kind of work in a folder, a file each; nothing is kept without a folder."""
+
+    folder: Path | None
+    work: str
+
+    def find(self, query: str) -> QueryRun | None:
+        path = self._path(query)
+        return QueryRun.read(path) if path is not None and path.exists() else None
+
+    def keep(self, run: QueryRun) -> None:
+        if (path := self._path(run.query)) is not None:
+            run.write(path)
+
+    def _path(self, query: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{query}-{self.work}.json.gz"
 
 
 def run_query(flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: Timing) -> Iterator[str]:
