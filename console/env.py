@@ -155,6 +155,8 @@ class Env:
     public_url: str
     webhook_private: bool
     connect_hosts: list[str]
+    metrics_networks: list[str]
+    metrics_listed: int
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
@@ -192,6 +194,8 @@ class Env:
             connect_hosts=reader.hosts(
                 "connect_hosts", _LOOPBACK if reader.flag("demo") or reader.flag("debug") else ""
             ),
+            metrics_networks=reader.networks("metrics_networks"),
+            metrics_listed=reader.whole("metrics_listed", 1000, 1, 20_000),
         )
         if reader.faults:
             raise EnvError("\n".join(reader.faults))

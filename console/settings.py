@@ -299,7 +299,9 @@ DEMO = ENV.demo
 # -- mail and webhooks: how reports leave
 PUBLIC_URL = ENV.public_url.rstrip("/")
 WEBHOOK_PRIVATE = ENV.webhook_private
-CONNECT_HOSTS = ENV.connect_hosts  # in private networks, that connections may ask
+CONNECT_HOSTS = ENV.connect_hosts  # in private networks, that connections and channels may ask
+METRICS_NETWORKS = ENV.metrics_networks  # that /metrics answers without a token
+METRICS_LISTED = ENV.metrics_listed  # queries, and nodes, of a scrape
 _MAIL = urlsplit(ENV.email_url)
 EMAIL_CONFIGURED = bool(ENV.email_url)
 EMAIL_HOST = _MAIL.hostname or "localhost"

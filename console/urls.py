@@ -7,9 +7,11 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from apps.core.health import healthz
 from apps.core.rest.schema import ApiIndex
+from apps.exposition.views import MetricsView
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
+    path("metrics", MetricsView.as_view(), name="metrics"),
     path("api/v1/", ApiIndex.as_view(), name="api-index"),
     path("api/v1/", include("apps.accounts.api")),
     path("api/v1/", include("apps.jobs.api")),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher import servers
 from launcher.engines.flink_package import FLINK_VERSION, find_flink
+from launcher.engines.prometheus import find_prometheus
 from launcher.java import MIN_JAVA, find_java
 from launcher.output import Terminal
 from launcher.places import ROOT, child_environment, is_port_free, port_owner, read_up_state, var_dir
@@ -140,6 +141,12 @@ def _flink() -> DoctorFinding:
     return DoctorFinding("Flink", folder is not None, says, mend, needed=False)
 
 
+def _prometheus() -> DoctorFinding:
+    program = find_prometheus()
+    mend = "for the tests of metrics on a real Prometheus: ./sluice engines prometheus fetch"
+    return DoctorFinding("Prometheus", program is not None, str(program or "not fetched"), mend, needed=False)
+
+
 CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     _python,
     _environment,
@@ -153,6 +160,7 @@ CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     _chromium,
     _postgres,
     _flink,
+    _prometheus,
 )
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from launcher.engines.flink_package import find_flink
+from launcher.engines.prometheus import find_prometheus
 from tests.databases import (
     copy_sqlite_template,
     django_on,
@@ -30,6 +31,7 @@ POSTGRES_URL = os.environ.get("SLUICE_TEST_POSTGRES_URL", "")
 LACKING = {
     "e2e": None if CHROMIUM else "Chromium is not installed: tests in the browser are skipped",
     "postgres": None if POSTGRES_URL else "No PostgreSQL server: tests on PostgreSQL are skipped",
+    "prometheus": None if find_prometheus() else "No Prometheus was fetched: tests on a real one are skipped",
     "flink": None if find_flink() else "No Flink was fetched: tests on a real Flink are skipped",
 }
 

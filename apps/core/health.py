@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 
-__all__ = ["healthz", "redis_client", "worker_beat"]
+__all__ = ["health_states", "healthz", "redis_client", "worker_beat"]
 
 _BEAT_KEY = "sluice:worker:beat:{queue}"
 _BEAT_LIFE_S = 15
@@ -43,9 +43,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
     since a web process must not be restarted because they are.
     `/healthz?full=1` is for dashboards and the launcher: 503 if anything is not `ok`.
     """
-    parts = {"database": _database(), **_redis_and_workers()}
-    if parts["database"] == "ok":
-        parts["migrations"] = _migrations()
+    parts = health_states()
     down = sorted(name for name, state in parts.items() if state != "ok")
     vital = {"database", "migrations"} & set(down)
     failed = bool(down) if request.GET.get("full") else bool(vital)
@@ -53,6 +51,14 @@ def healthz(request: HttpRequest) -> JsonResponse:
     response = JsonResponse({"status": status, **parts, "down": down}, status=503 if failed else 200)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def health_states() -> dict[str, str]:
+    """State of the database, its migrations, Redis and the workers of each queue: `ok`, or what is wrong."""
+    parts = {"database": _database(), **_redis_and_workers()}
+    if parts["database"] == "ok":
+        parts["migrations"] = _migrations()
+    return parts
 
 
 def _database() -> str:

@@ -1,45 +1,51 @@
-"""Metrics in Prometheus' text format."""
+"""Metrics in the formats that Prometheus reads: OpenMetrics where it is asked for, else the older text format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["CONTENT_TYPE", "Metric", "metric_label", "metric_lines"]
+from django.http import HttpResponse
+from prometheus_client import Metric as Family
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["Family", "Metric", "metrics_response"]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with its help, and the field of the figures that it shows."""
+    """A metric with its help, the names of its labels, and the field of the figures that it shows."""
 
     name: str
     help: str
-    field: str
+    field: str = ""
+    labels: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
         return "counter" if self.name.endswith("_total") else "gauge"
 
+    def family(self, *samples: tuple[Sequence[str], float | None]) -> Family:
+        """The samples that are known, each with the values of its labels."""
+        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        family = kind(self.name, self.help, labels=self.labels)
+        for labels, value in samples:
+            if value is not None:
+                family.add_metric(labels, value)
+        return family
 
-def metric_lines(metric: Metric, samples: Sequence[tuple[str, float | None]]) -> Iterator[str]:
-    """Lines of a metric with the samples that are known, each with its labels; none where none is."""
-    known = [(labels, value) for labels, value in samples if value is not None]
-    if known:
-        yield f"# HELP {metric.name} {metric.help}"
-        yield f"# TYPE {metric.name} {metric.kind}"
-    for labels, value in known:
-        yield f"{metric.name}{labels} {value:.15g}"
+
+class _Families(Collector):
+    def __init__(self, families: Iterable[Family]) -> None:
+        self.families = families
+
+    def collect(self) -> Iterator[Family]:
+        return (family for family in self.families if family.samples)
 
 
-def metric_label(name: str, value: str) -> str:
-    """A label with its value.
-
-    Examples
-    --------
-    >>> metric_label("query", 'a "quoted" one')
-    '{query="a \\\\"quoted\\\\" one"}'
-    """
-    escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return f'{{{name}="{escaped}"}}'
+def metrics_response(accept: str, families: Iterable[Family]) -> HttpResponse:
+    """The families that have samples, in the format that the header `Accept` asks for."""
+    encode, content_type = choose_encoder(accept)
+    return HttpResponse(encode(_Families(families)), content_type=content_type)

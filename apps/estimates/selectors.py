@@ -62,6 +62,7 @@ __all__ = [
     "nodes_by_excess",
     "objective_statuses",
     "objectives_by_headroom",
+    "places_by_load",
     "queries_judged",
     "query_estimate_latest",
     "query_history",
@@ -100,15 +101,23 @@ class ServerLoad:
     excess: list[float]
 
 
+_PLACE = Case(When(node_name="", then=F("server")), default=F("node_name"))
+_TOTALS = {"mean": Max("mean_load"), "peak": Max("peak_load"), "excess": Max("excess_s")}
+
+
 def nodes_by_excess(run: EstimateRun) -> QuerySet[NodeEstimate, NodeTotals]:
     """Nodes and links of a run with their figures, by the rule of `engine.estimation.answer`, the most excess first.
 
     The excess over time is `servers_by_node`'s, of those that are drawn.
     """
-    place = Case(When(node_name="", then=F("server")), default=F("node_name"))
-    totals = run.nodes.order_by().annotate(place=place).values("place", "node_name")
-    totals = totals.annotate(mean=Max("mean_load"), peak=Max("peak_load"), excess=Max("excess_s"))
-    return totals.order_by("-excess", "-peak", "place")
+    totals: Any = run.nodes.order_by().annotate(place=_PLACE).values("place", "node_name")
+    return totals.annotate(**_TOTALS).order_by("-excess", "-peak", "place")
+
+
+def places_by_load(rows: QuerySet[NodeEstimate]) -> QuerySet[NodeEstimate, dict[str, Any]]:
+    """Nodes and links of several runs with their figures and `run__cluster__slug`, the highest peak load first."""
+    totals: Any = rows.order_by().annotate(place=_PLACE).values("run__cluster__slug", "place")
+    return totals.annotate(**_TOTALS).order_by("-peak", "run__cluster__slug", "place")
 
 
 def servers_drawn(run: EstimateRun, places: Collection[str]) -> list[ServerLoad]:

@@ -113,6 +113,7 @@ _FILES = {
     ".py": "text/plain; charset=utf-8",
     ".sql": "text/plain; charset=utf-8",
     ".yaml": "text/plain; charset=utf-8",
+    ".yml": "text/plain; charset=utf-8",
     ".csv": "text/csv; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",

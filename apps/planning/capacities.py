@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
-from apps.core.metrics import CONTENT_TYPE, Metric, metric_label, metric_lines
+from apps.core.metrics import Family, Metric, metrics_response
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.records import StoredRecordField
 from apps.estimates.answers import CatchUpTimes
@@ -207,11 +207,11 @@ class CapacityMetricsView(ApiMixin, APIView):
     def get(self, request: Request, slug: str) -> HttpResponse:
         """Capacities of the cluster's queries in Prometheus' text format; what is not known is left out."""
         run, capacity = _cluster_capacity(slug)
-        text = "".join(f"{line}\n" for line in _metric_lines(run, capacity, capacities_listed(run)[0]))
-        return HttpResponse(text, content_type=CONTENT_TYPE)
+        families = _families(run, capacity, capacities_listed(run)[0])
+        return metrics_response(request.headers.get("Accept", ""), families)
 
 
-_NOW = Metric("sluice_capacity_now_per_second", "Rate of a query's sources, events a second.", "now_per_s")
+_NOW = Metric("sluice_capacity_now_per_second", "Rate of a query's sources, events a second.", "now_per_s", ("query",))
 _OF_CAPACITIES = (  # of a query with `capacity`, of the whole with `cluster_capacity`
     Metric("rate_per_second", "Largest rate that is sustained.", "rate_per_s"),
     Metric("low_per_second", "Lower end of its 90 % interval.", "low_per_s"),
@@ -222,39 +222,36 @@ _OF_CAPACITIES = (  # of a query with `capacity`, of the whole with `cluster_cap
         "tightest_factor", "Factor of the rate at which a server is full or an objective breaks.", "tightest_factor"
     ),
 )
-_OBJECTIVE = Metric("sluice_capacity_objective_per_second", "Rate at which a query's objective breaks.", "")
-_FIRST = Metric("sluice_cluster_capacity_objective_per_second", "Rate at which the first objective breaks.", "")
-_SATURATION = Metric("saturation_timestamp_seconds", "When it saturates by the mean of the forecast.", "")
-_ESTIMATED = Metric("sluice_capacity_estimated_timestamp_seconds", "When capacities were estimated.", "")
+_OBJECTIVE = Metric(
+    "sluice_capacity_objective_per_second", "Rate at which a query's objective breaks.", labels=("query",)
+)
+_FIRST = Metric("sluice_cluster_capacity_objective_per_second", "Rate at which the first objective breaks.")
+_SATURATION = Metric("saturation_timestamp_seconds", "When it saturates by the mean of the forecast.")
+_ESTIMATED = Metric("sluice_capacity_estimated_timestamp_seconds", "When capacities were estimated.")
 
 
-def _metric_lines(run: EstimateRun, whole: ClusterCapacity, listed: Sequence[NamedCapacity]) -> Iterator[str]:
-    """Lines of all that is known. Statistics of seconds are left out as well: a scrape shows no grounds."""
-    yield from metric_lines(_ESTIMATED, [("", run.created_at.timestamp())])
-    labels = [metric_label("query", entry.query) for entry in listed]
-    capacities = [entry.capacity for entry in listed]
-    yield from metric_lines(_NOW, list(zip(labels, (capacity.now_per_s for capacity in capacities), strict=True)))
-    yield from _lines_of("sluice_capacity", labels, capacities)
-    yield from _lines_of("sluice_cluster_capacity", [""], [whole])
-    objectives = [None if _is_rough(capacity) else capacity.objective for capacity in capacities]
-    rates = [None if objective is None else objective.rate_per_s for objective in objectives]
-    yield from metric_lines(_OBJECTIVE, list(zip(labels, rates, strict=True)))
+def _families(run: EstimateRun, whole: ClusterCapacity, listed: Sequence[NamedCapacity]) -> Iterator[Family]:
+    """All that is known. Statistics of seconds are left out as well: a scrape shows no grounds."""
+    yield _ESTIMATED.family(((), run.created_at.timestamp()))
+    yield _NOW.family(*(((entry.query,), entry.capacity.now_per_s) for entry in listed))
+    of_queries = [((entry.query,), entry.capacity) for entry in listed]
+    yield from _capacity_families("sluice_capacity", ("query",), of_queries)
+    yield from _capacity_families("sluice_cluster_capacity", (), [((), whole)])
+    objectives = [(labels, None if _is_rough(capacity) else capacity.objective) for labels, capacity in of_queries]
+    yield _OBJECTIVE.family(*((labels, rate and rate.rate_per_s) for labels, rate in objectives))
     first = None if _is_rough(whole) or whole.broken_objectives else whole.first_objective
-    yield from metric_lines(_FIRST, [("", None if first is None else first.rate_per_s)])
+    yield _FIRST.family(((), first and first.rate_per_s))
 
 
-def _lines_of(
-    prefix: str, labels: Sequence[str], capacities: Sequence[QueryCapacity | ClusterCapacity]
-) -> Iterator[str]:
+def _capacity_families(
+    prefix: str, names: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], QueryCapacity | ClusterCapacity]]
+) -> Iterator[Family]:
     for metric in _OF_CAPACITIES:
-        values = [None if _is_rough(capacity) else getattr(capacity, metric.field) for capacity in capacities]
-        named = replace(metric, name=f"{prefix}_{metric.name}")
-        yield from metric_lines(named, list(zip(labels, values, strict=True)))
-    moments = [None if capacity.forecast is None else capacity.forecast.at for capacity in capacities]
-    times = [None if moment is None else moment.timestamp() for moment in moments]
-    yield from metric_lines(
-        replace(_SATURATION, name=f"{prefix}_{_SATURATION.name}"), list(zip(labels, times, strict=True))
-    )
+        named = replace(metric, name=f"{prefix}_{metric.name}", labels=names)
+        yield named.family(*((labels, None if _is_rough(row) else getattr(row, metric.field)) for labels, row in rows))
+    moments = [(labels, row.forecast and row.forecast.at) for labels, row in rows]
+    named = replace(_SATURATION, name=f"{prefix}_{_SATURATION.name}", labels=names)
+    yield named.family(*((labels, moment and moment.timestamp()) for labels, moment in moments))
 
 
 def _is_rough(capacity: QueryCapacity | ClusterCapacity) -> bool:

@@ -18,7 +18,7 @@ from agent.wire import MAX_BODY_BYTES, MAX_POST_BYTES
 from apps.accounts.choices import Scope
 from apps.core.body_sizes import BodySize
 from apps.core.errors import Fault, Malformed
-from apps.core.metrics import CONTENT_TYPE
+from apps.core.metrics import metrics_response
 from apps.core.rest.api import ApiMixin, etag_of
 from apps.core.rest.parsers import SizedParser
 from apps.telemetry.configs import stream_plan
@@ -26,7 +26,7 @@ from apps.telemetry.directory import AgentAuthentication, AgentPermission
 from apps.telemetry.frames import ProducerPost, batch_take, frames_ingest, frames_read, frames_receive
 from apps.telemetry.pipelines import pipeline_by_digest
 from apps.telemetry.selectors import live_by_key, stream_state
-from apps.telemetry.streams import metrics_text, state_reading, state_reading_request, stream_figures
+from apps.telemetry.streams import state_reading, state_reading_request, stream_families, stream_figures
 
 __all__ = [
     "AcceptedSerializer",
@@ -36,10 +36,10 @@ __all__ = [
     "FramesParser",
     "FramesView",
     "KeyedStateView",
-    "MetricsView",
     "PipelineView",
     "PlanView",
     "ProducerView",
+    "StreamMetricsView",
     "StreamPlanSerializer",
     "StreamStateView",
 ]
@@ -208,13 +208,13 @@ class KeyedStateView(ApiMixin, APIView):
         return Response({"requested": True})
 
 
-class MetricsView(ApiMixin, APIView):
+class StreamMetricsView(ApiMixin, APIView):
     """Metrics for Prometheus."""
 
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
     def get(self, request: Request) -> HttpResponse:
         """Metrics of the stream processor in Prometheus' text format."""
-        return HttpResponse(metrics_text(stream_figures()), content_type=CONTENT_TYPE)
+        return metrics_response(request.headers.get("Accept", ""), stream_families(stream_figures()))
 
 
 def _conditional(request: Request, body: Any) -> Response:
@@ -229,7 +229,7 @@ urlpatterns = [
     path("streams/<str:cluster>/<str:query>/<str:operator>/batches", ProducerView.as_view(), name="producer-batches"),
     path("stream-processor", StreamStateView.as_view(), name="stream-processor"),
     path("stream-processor/state", KeyedStateView.as_view(), name="stream-processor-state"),
-    path("stream-processor/metrics", MetricsView.as_view(), name="stream-processor-metrics"),
+    path("stream-processor/metrics", StreamMetricsView.as_view(), name="stream-processor-metrics"),
     path("stream-processor/plan", PlanView.as_view(), name="stream-processor-plan"),
     path("stream-processor/pipelines/<str:digest>", PipelineView.as_view(), name="stream-processor-pipeline"),
     path("stream-processor/frames", FramesView.as_view(), name="stream-processor-frames"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ from redis.retry import Retry
 
 from agent.wire import broker, generations
 from apps.core.errors import Unavailable
-from apps.core.metrics import Metric, metric_label, metric_lines
+from apps.core.metrics import Family, Metric
 from apps.telemetry.directory import forget_facts_on_commit
 from apps.telemetry.models import Agent, KnownPlan
 
@@ -32,12 +32,12 @@ __all__ = [
     "StreamFigures",
     "generations_purge",
     "limits",
-    "metrics_text",
     "plans_purge",
     "redis_or_unavailable",
     "state_reading",
     "state_reading_request",
     "stream_client",
+    "stream_families",
     "stream_figures",
     "stream_state",
     "stream_trigger_s",
@@ -280,7 +280,7 @@ _OF_ALL = (
     Metric("sluice_stream_trigger_seconds", "Trigger interval of the streaming query.", "trigger_s"),
     Metric("sluice_stream_behind_seconds", "Age of the oldest frame that waits.", "behind_s"),
     Metric("sluice_stream_backlog_frames", "Frames that wait.", "lag"),
-    Metric("sluice_stream_batch_seconds", "Duration of the last micro-batch with records.", "batch_s"),
+    Metric("sluice_stream_last_batch_seconds", "Duration of the last micro-batch with records.", "batch_s"),
     Metric("sluice_stream_batch_records", "Records of the last micro-batch with records.", "records"),
     Metric("sluice_stream_batches_total", "Micro-batches with records since the start.", "batches_total"),
     Metric("sluice_stream_batch_seconds_total", "Duration of micro-batches since the start.", "batch_s_total"),
@@ -293,7 +293,7 @@ _OF_OPERATORS = (
     Metric(
         "sluice_stream_state_snapshot_age_batches", "Micro-batches since the oldest snapshot.", "batches_since_snapshot"
     ),
-    Metric("sluice_stream_state_commit_seconds", "Commit time of the last micro-batch.", "commit_s"),
+    Metric("sluice_stream_state_last_commit_seconds", "Commit time of the last micro-batch.", "commit_s"),
     Metric("sluice_stream_state_commit_seconds_total", "Commit time since the start.", "commit_s_total"),
     Metric("sluice_stream_state_updated_rows_total", "Rows written since the start.", "updated_rows_total"),
     Metric("sluice_stream_output_rows_total", "Rows handed on since the start.", "output_rows_total"),
@@ -301,27 +301,20 @@ _OF_OPERATORS = (
 )
 
 
-def metrics_text(figures: StreamFigures) -> str:
+_READY = Metric("sluice_stream_ready", "Whether the stream processor is ready.")
+
+
+def stream_families(figures: StreamFigures) -> Iterator[Family]:
     """The metrics; what is not known is left out.
 
     Examples
     --------
-    >>> print(metrics_text(StreamFigures("away")), end="")
-    # HELP sluice_stream_ready Whether the stream processor is ready.
-    # TYPE sluice_stream_ready gauge
-    sluice_stream_ready 0
+    >>> [sample.value for family in stream_families(StreamFigures("away")) for sample in family.samples]
+    [0.0]
     """
-    return "".join(f"{line}\n" for line in _lines(figures))
-
-
-def _lines(figures: StreamFigures) -> Iterator[str]:
-    ready = Metric("sluice_stream_ready", "Whether the stream processor is ready.", "")
-    yield from metric_lines(ready, [("", float(figures.state == "ready"))])
+    yield _READY.family(((), float(figures.state == "ready")))
     for metric in _OF_ALL:
-        yield from metric_lines(metric, [("", getattr(figures, metric.field))])
+        yield metric.family(((), getattr(figures, metric.field)))
     for metric in _OF_OPERATORS:
-        samples = [
-            (metric_label("operator", operator.operator), getattr(operator, metric.field))
-            for operator in figures.operators
-        ]
-        yield from metric_lines(metric, samples)
+        named = replace(metric, labels=("operator",))
+        yield named.family(*(((row.operator,), getattr(row, metric.field)) for row in figures.operators))

@@ -97,10 +97,10 @@ def test_metrics_are_those_of_the_report(api: APIClient, said: None) -> None:
     answer = api.get("/api/v1/stream-processor/metrics", headers={"Accept": "text/plain;version=0.0.4, */*;q=0.1"})
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.content.decode().splitlines()
-    assert "sluice_stream_ready 1" in lines
-    assert "sluice_stream_records_total 2000000" in lines
-    assert "sluice_stream_backlog_frames 7" in lines
-    assert 'sluice_stream_state_rows{operator="flows"} 11' in lines
+    assert "sluice_stream_ready 1.0" in lines
+    assert "sluice_stream_records_total 2e+06" in lines
+    assert "sluice_stream_backlog_frames 7.0" in lines
+    assert 'sluice_stream_state_rows{operator="flows"} 11.0' in lines
     assert 'sluice_stream_state_commit_seconds_total{operator="flows"} 1.5' in lines
     assert "# TYPE sluice_stream_state_commit_seconds_total counter" in lines
     assert not any("inf" in line or "None" in line for line in lines)
