@@ -166,6 +166,7 @@ CELERY_BEAT_SCHEDULE = {
     "send-deliveries": {"task": "workers.send_deliveries", "schedule": 20.0, "options": {"expires": 20.0}},
     "renew-forecasts": {"task": "workers.renew_forecasts", "schedule": 60.0, "options": {"expires": 60.0}},
     "refine-measurements": {"task": "workers.refine_measurements", "schedule": 10.0, "options": {"expires": 10.0}},
+    "advance-evacuations": {"task": "workers.advance_evacuations", "schedule": 5.0, "options": {"expires": 5.0}},
     "advance-rollouts": {"task": "workers.advance_rollouts", "schedule": 5.0, "options": {"expires": 5.0}},
     "advance-trials": {"task": "workers.advance_trials", "schedule": 5.0, "options": {"expires": 5.0}},
     "renew-refined": {"task": "workers.renew_refined", "schedule": 60.0, "options": {"expires": 60.0}},

@@ -35,6 +35,7 @@ from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe, stretches_purge
 from apps.measurements.subintervals import statistics_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
+from apps.planning.evacuation_steps import evacuations_advance
 from apps.planning.forecasts import forecast_renew_all
 from apps.planning.history_jobs import history_run_due
 from apps.planning.plan_review import plans_review
@@ -113,6 +114,7 @@ def send_deliveries() -> int:
 
 #: Work of the schedule by the name of its task (`CELERY_BEAT_SCHEDULE`); each returns how much there was.
 SCHEDULED: dict[str, Callable[[], int]] = {
+    "workers.advance_evacuations": evacuations_advance,
     "workers.advance_rollouts": rollouts_advance,
     "workers.advance_trials": trials_advance,
     "workers.observe_accuracy": observe_accuracy,

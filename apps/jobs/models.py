@@ -44,6 +44,7 @@ class JobKind(models.TextChoices):
     WHAT_IF = "workers.answer_what_if", "Answer a what-if"
     REPORT = "workers.run_report", "Write a report"
     BACKTEST = "workers.run_backtest", "Replay a recorded period"
+    EVACUATION = "workers.plan_evacuation", "Plan an evacuation"
     STAGE_PLAN = "workers.size_stage", "Plan a stage's resources"
     REPLAY = "workers.replay_schedule", "Replay under other policies"
     FINE_TUNING = "workers.fine_tune_model", "Fine-tune a model"
@@ -67,6 +68,7 @@ _QUICK = frozenset(
         JobKind.IMPORT,
         JobKind.WHAT_IF,
         JobKind.PARALLELISM,
+        JobKind.EVACUATION,
         JobKind.STAGE_PLAN,
         JobKind.CAPACITIES,
         JobKind.CONNECTION_CHECK,

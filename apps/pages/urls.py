@@ -11,6 +11,7 @@ from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
 from apps.pages.backtests import views as backtests
 from apps.pages.connections import views as connections
+from apps.pages.fleet import evacuations
 from apps.pages.fleet import views as fleet
 from apps.pages.forecasts import views as forecasts
 from apps.pages.incidents import views as incidents
@@ -35,6 +36,7 @@ from apps.pages.sources import views as sources
 app_name = "pages"
 
 _C = "c/<str:slug>/"  #: what belongs to a cluster
+_EVACUATION = f"{_C}fleet/evacuations/<uuid:pk>/"
 
 urlpatterns = [
     # -- overview
@@ -54,6 +56,14 @@ urlpatterns = [
     path(f"{_C}settings/delete/", fleet.ClusterCrud.delete_view(), name="cluster-delete"),
     path(f"{_C}fleet/", fleet.FleetPage.as_view(), name="fleet"),
     path(f"{_C}fleet/change/", fleet.NodesChange.as_view(), name="nodes-change"),
+    path(f"{_C}fleet/evacuations/", evacuations.EvacuationsPage.as_view(), name="evacuations"),
+    path(f"{_C}fleet/evacuations/new/", evacuations.EvacuationNew.as_view(), name="evacuation-new"),
+    path(f"{_EVACUATION}", evacuations.EvacuationPage.as_view(), name="evacuation"),
+    path(f"{_EVACUATION}commands/", evacuations.Commands.as_view(), name="evacuation-commands"),
+    path(f"{_EVACUATION}confirm/", evacuations.EvacuationConfirm.as_view(), name="evacuation-confirm"),
+    path(f"{_EVACUATION}finish/", evacuations.EvacuationFinish.as_view(), name="evacuation-finish"),
+    path(f"{_EVACUATION}stop/", evacuations.EvacuationStop.as_view(), name="evacuation-stop"),
+    path(f"{_EVACUATION}delete/", evacuations.EvacuationDelete.as_view(), name="evacuation-delete"),
     path(f"{_C}fleet/import/", fleet.FleetImport.as_view(), name="fleet-import"),
     path(f"{_C}fleet/new/node/", fleet.NodeCrud.create_view(), name="node-new"),
     path(f"{_C}fleet/nodes/<str:name>/", fleet.NodePage.as_view(), name="node"),

@@ -7,6 +7,7 @@ from django.urls import path
 from apps.core.rest.api import Router
 from apps.planning.backtests import BacktestViewSet
 from apps.planning.capacities import CapacityMetricsView, ClusterCapacityView, QueryCapacityView
+from apps.planning.evacuation_api import EvacuationViewSet
 from apps.planning.forecasts import ForecastViewSet
 from apps.planning.history_jobs import HistoryView
 from apps.planning.load_histories import LoadHistoryViewSet
@@ -19,6 +20,7 @@ from apps.planning.what_ifs import WhatIfViewSet
 
 router = Router()
 router.register("placements", PlacementViewSet, basename="placement")
+router.register("evacuations", EvacuationViewSet, basename="evacuation")
 router.register("backtests", BacktestViewSet, basename="backtest")
 router.register("plan-comparisons", PlanComparisonViewSet, basename="plan-comparison")
 router.register("load-histories", LoadHistoryViewSet, basename="load-history")

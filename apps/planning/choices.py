@@ -8,10 +8,14 @@ __all__ = [
     "BUCKETS",
     "COMPARISON_STATES",
     "ENDED_STATES",
+    "EVACUATION_STATES",
+    "OPEN_EVACUATION_STATES",
     "PENDING_STATES",
     "PLACEMENT_STATES",
     "UNDOABLE_STATES",
     "ComparisonReason",
+    "EvacuationOrder",
+    "EvacuationStepState",
     "Find",
     "HistoryJob",
     "HistoryOrigin",
@@ -35,8 +39,12 @@ class RunState(models.TextChoices):
     SEARCHING = "searching", "Searching"  #: placement: the job looks for one
     COMPUTING = "computing", "Computing"  #: comparison: the job waits or runs
     ANSWERED = "answered", "Answered"  #: what-if, backtest: the result is stored
-    PROPOSED = "proposed", "Proposed"  #: placement: the proposal is stored, nothing has moved
-    DONE = "done", "Done"  #: comparison: the ranking is stored
+    PROPOSED = "proposed", "Proposed"  #: placement, evacuation: the plan is stored, nothing has moved
+    SCHEDULED = "scheduled", "Scheduled"  #: evacuation: confirmed, it begins at its time
+    RUNNING = "running", "Running"  #: evacuation: its steps are carried out, one after the other
+    STOPPING = "stopping", "Stopping"  #: evacuation: what it did is being taken back
+    STOPPED = "stopped", "Stopped"  #: evacuation: a guard or a person stopped it; the message says why
+    DONE = "done", "Done"  #: comparison: the ranking is stored; evacuation: every step has ended
     APPLYING = "applying", "Applying"  #: placement: batches of moves are being made
     APPLIED = "applied", "Applied"  #: placement: every move is made
     UNDOING = "undoing", "Undoing"  #: placement: batches are being moved back
@@ -64,16 +72,29 @@ PLACEMENT_STATES = _choices(
     RunState.STALE,
 )
 COMPARISON_STATES = _choices(RunState.COMPUTING, RunState.DONE, RunState.FAILED, RunState.CANCELLED)
+EVACUATION_STATES = _choices(
+    RunState.ASKED,
+    RunState.PROPOSED,
+    RunState.SCHEDULED,
+    RunState.RUNNING,
+    RunState.STOPPING,
+    RunState.STOPPED,
+    RunState.DONE,
+    RunState.FAILED,
+    RunState.CANCELLED,
+)
 ANSWER_STATES = _choices(RunState.ASKED, RunState.ANSWERED, RunState.FAILED, RunState.CANCELLED)
 
 # A job is to answer the run
 PENDING_STATES = frozenset({RunState.ASKED, RunState.SEARCHING, RunState.COMPUTING})
 # One of these at a time in a cluster: it owns the cluster's placement
 APPLYING_STATES = frozenset({RunState.APPLYING, RunState.UNDOING})
+# A confirmed evacuation that has not ended
+OPEN_EVACUATION_STATES = frozenset({RunState.SCHEDULED, RunState.RUNNING, RunState.STOPPING})
 # From these, what was moved can be moved back
 UNDOABLE_STATES = frozenset({RunState.APPLIED, RunState.ABORTED, RunState.FAILED, RunState.STALE})
 # Nothing works on the run
-ENDED_STATES = frozenset(set(RunState) - APPLYING_STATES - PENDING_STATES)
+ENDED_STATES = frozenset(set(RunState) - APPLYING_STATES - PENDING_STATES - OPEN_EVACUATION_STATES)
 
 
 class MoveState(models.TextChoices):
@@ -92,6 +113,24 @@ class MoveKind(models.TextChoices):
     SPLIT = "split", "Split"  #: into replicas on several cores
     MERGE = "merge", "Merge"  #: replicas that met again become one
     PLACE = "place", "Place"  #: it had no place
+
+
+class EvacuationOrder(models.TextChoices):
+    """Order in which nodes are emptied."""
+
+    TOGETHER = "together", "All at once"
+    EACH = "each", "One node after the other"
+    DOMAIN = "domain", "One failure domain after the other"
+
+
+class EvacuationStepState(models.TextChoices):
+    """State of a step of an evacuation."""
+
+    WAITING = "waiting", "Waiting"
+    EMPTYING = "emptying", "Emptying"  #: its nodes are draining, what is on them is being moved
+    AWAY = "away", "Away"  #: its nodes are empty
+    RETURNING = "returning", "Returning"  #: its nodes are back, their operators are being moved back
+    BACK = "back", "Back"  #: it has ended
 
 
 class PlacementAlgorithm(models.TextChoices):

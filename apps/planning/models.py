@@ -1,5 +1,5 @@
-"""Runs of planning with their answers: placements, comparisons of plans, what-ifs, resource plans, forecasts and
-backtests.
+"""Runs of planning with their answers: placements, evacuations, comparisons of plans, what-ifs, resource plans,
+forecasts and backtests.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ from apps.microbatch.models import SparkQuery
 from apps.planning.choices import (
     ANSWER_STATES,
     COMPARISON_STATES,
+    EVACUATION_STATES,
     PLACEMENT_STATES,
     ComparisonReason,
+    EvacuationOrder,
+    EvacuationStepState,
     Find,
     HistoryOrigin,
     MoveKind,
@@ -49,6 +52,8 @@ from apps.queries.models import Query, QueryVersion
 
 __all__ = [
     "BacktestRun",
+    "Evacuation",
+    "EvacuationStep",
     "Forecast",
     "LoadHistory",
     "PlacementMove",
@@ -97,6 +102,7 @@ class PlacementRun(PlanningRun):
     budget_s = models.FloatField(default=5.0, help_text="How long it may search, in seconds.")
     seed = models.BigIntegerField(default=0)
     constraints = models.JSONField(default=dict, help_text="pin, forbid, apart, max_moves, may_split.")
+    fixed = models.JSONField(default=list, help_text="Operators that stay where they are, on draining nodes too.")
     stop_requested = models.BooleanField(default=False, help_text="Stop the search and keep the best so far.")
     live = models.JSONField(default=dict, help_text="Best so far, shown while it searches.")
     facts = models.JSONField(default=dict, help_text="The proposal in a few numbers, for lists.")
@@ -142,6 +148,57 @@ class PlacementMove(models.Model):
 
     def __str__(self) -> str:
         return f"{self.number}. {self.operator}"
+
+
+class Evacuation(PlanningRun):
+    """Nodes that are to be away for a time: the plan that empties them, and how far it is carried out."""
+
+    state = _state_field(EVACUATION_STATES)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="evacuations")
+    nodes = models.JSONField(default=list, help_text="Names of the nodes, in order.")
+    order = models.CharField(max_length=8, choices=EvacuationOrder.choices, default=EvacuationOrder.TOGETHER)
+    domain = models.CharField(max_length=MAX_NAME, blank=True, help_text="Label whose values are failure domains.")
+    starts_at = models.DateTimeField(null=True, blank=True, help_text="Empty: as soon as it is confirmed.")
+    ends_at = models.DateTimeField(null=True, blank=True, help_text="When the nodes are to be back. Empty: when told.")
+    hold_s = models.FloatField(default=0.0, help_text="How long the nodes of a step are away, one after the other.")
+    back = models.BooleanField(default=True, help_text="Whether operators return with their nodes.")
+    constraints = models.JSONField(default=dict, help_text="pin, forbid, apart.")
+    pace = models.FloatField(default=1.0, help_text="Pause after a batch as a multiple of its estimated duration.")
+    batch_size = models.PositiveIntegerField(default=1)
+    facts = models.JSONField(default=dict, help_text="The plan in a few numbers, for lists, and what its load is.")
+    confirmed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    begun_at = models.DateTimeField(null=True, blank=True, help_text="When its first step began.")
+    watched = models.JSONField(default=list, help_text="Other nodes that were there when it began.")
+
+    def __str__(self) -> str:
+        return f"Evacuation of {', '.join(self.nodes[:5])}"
+
+
+class EvacuationStep(models.Model):
+    """Nodes of an evacuation that are away together, and the run that moves what is on them."""
+
+    evacuation = models.ForeignKey(Evacuation, on_delete=models.CASCADE, related_name="steps")
+    number = models.PositiveIntegerField(help_text="Its place in the order, from 1.")
+    nodes = models.JSONField(default=list)
+    state = models.CharField(max_length=10, choices=EvacuationStepState.choices, default=EvacuationStepState.WAITING)
+    placement = models.ForeignKey(
+        PlacementRun, null=True, blank=True, on_delete=models.SET_NULL, related_name="evacuation_steps"
+    )
+    tries = models.PositiveIntegerField(default=0, help_text="Searches so far: the cluster may move meanwhile.")
+    begun_at = models.DateTimeField(null=True, blank=True)
+    emptied_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    note = models.CharField(max_length=MAX_REASON, blank=True, help_text="What did not come back, and why.")
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["evacuation", "number"], name="step_number_once_per_evacuation")]
+
+    def __str__(self) -> str:
+        return f"{self.number}. {', '.join(self.nodes[:5])}"
 
 
 class PlanComparison(PlanningRun):

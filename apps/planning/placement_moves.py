@@ -26,6 +26,7 @@ from apps.queries.models import Query
 from apps.queries.services import placement_move
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 from apps.queries.snapshots.parts import PartsRead, parts_renew
+from engine.document.elements import Replica
 from engine.words import counted, listed
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "moves_finish",
     "placement_abort",
     "placement_apply",
+    "placement_return",
     "placement_undo",
     "plan_batches",
 ]
@@ -135,6 +137,30 @@ def placement_undo(*, run: PlacementRun, user: User | None) -> tuple[PlacementRu
     _require_no_other_run(run)
     _require_same_cluster(run, run.expected, run.expected_parts, "this run left it")
     return _begin_moves(run, RunState.UNDOING, user, "Move back")
+
+
+@transaction.atomic
+def placement_return(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job | None, list[str]]:
+    """Begin to move back what stands where a run put it, whatever else has moved since.
+
+    Returns the run, its job (None where nothing is left to move back), and the operators that are elsewhere or gone.
+    """
+    run = _lock_run(run)
+    if run.state not in UNDOABLE_STATES:
+        raise Conflict(f"The run is {_state_words(run)}; only one that was applied can be undone.", code="wrong_state")
+    _require_no_other_run(run)
+    present = cluster_snapshot(run.cluster)
+    placed = {operator.id: operator.replicas for operator in present.deployment.operators}
+    done = list(run.moves.filter(state=MoveState.DONE))
+    gone = [move for move in done if placed.get(move.operator) != tuple(Replica(**part) for part in move.after)]
+    for move in gone:
+        move.state = MoveState.SKIPPED
+    PlacementMove.objects.bulk_update(gone, ["state"])
+    elsewhere = [move.operator for move in gone]
+    if len(gone) == len(done):
+        return run, None, elsewhere
+    run.expected, run.expected_parts = present.digest, present.parts
+    return *_begin_moves(run, RunState.UNDOING, user, "Move back"), elsewhere
 
 
 @transaction.atomic

@@ -147,6 +147,7 @@ class PlacementKind(RunKind[PlacementRun]):
         budget_s: float = 5.0,
         seed: int = 0,
         constraints: Mapping[str, object] | None = None,
+        fixed: Sequence[str] = (),
         parent: PlacementRun | None = None,
     ) -> PlacementRun:
         """Write a search without a job.
@@ -155,6 +156,8 @@ class PlacementKind(RunKind[PlacementRun]):
         ----------
         objective : str, optional
             What is made small; without it what `objective_default` says.
+        fixed : sequence of str
+            Operators that stay where they are, on draining nodes too, which are emptied otherwise.
 
         Raises
         ------
@@ -172,7 +175,9 @@ class PlacementKind(RunKind[PlacementRun]):
             seed=seed,
             constraints=constraints or {},
         )
-        return PlacementRun.objects.create(cluster=cluster, requested_by=user, parent=parent, **asked)
+        return PlacementRun.objects.create(
+            cluster=cluster, requested_by=user, parent=parent, fixed=list(fixed), **asked
+        )
 
     def answer(self, run: PlacementRun, report: JobReporter) -> None:
         from engine.placement.proposal import place  # SciPy with it: only a worker that searches pays for it
@@ -181,6 +186,7 @@ class PlacementKind(RunKind[PlacementRun]):
         snapshot = snapshot_take(run.cluster)
         placement_started(run=run, snapshot=snapshot)
         deployment = replace(snapshot.deployment, constraints=Constraints.parse(run.constraints))
+        fixed = [name for name in run.fixed if name in deployment.operator_index]
         follow = SearchFollower(run, report)
         proposal = place(
             deployment,
@@ -189,6 +195,7 @@ class PlacementKind(RunKind[PlacementRun]):
             seed=run.seed,
             closed=snapshot.closed_nodes,
             objective=run.objective,
+            fixed=fixed,
             mace_every=SLICES_PER_SUBINTERVAL,
             tolerance=MIN_MOVE_GAIN if run.algorithm == PlacementAlgorithm.SEARCH else 0.0,
             progress=follow,
@@ -225,7 +232,9 @@ PLACEMENT = register(PlacementKind())
 
 def placement_request_again(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job | None]:
     """Repeat a search on the present cluster."""
-    asked = {name: getattr(run, name) for name in ("algorithm", "objective", "budget_s", "seed", "constraints")}
+    asked = {
+        name: getattr(run, name) for name in ("algorithm", "objective", "budget_s", "seed", "constraints", "fixed")
+    }
     return PLACEMENT.request(cluster=run.cluster, user=user, parent=run, **asked)
 
 

@@ -136,9 +136,12 @@ class CheapestMixOptions(ParetoOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SurvivalOptions(WhatIfOptions):
-    """Options of the loss of each node."""
+    """Options of the loss of each node, or of each failure domain."""
 
     seed: _Seed = 0
+    domain: Annotated[
+        Annotated[str, String()] | None, Words("Label of nodes that fail together, such as rack; else each alone.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,10 +141,18 @@ def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
 def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> Any:
     """Every node lost in turn; by Mace where that many walks would take too long."""
     base = _base_deployment(row, snapshot, progress)
-    seed, closed = read_options(Find.SURVIVAL, row.options).seed, _closed(base, snapshot)
+    options, closed = read_options(Find.SURVIVAL, row.options), _closed(base, snapshot)
     walks = len(base.nodes) * len(base.operators) * base.subintervals <= _WALK_CELLS
     return watch_work(
-        lambda tell: lose_each(base, seed=seed, mace_every=MACE_EVERY, flow=walks, closed=closed, progress=tell),
+        lambda tell: lose_each(
+            base,
+            domain=options.domain,
+            seed=options.seed,
+            mace_every=MACE_EVERY,
+            flow=walks,
+            closed=closed,
+            progress=tell,
+        ),
         progress,
     ).answer
 

@@ -150,6 +150,15 @@ STATES: dict[str, Mark] = {
     "undone": Mark("undo", "", "Undone"),
     "aborted": Mark("pause", "watch", "Aborted"),
     "stale": Mark("watch", "watch", "Stale"),
+    # the life of an evacuation and of its steps
+    "scheduled": Mark("queue", "queue", "Scheduled"),
+    "stopping": Mark("undo", "watch", "Stopping"),
+    "done": Mark("ok", "ok", "Done"),
+    "waiting": Mark("queue", "", "Waiting"),
+    "emptying": Mark("jobs", "", "Emptying"),
+    "away": Mark("pause", "", "Away"),
+    "returning": Mark("undo", "", "Returning"),
+    "back": Mark("ok", "ok", "Back"),
     # a prediction model and its fine-tunings
     "in_force": Mark("ok", "ok", "In force"),
     "available": Mark("ring", "", "Available"),

@@ -125,7 +125,7 @@ class Items:
         )
 
     def allowed(self, limits: PlacementLimits) -> BoolArray:
-        """Cores open to every item, (items, cores): what is fixed stays, what is on a closed node may stay."""
+        """Cores open to every item, (items, cores): what is fixed stays, closed nodes keep nothing else."""
         open_nodes = np.array([limits.open_nodes(operator.id) for operator in self.coarse.operators], dtype=bool)
         open_nodes = open_nodes.reshape(len(self.coarse.operators), len(self.coarse.nodes))
         allowed: BoolArray = open_nodes[self.operator][:, self.core_node]

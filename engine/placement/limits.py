@@ -20,7 +20,7 @@ _NAMED = 6  # names in a list, the last of a longer one being the number of thos
 
 @dataclass(frozen=True, eq=False)
 class PlacementLimits:
-    """Constraints of a deployment, with nodes that take nothing new and operators that stay where they are."""
+    """Constraints of a deployment, with nodes that are emptied and operators that stay where they are."""
 
     deployment: Deployment
     closed: frozenset[str]
@@ -61,7 +61,9 @@ class PlacementLimits:
         }
 
     def may_stay(self, name: str, node: str) -> bool:
-        """Whether an operator that is on `node` may remain; closed nodes keep what they have."""
+        """Whether an operator that is on `node` may remain; closed nodes keep only what is fixed there."""
+        if node in self.closed and name not in self.fixed:
+            return False
         limits = self.deployment.constraints
         return limits.pin.get(name, node) == node and node not in limits.forbid.get(name, ())
 

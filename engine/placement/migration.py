@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ __all__ = [
     "MigrationPauses",
     "MigrationStep",
     "MoveEffects",
+    "QueryDelay",
     "changes_of",
     "duration_s",
     "order_moves",
@@ -267,23 +268,53 @@ def _peak(cores: _Cores, core: int) -> float:
     return float((cores.load[core] / cores.budget[core].mean()).max())
 
 
+@dataclass(frozen=True)
+class QueryDelay:
+    """Delay of a query by moves: its largest extra latency, and how long its latency is over its objective for them.
+
+    `late_s` is None where Flow did not follow a move, 0 without an objective.
+    """
+
+    extra_s: float
+    late_s: float | None
+
+    def joined(self, later: QueryDelay) -> QueryDelay:
+        """That of two moves made one after the other."""
+        unknown = self.late_s is None or later.late_s is None
+        return QueryDelay(
+            max(self.extra_s, later.extra_s), None if unknown else (self.late_s or 0.0) + (later.late_s or 0.0)
+        )
+
+
 @dataclass(eq=False)
 class MigrationPauses:
-    """Latencies of the pauses of moves made one after the other, starting from `deployment` as it is."""
+    """Latencies of the pauses of moves made one after the other, starting from `deployment` as it is.
+
+    `delays` are those of the moves until now, by query.
+    """
 
     deployment: Deployment
     runs: int = 0
+    delays: dict[str, QueryDelay] = field(default_factory=dict)
 
     def __call__(self, n: int, step: MigrationStep, lasts_s: float) -> tuple[float, str | None]:
         """Extra latency in seconds of the `n`-th move, and the query it hits most."""
         self.deployment = self.deployment.with_placement({step.operator.id: step.new})
         if lasts_s <= 0.0:
             return 0.0, None
-        near = self._near(step)
+        delays = self._delays_of(step, lasts_s)
+        for query, delay in delays.items():
+            self.delays[query] = self.delays[query].joined(delay) if query in self.delays else delay
+        worst = max(delays, key=lambda query: delays[query].extra_s, default=None)
+        return (0.0, None) if worst is None else (delays[worst].extra_s, worst)
+
+    def _delays_of(self, step: MigrationStep, lasts_s: float) -> dict[str, QueryDelay]:
+        near, query = self._near(step), step.operator.query
         if near is None or self.runs >= _MAX_RUNS:
-            return lasts_s, step.operator.query
+            return {} if query is None else {query: QueryDelay(lasts_s, None)}
         self.runs += 1
-        return _pause_latency(near, step.operator.id, lasts_s)
+        bounds_s = {objective.query: objective.bound_s for objective in self.deployment.objectives}
+        return _pause_delays(near, step.operator.id, lasts_s, bounds_s)
 
     def _near(self, step: MigrationStep) -> Deployment | None:
         """Queries on the cores the operator comes to, and what they read; None if those are too many."""
@@ -314,23 +345,30 @@ class MigrationPauses:
         )
 
 
-def _pause_latency(near: Deployment, name: str, lasts_s: float) -> tuple[float, str | None]:
-    """Latency of a pause, interpolated between pauses of whole slices."""
+def _pause_delays(near: Deployment, name: str, lasts_s: float, bounds_s: Mapping[str, float]) -> dict[str, QueryDelay]:
+    """Delays by a pause, interpolated between pauses of whole slices; queries that it does not delay are left out."""
     slices = lasts_s / near.subinterval_s
     below, above = math.floor(slices), math.ceil(slices)
     begins, window = _window(near.without_backlogs(), name, above)
     base = _gated(window, name, begins, 0)
-    high = _extra(base, _gated(window, name, begins, above))
-    if below == above:
-        return high
-    low = _extra(base, _gated(window, name, begins, below)) if below else (0.0, None)
-    return low[0] + (high[0] - low[0]) * (slices - below), high[1]
+
+    def delays(pause: int) -> dict[str, FloatArray]:
+        paused = _gated(window, name, begins, pause) if pause else base
+        return {
+            query: np.array(_extra(base[query], paused[query], bounds_s.get(query), window.subinterval_s))
+            for query in base
+        }
+
+    high = delays(above)
+    low = high if below == above else delays(below)
+    between = {query: low[query] + (high[query] - low[query]) * (slices - below) for query in base}
+    return {query: QueryDelay(float(e), float(late)) for query, (e, late) in between.items() if e > 0.0}
 
 
-def _extra(base: dict[str, FloatArray], paused: dict[str, FloatArray]) -> tuple[float, str | None]:
-    extra = {query: float((paused[query] - base[query]).max(initial=0.0)) for query in base}
-    worst = max(extra, key=lambda query: extra[query], default=None)
-    return (0.0, None) if worst is None or extra[worst] <= 0.0 else (extra[worst], worst)
+def _extra(base: FloatArray, paused: FloatArray, bound_s: float | None, width_s: float) -> tuple[float, float]:
+    """Largest extra latency of a query, and how long it is over its bound and would not be without the pause."""
+    late = 0 if bound_s is None else int(((paused > bound_s) & (base <= bound_s)).sum())
+    return float((paused - base).max(initial=0.0)), late * width_s
 
 
 def _window(near: Deployment, name: str, pause: int) -> tuple[int, Deployment]:

@@ -21,7 +21,14 @@ from engine.placement.goal import GOALS, goal_of
 from engine.placement.items import Placement, PlacementCandidate, SearchSettings
 from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
-from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, duration_s, order_moves
+from engine.placement.migration import (
+    MigrationPauses,
+    MigrationStep,
+    QueryDelay,
+    changes_of,
+    duration_s,
+    order_moves,
+)
 from engine.placement.search import PlacementSearch
 from engine.records import Fact
 
@@ -52,12 +59,15 @@ class Proposal:
         Operators that are elsewhere than before.
     report : PlacementAnswer
         All of it, by names.
+    delays : mapping
+        Delays of queries by the moves, made in their order one by one; queries that they do not delay are left out.
     """
 
     deployment: Deployment
     placement: Placement
     changed: frozenset[str]
     report: PlacementAnswer
+    delays: Mapping[str, QueryDelay]
 
     @property
     def value(self) -> float:
@@ -99,7 +109,7 @@ def place(
     budget_s, rounds : float or None, int or None
         How long to search. With rounds alone the answer depends on the input and the seed only.
     closed : collection of str
-        Nodes that take nothing new (draining); what is there may stay.
+        Nodes that take nothing new (draining) and keep nothing but what is `fixed` there.
     objective : str
         ``worst`` (largest latency) or ``objectives`` (largest latency over bound, weighted by priority).
     fixed : collection of str
@@ -270,7 +280,7 @@ def _proposal(
         search.limits.applied,
     )
     tell(1.0, "Done")
-    return Proposal(deployment, placement, frozenset(changes), report)
+    return Proposal(deployment, placement, frozenset(changes), report, pauses.delays)
 
 
 def _gap(value: float, bound: float) -> float | None:
@@ -312,7 +322,7 @@ def _empty(deployment: Deployment, limits: AppliedLimits, algorithm: str, object
         trace=(),
         constraints=limits,
     )
-    return Proposal(deployment, {}, frozenset(), report)
+    return Proposal(deployment, {}, frozenset(), report, {})
 
 
 def command(document: Any, options: PlaceOptions) -> PlacementAnswer:

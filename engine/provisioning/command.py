@@ -10,7 +10,7 @@ from engine.command_options import WhatIfCommandOptions
 from engine.document.deployment import Deployment
 from engine.document.kinds import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.errors import DocumentError, Fault, OptionError, suggestion, value_words
-from engine.kinds import Anything, Enumeration, ListOf, Number
+from engine.kinds import Anything, Enumeration, ListOf, Number, String
 from engine.provisioning.changes import MAX_NODES, apply_each
 from engine.provisioning.combinations import node_of
 from engine.provisioning.growth import headroom_by_query
@@ -116,6 +116,9 @@ class _Survival(_Question):
     TITLE: ClassVar[str] = "a question for survival"
 
     nodes: Annotated[_Names, Words("nodes to lose; all unless given")] = None
+    domain: Annotated[
+        Annotated[str, String()] | None, Words("label of nodes that fail together; each alone unless given")
+    ] = None
     place: Annotated[str, Enumeration(PLACES[1:]), Words("what may move (fill: what was lost)")] = "fill"
     rounds: Annotated[int, Number(least=0, most=1000, whole=True), Words("of the placement search")] = 2
     flow: _Flow = True

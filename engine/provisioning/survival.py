@@ -1,15 +1,15 @@
-"""Survival: what the loss of every single node would do, once its operators are placed on what is left."""
+"""Survival: what the loss of every node, or domain of nodes, would do, once its operators are placed elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
 from engine.arrays import IntArray
-from engine.document.deployment import Deployment
+from engine.document.deployment import Deployment, Node
 from engine.document.topology import servers_above
 from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation.estimate import Progress
@@ -22,7 +22,7 @@ from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
 from engine.words import counted, listed
 
-__all__ = ["Survival", "lose_each"]
+__all__ = ["Survival", "failure_domains", "lose_each"]
 
 _NEAR = 0.8  # of a bound: from there on a loss is walked
 _FULL = 0.98  # load above which a queue is not said to grow further
@@ -32,10 +32,14 @@ _NAMED = 6  # names in a list, the last of a longer one being the number of thos
 
 @dataclass(frozen=True, eq=False)
 class Survival:
-    """Outcomes of losing each node, in the order of the fleet, and of losing none."""
+    """Outcomes of losing each node, in the order of the fleet, and of losing none.
+
+    Nodes of a failure domain are lost together: `domains` has them by the name of their loss, as ``rack=r7``.
+    """
 
     now: ScenarioOutcome
     losses: dict[str, ScenarioOutcome]
+    domains: Mapping[str, tuple[str, ...]]
 
     def breaks(self, node: str) -> tuple[str, ...]:
         """Queries whose objective is kept now, as far as is known, and broken by the loss of `node`; all of them if
@@ -95,7 +99,13 @@ class Survival:
             survives=self.survives,
             now=self.now.answer,
             losses=tuple(
-                LossAnswer(node=node, breaks=self.breaks(node), risks=self.risks(node), **vars(outcome.answer))
+                LossAnswer(
+                    node=node,
+                    lost=self.domains.get(node, ()),
+                    breaks=self.breaks(node),
+                    risks=self.risks(node),
+                    **vars(outcome.answer),
+                )
                 for node, outcome in self.losses.items()
             ),
             by_mace=len(self.by_mace),
@@ -127,7 +137,8 @@ class Survival:
             words = f": {nearest.query} takes {nearest.words}" if nearest else ""
             yield f"the loss of {listed(risky, _NAMED)} puts {listed(queries, _NAMED)} at risk{words}"
         if not bad and not risky:
-            yield "the loss of any one node breaks no objective that is kept now"
+            unit = "failure domain" if self.domains else "node"
+            yield f"the loss of any one {unit} breaks no objective that is kept now"
         lacking = next((entry for entry in self.figures.at_risk if entry.is_lacking and not entry.lost), None)
         if lacking is not None and lacking.gap is not None:
             yield f"of {lacking.query} {lacking.gap.words(lacking.policy_high_s)}"
@@ -144,6 +155,7 @@ def lose_each(
     deployment: Deployment,
     *,
     nodes: Sequence[str] | None = None,
+    domain: str | None = None,
     place: str = "fill",
     seed: int = 0,
     mace_every: int = 1,
@@ -161,6 +173,8 @@ def lose_each(
     ----------
     nodes : sequence of str, optional
         Nodes to lose; all unless given.
+    domain : str, optional
+        Label of nodes: those with the same value fail together. A node without it fails alone, as all do without one.
     place : str
         ``fill`` places only what was on the lost node; ``search`` may move everything.
     flow : bool
@@ -176,6 +190,7 @@ def lose_each(
         If a node does not exist.
     """
     deployment = deployment.without_backlogs()
+    domains = failure_domains(deployment.nodes, domain) if domain else {}
     names = [node.id for node in deployment.nodes] if nodes is None else list(nodes)
     unknown = [
         Fault(f"nodes[{i}]", f"item {i} is {name!r}, which is no node")
@@ -184,6 +199,9 @@ def lose_each(
     ]
     if unknown:
         raise DocumentError(unknown, "question")
+    if domains:
+        names = [name for name, members in domains.items() if set(members) & {*names}]
+    members_of = {name: domains.get(name, (name,)) for name in names}
     tell = progress or (lambda share, step: None)
     compare = partial(what_if, deployment, seed=seed, mace_every=mace_every, flow=flow, rounds=rounds, closed=closed)
     now = compare([{"name": "now"}])[0]
@@ -195,7 +213,7 @@ def lose_each(
         shares: dict[str, float] = {}
         for i, name in enumerate(names):
             tell(i / (len(names) + _RUN * flow * flows), f"Losing {name}, {i + 1} of {len(names)}")
-            outcome = quick.lose(name)
+            outcome = quick.lose(name, members_of[name])
             shares[name] = quick.share(outcome)
             losses[name] = outcome.brief()
         near = sorted((name for name in names if shares[name] >= _NEAR), key=lambda name: -shares[name])
@@ -203,13 +221,25 @@ def lose_each(
     begun = len(losses) / (len(names) + _RUN * flows) if losses else 0.0
     for k, name in enumerate(chosen):
         tell(begun + (1.0 - begun) * k / len(chosen), f"Losing {name}, walk {k + 1} of {len(chosen)}")
-        losses[name] = compare([_loss_of(name, place)])[0].brief()
+        losses[name] = compare([_loss_of(name, members_of[name], place)])[0].brief()
     tell(1.0, "Done")
-    return Survival(now, losses)
+    return Survival(now, losses, domains)
 
 
-def _loss_of(name: str, place: str) -> dict[str, object]:
-    return {"name": name, "changes": [{"lose_node": name}], "place": place}
+def failure_domains(nodes: Sequence[Node], label: str) -> dict[str, tuple[str, ...]]:
+    """Nodes that fail together, in the order of the fleet: those with the same value of a label, named ``rack=r7``.
+
+    A node without the label is a domain of its own, by its own name.
+    """
+    domains: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        name = f"{label}={node.labels[label]}" if label in node.labels else node.id
+        domains[name] = (*domains.get(name, ()), node.id)
+    return domains
+
+
+def _loss_of(name: str, members: Sequence[str], place: str) -> dict[str, object]:
+    return {"name": name, "changes": [{"lose_node": member} for member in members], "place": place}
 
 
 @dataclass(frozen=True)
@@ -225,8 +255,8 @@ class _Quick:
     closed: Sequence[str]
     walked: ScenarioOutcome
 
-    def lose(self, name: str) -> ScenarioOutcome:
-        scenario = read_scenarios([_loss_of(name, self.place)], self.deployment)[0]
+    def lose(self, name: str, members: Sequence[str]) -> ScenarioOutcome:
+        scenario = read_scenarios([_loss_of(name, members, self.place)], self.deployment)[0]
         try:
             whole = place_unplaced(
                 scenario.applied.deployment,
@@ -234,12 +264,12 @@ class _Quick:
                 mace_every=self.mace_every,
                 seed=self.seed,
                 rounds=self.rounds,
-                closed=[node for node in self.closed if node != name],
+                closed=[node for node in self.closed if node not in members],
             )
         except InfeasibleError as error:
             return ScenarioOutcome(scenario, None, error)
         moves = moves_between(self.deployment, whole)
-        touched = {name} | {place.node for move in moves for place in (*move.before, *move.after)}
+        touched = {*members} | {place.node for move in moves for place in (*move.before, *move.after)}
         return by_mace(scenario, whole, moves, self.mace_every, self._unaffected(touched))
 
     def share(self, outcome: ScenarioOutcome) -> float:

@@ -22,6 +22,8 @@ from apps.pages.connections.looks import NodePlace, place_of_node
 from apps.pages.context import url_of
 from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
+from apps.planning.choices import OPEN_EVACUATION_STATES
+from apps.planning.evacuations import EVACUATION
 from apps.queries.models import Placement
 from apps.queries.selectors import cluster_memory
 from apps.saved_views.models import SavedList
@@ -121,6 +123,7 @@ def _node_name(cluster: Cluster, node: Node) -> SafeString:
     )
 
 
+_STAYING = 6  # operators named that a draining node still runs
 _MAX_SCALE = 2.0  # of bars of load: one node far over its capacity does not flatten all others
 
 
@@ -367,6 +370,17 @@ class NodeDetail:
     @cached_property
     def queries(self) -> list[str]:
         return list(dict.fromkeys(line.query for line in self.operators))
+
+    @property
+    def staying(self) -> str:
+        """Names of the operators on it."""
+        return listed(list(dict.fromkeys(f"{line.query}/{line.name}" for line in self.operators)), _STAYING)
+
+    @property
+    def evacuation(self) -> str:
+        """Address of the evacuation under way that it is part of; empty without one."""
+        rows = EVACUATION.visible().filter(cluster=self.cluster, state__in=OPEN_EVACUATION_STATES)
+        return next((EVACUATION.page(run) for run in rows if self.node.name in run.nodes), "")
 
     @property
     def sentence(self) -> str:

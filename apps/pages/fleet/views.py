@@ -18,8 +18,16 @@ from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import run_latest
 from apps.fleet import services
 from apps.fleet.bulk import ImportResult, links_import, nodes_import
+from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
-from apps.fleet.selectors import cluster_by_slug, links_listed, node_by_name, nodes_listed, pools_listed
+from apps.fleet.selectors import (
+    cluster_by_slug,
+    links_listed,
+    node_by_name,
+    nodes_listed,
+    operators_on,
+    pools_listed,
+)
 from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.context import MENU_CLUSTERS_LIMIT, menu_clusters
@@ -27,12 +35,14 @@ from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
 from apps.ui.tables import Table
+from engine.words import listed
 
 __all__ = [
     "EXAMPLE",
     "ClusterCrud",
     "ClusterMenu",
     "FleetImport",
+    "FleetList",
     "FleetPage",
     "LinkCrud",
     "LinksPage",
@@ -46,6 +56,7 @@ __all__ = [
 ]
 
 
+_NAMED = 6  # operators that a node still runs
 _MAX_POOLS = 9  # more are no row of chips
 #: Body of the example call.
 EXAMPLE = {"slug": "eu-1", "name": "EU 1", "environment": "prod", "subinterval_s": 1, "horizon_s": 3600}
@@ -92,13 +103,14 @@ class ClusterMenu(Page):
         return render(request, "ui/cluster_list.html", context)
 
 
-class _FleetList(ClusterPage):
+class FleetList(ClusterPage):
     """A tab of the fleet page; each has a template of its own that extends `pages/fleet/list.html`."""
 
     tab = ""
 
     def tabs(self) -> list[tuple[str, str, bool]]:
         names = {"nodes": "pages:fleet", "pools": "pages:pools", "links": "pages:links"}
+        names["evacuations"] = "pages:evacuations"
         return [(tab.capitalize(), reverse(name, args=[self.slug]), tab == self.tab) for tab, name in names.items()]
 
     def show_list(self, table: Any, **context: Any) -> HttpResponse:
@@ -106,7 +118,7 @@ class _FleetList(ClusterPage):
         return self.page({"table": table, "tabs": self.tabs(), "sentence": sentence, **context})
 
 
-class FleetPage(_FleetList):
+class FleetPage(FleetList):
     """`/c/<slug>/fleet/`: the nodes."""
 
     template_name = "pages/fleet/nodes.html"
@@ -139,7 +151,7 @@ class NodesChange(BulkPage):
             "drain",
             "Drain",
             "drained",
-            "They keep what they run and take nothing new.",
+            "They keep what they run and take nothing new; an evacuation moves it.",
             services.node_drain,
             "node",
         ),
@@ -179,7 +191,7 @@ def _state_change(name: str) -> Callable[..., Node]:
     return changes[name]
 
 
-class PoolsPage(_FleetList):
+class PoolsPage(FleetList):
     """`/c/<slug>/fleet/pools/`"""
 
     template_name = "pages/fleet/pools.html"
@@ -189,7 +201,7 @@ class PoolsPage(_FleetList):
         return self.show_list(pools_table(request, self.cluster, pools_listed().filter(cluster=self.cluster)))
 
 
-class LinksPage(_FleetList):
+class LinksPage(FleetList):
     """`/c/<slug>/fleet/links/`"""
 
     template_name = "pages/fleet/links.html"
@@ -215,7 +227,10 @@ class NodeStateChange(ClusterPage):
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         node = _state_change(request.POST.get("change", ""))(node=node_by_name(self.cluster, name))
-        return done(request, f"{node.name} is {node.get_state_display().lower()}.", "pages:node", slug, name)
+        said = f"{node.name} is {node.get_state_display().lower()}."
+        if node.state == NodeState.DRAINING and (staying := operators_on(node)):
+            said = f"{said} It still runs {listed(staying, _NAMED)}: evacuate it to move them."
+        return done(request, said, "pages:node", slug, name)
 
 
 class FleetImport(ClusterPage):

@@ -16,6 +16,7 @@ from apps.pages.base import ClusterPage
 from apps.pages.provisioning.answer import BenchAnswer
 from apps.pages.provisioning.forms import SOURCE_PREFIX, inputs_query, inputs_read, types_offered
 from apps.planning.choices import Find, RunState, ScenarioPlacement
+from apps.planning.evacuations import failure_domain_labels
 from apps.planning.models import WhatIf
 from apps.planning.sweeps import BenchQuestion, bench_question, bench_snapshot
 from apps.planning.what_if_options import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
@@ -59,6 +60,11 @@ class BenchFacts:
     @property
     def snapshot(self) -> Snapshot:
         return self._taken[0]
+
+    @property
+    def domains(self) -> list[str]:
+        """Labels that may stand for what fails together."""
+        return failure_domain_labels(self.cluster)
 
     @property
     def is_empty(self) -> bool:

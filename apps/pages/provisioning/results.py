@@ -81,6 +81,7 @@ class LossRow(NamedTuple):
     cells: list[QueryCell]
     breaks: int | str = ""
     infeasible: str = ""
+    lost: str = ""
 
 
 class GrowthRow(NamedTuple):
@@ -340,7 +341,12 @@ class LossesAnswer(WhatIfAnswer):
 
     def _row(self, loss: LossAnswer) -> LossRow:
         why = loss.infeasible.message if loss.infeasible else ""
-        return LossRow(loss.node, self._cells(loss), len(loss.breaks), why)
+        return LossRow(loss.node, self._cells(loss), len(loss.breaks), why, listed(loss.lost, 6))
+
+    @property
+    def unit(self) -> str:
+        """Unit that is lost in turn, as a title."""
+        return f"Each {'failure domain' if any(loss.lost for loss in self.answer.losses) else 'node'} lost in turn"
 
     def _cells(self, outcome: ScenarioAnswer) -> list[QueryCell]:
         return [_query_cell(outcome.figures_of(name)) for name in self.names]

@@ -199,6 +199,8 @@ class WhatIfNow(ClusterPage):
             options |= {"lose_one": inputs.lose_one, "keep_present": self.request.POST.get("keep_present") != "0"}
         if find == Find.SMALLEST_POOL and inputs.pool:
             options["pool"] = inputs.pool
+        if find == Find.SURVIVAL and (domain := self.request.POST.get("domain", "")):
+            options["domain"] = domain
         if find in _WITH_TYPES:
             options["types"] = types_read(self.request.POST)
         return options

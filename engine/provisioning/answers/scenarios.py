@@ -158,17 +158,22 @@ class ScenarioComparison(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class LossAnswer(ScenarioAnswer):
-    """The loss of a node: the queries whose objectives it breaks or puts at risk, and the scenario."""
+    """The loss of a node: the queries whose objectives it breaks or puts at risk, and the scenario.
+
+    Of a failure domain, `node` is its name, as ``rack=r7``, and `lost` are its nodes.
+    """
 
     TITLE: ClassVar[str] = "the loss of a node"
 
     node: str
+    lost: tuple[str, ...] = ()
     breaks: tuple[str, ...]
     risks: tuple[str, ...] = ()
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         own = {"node": self.node, "breaks": list(self.breaks), "risks": list(self.risks)}
+        own |= {"lost": list(self.lost)} if self.lost else {}
         return own | {name: value for name, value in _without_estimate(handler(self)).items() if name not in own}
 
 

@@ -27,6 +27,7 @@ from apps.kubernetes.models import KubernetesReview
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.backtests import BACKTEST
+from apps.planning.evacuations import EVACUATION
 from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast
@@ -267,6 +268,7 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     return {
         "admission": ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))[0].pk,
         "placement": PLACEMENT.request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
+        "evacuation": EVACUATION.request(cluster=cluster, user=user, nodes=["n1"])[0].pk,
         "comparison": PLANS.request(query=query, user=user)[0].pk,
         "scenario": scenario.pk,
         "what_if": WHAT_IF.request(cluster=cluster, user=user, scenarios=[scenario.pk])[0].pk,

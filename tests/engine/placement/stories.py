@@ -113,8 +113,8 @@ def broken(
                 result.append(f"{placed.id} is not where it is pinned")
             if part.node in limits.forbid.get(placed.id, ()):
                 result.append(f"{placed.id} is on a forbidden node")
-            if part.node in closed and (part.node, part.core) not in old:
-                result.append(f"{placed.id} came to a closed node")
+            if part.node in closed and placed.id not in fixed:
+                result.append(f"{placed.id} is on a closed node")
         changed = {(part.node, part.core): part.fraction for part in parts} != old
         if placed.id in fixed and changed:
             result.append(f"{placed.id} was to stay")

@@ -178,13 +178,23 @@ def test_proposal_uses_at_most_the_allowed_moves(most: int) -> None:
     assert report["value_after"] == pytest.approx(max(0.0, max(0.0, first - 100.0) + left * 40.0 - 100.0) / 100.0)
 
 
-def test_closed_nodes_keep_their_operators_and_get_no_new_ones() -> None:
-    crowd = [operator(f"p/{k}", 6.0, node="n" if k else "m") for k in range(4)]
+def test_closed_nodes_are_emptied_and_keep_only_what_is_fixed() -> None:
+    crowd = [operator(f"p/{k}", 6.0, node="n" if k > 1 else "m") for k in range(5)]
     deployment = fleet(crowd, [node("n"), node("m", 1000.0), node("k")])
-    report, _ = placed(deployment, closed=("m",))
-    assert not broken(deployment, places_of(report), closed=("m",))
-    assert {part["node"] for move in report["moves"] for part in move["to"]} == {"k"}
+    report, _ = placed(deployment, closed=("m",), fixed=("p/1",))
+    assert not broken(deployment, places_of(report), closed=("m",), fixed=("p/1",))
+    assert [move["operator"] for move in report["moves"] if move["from"][0]["node"] == "m"] == ["p/0"]
     assert report["constraints"]["closed"] == ["m"]
+
+
+def test_delay_of_a_query_says_how_long_it_is_over_its_objective() -> None:
+    moved = operator("q/a", 1.0, node="n") | {"query": "q", "state_bytes": 3.75e8}
+    objective = {"query": "q", "statistic": "worst", "bound_s": 1.5}
+    deployment = fleet([moved], [node("n"), node("m")], objectives=[objective])
+    proposal = place(deployment, closed=("n",), rounds=1, budget_s=None)
+    assert [move.duration_s for move in proposal.report.moves] == [3.0]
+    assert 0.0 < proposal.delays["q"].extra_s == proposal.report.moves[0].bump_s <= 3.0
+    assert 0.0 < (proposal.delays["q"].late_s or 0.0) <= 3.0
 
 
 def test_fixed_operators_stay() -> None:
