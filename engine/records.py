@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
 from functools import partial
 from math import inf, isfinite
 from types import UnionType
@@ -39,6 +40,7 @@ __all__ = [
     "Fact",
     "Flag",
     "ItemCount",
+    "Moment",
     "Omitted",
     "Record",
     "RecordField",
@@ -133,6 +135,8 @@ def _written(value: object) -> str:
 
 #: A fact, or its words once they are read back.
 Sentence = Annotated[Fact | str, WrittenAs(str, str)]
+#: A moment, in JSON with its offset.
+Moment = Annotated[datetime, PlainSerializer(datetime.isoformat)]
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ class JobKind(models.TextChoices):
     PLANS = "workers.compare_plans", "Compare plans"
     FORECAST = "workers.forecast_load", "Forecast load"
     WHAT_IF = "workers.answer_what_if", "Answer a what-if"
+    EVENT = "workers.answer_event", "Answer an event"
     REPORT = "workers.run_report", "Write a report"
     BACKTEST = "workers.run_backtest", "Replay a recorded period"
     EVACUATION = "workers.plan_evacuation", "Plan an evacuation"

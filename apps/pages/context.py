@@ -249,7 +249,9 @@ class PageFrame:
         path = self.request.path
         if name == "pages:help" and path.startswith(url_of("pages:api")):
             return False  # it has an entry of its own
-        if name == "pages:provisioning" and path.startswith(url_of("pages:backtests", self.cluster.slug)):
+        if name == "pages:provisioning" and path.startswith(
+            tuple(url_of(tab, self.cluster.slug) for tab in ("pages:backtests", "pages:events"))
+        ):
             return True  # a tab of it
         return path == url if name == "pages:overview" else path.startswith(url)
 

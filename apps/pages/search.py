@@ -283,6 +283,7 @@ _PAGES = (
     _Place("What-ifs", "pages:what-ifs", "tune", "answers scenarios"),
     _Place("Load histories", "pages:histories", "arrivals", "past weeks forecast"),
     _Place("Backtests", "pages:backtests", "undo", "replay policy past"),
+    _Place("Events", "pages:events", "queue", "black friday peak season plan check-list factor"),
     _Place("Resource plans", "pages:resource-plans", "tune", "spark map reduce"),
     _Place("Spark queries", "pages:spark-queries", "queries", "micro-batch progress"),
     _Place("Arrivals", "pages:arrivals", "arrivals", "sources rates traces"),

@@ -11,6 +11,7 @@ from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
 from apps.pages.backtests import views as backtests
 from apps.pages.connections import views as connections
+from apps.pages.events import views as events
 from apps.pages.fleet import evacuations
 from apps.pages.fleet import views as fleet
 from apps.pages.forecasts import views as forecasts
@@ -303,6 +304,14 @@ urlpatterns = [
     path(f"{_C}backtests/new/", backtests.BacktestNow.as_view(), name="backtest-now"),
     path(f"{_C}backtests/<uuid:pk>/", backtests.BacktestPage.as_view(), name="backtest"),
     path(f"{_C}backtests/<uuid:pk>/delete/", backtests.BacktestCrud.delete_view(), name="backtest-delete"),
+    # -- events
+    path(f"{_C}events/", events.EventsPage.as_view(), name="events"),
+    path(f"{_C}events/new/", events.EventCrud.create_view(), name="event-new"),
+    path(f"{_C}events/<int:pk>/", events.EventPage.as_view(), name="event"),
+    path(f"{_C}events/<int:pk>/ask/", events.EventAsk.as_view(), name="event-ask"),
+    path(f"{_C}events/<int:pk>/checklist/", events.EventCheck.as_view(), name="event-check"),
+    path(f"{_C}events/<int:pk>/change/", events.EventCrud.change_view(), name="event-edit"),
+    path(f"{_C}events/<int:pk>/delete/", events.EventCrud.delete_view(), name="event-delete"),
     # -- jobs
     path("jobs/", jobs.JobsPage.as_view(), name="jobs"),
     path("jobs/menu/", jobs.JobsMenu.as_view(), name="jobs-menu"),

@@ -8,6 +8,8 @@ from apps.core.rest.api import Router
 from apps.planning.backtests import BacktestViewSet
 from apps.planning.capacities import CapacityMetricsView, ClusterCapacityView, QueryCapacityView
 from apps.planning.evacuation_api import EvacuationViewSet
+from apps.planning.event_answers import EventRunViewSet
+from apps.planning.events import PlannedEventViewSet
 from apps.planning.forecasts import ForecastViewSet
 from apps.planning.history_jobs import HistoryView
 from apps.planning.load_histories import LoadHistoryViewSet
@@ -27,6 +29,8 @@ router.register("load-histories", LoadHistoryViewSet, basename="load-history")
 router.register("forecasts", ForecastViewSet, basename="forecast")
 router.register("what-ifs", WhatIfViewSet, basename="what-if")
 router.register("resource-plans", ResourcePlanViewSet, basename="resource-plan")
+router.register("planned-events", PlannedEventViewSet, basename="planned-event")
+router.register("event-runs", EventRunViewSet, basename="event-run")
 router.register("scenarios", ScenarioViewSet, basename="scenario")
 
 urlpatterns = [

@@ -16,6 +16,8 @@ __all__ = [
     "ComparisonReason",
     "EvacuationOrder",
     "EvacuationStepState",
+    "EventRepeat",
+    "FactorOf",
     "Find",
     "HistoryJob",
     "HistoryOrigin",
@@ -224,3 +226,21 @@ class PlanChoice(models.TextChoices):
 
     THROUGHPUT = "throughput", "Most throughput"  #: settings of the largest rate under the constraint
     LATENCY = "latency", "Least latency at your rate"  #: settings of the least latency at the asked rate
+
+
+class EventRepeat(models.TextChoices):
+    """Interval at which an event comes."""
+
+    ONCE = "once", "Once"
+    WEEKLY = "weekly", "Every week"
+    MONTHLY = "monthly", "Every month"
+    YEARLY = "yearly", "Every year"
+
+
+class FactorOf(models.TextChoices):
+    """Owner of the load that a factor of an event is of."""
+
+    SOURCE = "source", "Source"  #: all who read it
+    TEAM = "team", "Team"  #: what its queries read, and nobody else
+    CLASS = "class", "Class"  #: what the queries of one priority read, and nobody else
+    REST = "rest", "Rest"  #: every source and query without a factor of its own

@@ -21,6 +21,7 @@ from apps.core.limits import (
     MAX_PLAN_KEY,
     MAX_REASON,
     MAX_SLUG,
+    MAX_TIME_ZONE,
 )
 from apps.core.models import PackedJSONField
 from apps.fleet.choices import Evidence
@@ -35,6 +36,7 @@ from apps.planning.choices import (
     ComparisonReason,
     EvacuationOrder,
     EvacuationStepState,
+    EventRepeat,
     Find,
     HistoryOrigin,
     MoveKind,
@@ -54,11 +56,13 @@ __all__ = [
     "BacktestRun",
     "Evacuation",
     "EvacuationStep",
+    "EventRun",
     "Forecast",
     "LoadHistory",
     "PlacementMove",
     "PlacementRun",
     "PlanComparison",
+    "PlannedEvent",
     "PlanningRun",
     "ResourcePlan",
     "Scenario",
@@ -415,3 +419,56 @@ class BacktestRun(PlanningRun):
 
     def __str__(self) -> str:
         return f"Backtest of {self.cluster_id}, {self.since:%Y-%m-%d %H:%M} to {self.until:%Y-%m-%d %H:%M}"
+
+
+class PlannedEvent(models.Model):
+    """An event: a stretch of time at other loads, once or again and again, with its check-list."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="planned_events")
+    name = models.CharField(max_length=MAX_NAME)
+    description = models.CharField(max_length=MAX_REASON, blank=True)
+    factors = models.JSONField(default=list, help_text="[{of, name, by}]")
+    follows_trace = models.BooleanField(
+        default=False, help_text="Sources without a factor of their own come as they did the last time."
+    )
+    trace_starts_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it began the last time; null: 52 weeks, or one repeat, before."
+    )
+    starts_at = models.DateTimeField(help_text="Its beginning; of one that repeats, that of the first.")
+    ends_at = models.DateTimeField(help_text="Its end; of one that repeats, that of the first.")
+    time_zone = models.CharField(max_length=MAX_TIME_ZONE, help_text="On whose clock it repeats.")
+    repeat = models.CharField(max_length=8, choices=EventRepeat.choices, default=EventRepeat.ONCE)
+    lose_one = models.BooleanField(default=True, help_text="Objectives are to hold with any one node lost.")
+    lead_time_days = models.FloatField(default=14.0, help_text="From an order of nodes until they run.")
+    cost_per_violation_hour = models.FloatField(default=100.0, help_text="Of an hour over an objective.")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="planned_events"
+    )
+    checklist = models.JSONField(default=list, blank=True, help_text="[{key, text, due_at, done_at, done_by}]")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["starts_at", "name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="event_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EventRun(PlanningRun):
+    """Answer about one occurrence of an event: what breaks when, what to buy until when, and what to delay."""
+
+    state = _state_field(ANSWER_STATES)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="event_runs")
+    event = models.ForeignKey(PlannedEvent, on_delete=models.CASCADE, related_name="runs")
+    starts_at = models.DateTimeField(help_text="Beginning of the occurrence that it is about.")
+    ends_at = models.DateTimeField()
+    question = models.JSONField(default=dict, help_text="The event as it was when asked.")
+    basis = models.JSONField(default=dict, blank=True, help_text="What its loads rest on.")
+    facts = models.JSONField(default=dict, blank=True, help_text="The answer in a few numbers, for lists.")
+    duration_s = models.FloatField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.event} at {self.starts_at:%Y-%m-%d %H:%M}"

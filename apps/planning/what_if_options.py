@@ -160,7 +160,7 @@ _RECORDS: dict[Find, type[WhatIfOptions]] = {
     Find.SURVIVAL: SurvivalOptions,
     Find.GROWTH: GrowthOptions,
 }
-MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # ends of the slider
+MIN_FACTOR, MAX_FACTOR = 0.5, 10.0  # ends of the slider
 _SIZES = 13
 _NAMES = ("factor", "sources", "pool", "bound_s", "objective_factor", "headroom_s", "lose_one")
 

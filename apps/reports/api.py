@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Model
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -29,6 +30,7 @@ from apps.reports.choices import FORMATS, ReportKind
 from apps.reports.deliveries import api_links, delivery_send_again, webhook_secret
 from apps.reports.lifecycle import REPORT, report_download, report_facts
 from apps.reports.models import Delivery, Report, ReportDefinition, ReportSchedule, Webhook
+from apps.reports.node_counts import NodeCountsView
 from apps.reports.selectors import (
     DefinitionFilter,
     ReportFilter,
@@ -331,4 +333,7 @@ router.register("report-definitions", DefinitionViewSet, basename="report-defini
 router.register("report-schedules", ScheduleViewSet, basename="report-schedule")
 router.register("webhooks", WebhookViewSet, basename="webhook")
 
-urlpatterns = router.urls
+urlpatterns = [
+    path("planned-events/<int:pk>/nodes", NodeCountsView.as_view(), name="planned-event-nodes"),
+    *router.urls,
+]

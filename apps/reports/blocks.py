@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from django.utils.safestring import SafeString
-from pydantic import PlainSerializer
 
 from apps.reports.drawings import key_drawing
 from apps.ui.numbers import MISSING, Quantity
@@ -20,7 +19,6 @@ from apps.ui.svg.shapes import Drawing
 
 __all__ = [
     "Block",
-    "Moment",
     "ReportCell",
     "ReportColumn",
     "ReportHeading",
@@ -36,8 +34,6 @@ __all__ = [
 
 Row = TypeVar("Row")
 _HTML_WIDTH = 760.0
-#: A moment among facts, in JSON with its offset.
-Moment = Annotated[datetime, PlainSerializer(datetime.isoformat)]
 
 
 def local_time(moment: datetime | None, zone: ZoneInfo) -> str:

@@ -40,6 +40,7 @@ SECTIONS: dict[str, str] = {
     "objectives": "Objectives and headroom",
     "fleet": "Fleet now",
     "forecast": "Forecast of shortage",
+    "events": "Planned events",
     "purchases": "Recommended purchases",
     "risks": "Risks",
     "changes": "Changes since the last report",

@@ -12,7 +12,6 @@ from pydantic import Field
 from apps.admission.choices import AdmissionState, Verdict
 from apps.reports.blocks import (
     Block,
-    Moment,
     ReportColumn,
     ReportHeading,
     ReportTable,
@@ -21,6 +20,7 @@ from apps.reports.blocks import (
     or_missing,
 )
 from apps.reports.choices import SECTIONS, ReportKind, Trigger
+from apps.reports.sections.events import ReportEvent, event_blocks
 from apps.reports.sections.fleet import ReportFleet, fleet_blocks, summary_blocks
 from apps.reports.sections.forecast import NoForecast, ReportForecast, forecast_blocks
 from apps.reports.sections.objectives import (
@@ -33,7 +33,7 @@ from apps.reports.sections.objectives import (
 )
 from apps.reports.sections.purchases import NoPurchases, ReportPurchases, purchase_blocks
 from apps.ui.numbers import seconds
-from engine.records import Omitted, Record
+from engine.records import Moment, Omitted, Record
 
 __all__ = [
     "AnyReport",
@@ -212,6 +212,7 @@ class ProvisioningReport(ReportFacts):
     objectives: ReportObjectives
     fleet: ReportFleet
     forecast: Omitted[ReportForecast | NoForecast] = None
+    events: Omitted[list[ReportEvent]] = None
     purchases: Omitted[ReportPurchases | NoPurchases] = None
     risks: Omitted[list[ReportRisk]] = None
     changes: Omitted[ReportChanges] = None
@@ -237,6 +238,8 @@ class ProvisioningReport(ReportFacts):
                 yield from fleet_blocks(self.fleet)
             case "forecast" if self.forecast is not None:
                 yield from forecast_blocks(self.forecast, self.fleet.currency, self.zone)
+            case "events" if self.events is not None:
+                yield from event_blocks(self.events, self.parameters.horizon_days, self.fleet.currency, self.zone)
             case "purchases" if self.purchases is not None:
                 yield from purchase_blocks(self.purchases)
             case "risks" if self.risks is not None:

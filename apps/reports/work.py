@@ -30,6 +30,7 @@ from apps.reports.report import (
     ReportDecision,
     ReportPeriod,
 )
+from apps.reports.sections.events import event_facts
 from apps.reports.sections.findings import report_finding, report_risks
 from apps.reports.sections.fleet import fleet_facts
 from apps.reports.sections.forecast import forecast_facts
@@ -131,6 +132,7 @@ def _provisioning(
         objectives=objectives,
         fleet=fleet,
         forecast=forecast,
+        events=event_facts(cluster, asked.horizon_days, report.covers_until) if "events" in asked.sections else None,
         purchases=purchases if "purchases" in asked.sections else None,
         risks=report_risks(run, fleet, objectives.rows, losses) if "risks" in asked.sections else None,
         changes=_changes(report, snapshot) if "changes" in asked.sections else None,

@@ -29,6 +29,7 @@ SENTENCES: Mapping[str, Mapping[str, Template]] = {
     "costream": costream.SENTENCES,
     "document": document.SENTENCES,
     "estimation": estimation.SENTENCES,
+    "event": what_if.EVENTS,
     "exports": exports.SENTENCES,
     "backtests": forecasts.BACKTESTS,
     "forecasts": forecasts.SENTENCES,

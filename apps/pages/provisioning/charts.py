@@ -55,6 +55,7 @@ NARROW = ChartFrame("fig narrow", 366, 44, 352, base=258, cost_top=286, cost_bas
 
 
 _MAX_RATIO = 10.0
+_IN_SIGHT = 4.0  # times the objective that the axis may reach, so that its line stays in sight
 
 
 class BenchChart:
@@ -90,13 +91,14 @@ class BenchChart:
         return size.lost_share if lost else size.share
 
     def _scale(self) -> tuple[float, list[float]]:
-        """Top and ticks: twice the objective, or less if everything lies below."""
+        """Top and ticks: twice the objective, less if all lies below, up to four times it for the chosen size."""
         values = [value for value in (*self.up, *self.lost) if value is not None]
         highest = max(values, default=1.0) or 1.0
         wanted = highest * 1.08
         if self.limit:
             near = [v for v in (self._value(self.chosen, lost=False), self._value(self.chosen, lost=True)) if v]
-            wanted = min(max(wanted, self.limit * 1.15), max(self.limit * 2, *(v * 1.15 for v in near), 0))
+            reach = min(self.limit * _IN_SIGHT, max((v * 1.15 for v in near), default=0.0))
+            wanted = min(max(wanted, self.limit * 1.15), max(self.limit * 2, reach))
         step = nice_step(wanted / 5)
         top = round_up(wanted, step)
         return top, [step * i for i in range(round(top / step) + 1)]

@@ -22,7 +22,6 @@ from apps.planning.forecast_findings import (
 from apps.planning.models import Forecast
 from apps.reports.blocks import (
     Block,
-    Moment,
     ReportColumn,
     ReportHeading,
     ReportPicture,
@@ -35,7 +34,7 @@ from apps.reports.drawings import Curve, Plot
 from apps.ui.numbers import money, percent, scaled, seconds, seconds_range, significant
 from apps.ui.svg.shapes import Drawing
 from engine.forecasts.answer import ForecastAnswer
-from engine.records import Omitted, Record
+from engine.records import Moment, Omitted, Record
 from engine.words import counted, statistic_text
 
 __all__ = ["NoForecast", "ReportForecast", "forecast_blocks", "forecast_facts"]

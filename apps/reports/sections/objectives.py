@@ -20,7 +20,6 @@ from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.blocks import (
     Block,
-    Moment,
     ReportColumn,
     ReportHeading,
     ReportPicture,
@@ -36,7 +35,7 @@ from apps.ui.svg.scales import Scale, nice_ticks
 from apps.ui.svg.shapes import Drawing, Shape, path, rect
 from engine.arrays import step_maxima
 from engine.document.policies import SchedulingBound
-from engine.records import Record
+from engine.records import Moment, Record
 from engine.words import counted, statistic_text
 
 __all__ = [

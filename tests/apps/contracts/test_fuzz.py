@@ -117,6 +117,12 @@ _TAKEN: dict[str, dict[str, Any]] = {
     "admissions": {"query": "draft"},
     "placements": {"budget_s": 0.1},
     "forecasts": {"horizon_days": 1},
+    "planned-events": {
+        "name": "fuzzed",
+        "factors": [{"of": "rest", "by": 2}],
+        "starts_at": "2030-11-27T08:00",
+        "ends_at": "2030-11-30T00:00",
+    },
     "what-ifs": {"scenarios": []},
     "predictions": {},
     "estimates": {},

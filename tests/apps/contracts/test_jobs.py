@@ -33,6 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "placement-list": {"cluster": "{cluster}", "budget_s": 0.1},
     "backtest-list": {"cluster": "{cluster}"},
     "evacuation-list": {"cluster": "{cluster}", "nodes": ["n1"]},
+    "event-run-list": {"event": "{event}"},
     "forecast-list": {"cluster": "{cluster}", "horizon_days": 1},
     "what-if-list": {"cluster": "{cluster}", "options": {"seed": 7}},
     "resource-plan-list": {"cluster": "{cluster}", **_STAGE, "profile": _STAGE_PROFILE},

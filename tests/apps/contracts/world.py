@@ -28,6 +28,8 @@ from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.backtests import BACKTEST
 from apps.planning.evacuations import EVACUATION
+from apps.planning.event_answers import EVENT
+from apps.planning.events import event_create
 from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast
@@ -265,7 +267,17 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     plan, _ = RESOURCE_PLAN.request(
         cluster=cluster, user=user, engine="microbatch", rate=1e5, constraint_s=2.0, profile={"c_in_s": 1e-5}
     )
+    event = event_create(
+        cluster=cluster,
+        name="Friday",
+        user=user,
+        factors=[{"of": "source", "name": "clicks", "by": 1.5}],
+        starts_at=timezone.now() + timedelta(days=2),
+        ends_at=timezone.now() + timedelta(days=2, hours=3),
+    )
     return {
+        "event": event.pk,
+        "event_run": EVENT.request(event=event, user=user)[0].pk,
         "admission": ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))[0].pk,
         "placement": PLACEMENT.request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
         "evacuation": EVACUATION.request(cluster=cluster, user=user, nodes=["n1"])[0].pk,
