@@ -179,6 +179,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 2.0,
         "options": {"expires": 2.0, "queue": INTERACTIVE_QUEUE},
     },
+    "write-receipts": {"task": "workers.write_receipts", "schedule": 60.0, "options": {"expires": 60.0}},
     "run-due-history": {"task": "workers.run_due_history", "schedule": 300.0, "options": {"expires": 300.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }

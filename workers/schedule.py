@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from apps.admission.kept_questions import kept_questions_purge
 from apps.admission.previews import previews_purge, queue_review
+from apps.admission.receipts import promises_purge, receipts_write_due
 from apps.admission.trials import trials_advance
 from apps.connections.job_import import polls_purge
 from apps.connections.work import POLL_TASK, connection_poll_due, connections_poll
@@ -59,6 +60,7 @@ _PURGES: tuple[Callable[[], int], ...] = (
     uploads_purge,
     kept_questions_purge,
     previews_purge,
+    promises_purge,
     runs_purge,
     results_purge,
     statistics_purge,
@@ -132,6 +134,7 @@ SCHEDULED: dict[str, Callable[[], int]] = {
     "workers.run_due_history": history_run_due,
     "workers.run_due_reports": reports_run_due,
     "workers.sweep_jobs": resend_lost_jobs,
+    "workers.write_receipts": receipts_write_due,
     SEND_TASK: send_deliveries,
 }
 

@@ -17,6 +17,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
+from apps.admission.boards import receipts_of
 from apps.admission.choices import AdmissionSource, AdmissionState
 from apps.admission.completion import completion_retry
 from apps.admission.decisions import (
@@ -31,6 +32,7 @@ from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
+from apps.admission.receipt_api import ReceiptSerializer, ReceiptViewSet
 from apps.admission.selectors import (
     AdmissionFilter,
     AdmissionStanding,
@@ -188,6 +190,9 @@ class AdmissionDetailSerializer(AdmissionSerializer):
         source="parts_job_id", allow_null=True, help_text="The job that computes the parts: its progress is theirs."
     )
     standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
+    receipts = serializers.SerializerMethodField(
+        help_text="What became of its promise after an hour, a day and a week; empty before it is applied."
+    )
     trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")
 
     class Meta(AdmissionSerializer.Meta):
@@ -201,12 +206,17 @@ class AdmissionDetailSerializer(AdmissionSerializer):
             "parts_job",
             "prediction",
             "standing",
+            "receipts",
             "trial",
         ]
 
     @field_type(StoredRecordField(DecisionParts))
     def get_parts(self, request: AdmissionRequest) -> Any:
         return {name: part.to_dict() for name, part in parts_of(request).items()}
+
+    @field_type(ReceiptSerializer(many=True))
+    def get_receipts(self, request: AdmissionRequest) -> Any:
+        return ReceiptSerializer(receipts_of(request), many=True).data
 
     @field_type(TrialSerializer(allow_null=True))
     def get_trial(self, request: AdmissionRequest) -> Any:
@@ -386,6 +396,7 @@ class AdmissionViewSet(RunViewSet):
 
 
 router = Router()
+router.register("receipts", ReceiptViewSet, basename="receipt")
 router.register("admissions", AdmissionViewSet, basename="admission")
 
 urlpatterns = router.urls

@@ -2,7 +2,21 @@
 
 from django.db import models
 
-__all__ = ["OPEN", "PARTS_UNDER_WAY", "AdmissionSource", "AdmissionState", "PartState", "TrialState", "Verdict"]
+__all__ = [
+    "OPEN",
+    "PARTS_UNDER_WAY",
+    "SET_ASIDE",
+    "AdmissionSource",
+    "AdmissionState",
+    "ErrorLack",
+    "PartState",
+    "ReceiptLack",
+    "ReceiptOutcome",
+    "ReceiptSpan",
+    "TrialState",
+    "Verdict",
+    "WrongReason",
+]
 
 
 class Verdict(models.TextChoices):
@@ -64,3 +78,59 @@ class TrialState(models.TextChoices):
 
 # Something may still become of a request in one of these
 OPEN = frozenset({AdmissionState.ESTIMATING, AdmissionState.PREVIEW, AdmissionState.QUEUED, AdmissionState.AWAITING})
+
+
+class ReceiptSpan(models.TextChoices):
+    """Time after which a decision comes back."""
+
+    HOUR = "hour", "An hour"
+    DAY = "day", "A day"
+    WEEK = "week", "A week"
+
+
+class ReceiptOutcome(models.TextChoices):
+    """Outcome of a promise."""
+
+    DUE = "due", "Not yet due"
+    HELD = "held", "Held"  #: the objective is kept, and the interval held
+    OUTSIDE = "outside", "Outside its interval"  #: the objective is kept
+    MISSED = "missed", "Objective missed"
+    NOT_KNOWN = "not_known", "Not known"  #: nothing was measured that it could be held against
+
+
+class ReceiptLack(models.TextChoices):
+    """Why nothing is known of a promise."""
+
+    NOTHING = "nothing", "Nothing was measured"
+    DISTURBED = "disturbed", "Measured only while the stream processor was not at work"
+    FEW = "few", "Too few results"
+    STALE = "stale", "The newest result was too old"
+    DELETED = "deleted", "The query was deleted"
+    STOPPED = "stopped", "The query was stopped"
+    REPLACED = "replaced", "Another version runs"
+    NO_PROMISE = "no_promise", "Neither an objective nor an interval was promised"
+
+
+class ErrorLack(models.TextChoices):
+    """Why an error is not split into load, costs and model."""
+
+    LATE = "late", "It was written too long after it was due"
+    NOT_KEPT = "not_kept", "The surroundings of the query were not kept"
+    TOO_LARGE = "too_large", "More runs on its servers than is kept"
+    OTHER = "other", "What runs now does not compare with what ran"
+
+
+class WrongReason(models.TextChoices):
+    """Why a verdict turned out wrong, as a person says it."""
+
+    LOAD = "load", "Other load than was told"
+    COST = "cost", "Other costs than were told"
+    CHANGE = "change", "Somebody changed something since"
+    MODEL = "model", "The model errs"
+    FAILURE = "failure", "Something failed: a node, a network, an engine"
+    MEASUREMENT = "measurement", "The measurement is wrong"
+    OTHER = "other", "Something else"
+
+
+#: Reasons for which what was measured says nothing of estimates: its runs count in no calibration.
+SET_ASIDE = frozenset({WrongReason.FAILURE, WrongReason.MEASUREMENT})

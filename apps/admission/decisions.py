@@ -18,6 +18,7 @@ from apps.admission.choices import OPEN, AdmissionState, PartState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_end
 from apps.admission.questions import question_changes
+from apps.admission.receipts import promise_make
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, Stale
 from apps.core.events import announce
@@ -300,6 +301,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     )
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()
+    promise_make(request, decision)
     _end_parts(request)
     _supersede_others(request)
     admission_applied.send(sender=AdmissionRequest, request=request)

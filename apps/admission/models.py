@@ -8,19 +8,33 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from apps.admission.choices import AdmissionSource, AdmissionState, TrialState, Verdict
-from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON
+from apps.admission.choices import (
+    AdmissionSource,
+    AdmissionState,
+    ErrorLack,
+    ReceiptLack,
+    ReceiptOutcome,
+    ReceiptSpan,
+    TrialState,
+    Verdict,
+    WrongReason,
+)
+from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON, MAX_SLUG
+from apps.core.models import PackedJSONField
 from apps.estimates.bases import BaseFacts
+from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, Run
 from apps.predictions.choices import TargetMetric
 from apps.predictions.models import Prediction
+from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
 from apps.telemetry.models import Agent, LiveQuery
 from engine.admission.answer import AdmissionDecision, DecisionCurves
 from engine.admission.changes import Change, stored_changes
+from engine.admission.promises import PromiseChange, PromiseError, is_verdict_wrong
 
-__all__ = ["AdmissionRequest", "AdmissionTrial"]
+__all__ = ["AdmissionRequest", "AdmissionTrial", "Promise", "Receipt"]
 
 
 class AdmissionRequest(Run):
@@ -144,3 +158,94 @@ class AdmissionTrial(models.Model):
         if self.cycles_per_event is None or not self.assumed_cycles:
             return None
         return self.cycles_per_event / self.assumed_cycles
+
+
+class Promise(models.Model):
+    """The latency that a decision promised for the query it let in, kept until it is held against what came.
+
+    It outlives its request and query, which go when the query is deleted.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="promises")
+    request = models.OneToOneField(AdmissionRequest, null=True, on_delete=models.SET_NULL, related_name="promise")
+    query = models.ForeignKey(Query, null=True, on_delete=models.SET_NULL, related_name="promises")
+    query_name = models.CharField(max_length=MAX_SLUG)
+    version = models.PositiveIntegerField(help_text="Number of the version that was let in.")
+    verdict = models.CharField(max_length=20, choices=Verdict.choices)
+    overridden = models.BooleanField(default=False, help_text="A person applied it against the verdict.")
+    model = models.CharField(max_length=60, help_text="flow, or the model that predicted it.")
+    evidence = models.CharField(max_length=10, choices=Evidence.choices, help_text="Weakest origin of its costs.")
+    statistic = models.CharField(max_length=8)
+    bound_s = models.FloatField(null=True)
+    promised_s = models.FloatField(null=True, help_text="Null where nobody knew.")
+    low_s = models.FloatField(null=True)
+    high_s = models.FloatField(null=True)
+    state = models.CharField(
+        max_length=10, choices=ObjectiveState.choices, help_text="Of its objective, as it was promised."
+    )
+    decided_at = models.DateTimeField()
+    surroundings: Any = PackedJSONField(null=True, help_text="What was on its servers when it started, as a document.")
+    surroundings_lack = models.CharField(
+        max_length=10, choices=ErrorLack.choices, blank=True, default=ErrorLack.NOT_KEPT, help_text="Why there is none."
+    )
+
+    class Meta:
+        ordering = ["-decided_at", "-pk"]
+        indexes = [models.Index(fields=["cluster", "-decided_at"], name="promises_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.query_name} v{self.version}"
+
+
+class Receipt(models.Model):
+    """A decision that comes back: what it promised, what was measured, and what else changed since."""
+
+    promise = models.ForeignKey(Promise, on_delete=models.CASCADE, related_name="receipts")
+    span = models.CharField(max_length=4, choices=ReceiptSpan.choices)
+    due_at = models.DateTimeField()
+    outcome = models.CharField(max_length=9, choices=ReceiptOutcome.choices, default=ReceiptOutcome.DUE)
+    lacking = models.CharField(
+        max_length=10, choices=ReceiptLack.choices, blank=True, help_text="Why the outcome is not known."
+    )
+    measured_s = models.FloatField(null=True, help_text="The promise's statistic; null: not known.")
+    results = models.PositiveIntegerField(default=0, help_text="Results behind it.")
+    since = models.DateTimeField(null=True, help_text="Beginning of the stretch that was looked at; it ends when due.")
+    interval_held = models.BooleanField(null=True, help_text="Null where there was no interval, or nothing measured.")
+    is_wrong = models.BooleanField(default=False, help_text="Whether the verdict turned out wrong.")
+    changes = models.JSONField(default=list, help_text="What changed on the servers of the query since.")
+    decisions = models.PositiveIntegerField(null=True, help_text="Requests applied to the cluster since.")
+    error = models.JSONField(null=True, help_text="Measured less promised, by what made it.")
+    error_lack = models.CharField(max_length=10, choices=ErrorLack.choices, blank=True, help_text="Why there is none.")
+    written_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=11, choices=WrongReason.choices, blank=True, help_text="Why it was wrong.")
+    reason_text = models.CharField(max_length=MAX_REASON, blank=True)
+    reason_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    reason_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-due_at", "-pk"]
+        constraints = [models.UniqueConstraint(fields=["promise", "span"], name="one_receipt_per_span")]
+        indexes = [models.Index(fields=["outcome", "due_at"], name="receipts_due")]
+
+    def __str__(self) -> str:
+        return f"{self.promise} after {self.get_span_display().lower()}"
+
+    @property
+    def changes_told(self) -> list[PromiseChange]:
+        """Changes on the servers of the query since."""
+        return [PromiseChange.parse(change) for change in self.changes]
+
+    @property
+    def error_parts(self) -> PromiseError | None:
+        """The error by what made it; None where that is not known."""
+        return PromiseError.parse(self.error) if self.error else None
+
+    @property
+    def asks_reason(self) -> bool:
+        """Whether somebody should say why the verdict was wrong."""
+        return self.is_wrong and not self.reason
+
+    def judge(self, measured_s: float | None, outcome: str, *, interval_held: bool | None = None) -> None:
+        """Set what became of it."""
+        self.measured_s, self.outcome, self.interval_held = measured_s, outcome, interval_held
+        self.is_wrong = is_verdict_wrong(self.promise.verdict, self.promise.state, outcome)

@@ -87,6 +87,7 @@ PROBLEM_TITLES = {
     "nothing_to_move": "The proposal moves nothing",
     "nothing_to_undo": "Nothing was moved",
     "nothing_to_override": "The verdict is to admit",
+    "not_wrong": "The verdict did not turn out wrong",
     # -- what cannot be done
     "impossible": "It cannot be done",
     "engine_away": "The engine does not answer",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, SluiceError, fault_count
@@ -31,6 +32,7 @@ __all__ = [
     "accuracy_observe_all",
     "accuracy_purge",
     "accuracy_report",
+    "runs_set_aside",
     "scored_run",
     "work_by_kind",
 ]
@@ -197,6 +199,28 @@ def _estimate_faults(estimate: QueryEstimate, statistic: str, work: Mapping[str,
         if name not in known
     ]
     return faults
+
+
+@transaction.atomic
+def runs_set_aside(
+    *, query: Query, since: datetime, until: datetime, stretches: Sequence[tuple[datetime, datetime]], now: datetime
+) -> int:
+    """Set the runs of a query aside that lie in some stretches, and take back the others from `since` to `until`.
+
+    Its factors are made anew without those that are set aside; returns how many runs changed.
+    """
+    rows = AccuracyObservation.objects.filter(query=query).exclude(origin=RunOrigin.SIMULATED)
+    inside = Q(pk__in=[])
+    for begin, end in stretches:
+        inside |= Q(starts_at__lt=end, ends_at__gt=begin)
+    taken = rows.filter(inside, set_aside=False)
+    given = rows.filter(starts_at__lt=until, ends_at__gt=since, set_aside=True).exclude(inside)
+    groups = {group_of(row) for row in (*taken, *given)}
+    changed = taken.update(set_aside=True) + given.update(set_aside=False)
+    if changed:
+        calibrations_refresh(groups, now=now)
+        announce(f"accuracy:{query.cluster.slug}")
+    return changed
 
 
 def accuracy_purge(now: datetime | None = None) -> int:

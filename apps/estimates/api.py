@@ -181,7 +181,7 @@ class AccuracySerializer(serializers.ModelSerializer):
         fields = ["id", "cluster", "query", "query_id", "version", "estimate", "estimated_at", "starts_at", "ends_at"]
         fields += ["origin", "seed", "statistic", "windowed", "evidence", "expected_s", "low_s", "high_s"]
         fields += ["stated_low_s", "stated_high_s", "lower_factor", "upper_factor", "observed_s", "error_s", "covered"]
-        fields += ["disturbed", "windows", "left_out", "parts", "kinds"]
+        fields += ["disturbed", "set_aside", "windows", "left_out", "parts", "kinds"]
 
 
 class AccuracyCreateSerializer(StrictSerializer):
@@ -236,6 +236,7 @@ class AccuracySummarySerializer(serializers.Serializer):
         child=serializers.IntegerField(),
         help_text="Intervals left out because the stream processor was warming, away or catching_up.",
     )
+    set_aside = serializers.IntegerField(help_text="Intervals that a person set aside, with the reason of a receipt.")
     without_interval = serializers.IntegerField(help_text="Observations that count for bias and error, not coverage.")
     windows_left_out = serializers.IntegerField(help_text="Windows of scored intervals that do not count.")
     queries = _QueryAccuracySerializer(many=True)

@@ -218,6 +218,7 @@ def run_figures(rows: QuerySet[AccuracyObservation]) -> QuerySet[AccuracyObserva
         "observed_s",
         "covered",
         "disturbed",
+        "set_aside",
     )
 
 

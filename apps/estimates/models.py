@@ -79,6 +79,9 @@ class AccuracyObservation(models.Model):
         choices=StreamWork.choices,
         help_text="State of the stream processor while not processing; such an interval is left out of every figure.",
     )
+    set_aside = models.BooleanField(
+        default=False, help_text="A person said that what was measured says nothing of estimates; it is left out, too."
+    )
     covered = models.BooleanField(null=True, help_text="Whether the interval held; null: there was none.")
     parts = models.JSONField(
         null=True, help_text="Parts of the estimate in seconds: processing, epoch, trigger, overhead, work."
@@ -98,9 +101,14 @@ class AccuracyObservation(models.Model):
         return f"{self.query_id} at {self.starts_at:%Y-%m-%d %H:%M:%S}"
 
     @property
+    def is_judged(self) -> bool:
+        """Whether it counts in any figure."""
+        return not self.disturbed and not self.set_aside
+
+    @property
     def counts(self) -> bool:
-        """Whether it counts in the factors of intervals: it had one, and nothing disturbed it."""
-        return not self.disturbed and self.stated_low_s is not None and self.stated_high_s is not None
+        """Whether it counts in the factors of intervals: it had one, and neither was it disturbed nor set aside."""
+        return self.is_judged and self.stated_low_s is not None and self.stated_high_s is not None
 
     @property
     def error_s(self) -> float:

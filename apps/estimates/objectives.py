@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from django.db import transaction
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.dispatch import Signal
 
 from apps.core.clock import shared_now
@@ -36,6 +36,7 @@ from engine.measurement.objectives import (
 
 __all__ = [
     "STATISTIC",
+    "latencies_between",
     "latencies_measured",
     "latency_results",
     "objectives_judged",
@@ -205,6 +206,7 @@ def _kinds(row: ObjectiveStatus) -> list[tuple[str, str]]:
 
 
 STATISTIC = "worst"  #: of a query without an objective
+_NOT_REPORTED = (RunOrigin.LIVE, RunOrigin.SIMULATED)  # of the one windows count, of the other nothing was measured
 _MAX_WINDOWS = 4000  # of a query that are looked at: an hour of windows of a second
 
 
@@ -244,7 +246,7 @@ def _reports(query_ids: list[int], now: datetime) -> dict[tuple[int, str], list[
     """
     rows = AccuracyObservation.objects.filter(
         query__in=query_ids, ends_at__gt=now - timedelta(seconds=MAX_PERIOD_S), ends_at__lte=now
-    ).exclude(origin=RunOrigin.LIVE)
+    ).exclude(origin__in=_NOT_REPORTED)
     reports: dict[tuple[int, str], list[LatencyResult]] = {}
     for query_id, statistic, ends_at, observed_s, windows in rows.values_list(
         "query_id", "statistic", "ends_at", "observed_s", "windows"
@@ -252,9 +254,7 @@ def _reports(query_ids: list[int], now: datetime) -> dict[tuple[int, str], list[
         reports.setdefault((query_id, statistic), []).append(LatencyResult(ends_at.timestamp(), observed_s, windows))
     for (_, statistic), results in reports.items():
         if statistic.startswith("q"):
-            total = sum(result.results for result in results)
-            mean_s = sum(result.latency_s * result.results for result in results) / total
-            results[:] = [result._replace(latency_s=mean_s) for result in results]
+            results[:] = _as_one_mean(results)
     return reports
 
 
@@ -263,8 +263,43 @@ def latency_results(query: Query, since: datetime, now: datetime) -> list[Latenc
     if LiveQuery.objects.filter(query=query).exists():
         results = _windows(query.pk, stream_disturbances(since, now))
     else:
-        rows = AccuracyObservation.objects.filter(query=query, ends_at__gte=since).exclude(origin=RunOrigin.LIVE)
+        rows = AccuracyObservation.objects.filter(query=query, ends_at__gte=since).exclude(origin__in=_NOT_REPORTED)
         rows = rows.filter(statistic=query.objective_statistic or STATISTIC).order_by("-ends_at")
         columns = rows.values_list("ends_at", "observed_s", "windows")[:_MAX_WINDOWS]
         results = [LatencyResult(ends_at.timestamp(), observed_s, windows) for ends_at, observed_s, windows in columns]
     return sorted(result for result in results if since.timestamp() <= result.at_s <= now.timestamp())
+
+
+def latencies_between(
+    query: Query, statistic: str, since: datetime, until: datetime, version: int
+) -> list[LatencyResult]:
+    """Latencies measured of a version of a query in a stretch of the past, at most the newest 4,000.
+
+    Windows in their first revision where agents measured it, else what another engine reported of the statistic. A
+    quantile that was reported is one of its own stretch, so that several are their mean; nothing simulated counts.
+    """
+    windows = ResultWindow.objects.filter(
+        query=query, revision=0, latency_s__gte=0.0, emitted_at__gt=since, emitted_at__lte=until
+    )
+    windows = windows.filter(Q(version_number=version) | Q(version_number__isnull=True))
+    found = list(windows.order_by("-window_us").values_list("emitted_at", "latency_s")[:_MAX_WINDOWS])
+    if found:
+        stretches = stream_disturbances(since - timedelta(seconds=MAX_PERIOD_S), until)
+        return [
+            LatencyResult(at.timestamp(), latency_s, disturbed=_is_disturbed(at, latency_s, stretches))
+            for at, latency_s in found
+        ]
+    rows = AccuracyObservation.objects.filter(query=query, statistic=statistic, version=version)
+    rows = rows.filter(starts_at__gte=since, ends_at__lte=until).exclude(origin__in=_NOT_REPORTED).order_by("-ends_at")
+    reports = [
+        LatencyResult(ends_at.timestamp(), observed_s, results)
+        for ends_at, observed_s, results in rows.values_list("ends_at", "observed_s", "windows")[:_MAX_WINDOWS]
+    ]
+    return _as_one_mean(reports) if statistic.startswith("q") else reports
+
+
+def _as_one_mean(reports: Sequence[LatencyResult]) -> list[LatencyResult]:
+    """Reports of a quantile by their mean: the quantile of all results is not known."""
+    total = sum(report.results for report in reports)
+    mean_s = sum(report.latency_s * report.results for report in reports) / total if total else 0.0
+    return [report._replace(latency_s=mean_s) for report in reports]

@@ -96,15 +96,16 @@ class OriginAccuracy(Record):
 class AccuracySummary:
     """Figures of observations; `rows` are those they were made of, newest first, `more` were left out as older.
 
-    `disturbed` says how many were left out because of what the stream processor did instead of its work,
-    `without_interval` how many count for bias and error but not for coverage, `windows_left_out` how many windows of
-    scored intervals do not count.
+    `disturbed` says how many were left out because of what the stream processor did instead of its work, `set_aside`
+    how many because a person said so, `without_interval` how many count for bias and error but not for coverage,
+    `windows_left_out` how many windows of scored intervals do not count.
     `calibrations` are those in force of the groups that the observations belong to, the narrowest of each query apart.
     """
 
     rows: Sequence[AccuracyObservation]
     more: int
     disturbed: Mapping[StreamWork, int]
+    set_aside: int
     without_interval: int
     windows_left_out: int
     judged: JudgedPrediction
@@ -145,7 +146,7 @@ def _of_origin(origin: RunOrigin, rows: QuerySet[AccuracyObservation]) -> Origin
     stated = [row for row in newest if row.counts]
     return OriginAccuracy(
         origin=origin,
-        judged=judge_predictions(_outcomes(row for row in newest if not row.disturbed)),
+        judged=judge_predictions(_outcomes(row for row in newest if row.is_judged)),
         intervals=interval_figures(scored_runs(stated)),
         instants=len({row.starts_at for row in stated}),
         instants_needed=int(MIN_INSTANTS) + 1,
@@ -159,7 +160,7 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
     ordered = rows.order_by("-starts_at", "query__name")
     newest = list(ordered[:MAX_ROWS])
     more = ordered.count() - len(newest) if len(newest) == MAX_ROWS else 0
-    kept = [row for row in newest if not row.disturbed]
+    kept = [row for row in newest if row.is_judged]
     by_query: dict[tuple[int, str], list[AccuracyObservation]] = {}
     for row in kept:
         by_query.setdefault((row.query_id, row.origin), []).append(row)
@@ -173,6 +174,7 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
         rows=kept,
         more=more,
         disturbed=Counter(StreamWork(row.disturbed) for row in newest if row.disturbed),
+        set_aside=sum(row.set_aside for row in newest),
         without_interval=sum(row.covered is None for row in kept),
         windows_left_out=sum(row.left_out for row in kept),
         judged=judge_predictions(_outcomes(kept)),
@@ -187,7 +189,9 @@ def work_biases(cluster: Cluster) -> Mapping[str, tuple[float, float]]:
 
     Of a kind that was measured by several origins from the least end to the largest.
     """
-    rows = measured_alone(AccuracyObservation.objects.filter(cluster=cluster, disturbed="").exclude(kinds={}))
+    rows = measured_alone(
+        AccuracyObservation.objects.filter(cluster=cluster, disturbed="", set_aside=False).exclude(kinds={})
+    )
     newest = rows.only("starts_at", "kinds", "origin").order_by("-starts_at")[:MAX_ROWS]
     by_origin: dict[str, list[AccuracyObservation]] = {}
     for row in newest:

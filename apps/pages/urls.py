@@ -117,6 +117,7 @@ urlpatterns = [
     path(f"{_C}admission/<uuid:pk>/review/", admission.AdmissionRequestReview.as_view(), name="admission-review"),
     path(f"{_C}admission/<uuid:pk>/approve/", admission.AdmissionApprove.as_view(), name="admission-approve"),
     path(f"{_C}admission/<uuid:pk>/decline/", admission.AdmissionDecline.as_view(), name="admission-decline"),
+    path(f"{_C}admission/<uuid:pk>/receipt/", admission.AdmissionReceipt.as_view(), name="admission-receipt"),
     path(f"{_C}admission/<uuid:pk>/override/", admission.AdmissionOverride.as_view(), name="admission-override"),
     # -- kubernetes
     path(f"{_C}admission/kubernetes/", kubernetes.KubernetesReviewsPage.as_view(), name="kubernetes-reviews"),
@@ -292,6 +293,7 @@ urlpatterns = [
     ),
     # -- accuracy
     path(f"{_C}accuracy/", accuracy.AccuracyPage.as_view(), name="accuracy"),
+    path(f"{_C}accuracy/promises/", accuracy.PromisesPage.as_view(), name="promises"),
     path(f"{_C}accuracy/simulate/", accuracy.SimulateNow.as_view(), name="accuracy-simulate"),
     # -- predictions
     path(f"{_C}accuracy/model/", predictions.ModelPage.as_view(), name="prediction-model"),

@@ -170,7 +170,7 @@ EXPORTED_RUNS = pa.schema(
 def scored_runs_export(folder: Path, *, now: datetime, days: int) -> int:
     """Write the scored runs of the last days that were not written in whole before; returns how many.
 
-    Left out is what counts in no figure: runs without an interval, and those of a disturbed stream processor.
+    Left out is what counts in no figure: runs without an interval, of a disturbed stream processor, or set aside.
     """
     written = 0
     for back in range(days):
@@ -197,6 +197,7 @@ def _rows(day: date) -> list[dict[str, object]]:
         starts_at__gte=begin,
         starts_at__lt=begin + timedelta(days=1),
         disturbed="",
+        set_aside=False,
         stated_low_s__isnull=False,
         stated_high_s__isnull=False,
     )

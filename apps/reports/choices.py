@@ -42,6 +42,7 @@ SECTIONS: dict[str, str] = {
     "forecast": "Forecast of shortage",
     "events": "Planned events",
     "purchases": "Recommended purchases",
+    "promises": "Promises against what came",
     "risks": "Risks",
     "changes": "Changes since the last report",
 }

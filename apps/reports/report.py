@@ -31,6 +31,7 @@ from apps.reports.sections.objectives import (
     latency_blocks,
     objective_blocks,
 )
+from apps.reports.sections.promises import ReportPromises, promise_blocks
 from apps.reports.sections.purchases import NoPurchases, ReportPurchases, purchase_blocks
 from apps.ui.numbers import seconds
 from engine.records import Moment, Omitted, Record
@@ -214,6 +215,7 @@ class ProvisioningReport(ReportFacts):
     forecast: Omitted[ReportForecast | NoForecast] = None
     events: Omitted[list[ReportEvent]] = None
     purchases: Omitted[ReportPurchases | NoPurchases] = None
+    promises: Omitted[ReportPromises] = None
     risks: Omitted[list[ReportRisk]] = None
     changes: Omitted[ReportChanges] = None
     counts: ObjectiveCounts
@@ -242,6 +244,8 @@ class ProvisioningReport(ReportFacts):
                 yield from event_blocks(self.events, self.parameters.horizon_days, self.fleet.currency, self.zone)
             case "purchases" if self.purchases is not None:
                 yield from purchase_blocks(self.purchases)
+            case "promises" if self.promises is not None:
+                yield from promise_blocks(self.promises, self.zone)
             case "risks" if self.risks is not None:
                 yield from _risk_blocks(self.risks, is_estimated=self.estimate is not None)
             case "changes" if self.changes is not None:

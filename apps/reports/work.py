@@ -35,6 +35,7 @@ from apps.reports.sections.findings import report_finding, report_risks
 from apps.reports.sections.fleet import fleet_facts
 from apps.reports.sections.forecast import forecast_facts
 from apps.reports.sections.objectives import absent_queries, latency_curves, objective_facts, queries_of
+from apps.reports.sections.promises import promise_facts
 from apps.reports.sections.purchases import ReportPurchases
 from apps.reports.sizing import purchase_facts
 
@@ -134,6 +135,9 @@ def _provisioning(
         forecast=forecast,
         events=event_facts(cluster, asked.horizon_days, report.covers_until) if "events" in asked.sections else None,
         purchases=purchases if "purchases" in asked.sections else None,
+        promises=promise_facts(cluster, report.covers_from, report.covers_until)
+        if "promises" in asked.sections
+        else None,
         risks=report_risks(run, fleet, objectives.rows, losses) if "risks" in asked.sections else None,
         changes=_changes(report, snapshot) if "changes" in asked.sections else None,
         counts=objectives.counts,

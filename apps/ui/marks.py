@@ -142,6 +142,12 @@ STATES: dict[str, Mark] = {
     "declined": Mark("reject", "bad", "Declined"),
     "withdrawn": Mark("undo", "", "Withdrawn"),
     "superseded": Mark("undo", "", "Superseded"),
+    # what became of a promise
+    "due": Mark("queue", "", "Not yet due"),
+    "held": Mark("ok", "ok", "Held"),
+    "outside": Mark("watch", "watch", "Outside its interval"),
+    "missed": Mark("bad", "bad", "Objective missed"),
+    "not_known": Mark("unknown", "", "Not known"),
     # the life of a placement run
     "searching": Mark("search", "", "Searching"),
     "proposed": Mark("review", "", "Proposed"),

@@ -16,6 +16,7 @@ from engine.words import (
     parallelism,
     placement,
     plans,
+    receipts,
     what_if,
 )
 from engine.words.templates import Template, fill
@@ -37,6 +38,7 @@ SENTENCES: Mapping[str, Mapping[str, Template]] = {
     "parallelism": parallelism.SENTENCES,
     "placement": placement.SENTENCES,
     "plans": plans.SENTENCES,
+    "receipts": receipts.SENTENCES,
     "what_if": what_if.SENTENCES,
 }
 

@@ -67,7 +67,11 @@ _BIASED = 0.1
 
 def accuracy_tabs(slug: str, current: str) -> list[tuple[str, str, bool]]:
     """Tabs of the pages on accuracy."""
-    tabs = (("estimates", "Estimates", "pages:accuracy"), ("model", "Prediction model", "pages:prediction-model"))
+    tabs = (
+        ("estimates", "Estimates", "pages:accuracy"),
+        ("promises", "Promises", "pages:promises"),
+        ("model", "Prediction model", "pages:prediction-model"),
+    )
     return [(label, reverse(name, args=[slug]), tab == current) for tab, label, name in tabs]
 
 
@@ -189,6 +193,7 @@ class AccuracyFacts:
                 LeftOut(f"The stream processor was {work.label}", "interval", number, "not scored")
                 for work, number in self.summary.disturbed.items()
             ),
+            LeftOut("A person said why a verdict was wrong", "interval", self.summary.set_aside, "set aside"),
             *(LeftOut(UnscoredReason(reason).label, "interval", number, "not scored") for reason, number in by_reason),
             LeftOut(
                 "The estimate had no interval",

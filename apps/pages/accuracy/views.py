@@ -18,6 +18,7 @@ from apps.estimates.simulations import simulation_request
 from apps.estimates.summary import KindAccuracy, OriginAccuracy, QueryAccuracy
 from apps.pages.accuracy.calibration import before_after, scaling_words
 from apps.pages.accuracy.facts import AccuracyFacts, accuracy_tabs, bias_text
+from apps.pages.accuracy.receipts import BoardFacts, receipts_table
 from apps.pages.base import ClusterPage
 from apps.ui.feedback import toast
 from apps.ui.marks import evidence_mark, icon
@@ -26,7 +27,7 @@ from apps.ui.tables import Column, Table
 from apps.ui.times import exact
 from engine.measurement.work_bias import MIN_INSTANTS
 
-__all__ = ["AccuracyPage", "SimulateNow"]
+__all__ = ["AccuracyPage", "PromisesPage", "SimulateNow"]
 
 _CLAIMED = (0.88, 0.92)  # what 90 % intervals are to hold
 
@@ -213,6 +214,9 @@ def _held(row: AccuracyObservation) -> Any:
     if row.disturbed:
         title = f"The stream processor was {row.get_disturbed_display()}: the interval counts for nothing"
         return format_html('<span class="muted" title="{}">left out: {}</span>', title, row.get_disturbed_display())
+    if row.set_aside:
+        title = "A person said why a verdict was wrong, and that what was measured then says nothing of estimates"
+        return format_html('<span class="muted" title="{}">set aside</span>', title)
     if row.covered is None:
         return MISSING
     mark, tone, word = ("ok", "ok", "held") if row.covered else ("bad", "bad", "missed")
@@ -220,7 +224,9 @@ def _held(row: AccuracyObservation) -> Any:
 
 
 def _held_csv(row: AccuracyObservation) -> Any:
-    return f"left out: {row.get_disturbed_display()}" if row.disturbed else row.covered
+    if row.disturbed:
+        return f"left out: {row.get_disturbed_display()}"
+    return "set aside" if row.set_aside else row.covered
 
 
 def _factors(row: AccuracyObservation) -> str:
@@ -252,6 +258,17 @@ class AccuracyPage(ClusterPage):
             "tabs": accuracy_tabs(slug, "estimates"),
         }
         return self.page(context)
+
+
+class PromisesPage(ClusterPage):
+    """`/c/<slug>/accuracy/promises/`; `?span=…&after=…&outcome=…` choose what is counted and listed."""
+
+    template_name = "pages/accuracy/promises.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        facts = BoardFacts(self.cluster, request.GET)
+        table, tabs = receipts_table(request, facts), accuracy_tabs(slug, "promises")
+        return self.page({"facts": facts, "table": table, "tabs": tabs, "topic": f"promises:{slug}"})
 
 
 class SimulateNow(ClusterPage):

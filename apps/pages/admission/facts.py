@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
+from apps.admission.boards import receipts_of
 from apps.admission.choices import AdmissionState, PartState, TrialState, Verdict
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.parts import DecisionPart, parts_of, parts_topic
@@ -35,6 +36,7 @@ from apps.admission.trials import (
 from apps.exports.services import admission_export
 from apps.fleet.models import Cluster
 from apps.measurements.stream_processor import timing_now
+from apps.pages.accuracy.receipts import REASONS, ReceiptLine
 from apps.pages.admission import tables as rows
 from apps.pages.admission.charts import OutcomePicture, time_at
 from apps.pages.exports import ExportFacts, export_facts
@@ -294,6 +296,20 @@ class AdmissionDetail(AdmissionPowers):
         if row is None and self.request.state == AdmissionState.ESTIMATING:
             row = prediction_newest(self.request.version)
         return PredictionFacts(row) if row is not None else None
+
+    @cached_property
+    def receipts(self) -> list[ReceiptLine]:
+        """Receipts of its promise; empty before it is applied."""
+        if self.request.state != AdmissionState.APPLIED or self.choice is not None:
+            return []
+        return [ReceiptLine(receipt) for receipt in receipts_of(self.request)]
+
+    wrong_reasons = REASONS
+
+    @property
+    def reason_hint(self) -> str:
+        """Hint at the role that may say why a verdict was wrong."""
+        return role_hint(Scope.ADMIT)
 
     @cached_property
     def own_effect(self) -> QueryEffect | None:

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
+from apps.admission.boards import receipts_listed
 from apps.admission.choices import AdmissionState
 from apps.admission.completion import completion_retry
 from apps.admission.decisions import (
@@ -25,6 +26,7 @@ from apps.admission.decisions import (
 )
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION, queue_of
+from apps.admission.receipts import receipt_reason
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed, SluiceError
@@ -51,6 +53,7 @@ __all__ = [
     "AdmissionOverride",
     "AdmissionPage",
     "AdmissionPreviewAgain",
+    "AdmissionReceipt",
     "AdmissionRequestReview",
     "AdmissionTrialStart",
     "AdmissionTrialStop",
@@ -255,6 +258,20 @@ class AdmissionComplete(_RequestAction):
 
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         completion_retry(request=run, user=self.user)
+        return run
+
+
+class AdmissionReceipt(_RequestAction):
+    """Say why the verdict turned out wrong."""
+
+    write_scope = "admit"
+
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
+        rows = receipts_listed().filter(promise__request=run)
+        receipt = self.find(rows, "receipt after", span=self.request.POST.get("span", "")[:9])
+        asked = {name: self.request.POST.get(name, "").strip() for name in ("reason", "text")}
+        receipt_reason(receipt=receipt, user=self.user, **asked)
+        self.say(f"The reason is kept with the receipt of {run.version}.")
         return run
 
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
+from apps.admission.models import AdmissionRequest, Promise, Receipt
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.connections.models import ImportedJob
@@ -275,10 +276,12 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
         starts_at=timezone.now() + timedelta(days=2),
         ends_at=timezone.now() + timedelta(days=2, hours=3),
     )
+    admission, _ = ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))
     return {
         "event": event.pk,
         "event_run": EVENT.request(event=event, user=user)[0].pk,
-        "admission": ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))[0].pk,
+        "admission": admission.pk,
+        "receipt": _receipt(admission).pk,
         "placement": PLACEMENT.request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
         "evacuation": EVACUATION.request(cluster=cluster, user=user, nodes=["n1"])[0].pk,
         "comparison": PLANS.request(query=query, user=user)[0].pk,
@@ -287,6 +290,40 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
         "history": history.pk,
         "resource_plan": plan.pk,
     }
+
+
+def _receipt(admission: AdmissionRequest) -> Receipt:
+    """Receipt of an older decision on the same query, which was wrong."""
+    hour = timedelta(hours=1)
+    promise = Promise.objects.create(
+        cluster=admission.cluster,
+        query=admission.query,
+        query_name=admission.query.name,
+        version=1,
+        verdict="admit",
+        model="flow",
+        evidence="assumed",
+        statistic="worst",
+        bound_s=2.0,
+        promised_s=0.3,
+        low_s=0.2,
+        high_s=0.9,
+        state="holds",
+        decided_at=timezone.now() - 2 * hour,
+    )
+    return Receipt.objects.create(
+        promise=promise,
+        span="hour",
+        due_at=promise.decided_at + hour,
+        since=promise.decided_at,
+        outcome="missed",
+        measured_s=2.5,
+        results=60,
+        interval_held=False,
+        is_wrong=True,
+        error_lack="not_kept",
+        written_at=promise.decided_at + hour,
+    )
 
 
 def _reports(cluster: Cluster, user: User) -> dict[str, Any]:
