@@ -96,12 +96,16 @@ class BenchChart:
         highest = max(values, default=1.0) or 1.0
         wanted = highest * 1.08
         if self.limit:
-            near = [v for v in (self._value(self.chosen, lost=False), self._value(self.chosen, lost=True)) if v]
-            reach = min(self.limit * _IN_SIGHT, max((v * 1.15 for v in near), default=0.0))
+            reach = min(self.limit * _IN_SIGHT, self._largest * 1.15)
             wanted = min(max(wanted, self.limit * 1.15), max(self.limit * 2, reach))
         step = nice_step(wanted / 5)
         top = round_up(wanted, step)
         return top, [step * i for i in range(round(top / step) + 1)]
+
+    @property
+    def _largest(self) -> float:
+        """Larger value of the chosen size, with all nodes up or one lost; 0 where none is known."""
+        return max(self._value(self.chosen, lost=False) or 0.0, self._value(self.chosen, lost=True) or 0.0)
 
     # -- words
 
@@ -114,7 +118,7 @@ class BenchChart:
     @property
     def in_times(self) -> bool:
         """Whether shares are so large that percent would be four digits and more."""
-        return not self.in_seconds and self.top >= _MAX_RATIO
+        return not self.in_seconds and self._largest >= _MAX_RATIO
 
     @property
     def _unit(self) -> str:

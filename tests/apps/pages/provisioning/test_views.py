@@ -235,7 +235,8 @@ def test_large_shares_of_objectives_are_shown_as_multiples() -> None:
     sweep = BenchSweep(1, [size(1, 125.0), size(2, 90.0)], objectives, lose_one=False)
     svg = str(BenchChart(sweep, sweep.sizes[0], "EUR", lambda nodes: f"?nodes={nodes}").svg)
     assert "Worst case, in times its objective" in svg
-    assert "150 ×" in svg
+    assert "4 ×" in svg  # the axis ends there, so that the objective stays in sight
+    assert "125 ×" in svg.replace(" ", " ")
     assert "%" not in svg
 
 
