@@ -207,6 +207,7 @@ def _kinds(row: ObjectiveStatus) -> list[tuple[str, str]]:
 
 STATISTIC = "worst"  #: of a query without an objective
 _NOT_REPORTED = (RunOrigin.LIVE, RunOrigin.SIMULATED)  # of the one windows count, of the other nothing was measured
+_LONGEST_WINDOW = timedelta(days=2)  # that its result comes after its beginning
 _MAX_WINDOWS = 4000  # of a query that are looked at: an hour of windows of a second
 
 
@@ -281,6 +282,8 @@ def latencies_between(
     windows = ResultWindow.objects.filter(
         query=query, revision=0, latency_s__gte=0.0, emitted_at__gt=since, emitted_at__lte=until
     )
+    span = [int(moment.timestamp() * 1e6) for moment in (since - _LONGEST_WINDOW, until)]
+    windows = windows.filter(window_us__range=span)  # the index goes by it, and would be read whole
     windows = windows.filter(Q(version_number=version) | Q(version_number__isnull=True))
     found = list(windows.order_by("-window_us").values_list("emitted_at", "latency_s")[:_MAX_WINDOWS])
     if found:

@@ -11,10 +11,11 @@ With the estimate E of the query in its surroundings, the promise p and the meas
 
     load = E(kept, arrivals now) - E(kept)
     costs = E(kept, arrivals and costs now) - E(kept, arrivals now)
-    changes = E(now) - E(kept, arrivals and costs now) + E(kept) - p
-    rest = m - E(now) = (m - p) - load - costs - changes
+    changes = E(now) - E(kept, arrivals and costs now)
+    rest = m - E(now) + E(kept) - p = (m - p) - load - costs - changes
 
-Nothing waits where a horizon begins, so that both begin alike. What surroundings leave out is left out before and after
+The rest has E(kept) - p, too: what was promised apart from what is estimated of the same once it has started. Nothing
+waits where a horizon begins, so that both begin alike. What surroundings leave out is left out before and after
 (`engine.estimation.vicinity`): differences err by less than estimates.
 """
 
@@ -132,7 +133,7 @@ def _changes(kept: Deployment, present: Deployment, query: str) -> Iterator[Prom
         if name not in present.query_index and name != query:
             yield PromiseChange("query_removed", name, Fact("receipts.query_removed", query=name))
     before, after = _by_name(kept), _by_name(present)
-    for name in before.keys() & after.keys():
+    for name in sorted(before.keys() & after.keys()):
         was, now = _places(before[name]), _places(after[name])
         if was != now:
             yield PromiseChange("operator_moved", name, Fact("receipts.moved", operator=name, was=was, now=now))
@@ -256,8 +257,8 @@ def explain_error(
     return PromiseError(
         load_s=by_load_s - was_s if measured else None,
         costs_s=by_costs_s - by_load_s if told else None,
-        changes_s=now_s - by_costs_s + was_s - promised_s,
-        rest_s=measured_s - now_s,
+        changes_s=now_s - by_costs_s,
+        rest_s=measured_s - now_s + was_s - promised_s,
         sources=len(kept.sources),
         sources_measured=len(measured),
         operators=len(kept.operators),
