@@ -217,9 +217,17 @@ def test_the_sections_cover_the_whole_schema() -> None:
         listed.add(record)
         within += [field.record for field in record_fields(record).values() if field.record not in (None, *listed)]
     others = listed - covered
-    assert others == {elements.InputModel, elements.Batch, elements.EventFields, elements.MicroBatchTrigger}
+    assert others == {
+        elements.InputModel,
+        elements.Batch,
+        elements.EventFields,
+        elements.MicroBatchTrigger,
+        elements.OperatorCheckpoint,
+    }
     line = re.findall(
-        r"^\| `(?:model|batches|event_fields|trigger)` .*$", (DOCS / "document.md").read_text(), re.MULTILINE
+        r"^\| `(?:model|batches|event_fields|trigger|checkpoint)` .*$",
+        (DOCS / "document.md").read_text(),
+        re.MULTILINE,
     )
     assert all(f"`{name}`" in "".join(line) for record in others for name in record_fields(record))
 

@@ -14,7 +14,14 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.connections.choices import ConnectionOrigin, JobEventKind
 from apps.connections.models import Connection, ImportedJob, KeptPoll
-from apps.connections.refinements import doubts_refine, has_measured, state_refine, statistics_refine, triggers_refine
+from apps.connections.refinements import (
+    checkpoints_refine,
+    doubts_refine,
+    has_measured,
+    state_refine,
+    statistics_refine,
+    triggers_refine,
+)
 from apps.connections.rounds import EngineLook
 from apps.core.errors import SluiceError
 from apps.fleet.models import Cluster
@@ -241,6 +248,8 @@ class JobImport:
             self.outcome.updated.append(f"statistics {query.name}")
         if state_refine(version, plan.body, self.pace, self.now):
             self.outcome.updated.append(f"state {query.name}")
+        if checkpoints_refine(version, plan.body, self.pace):
+            self.outcome.updated.append(f"checkpoints {query.name}")
         if triggers_refine(version, plan.body):
             self.outcome.updated.append(f"trigger {query.name}")
         if doubts_refine(version, plan.body):

@@ -15,6 +15,7 @@ from apps.connections.models import Connection
 from engine.connectors.answers import Answers as KnownAnswers
 from engine.connectors.answers import normal_path
 from engine.connectors.flink import next_paths, read_flink
+from engine.connectors.flink_checkpoints import is_checkpoint_path
 from engine.connectors.flink_polls import poll_flink, poll_paths
 from engine.connectors.kafka import (
     GroupLag,
@@ -85,11 +86,6 @@ _FLINK_LISTS = frozenset({"/jobs/overview", "/taskmanagers", "/overview"})
 _FLINK_ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 
 
-def _is_checkpoint(path: str) -> bool:
-    """Whether a path tells of the newest checkpoints, whose sizes move."""
-    return path.endswith("/checkpoints") or "/checkpoints/details/" in path
-
-
 def _flink_ended(answers: Answers) -> dict[str, str]:
     """By id, the state of each job that has ended for good."""
     listing = next((answer for path, answer in answers.items() if normal_path(path) == "/jobs/overview"), None)
@@ -123,7 +119,7 @@ def _flink(connection: Connection) -> EngineReader:
         tells_of=lambda answers, job: any(normal_path(path) == f"/jobs/{job}" for path in answers),
         ended=_flink_ended,
         is_of_job=lambda path, job: normal_path(path).startswith(f"/jobs/{job}"),
-        volatile=lambda path: normal_path(path) in _FLINK_LISTS or _is_checkpoint(normal_path(path)),
+        volatile=lambda path: normal_path(path) in _FLINK_LISTS or is_checkpoint_path(normal_path(path)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from apps.fleet.choices import CostEvidence, CycleUnit
 from apps.queries.models import Operator, OperatorInput, QueryVersion
@@ -16,10 +17,19 @@ from engine.document.elements import Batch
 from engine.measurement.changes import MATERIAL, MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
 from engine.measurement.statistics import InputStatistic, estimate_ratio
 
-__all__ = ["doubts_refine", "has_measured", "state_refine", "statistics_refine", "triggers_refine"]
+__all__ = [
+    "checkpoints_refine",
+    "doubts_refine",
+    "has_measured",
+    "state_refine",
+    "statistics_refine",
+    "triggers_refine",
+]
 
 
 _STATE = ("state_bytes", "state_on_disk")
+_CHECKPOINT = ("interval_s", "pause_s", "duration_s")
+_SHORT_S = 0.01  # by which times of checkpoints may move
 _TRIGGER = ("interval_s", "overhead_s")
 _MIN_MOVE = 0.02  # of a selectivity without a sample in batches
 _KEPT = (CostEvidence.ASSUMED, CostEvidence.MEASURED)  # costs that stay where an engine tells none
@@ -94,6 +104,39 @@ def triggers_refine(version: QueryVersion, body: BodyDocument) -> bool:
     if changed:
         query_announce(version.query)
     return bool(changed)
+
+
+def checkpoints_refine(version: QueryVersion, body: BodyDocument, pace: Pace) -> bool:
+    """Store what checkpoints do to operators where it is another than what is stored, if the pace lets it through."""
+    told = {operator["id"]: dict(operator.get("checkpoint") or {}) for operator in body["operators"]}
+    changed, changes = [], []
+    for row in version.operators.all():
+        stored, news = dict(row.extra.get("checkpoint") or {}), told.get(row.name, {})
+        first = bool(news) != bool(stored) or news.get("commits") != stored.get("commits")
+        moves_s = [_move_s(_times(news, key), _times(stored, key)) for key in _CHECKPOINT]
+        if not first and not any(moves_s):
+            continue
+        row.extra = {key: value for key, value in row.extra.items() if key != "checkpoint"}
+        row.extra |= {"checkpoint": news} if news else {}
+        changed.append(row)
+        changes.append(MeasuredChange(first=first, moved=max(moves_s) / (_times(news or stored, "interval_s")[0])))
+    if not changed or not pace.is_due(combine_changes(changes)):
+        return False
+    Operator.objects.bulk_update(changed, ["extra"])
+    query_announce(version.query)
+    return True
+
+
+def _times(checkpoint: Mapping[str, Any], key: str) -> list[float]:
+    """Times of checkpoints under a key; those that are not told are none at all."""
+    value = checkpoint.get(key) or [0.0] * 3
+    return [float(part) for part in (value if isinstance(value, list) else [value] * 3)]
+
+
+def _move_s(news: Sequence[float], stored: Sequence[float]) -> float:
+    """The largest move of a time, as far as it is more than single checkpoints differ by."""
+    pairs = zip(news, stored, strict=True)
+    return max(abs(new - old) if abs(new - old) > MATERIAL * old + _SHORT_S else 0.0 for new, old in pairs)
 
 
 def _is_moved(told: Mapping[str, object], stored: Mapping[str, object]) -> bool:

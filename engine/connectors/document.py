@@ -133,6 +133,7 @@ class OperatorDocument(TypedDict, total=False):
     evidence: dict[str, object]
     window: Mapping[str, object]
     trigger: Mapping[str, object]
+    checkpoint: Mapping[str, object]
     buffer_timeout_s: float
     keyed: bool
     waits_outside: bool
@@ -465,13 +466,15 @@ def _operator(
         row["window"] = _window_of_parts(vertex.window, max(parts))
     if vertex.trigger:
         row["trigger"] = dict(vertex.trigger)
+    if vertex.checkpoint:
+        row["checkpoint"] = dict(vertex.checkpoint)
     if vertex.buffer_timeout_s is not None:
         row["buffer_timeout_s"] = vertex.buffer_timeout_s
     if vertex.state_bytes is not None:
         row["state_bytes"] = vertex.state_bytes
     if vertex.state_on_disk is not None:
         row["state_on_disk"] = vertex.state_on_disk
-    doubts = [*vertex.unread, *([UNCOUNTED] if _is_uncounted(job, vertex, own) else [])]
+    doubts = [*vertex.unread, *vertex.doubts, *([UNCOUNTED] if _is_uncounted(job, vertex, own) else [])]
     if doubts:
         row["unread"] = doubts
     if vertex.waits_outside:

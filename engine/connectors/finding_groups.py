@@ -26,7 +26,14 @@ _UNKNOWN_COSTS = {
     "still_measuring",
     "thread_looks_few",
 }
-_UNKNOWN_EDGES = {"arrivals_missing", "exchange_open", "plan_unread", "selectivity_unknown", "window_unknown"}
+_UNKNOWN_EDGES = {
+    "arrivals_missing",
+    "checkpoints_unmeasured",
+    "exchange_open",
+    "plan_unread",
+    "selectivity_unknown",
+    "window_unknown",
+}
 _CONTRADICTIONS = {
     "busy_beyond_time",
     "clocks_apart",

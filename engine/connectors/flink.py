@@ -14,6 +14,12 @@ from urllib.parse import quote
 
 from engine.connectors.answers import AnswerObject, Answers, Asking, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
+from engine.connectors.flink_checkpoints import (
+    checkpoint_interval_s,
+    checkpoint_paths,
+    commit_metrics,
+    with_checkpoints,
+)
 from engine.connectors.flink_metrics import event_metrics, read_metrics, result_metrics
 from engine.connectors.flink_state import BACKEND, describe_growth, place_memory, read_state, state_paths
 from engine.connectors.picture import (
@@ -62,7 +68,6 @@ _FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
 _TOLD_SETTINGS = ("metrics.latency.interval", SCHEDULER)
 _MAX_COUNTING = 32  # vertices of a job whose metrics are asked for by name
 _CHAINED = " -> "  # between the operators of a chain
-_OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
 _MAX_MOMENT_MS = 2**42  # some hundred years from now: what is later is no moment
 #: Bytes of an answer, from recorded ones: for the answer itself and for each job, vertex or subtask in it.
@@ -89,6 +94,7 @@ def next_paths(answers: Mapping[str, object], *, jobs: Collection[str] | None = 
         wanted += [(base, 3_000), (f"{base}/checkpoints/config", ANSWER_BYTES["other"])]
         wanted += [(f"{base}/config", ANSWER_BYTES["other"]), *state_paths(known, job)]
         vertices = _vertex_records(known, job)
+        wanted += checkpoint_paths(known, job, [id_ for id_, _ in vertices])
         asked = _counting_ids(known, job)
         wanted += [(f"{base}/vertices/{id_}/subtasks/metrics", ANSWER_BYTES["names"]) for id_ in asked]
         if len(vertices) <= MAX_VERTICES:
@@ -374,7 +380,11 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[st
     vertices = tuple(
         replace(vertex, state_bytes=held.by_vertex.get(vertex.id), state_on_disk=held.on_disk) for vertex in vertices
     )
-    return EngineJob(id_, name, state.lower(), _started_at_s(answer), vertices, settings)
+    rows = list(answer.records("vertices"))
+    names = {row.text("id"): str(row.fields.get("name") or "") for row in rows}
+    begun_s = max((row.optional("start-time") or 0.0 for row in rows), default=0.0) / 1000
+    checked = with_checkpoints(known, id_, name, vertices, names, begun_s)
+    return EngineJob(id_, name, state.lower(), _started_at_s(answer), tuple(checked), settings)
 
 
 def _is_batch(known: Answers, id_: str, answer: AnswerObject) -> bool:
@@ -442,9 +452,8 @@ def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str
         settings[SCHEDULER] = scheduler
     checkpoints = known.record(f"/jobs/{id_}/checkpoints/config")
     if checkpoints is not None:
-        interval_ms = checkpoints.optional("interval")
-        off = interval_ms is None or interval_ms >= _OFF or interval_ms <= 0
-        settings["execution.checkpointing.interval"] = "off" if off else f"{interval_ms:g} ms"
+        every_s = checkpoint_interval_s(known, id_)
+        settings["execution.checkpointing.interval"] = "off" if every_s is None else f"{every_s * 1000:g} ms"
         if mode := checkpoints.fields.get("mode"):
             settings["execution.checkpointing.mode"] = str(mode)
     backend = (checkpoints.fields.get("state_backend") if checkpoints else None) or next(
@@ -507,6 +516,7 @@ def _vertices(
             task_name="" if status in ENDED else task_name,
             result_metrics=() if key in read else result_metrics(metrics),
             event_metrics=() if inputs[key] else event_metrics(metrics),
+            commit_metrics=commit_metrics(metrics),
             has_ended=status == _FINISHED,
         )
         vertices.append(vertex)

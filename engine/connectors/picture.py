@@ -118,6 +118,9 @@ class Vertex:
     window: Mapping[str, object] | None = None  #: as in a deployment document
     stream: str = ""  #: of a source, the name of what it reads
     trigger: Mapping[str, object] | None = None  #: as in a deployment document
+    checkpoint: Mapping[str, object] | None = None  #: as in a deployment document
+    doubts: tuple[str, ...] = ()  #: what is not known of its waits as yet; no part of its shape
+    commit_metrics: tuple[str, ...] = ()  #: by which its committers count, where its results wait for checkpoints
     #: what of its plan the reader does not understand, each with the reason; an estimate rests on none of it
     unread: tuple[str, ...] = ()
     waits_outside: bool = False  #: whether its events wait for answers from outside, with no thread busy

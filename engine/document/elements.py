@@ -78,6 +78,7 @@ __all__ = [
     "Node",
     "Objective",
     "Operator",
+    "OperatorCheckpoint",
     "OperatorFeatures",
     "Replica",
     "Server",
@@ -123,6 +124,7 @@ _Wait = Annotated[float, WAIT]
 _FieldCount = Annotated[int, FIELD_COUNT]
 _ValueType = Annotated[str, Enumeration(VALUE_TYPES)]
 _Coefficients = Annotated[tuple[Annotated[float, Number()], ...], ItemCount(3, 3)]
+_Spread = Annotated[tuple[_Wait, ...], ItemCount(3, 3)]
 Events = Annotated[float, Number(least=0, most=1e15), Words("events that wait; at the known rate unless given")]
 BehindS = Annotated[_Wait, Words("age of the oldest of them; at the known rate unless given")]
 
@@ -394,6 +396,36 @@ class MicroBatchTrigger(Record):
 
 
 @dataclass(frozen=True)
+class OperatorCheckpoint(Record):
+    """Checkpoints that an operator takes part in, one every `interval_s`.
+
+    At each it works on nothing for `pause_s`. With `commits` its results are seen once a checkpoint is complete that
+    began after them, `duration_s` from its beginning; without, they are seen when they leave. Both are the least, the
+    mean and the most of those that were measured; None: not measured, or too short to count.
+    """
+
+    TITLE: ClassVar[str] = "a checkpoint"
+
+    interval_s: Annotated[float, INTERVAL, Words("seconds from one checkpoint to the next")]
+    pause_s: Annotated[
+        _Spread | None, Words("least, mean, most: seconds of each in which the operator works on nothing")
+    ] = None
+    commits: Annotated[Flag | None, Words("whether results are seen once a checkpoint is complete")] = None
+    duration_s: Annotated[
+        _Spread | None, Words("least, mean, most: seconds until a checkpoint is complete; needed where results wait")
+    ] = None
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Spreads out of their order, and results that wait for what nobody knows how long it takes."""
+        for name, spread in (("pause_s", self.pause_s), ("duration_s", self.duration_s)):
+            if spread is not None and list(spread) != sorted(spread):
+                told = ", ".join(f"{value:g}" for value in spread)
+                yield Fault(name, f"{name} is [{told}]; allowed: the least, the mean and the most, in this order")
+        if self.commits and self.duration_s is None:
+            yield Fault("duration_s", "duration_s is missing; an operator that commits needs it")
+
+
+@dataclass(frozen=True)
 class FilterFeatures(Record):
     """The comparison of a filter, and the type of the literal it compares with."""
 
@@ -458,6 +490,7 @@ class OperatorFeatures(Record):
     aggregate: Annotated[AggregateFeatures | None, Words("of an aggregation")] = None
     window: Window | None = None
     trigger: Annotated[MicroBatchTrigger | None, Words("it runs in micro-batches")] = None
+    checkpoint: Annotated[OperatorCheckpoint | None, Words("checkpoints that it takes part in")] = None
     buffer_timeout_s: Annotated[_Wait | None, Words("what it puts out leaves in buffers, full or so old")] = None
     state_bytes: Annotated[_Bytes | None, Words("of all replicas together")] = None
     state_on_disk: Annotated[Flag | None, Words("the state lies on disk: no node's memory bounds it")] = (

@@ -181,6 +181,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "aggregate": operator.aggregate,
         "window": operator.window,
         "trigger": operator.trigger,
+        "checkpoint": operator.checkpoint,
         "evidence": operator.evidence,
     }
     document |= {name: _stated(element) for name, element in elements.items() if element is not None}

@@ -104,7 +104,7 @@ def simulate(
     """
     settings = settings or SimulationSettings()
     work = work_of(deployment)
-    _refuse_sessions(deployment)
+    _refuse_unknown_holds(deployment)
     _refuse_too_many(deployment, work)
     by_path = settings.policy.order == STIMULUS
     layout = lay_out(deployment, by_path=by_path, phase_s=settings.phase_s, seed=settings.seed)
@@ -123,11 +123,14 @@ def simulate(
     )
 
 
-def _refuse_sessions(deployment: Deployment) -> None:
-    """Sessions are of single keys, which events of a deployment do not have."""
+def _refuse_unknown_holds(deployment: Deployment) -> None:
+    """Sessions are of single keys, which events of a deployment do not have; checkpoints stop nobody here."""
     sessions = [op.id for op in deployment.operators if op.window is not None and op.window.type == SESSION]
     if sessions:
         raise OptionError(f"Windows of {', '.join(sessions)} are sessions of keys, which are not simulated.")
+    paused = [op.id for op in deployment.operators if op.checkpoint is not None]
+    if paused:
+        raise OptionError(f"{', '.join(paused)} take part in checkpoints, which are not simulated.")
 
 
 def _refuse_too_many(deployment: Deployment, work: InputWork) -> None:

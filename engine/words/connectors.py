@@ -193,6 +193,18 @@ SENTENCES = {
     "Flink's own time from one to the next.",
     "window_time_assumed": "Whether the window of {vertex} closes by event time or by the clock is not told; the "
     "clock is assumed.",
+    "checkpoints_unmeasured": "Checkpoints of {job} are to be taken every {interval_s:g} s, and none is complete yet: "
+    "for how long they stop operators is not known.",
+    "checkpoints_pause": "Each checkpoint of {job} stops {vertex} for {mean_s:.3g} s on average and {most_s:.3g} s at "
+    "most, by the newest {checkpoints:counted checkpoint}: {share:.2%} of its time, which its costs hold, and which "
+    "events wait for every {interval_s:g} s.",
+    "results_commit": "Results of {vertex} are committed at checkpoints: each waits for the next one to be complete.",
+    "commits_assumed": "{vertex} has a committer, and what it has committed is not told yet: each of its results is "
+    "taken to wait for a checkpoint to be complete. Where the sink delivers at least once, none does.",
+    "results_uncommitted": "The committer of {vertex} has committed nothing over {checkpoints:counted checkpoint}, "
+    "while {written:,.0f} results were written: they are seen when they leave, and wait for no checkpoint.",
+    "commits_never": "{vertex} has a committer, and its job takes no checkpoints: results of a sink that delivers "
+    "exactly once are never seen. The estimate is that of one that delivers at least once.",
     "checkpoint_missing": "No completed checkpoint of {job} is told: how much state its operators hold is not known.",
     "checkpoint_whole": "Checkpoint {checkpoint:.0f} of {job}{total:in_all} is not told by operator: which holds how "
     "much is not known.",

@@ -39,6 +39,8 @@ SENTENCES = {
     "wait_buffer": "buffers behind {0}",
     "wait_burst": "results of {0} that come at once",
     "wait_closing": "what {0} works on when its window closes",
+    "wait_pause": "the pauses of {0} at checkpoints",
+    "wait_commit": "the checkpoint that commits results of {0}",
     "wait_epoch": "the epoch of {0}",
     "windows_unknown": "Windows of {0:listed} are not described: their wait is not counted.",
     "windows_closing": "Windows of {0:listed}: what closing one costs is counted as its events come.",

@@ -116,6 +116,7 @@ def engine_operator(
         aggregate=elements.AggregateFeatures(**extra["aggregate"]) if extra.get("aggregate") else None,
         window=elements.Window(**extra["window"]) if extra.get("window") else None,
         trigger=elements.MicroBatchTrigger(**extra["trigger"]) if extra.get("trigger") else None,
+        checkpoint=_checkpoint(extra.get("checkpoint")),
         buffer_timeout_s=extra.get("buffer_timeout_s"),
         keyed=extra.get("keyed"),
         waits_outside=extra.get("waits_outside"),
@@ -132,6 +133,15 @@ def engine_operator(
         measured_s=extra.get("measured_s"),
         cost_by=extra.get("cost_by"),
         quiet_share=extra.get("quiet_share"),
+    )
+
+
+def _checkpoint(stored: Mapping[str, Any] | None) -> elements.OperatorCheckpoint | None:
+    """Checkpoints of an operator; spreads are kept as lists."""
+    if not stored:
+        return None
+    return elements.OperatorCheckpoint(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     )
 
 

@@ -19,8 +19,11 @@ from engine.estimation.waits.holds import (
     BatchHold,
     BufferHold,
     BurstHold,
+    CheckpointHold,
     ClosingHold,
+    CommitHold,
     CountHold,
+    PauseHold,
     SessionHold,
     Travellers,
     WatermarkHold,
@@ -41,12 +44,15 @@ _ALIKE = 2.0  # standard deviations below the longest batch: what is shorter is 
 _NEGLIGIBLE_S = 1e-3  # what leaves at once and takes no longer is as good as spread out
 
 #: Events, work or results decide when these let go, of which an estimate knows means alone.
-_UNBOUNDED = (BatchedHold, BurstHold, ClosingHold, CountHold, SessionHold, WatermarkHold)
+_UNBOUNDED = (BatchedHold, BurstHold, CheckpointHold, ClosingHold, CountHold, SessionHold, WatermarkHold)
 
 
 def has_holds(deployment: Deployment) -> bool:
     """Whether an operator states anything that events wait for beside servers."""
-    return any(op.window or op.trigger or op.buffer_timeout_s or op.kind == "window" for op in deployment.operators)
+    return any(
+        op.window or op.trigger or op.checkpoint or op.buffer_timeout_s or op.kind == "window"
+        for op in deployment.operators
+    )
 
 
 def query_waits(
@@ -185,7 +191,7 @@ class _Estimator:
             before = terms.get((hold.operator, hold.kind), (0.0, 0.0))
             terms[hold.operator, hold.kind] = before[0] + more[0], before[1] + more[1]
         worst_s = self._by_subinterval(arrived_s, critical)
-        least = {BurstHold.kind: _NEGLIGIBLE_S}
+        least = {BurstHold.kind: _NEGLIGIBLE_S, PauseHold.kind: _NEGLIGIBLE_S}
         terms = {key: term for key, term in terms.items() if term[0] > least.get(key[1], 0.0)}
         phases = self._phases(way, gains, total, critical, arrived_s)
         return _SentWay(total, np.minimum(sample.waited_s, worst_s.max()), worst_s, terms, phases)
@@ -201,15 +207,24 @@ class _Estimator:
         each = len(sample.world) // number
         ordered = sample.waited_s[: each * number].reshape(each, number).T
         worst_s, within = ordered.max(axis=1), arrived_s >= 0.0
+        longest_s = float(critical.waited_s.max())
+        if _commits_windows(way):  # whether a checkpoint comes soon behind the end of a window is up to the run
+            missed = self._critical(way, by_phase=True)
+            arrived_s = missed.since_s
+            for hold in way:
+                hold.pass_on(missed, self._horizon)
+            worst_s, within = np.zeros(number), arrived_s >= 0.0
+            np.maximum.at(worst_s, missed.world[within], missed.waited_s[within])
+            return PhaseWaits(total, ordered, worst_s, longest_s)
         if _has_second_buffer(way):  # what just misses every buffer is the longest wait there is, and of hardly any run
-            return PhaseWaits(total, ordered, worst_s, float(critical.waited_s.max()))
+            return PhaseWaits(total, ordered, worst_s, longest_s)
         np.maximum.at(worst_s, critical.world[within], critical.waited_s[within])
         return PhaseWaits(total, ordered, worst_s)
 
     def _sample(self, way: Way, gains: SourceGains, *, by_phase: bool = False) -> Travellers:
         """Events spread over the arrivals of a way and over all phases; `by_phase` only over those of its worlds."""
         rng = np.random.default_rng(self._seed)
-        even = (np.arange(_SAMPLE) + 0.5) / _SAMPLE
+        even = _middles(_SAMPLE)
         times_s = self._arriving(gains, even)
         cycle_s = common_period([hold.period_s for hold in way if hold.period_s])
         number, phases_s = self._worlds(way, cycle_s)
@@ -217,7 +232,7 @@ class _Estimator:
         phase_s = phases_s[world]
         if not by_phase and not any(isinstance(hold, BatchedHold) for hold in way) and cycle_s > 0.0:
             phase_s = rng.permutation(even) * cycle_s - times_s  # where in a cycle each falls is spread evenly
-        each_world = (np.arange(number) + 0.5) / number
+        each_world = _middles(number)
         common = (lambda: rng.permutation(each_world)[world]) if by_phase else None
         return Travellers.arriving(times_s, phase_s, world, lambda: rng.permutation(even), common)
 
@@ -236,16 +251,22 @@ class _Estimator:
         number = _MAX_WORLDS if _has_second_buffer(way) else 1
         if shortest:
             number = int(min(_MAX_WORLDS, max(_WORLDS, round(cycle_s / shortest))))
-        return number, (np.arange(number) + 0.5) / number * cycle_s
+        return number, _middles(number) * cycle_s
 
-    def _critical(self, way: Way) -> Travellers:
-        """Events that arrive just after something let go, in each world, and each held as long as it may be."""
+    def _critical(self, way: Way, *, by_phase: bool = False) -> Travellers:
+        """Events that arrive just after something let go, in each world, and each held as long as it may be.
+
+        `by_phase`: with checkpoints as each world has them, instead of those that are the longest to wait for.
+        """
         cycle_s = common_period([hold.period_s for hold in way if hold.period_s])
         number, phases_s = self._worlds(way, cycle_s)
         listed_s = [self._just_missed(way, float(phase_s)) for phase_s in phases_s]
         world = np.repeat(np.arange(number), [len(times_s) for times_s in listed_s])
         ones = np.ones(len(world))
-        return Travellers.arriving(np.concatenate(listed_s), phases_s[world], world, lambda: ones)
+        events = Travellers.arriving(np.concatenate(listed_s), phases_s[world], world, lambda: ones)
+        if by_phase:
+            events.checkpoint = np.random.default_rng(self._seed).permutation(_middles(number))[world]
+        return events
 
     def _just_missed(self, way: Way, phase_s: float) -> FloatArray:
         horizon_s = self._deployment.subintervals * self._deployment.subinterval_s
@@ -345,6 +366,16 @@ class _Estimator:
             if others and longest_s > deployment.subinterval_s:
                 name = deployment.servers[server].name
                 yield Fact("estimation.burst_elsewhere", operator=operator.id, longest_s=longest_s, server=name)
+
+
+def _middles(number: int) -> FloatArray:
+    """Middles of so many even parts of 0 to 1."""
+    return np.asarray((np.arange(number) + 0.5) / number)
+
+
+def _commits_windows(way: Way) -> bool:
+    """Whether results that leave at the ends of windows wait for a checkpoint."""
+    return any(isinstance(hold, CommitHold) for hold in way) and any(isinstance(hold, WindowHold) for hold in way)
 
 
 def _has_second_buffer(way: Way) -> bool:

@@ -19,10 +19,13 @@ __all__ = [
     "BatchedHold",
     "BufferHold",
     "BurstHold",
+    "CheckpointHold",
     "ClosingHold",
+    "CommitHold",
     "CountHold",
     "Hold",
     "LatenessHold",
+    "PauseHold",
     "SessionHold",
     "Travellers",
     "TriggerHold",
@@ -34,6 +37,7 @@ BUFFER_BYTES = 32_768.0  #: of a network buffer of Flink, unless it is configure
 
 
 _EACH = 64  # intervals of a session that are drawn one by one; of those beyond the mean counts
+_MAX_USE = 0.95  # of a server, beyond which it is behind anyway and never makes up for a pause
 _FIRST = 1e-9  # of a window: the first event of one may have to wait through a pause after its last
 
 
@@ -71,6 +75,9 @@ class Travellers:
     is_result: bool = False
     watermark_s: float | None = None  #: delay of the watermark, as far as it was waited for
     clump_s: float = 0.0  #: period in which results of windows come at once
+    checkpoint: FloatArray | None = (
+        None  #: how much of an interval the last checkpoint lay before all phases' beginning
+    )
 
     @classmethod
     def arriving(
@@ -88,6 +95,18 @@ class Travellers:
     def waited_s(self) -> FloatArray:
         """Seconds that each was held so far."""
         return np.asarray(self.at_s - self.since_s)
+
+    def alike_draws(self) -> FloatArray:
+        """Numbers that are the same for all of a world, where worlds are told apart."""
+        return self.common_draws() if self.common_draws else self.draws()
+
+    def checkpoint_phase_s(self, interval_s: float) -> FloatArray:
+        """Time from a checkpoint to the beginning of the horizon; checkpoints keep to no clock that windows keep to."""
+        if not self.is_result:  # every phase is equally likely as it is
+            return self.phase_s
+        if self.checkpoint is None:
+            self.checkpoint = self.alike_draws()
+        return np.asarray(self.phase_s + interval_s * self.checkpoint)
 
     def move(self, seconds: FloatArray | float) -> None:
         """Hold all for so long."""
@@ -142,7 +161,7 @@ class BufferHold(Hold):
 
     def pass_on(self, events: Travellers, horizon: Horizon) -> None:
         longest_s: FloatArray | float = self.timeout_s
-        draws = events.common_draws() if self.is_second and events.common_draws else events.draws()
+        draws = events.alike_draws() if self.is_second else events.draws()
         if self.bytes_per_event > 0.0:
             full_s = horizon.emitted(self.operator).wait_for(events.at_s, BUFFER_BYTES / self.bytes_per_event)
             # However fast they fill, one may have been begun just before a pause: the longest wait is the timeout.
@@ -340,6 +359,55 @@ class BurstHold(Hold):
 
     def pass_on(self, events: Travellers, horizon: Horizon) -> None:
         events.move(events.draws() * self.results(events.stamp_s, horizon) * self.seconds_per_result)
+
+
+@dataclass(frozen=True)
+class CheckpointHold(Hold):
+    """Checkpoints that hold events up, one every `interval_s`, each for the least, mean and most of `spread_s`."""
+
+    interval_s: float
+    spread_s: tuple[float, float, float]
+
+    @property
+    def period_s(self) -> float:
+        return self.interval_s
+
+    def _lasting_s(self, events: Travellers) -> FloatArray:
+        """Half of them last the mean or less."""
+        return np.interp(events.alike_draws(), (0.0, 0.5, 1.0), self.spread_s)
+
+
+@dataclass(frozen=True)
+class PauseHold(CheckpointHold):
+    """The part of a checkpoint in which an operator works on nothing; then it makes up for what came meanwhile.
+
+    With a share u of its time in use, an event that comes x after the beginning of a pause p waits for
+    max(0, p - (1 - u) x): the rest of the pause, and the work of those before it. On a way the next operator pauses
+    about when this one does, so that who waited here finds most of that pause over.
+    """
+
+    kind = "pause"
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        since_s = np.mod(events.at_s + events.checkpoint_phase_s(self.interval_s), self.interval_s)
+        since_s = np.where(self.interval_s - since_s < _FIRST * self.interval_s, 0.0, since_s)
+        use = np.minimum(horizon.use(self.operator, events.at_s), _MAX_USE)
+        events.move(np.maximum(self._lasting_s(events) - (1.0 - use) * since_s, 0.0))
+
+
+@dataclass(frozen=True)
+class CommitHold(CheckpointHold):
+    """Results that are seen once a checkpoint is complete: the next one that begins after they left.
+
+    It begins at the sources, ahead of what waits there, and passes the operators behind all that was read before it;
+    how long that takes is part of its length, as is what its beginning may be late.
+    """
+
+    kind = "commit"
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        begun_s = next_boundary(events.at_s, self.interval_s, events.checkpoint_phase_s(self.interval_s))
+        events.move_to(begun_s + self._lasting_s(events))
 
 
 @dataclass(frozen=True)

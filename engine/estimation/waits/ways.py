@@ -21,9 +21,11 @@ from engine.estimation.waits.holds import (
     BufferHold,
     BurstHold,
     ClosingHold,
+    CommitHold,
     CountHold,
     Hold,
     LatenessHold,
+    PauseHold,
     SessionHold,
     TriggerHold,
     WatermarkHold,
@@ -167,11 +169,18 @@ class WayFinder:
             yield TriggerHold(j, *self._group(operator))
 
     def _through(self, j: int, way: Way) -> Way:
-        """The way with the holds of an operator's window."""
+        """The way with the holds of an operator's pauses, of its window, and of what it commits."""
         operator = self._deployment.operators[j]
-        window = operator.window
-        if window is None or not closes(operator):
-            return way
+        checkpoint, window = operator.checkpoint, operator.window
+        if checkpoint is not None and checkpoint.pause_s is not None:
+            way = (*way, PauseHold(j, checkpoint.interval_s, _spread(checkpoint.pause_s)))
+        if window is not None and closes(operator):
+            way = self._through_window(j, operator, window, way)
+        if checkpoint is not None and checkpoint.commits and checkpoint.duration_s is not None:
+            way = (*way, CommitHold(j, checkpoint.interval_s, _spread(checkpoint.duration_s)))
+        return way
+
+    def _through_window(self, j: int, operator: Operator, window: Window, way: Way) -> Way:
         restarts = window.measured_from == WINDOW_END
         batched: list[Hold] = []
         if operator.trigger:  # a window's results are of the batch that closes it, whenever its events were taken
@@ -258,10 +267,16 @@ def _window_at(way: Way) -> int | None:
 
 def _behind(way: Way, passage: Way) -> Way:
     """The passage after a way: what was let go at one time reaches its buffers at one time."""
+    is_let_go = any(not isinstance(hold, PauseHold) for hold in way)
     return tuple(
-        replace(hold, is_second=True) if isinstance(hold, BufferHold) and (way or i) else hold
+        replace(hold, is_second=True) if isinstance(hold, BufferHold) and (is_let_go or i) else hold
         for i, hold in enumerate(passage)
     )
+
+
+def _spread(values: tuple[float, ...]) -> tuple[float, float, float]:
+    least, mean, most = values
+    return least, mean, most
 
 
 def gain_arrays(gains: SourceGains) -> tuple[IntArray, FloatArray]:

@@ -70,6 +70,7 @@ class FakeFlink:
     latency_s: float | None = None
     marker_ms: float | None = None  #: of its latency markers; None: it emits none
     backend: str | None = None  #: its state backend; None: it takes no checkpoints
+    pause_ms: float = 0.0  #: that a checkpoint stops every vertex for
     savepoint: str = ""  #: kind of its newest savepoint, SAVEPOINT or that of a stop
     pending: float | None = None  #: records that wait before its sources; None: they do not tell
     topic: str = ""  #: of Kafka, two partitions of which its sources read, as their metrics spell it
@@ -141,9 +142,13 @@ class FakeFlink:
 
     def _checkpoints(self, job: FakeJob, rest: list[str]) -> dict[str, Any]:
         sizes = {vertex.id: vertex.state_bytes for vertex in job.vertices}
-        newest = {"id": 3, "state_size": sum(sizes.values()), "checkpointed_size": 1_000}
+        newest: dict[str, Any] = {"id": 3, "state_size": sum(sizes.values()), "checkpointed_size": 1_000}
         if rest == ["config"]:
             return {"interval": 10_000, "state_backend": self.backend}
+        newest |= {"status": "COMPLETED", "trigger_timestamp": self._ms(-10.0), "end_to_end_duration": 400}
+        if "subtasks" in rest:
+            pauses = dict.fromkeys(("min", "avg", "max"), self.pause_ms)
+            return {"summary": {"checkpoint_duration": {"sync": pauses}}}
         if rest:
             return newest | {"tasks": {id_: {"state_size": size} for id_, size in sizes.items()}}
         return {"latest": {"completed": newest}}

@@ -223,6 +223,28 @@ def test_state_and_memory_of_an_engine_are_those_of_operators_and_nodes(
     assert enrich.extra["state_measured_at"]
 
 
+def test_pauses_and_commits_at_checkpoints_are_waits_of_the_query(
+    connection: Connection, cluster: Cluster, flink: FakeFlink
+) -> None:
+    flink.backend, flink.pause_ms = "HashMapStateBackend", 200.0
+    sink = FakeVertex("results: Writer -> results: Committer", 0.001)
+    flink.change("shop", lambda job: replace(job, vertices=(*job.vertices[:-1], sink)))
+    imported(connection)
+    operators = {op.id: op for op in cluster_snapshot(cluster).deployment.operators}
+    enrich, results = operators["shop/enrich"].checkpoint, operators["shop/results"].checkpoint
+    assert enrich is not None and results is not None
+    assert (enrich.interval_s, enrich.pause_s, enrich.commits) == (10.0, (0.2, 0.2, 0.2), None)
+    assert (results.commits, results.duration_s) == (True, (0.4, 0.4, 0.4))
+
+    flink.pause_ms = 205.0  # by so little single checkpoints differ
+    assert "checkpoints shop" not in (imported(connection).result or {})["updated"]
+    flink.pause_ms = 900.0
+    assert "checkpoints shop" in (imported(connection).result or {})["updated"]
+    flink.pause_ms = 0.0
+    assert "checkpoints shop" in (imported(connection).result or {})["updated"]
+    assert [op.id for op in cluster_snapshot(cluster).deployment.operators if op.checkpoint] == ["shop/results"]
+
+
 def test_state_on_disk_is_imported_and_takes_no_memory(
     connection: Connection, cluster: Cluster, flink: FakeFlink
 ) -> None:
