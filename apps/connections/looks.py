@@ -9,9 +9,13 @@ from typing import ClassVar
 from engine.connectors.flink_metrics import MarkerLatency
 from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Vertex, VertexSample
 from engine.connectors.topics import Partition
+from engine.document.elements import MarginalCost
 from engine.records import Record
 
 __all__ = ["KeptJob", "KeptLook", "KeptOperator", "RoundCost", "look_of"]
+
+
+_STATISTICS = ("events", "cost_s", "selectivity", "span_s", "contended_s", "cost_by", "marginal")
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class KeptOperator(Record):
     span_s: float = 0.0  #: 0: not sampled
     contended_s: float = 0.0
     max_parallelism: int | None = None
+    cost_by: str | None = None  #: by what its cost was told, where not by the busy time of its threads
+    marginal: MarginalCost | None = None  #: part of its cost that one more event costs
     partitions: int | None = None  #: of Kafka that a source reads; None: it tells none
 
 
@@ -131,7 +137,7 @@ def _operator(
     vertex: Vertex, labels: Mapping[str, str], places: Mapping[str, str], sample: VertexSample | None
 ) -> KeptOperator:
     used = dict.fromkeys(places.get(subtask.place or "", "") for subtask in vertex.subtasks)
-    statistics = ("events", "cost_s", "selectivity", "span_s", "contended_s") if sample is not None else ()
+    statistics = _STATISTICS if sample is not None else ()
     return KeptOperator(
         vertex.id,
         vertex.label,

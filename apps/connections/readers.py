@@ -14,6 +14,7 @@ from apps.connections.choices import ConnectionEngine
 from apps.connections.models import Connection
 from engine.connectors.answers import Answers as KnownAnswers
 from engine.connectors.answers import normal_path
+from engine.connectors.flame_graphs import flame_paths, with_flames
 from engine.connectors.flink import next_paths, read_flink
 from engine.connectors.flink_checkpoints import is_checkpoint_path
 from engine.connectors.flink_polls import poll_flink, poll_paths
@@ -74,6 +75,10 @@ class EngineReader:
     thread_paths: Callable[[EngineJob, CounterPoll], Sequence[str]]
     #: the poll with one more look at those threads, from answers of one moment, and why others were not looked at
     with_look: Callable[[CounterPoll, EngineJob, Answers], tuple[CounterPoll, Sequence[Finding]]]
+    #: paths of flame graphs of a job's chains whose turn it is at the time of its newest poll
+    flame_paths: Callable[[EngineJob, CounterPoll], Sequence[str]]
+    #: the poll with the flame graphs of answers, and why there are none
+    with_flames: Callable[[CounterPoll, EngineJob, Answers], tuple[CounterPoll, Sequence[Finding]]]
     tells_of: Callable[[Answers, str], bool]  #: whether answers hold counters of a job
     ended: Callable[[Answers], Mapping[str, str]]  #: jobs that are over, and their states in the engine's word, by id
     #: whether a path is about a job, so that its answer is void once that runs anew
@@ -116,6 +121,8 @@ def _flink(connection: Connection) -> EngineReader:
         poll=poll_flink,
         thread_paths=lambda job, poll: dump_paths(job, poll.untold).paths,
         with_look=with_look,
+        flame_paths=lambda job, poll: flame_paths(job, poll).paths,
+        with_flames=with_flames,
         tells_of=lambda answers, job: any(normal_path(path) == f"/jobs/{job}" for path in answers),
         ended=_flink_ended,
         is_of_job=lambda path, job: normal_path(path).startswith(f"/jobs/{job}"),
@@ -203,6 +210,8 @@ def _without_polls(
         poll=no_poll,
         thread_paths=lambda job, poll: (),
         with_look=lambda poll, job, answers: (poll, ()),
+        flame_paths=lambda job, poll: (),
+        with_flames=lambda poll, job, answers: (poll, ()),
         tells_of=lambda answers, job: False,
         ended=lambda answers: {},
         is_of_job=lambda path, job: False,

@@ -164,6 +164,7 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
             "measured_s": own.get("measured_s"),
             "cost_by": own.get("cost_by") if is_predicted else None,
             "quiet_share": own.get("quiet_share") if is_measured else None,
+            "marginal_cost": own.get("marginal_cost") if is_measured else None,
         }
         kept = {key: value for key, value in row.extra.items() if key not in now}
         kept |= {key: value for key, value in now.items() if value not in ([], None)}

@@ -44,6 +44,7 @@ __all__ = [
     "PictureAsked",
     "ask",
     "ask_ends",
+    "ask_flames",
     "ask_picture",
     "ask_polls",
     "ask_prometheus",
@@ -244,6 +245,21 @@ def ask_threads(connection: Connection, client: EngineClient, look: EngineLook, 
             if any(finding.code == "threads_untold" for finding in findings):
                 paths = set()
         pause_s = look_pause_s(time.monotonic() - began_s)
+
+
+def ask_flames(connection: Connection, client: EngineClient, look: EngineLook) -> None:
+    """Add to a look the flame graphs of a few chains of each job; what the engine refuses is asked no more."""
+    reader = reader_of(connection)
+    for job in look.picture.jobs:
+        polls = look.polls.get(job.id)
+        if not polls:
+            continue
+        try:
+            answers = {path: ask(client, path) for path in reader.flame_paths(job, polls[-1])}
+        except (EngineAway, EngineRefused):
+            return
+        polls[-1], findings = reader.with_flames(polls[-1], job, answers)
+        look.add((), findings)
 
 
 def look_at_upload(connection: Connection) -> EngineLook:

@@ -25,6 +25,7 @@ from apps.connections.rounds import (
     EngineLook,
     ask,
     ask_ends,
+    ask_flames,
     ask_picture,
     ask_polls,
     ask_prometheus,
@@ -200,6 +201,7 @@ def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) 
     add_batch_latencies(connection, look)
     _ask_markers(client, look)
     if connection.engine == ConnectionEngine.FLINK:
+        ask_flames(connection, client, look)
         ask_waiting(client, look)
         add_produced(connection, look)
     look.add((), latency_findings(look))

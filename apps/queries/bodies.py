@@ -37,7 +37,7 @@ _BATCH = 2000  # rows of one statement
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _KEPT = ("filter", "join", "aggregate", "window", "state_bytes", "state_on_disk", "tuple_values_in", "tuple_values_out")
 _KEPT += ("trigger", "buffer_timeout_s", "reads", "writes", "expression", "unread", "waits_outside", "measured_s")
-_KEPT += ("cost_by", "keyed", "quiet_share", "checkpoint")
+_KEPT += ("cost_by", "keyed", "quiet_share", "checkpoint", "marginal_cost")
 
 
 def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:

@@ -4,8 +4,8 @@ With u the utilisation of a server and v the part of it that grows, the server i
 
     u + (f - 1) v = 1    <=>    f = 1 + (1 - u) / v
 
-and the capacity is the least f of all servers that the rates load: cores and links. Where loads are not sums of rates
-times costs, f is bisected.
+and the capacity is the least f of all servers that the rates load: cores and links. What an operator does however many
+events come, by its `marginal_cost`, is in u and not in v. Where loads are not sums of rates times costs, f is bisected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NARROW = 1e-4  # of a bisected factor
 class _Saturation:
     """Factors at which the first server is full, (K,): by the mean costs first, then as samples allow; that server.
 
-    From the column `quiet_from` on, hosts are as quiet as they may be.
+    From the column `quiet_from` on, hosts are as quiet as they may be, and costs fall as far as they may.
     """
 
     factors: FloatArray
@@ -101,11 +101,11 @@ class ClusterSaturation:
             return QueryCapacity(**_without_number(NO_SOURCE, now))
         if not now > 0.0:
             return QueryCapacity(**_without_number(NOTHING_ARRIVES, now), sources=names)
-        grown = self.model.of_query(query)
+        grown = self.model.growth_of(query)
         found = self._saturation(grown, lambda factor: _grown_query(self.deployment, query, factor))
-        sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.of_query(query))
+        sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.growth_of(query))
         answer = self._answer(now, grown, found, sure)
-        share = self._busiest_share(query, grown) if answer["state"] == KNOWN else 0.0
+        share = self._busiest_share(query, self.model.of_query(query)) if answer["state"] == KNOWN else 0.0
         return QueryCapacity(**answer, busiest_share_per_s=now / share if share > 0.0 else None, sources=names)
 
     def of_cluster(self) -> ClusterCapacity:
@@ -113,9 +113,9 @@ class ClusterSaturation:
         now = float(self.model.rates.sum())
         if not now > 0.0:
             return ClusterCapacity(**_without_number(NOTHING_ARRIVES, now))
-        grown = self.model.whole
+        grown = self.model.growth
         found = self._saturation(grown, lambda factor: _grown_sources(self.deployment, factor))
-        sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.whole)
+        sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.growth)
         return ClusterCapacity(**self._answer(now, grown, found, sure))
 
     def _saturation(self, grown: GrownLoad, grow: Callable[[float], Deployment]) -> _Saturation | None:

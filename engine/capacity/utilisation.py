@@ -47,7 +47,8 @@ class UtilisationModel:
     """Mean load of every server of a placed deployment, by costs as they are and as their samples allow.
 
     Without `draws` there are means alone. From the column `quiet_from` on, where that is not the first set, hosts are
-    as quiet as they may be: the upper end of an interval is by these alone, the lower one by those before.
+    as quiet as they may be, and costs fall as far as they may: the upper end of an interval is by these alone, the
+    lower one by those before. `marginal` are the parts of costs that grow with the rate.
     `only_measured` leaves out what nobody measured: such operators cost nothing, and put out nothing unless that was
     counted. `biases` are measured over estimated work by kind of operator, the ends of an interval; sets of costs
     include them. With `factors` of the rates, shape (K, sources), the columns are loads at these, by mean costs.
@@ -68,6 +69,7 @@ class UtilisationModel:
         self.rates = np.array([float(source.arrivals.sum()) / self.horizon_s for source in d.sources])
         self.capacity = d.capacities.mean(axis=0)
         columns, self.quiet_from = 1, 1
+        self._factors = factors
         if factors is not None:
             draws, columns = False, len(factors)
             self.rates = self.rates[:, None] * factors.T
@@ -77,6 +79,8 @@ class UtilisationModel:
         self.output, self.cycles = (
             np.repeat(values[:, 1:2], columns, axis=1) for values in (graph.output, graph.cycles)
         )
+        self.marginal = np.ones_like(self.cycles)
+        self._share_out()
         if draws:
             self._draw(biases or {})
         if only_measured:
@@ -100,23 +104,39 @@ class UtilisationModel:
             for j, operator in enumerate(self.deployment.operators):
                 if operator.kind == kind:
                     self.cycles[start[j] : start[j + 1], 1:] *= off
-        self._draw_quiet_hosts(rng)
+        self._draw_calmer_costs(rng)
 
-    def _draw_quiet_hosts(self, rng: np.random.Generator) -> None:
-        """Every set once more, with costs that were measured on contended hosts as on ones that are quieter.
+    def _share_out(self) -> None:
+        """Parts of costs that grow with the rate, in the middle of what is known."""
+        start = self.deployment.graph.in_start
+        for j, operator in enumerate(self.deployment.operators):
+            if operator.marginal_cost is not None:
+                self.marginal[start[j] : start[j + 1]] = operator.marginal_cost.share
 
-        Hosts are as quiet for all operators at once: c q^u with one u of each set, even between 0 and 1.
+    def _draw_calmer_costs(self, rng: np.random.Generator) -> None:
+        """Every set once more, with costs as they are on quieter hosts and under more load.
+
+        Hosts are as quiet for all operators at once, and loads tell as little of all of them: with one u of each set,
+        even between 0 and 1, a cost is c q^u, and the part of it that grows lies by u' between the middle and the end
+        of its interval, the upper end in the sets before.
         """
         start, operators = self.deployment.graph.in_start, self.deployment.operators
         quiet = [(j, own.quiet_share) for j, own in enumerate(operators) if own.quiet_share is not None]
-        if not quiet:
+        falling = [(j, own.marginal_cost) for j, own in enumerate(operators) if own.marginal_cost is not None]
+        if not quiet and not falling:
             return
         sets, self.quiet_from = self.columns - 1, self.columns
-        self.output, self.cycles = (np.hstack([v, v[:, 1:]]) for v in (self.output, self.cycles))
+        self.output, self.cycles, self.marginal = (
+            np.hstack([v, v[:, 1:]]) for v in (self.output, self.cycles, self.marginal)
+        )
         self.columns += sets
         u = rng.uniform(0.0, 1.0, sets)
         for j, share in quiet:
             self.cycles[start[j] : start[j + 1], self.quiet_from :] *= share**u
+        u = rng.uniform(0.0, 1.0, sets)
+        for j, part in falling:
+            self.marginal[start[j] : start[j + 1], 1 : self.quiet_from] += u * (part.high - part.share)
+            self.marginal[start[j] : start[j + 1], self.quiet_from :] -= u * (part.share - part.low)
 
     def _leave_out_unmeasured(self) -> None:
         start = self.deployment.graph.in_start
@@ -130,22 +150,45 @@ class UtilisationModel:
     def _linear(self) -> QueryLoads:
         return QueryLoads(self.deployment, self.rates.reshape(len(self.rates), -1), self.output, self.cycles)
 
+    @cached_property
+    def _growing(self) -> QueryLoads:
+        """Loads less what is done however many events come."""
+        cycles = self.cycles * self.marginal
+        return QueryLoads(self.deployment, self.rates.reshape(len(self.rates), -1), self.output, cycles)
+
     @property
     def whole(self) -> GrownLoad:
         """Load of everything."""
         return self._linear.whole
 
+    @property
+    def growth(self) -> GrownLoad:
+        """Part of the load of everything that grows with the rates."""
+        return self._growing.whole
+
     @cached_property
     def load(self) -> FloatArray:
         """Work of every server per second, shape (servers, K)."""
         load = np.zeros((len(self.deployment.servers), self.columns))
-        for server, work in self.whole.servers.items():
-            load[server] = work
+        parts = (self.whole,) if self._factors is None else (self.growth, self._lasting)
+        for part in parts:
+            for server, work in part.servers.items():
+                load[server] += work
         return load
+
+    @property
+    def _lasting(self) -> GrownLoad:
+        """Work that is done however many events come, by the present rates."""
+        present = np.array([source.arrivals.sum() for source in self.deployment.sources])[:, None] / self.horizon_s
+        return QueryLoads(self.deployment, present, self.output, self.cycles * (1.0 - self.marginal)).whole
 
     def of_query(self, query: str) -> GrownLoad:
         """Load by a query's own sources: through its operators, and through those of others that read them."""
         return self._linear.of_query(query)
+
+    def growth_of(self, query: str) -> GrownLoad:
+        """Part of that which grows with their rates."""
+        return self._growing.of_query(query)
 
     def sources_of(self, query: str) -> list[int]:
         """Sources that a query's own operators read."""

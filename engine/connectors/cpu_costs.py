@@ -27,7 +27,7 @@ from engine.arrays import FloatArray
 from engine.connectors.picture import CostOrigin, CounterPoll, EngineJob, Finding, Vertex, VertexCounters, VertexSample
 from engine.document.elements import Batch
 
-__all__ = ["is_close", "tell_costs_by_cpu", "told_between"]
+__all__ = ["fit_costs", "is_close", "tell_costs_by_cpu", "told_between"]
 
 _TOLD = {"cpu_time": "cost_by_cpu_time", "load_step": "cost_by_load_step"}  # findings, by where a cost is from
 
@@ -68,7 +68,8 @@ def tell_costs_by_cpu(
         return {}, [Finding.of("missing", "cpu_rates_together", job.name, vertices=names)]
     told: dict[str, VertexSample] = {}
     findings: list[Finding] = []
-    most, least = _fit(windows.rates, windows.cores), _fit(windows.rates, np.maximum(windows.cores - windows.busy, 0.0))
+    most = fit_costs(windows.rates, windows.cores)
+    least = fit_costs(windows.rates, np.maximum(windows.cores - windows.busy, 0.0))
     for u, vertex in enumerate(unknown):
         error_s, subject = _LEVEL_Z * max(least[1][u], most[1][u]), f"{job.name}/{vertex.label}"
         low_s, high_s = min(least[0][u], most[0][u]) - error_s, max(least[0][u], most[0][u]) + error_s
@@ -147,9 +148,22 @@ def _count(vertex: Vertex, counters: VertexCounters) -> float | None:
     return counters.records_out if vertex.is_source and not counters.records_in else counters.records_in
 
 
-def _fit(rates: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Costs of each operator in core seconds, and their standard errors, (u,); infinite where rates tell nothing."""
+def fit_costs(rates: FloatArray, cores: FloatArray, weights: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    """Costs of each operator in core seconds, and their standard errors, (u,); infinite where rates tell nothing.
+
+    Parameters
+    ----------
+    rates : array, shape (w, u)
+        Events/s of each operator in each stretch.
+    cores : array, shape (w,)
+        Work in each, in core seconds a second.
+    weights : array, shape (w,), optional
+        By which each stretch counts; alike unless given.
+    """
     design = np.column_stack([rates, np.ones(len(rates))])
+    if weights is not None:
+        roots = np.sqrt(weights / weights.mean())
+        design, cores = design * roots[:, None], cores * roots
     scale = np.maximum(design.max(axis=0), 1e-300)
     solution = _least_squares(design / scale, cores)
     residual = float(np.linalg.norm(design / scale @ solution - cores))

@@ -26,6 +26,7 @@ from engine.connectors.picture import (
 )
 from engine.connectors.statistics import CONTENDED_LOAD
 from engine.document.cycles import CPU_NS
+from engine.document.elements import MarginalCost
 from engine.document.kinds import MAX_DISPERSION
 from engine.document.unknown_costs import FULL_SPAN_S
 
@@ -101,7 +102,8 @@ _MAX_STREAM = 120
 _MAX_EVENTS = 1e15
 _MIN_FRACTION = 1e-6
 _INFERRED = ("cpu_time", "load_step")  #: costs by something else than what threads did
-_QUIET_STEPS = 20  #: of the part of a cost that a quiet host leaves, since each is another document
+_SHARE_STEPS = 20  #: of the part of a cost that a quiet host or more load leaves, since each is another document
+_MAX_LOADS = 9  #: that are told apart
 #: Seconds that statistics cover, as far as that is too little: in steps, since each is another document.
 _SPANS = (0.0, 15.0, 30.0, 60.0, 120.0, 180.0, 240.0)
 #: Doubt of an operator whose results are not counted yet; it goes as soon as one is, or after `Vertex.silence_s`.
@@ -142,6 +144,7 @@ class OperatorDocument(TypedDict, total=False):
     unread: list[str]
     measured_s: float
     quiet_share: float
+    marginal_cost: dict[str, float]
     cost_by: str
 
 
@@ -337,22 +340,25 @@ def _layout(
     """Threads as servers of their own, or slots as servers (ADR 0068).
 
     Busy time is told by thread. Where threads mostly wait they do not stand in one another's way, and each is a server;
-    so it is where there are cores for all. Where the cores are in use, what they wait for is a core. Then, and where
-    nothing tells, the threads of a slot share a server: that may say no too often, and never yes.
+    so it is where there are cores for all that have not ended. Where the cores are in use, what they wait for is a
+    core. Then, and where nothing tells, the threads of a slot share a server: that may say no too often, never yes.
     """
     slots = _slots(place, jobs)
-    threads = list(slots)
+    ended = {(job.id, vertex.id) for job in jobs for vertex in job.vertices if vertex.has_ended}
+    over = [thread for thread in slots if thread[:2] in ended]
+    threads = [thread for thread in slots if thread[:2] not in ended]
     used_slots = len(set(slots.values()))
     whole_cores = max(1, math.floor(place.cores))
     free_slots = min(max(0, place.slots - used_slots), whole_cores)  # what will run there may compute
     if len(threads) <= math.floor(place.cores):  # free slots have the cores that are left, and no more
         free_slots = min(free_slots, whole_cores - len(threads))
-        return replace(_own(place, threads, free_slots), core=min(1.0, place.cores))
+        return replace(_own(place, threads, free_slots, over=over), core=min(1.0, place.cores))
     share, name = _cpu_share(place, jobs, samples), place.name
     fullness = _fullness(place, places, samples)
     told = {"place": name, "threads": len(threads), "cores": place.cores, "share": share, "used": fullness}
     if share is not None and share < WAITING_SHARE and fullness < CONTENDED_LOAD:
-        return _own(place, threads, free_slots, Finding.of("found", "threads_are_servers", name, **told))
+        finding = Finding.of("found", "threads_are_servers", name, **told)
+        return _own(place, threads, free_slots, finding, over=over)
     layout = _by_slot(place, jobs)
     told["servers"] = layout.servers
     if share is None:
@@ -369,9 +375,18 @@ def _by_slot(place: Place, jobs: Sequence[EngineJob]) -> _Layout:
     return _Layout(place, servers, of_thread, core=min(1.0, place.cores))
 
 
-def _own(place: Place, threads: Sequence[_Thread], free_slots: int, finding: Finding | None = None) -> _Layout:
+def _own(
+    place: Place,
+    threads: Sequence[_Thread],
+    free_slots: int,
+    finding: Finding | None = None,
+    *,
+    over: Sequence[_Thread] = (),
+) -> _Layout:
+    """A server for each thread, and one beside them for each free slot; those that are `over` need none."""
     servers = min(MAX_SERVERS, max(1, len(threads) + free_slots))
-    return _Layout(place, servers, {thread: i % servers for i, thread in enumerate(threads)}, finding)
+    of_thread = {thread: i % servers for i, thread in enumerate(threads)} | dict.fromkeys(over, 0)
+    return _Layout(place, servers, of_thread, finding)
 
 
 def _slots(place: Place, jobs: Sequence[EngineJob]) -> dict[_Thread, int]:
@@ -483,7 +498,9 @@ def _operator(
     if own is not None and own.cost_by in _INFERRED:
         row["cost_by"] = own.cost_by
     if own is not None and own.quiet_share < 1.0:
-        row["quiet_share"] = max(1, math.floor(own.quiet_share * _QUIET_STEPS)) / _QUIET_STEPS
+        row["quiet_share"] = max(1, math.floor(own.quiet_share * _SHARE_STEPS)) / _SHARE_STEPS
+    if own is not None and own.marginal is not None:
+        row["marginal_cost"] = _marginal_document(own.marginal)
     if sample is not None and sample.measured_s is not None and sample.measured_s < FULL_SPAN_S:
         row["measured_s"] = max(step for step in _SPANS if step <= sample.measured_s)
     return row
@@ -528,6 +545,17 @@ def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -
     age_s = max(0.0, at_s - newest_s)
     kind = "predicted" if own.cost_by in _INFERRED else "measured"
     return {"kind": kind, "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
+
+
+def _marginal_document(marginal: MarginalCost) -> dict[str, float]:
+    """A marginal cost in steps, the interval rather too wide."""
+    least, steps = 1.0 / _SHARE_STEPS, _SHARE_STEPS
+    return {
+        "share": max(least, round(marginal.share * steps) / steps),
+        "low": max(least, math.floor(marginal.low * steps) / steps),
+        "high": max(least, math.ceil(marginal.high * steps) / steps),
+        "loads": min(_MAX_LOADS, marginal.loads),
+    }
 
 
 def _of_part(entry: InputDocument, part: float) -> InputDocument:

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from engine.document.elements import Batch
+from engine.document.elements import Batch, MarginalCost
 from engine.records import Fact, Record, Sentence, Words
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ExchangeFlow",
     "Finding",
     "FindingLevel",
+    "FlameLooks",
     "JobSample",
     "Place",
     "Subtask",
@@ -136,6 +137,12 @@ class Vertex:
     @property
     def is_source(self) -> bool:
         return not self.inputs
+
+    @property
+    def chained(self) -> tuple[str, ...]:
+        """Names of its operators where they are several in a row; empty of one alone, and of a chain that branches."""
+        names = tuple(self.task_name.split(" -> "))
+        return names if len(names) > 1 and "(" not in self.task_name else ()
 
     @property
     def is_keyed(self) -> bool | None:
@@ -254,6 +261,17 @@ class ThreadLooks(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class FlameLooks(Record):
+    """Looks at the threads of a vertex that the engine took by itself, and when it had taken the last of them."""
+
+    TITLE: ClassVar[str] = "a flame graph of a vertex"
+    __pydantic_config__: ClassVar[ConfigDict] = _LATER
+
+    end_s: float
+    looks: ThreadLooks
+
+
+@dataclass(frozen=True, slots=True)
 class CounterPoll(Record):
     """Counters of a job at one moment. Differences of two polls of one `attempt` are statistics.
 
@@ -273,6 +291,8 @@ class CounterPoll(Record):
     host_loads: Mapping[str, float] = field(default_factory=dict)  #: share that everybody used, where that is watched
     #: looks at threads between this poll and the next one, by vertex: of those that tell no busy time
     threads: Mapping[str, ThreadLooks] = field(default_factory=dict)
+    #: flame graphs that the engine had of chains about this time, by vertex: of those that tell their busy time
+    flames: Mapping[str, FlameLooks] = field(default_factory=dict)
 
     @property
     def untold(self) -> frozenset[str]:
@@ -305,6 +325,7 @@ class VertexSample:
     taken: float = 1.0
     cost_by: CostOrigin | None = None  #: by what the cost was told, where not by the busy time of its threads
     quiet_share: float = 1.0  #: least part of its cost that remains on hosts that nobody else uses, above 0
+    marginal: MarginalCost | None = None  #: part of its cost that one more event costs; None: nobody knows of any fall
 
 
 @dataclass(frozen=True, slots=True)

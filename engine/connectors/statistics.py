@@ -28,6 +28,7 @@ from engine.connectors.counter_changes import (
 )
 from engine.connectors.cpu_costs import tell_costs_by_cpu
 from engine.connectors.exchanges import bound_flows, describe_flows
+from engine.connectors.marginal_costs import LoadPoint, count_loads, with_marginal_cost
 from engine.connectors.picture import (
     ArrivalCounts,
     CounterPoll,
@@ -38,7 +39,7 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
-from engine.connectors.thread_costs import running_threads, tell_costs_by_threads
+from engine.connectors.thread_costs import describe_chains, running_threads, tell_costs_by_threads, watched_points
 from engine.document.elements import Batch
 from engine.document.unknown_costs import FULL_SPAN_S
 from engine.measurement.variation import ScaleDispersion, choose_scale, cost_dispersion, cost_sums
@@ -208,7 +209,6 @@ def _calm_cost_s(batches: Sequence[CounterChange]) -> float:
 
 MAX_BATCHES = 200
 _MIN_BATCH_S = 5.0  # shorter ones have more of the counters' own error (some 30 ms of idle time) than of the cost
-_OTHER_LOAD = 1.25  # times the rate, from which it is another load
 _SATURATED = 0.95
 _MIN_SATURATED_S = 10.0
 
@@ -251,10 +251,21 @@ def sample_job(
         else _sample(job, vertex, changes[vertex.id], batches[vertex.id], contention, is_read=vertex.id in read)
         for vertex in job.vertices
     }
+    newest_s = next((poll.at_s for poll in ordered if poll.attempt == ordered[-1].attempt), 0.0)
     told, by_threads = tell_costs_by_threads(job, asked, changes, operators)
     operators |= told
     told, by_cpu = tell_costs_by_cpu(job, ordered, operators, is_alone=is_alone)
     operators |= told
+    for vertex in job.vertices:
+        own = operators[vertex.id]
+        if own.cost_by == "thread_stacks":
+            points = watched_points(vertex, asked, changes[vertex.id], contention.stretches)
+        elif own.cost_by is None:
+            points = _load_points(vertex, batches[vertex.id], contention)
+        else:
+            continue
+        rate_now = _newest_rate(vertex, changes[vertex.id], newest_s)
+        operators[vertex.id] = with_marginal_cost(own, points, rate_now=rate_now)
     busy_threads, cpu_cores = _busy_threads(job, operators), cpu.cores()
     for vertex in job.vertices:
         shares = _on_cpu(vertex, busy_threads, cpu_cores)
@@ -265,7 +276,6 @@ def sample_job(
     arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
     flows = bound_flows(job, changes)
     span_s = _span_since(changes, 0.0)
-    newest_s = next((poll.at_s for poll in ordered if poll.attempt == ordered[-1].attempt), 0.0)
     measured_s = _span_since(changes, newest_s)
     return JobSample(
         job=job.id,
@@ -283,6 +293,8 @@ def sample_job(
             *_describe_span(job, batches, span_s, measured_s),
             *by_threads,
             *by_cpu,
+            *describe_chains(job, asked, operators),
+            *_load_findings(job, operators),
             *_job_findings(job, operators, changes, contention),
         ),
         flows=flows,
@@ -488,13 +500,43 @@ def _with_quiet_share(
     return replace(sample, contended_s=contended_s, quiet_share=min(1.0, max(_MIN_QUIET, quiet)))
 
 
-def _count_loads(batches: Sequence[CounterChange]) -> int:
-    """Number of rates, each a quarter above the one below, that a vertex was measured at."""
-    levels: list[float] = []
-    for rate in sorted(batch.events / batch.span_s for batch in batches if batch.span_s > 0.0):
-        if not levels or rate > _OTHER_LOAD * levels[-1]:
-            levels.append(rate)
-    return len(levels)
+def _load_points(vertex: Vertex, batches: Sequence[CounterChange], contention: Contention) -> list[LoadPoint]:
+    """Stretches in which a vertex told its busy time while no host was contended."""
+    return [
+        LoadPoint(
+            batch.span_s,
+            batch.events / batch.span_s / vertex.parallelism,
+            batch.busy_s / batch.span_s / vertex.parallelism,
+            batch.span_s,
+        )
+        for batch in batches
+        if batch.busy_s is not None and batch.span_s > 0.0 and not contention.overlap_s([batch])
+    ]
+
+
+def _newest_rate(vertex: Vertex, changes: VertexChanges, newest_s: float) -> float | None:
+    """Events/s that each thread took in the newest attempt; None where it took none."""
+    units = [unit for unit in changes.units if unit.start_s >= newest_s]
+    span_s = math.fsum(unit.span_s for unit in units)
+    events = math.fsum(unit.events for unit in units)
+    return events / span_s / vertex.parallelism if span_s > 0.0 and events > 0.0 else None
+
+
+def _load_findings(job: EngineJob, operators: Mapping[str, VertexSample]) -> Iterator[Finding]:
+    """Findings on costs that fall with the load: which several loads told, and that others were seen under one."""
+    falls = []
+    for vertex in job.vertices:
+        own = operators[vertex.id]
+        if own.marginal is None or not own.cost_s:
+            continue
+        if own.marginal.is_measured:
+            ends = {"low_s": own.cost_s * own.marginal.low, "high_s": own.cost_s * own.marginal.high}
+            told = {"vertex": vertex.label, "loads": own.marginal.loads, "now_s": own.cost_s}
+            yield Finding.of("found", "marginal_cost", f"{job.name}/{vertex.label}", **told, **ends)
+        else:
+            falls.append(1.0 - own.marginal.low)
+    if falls:
+        yield Finding.of("assumed", "one_load", job.name, job=job.name, count=len(falls), fall=max(falls))
 
 
 def _describe_span(
@@ -504,7 +546,8 @@ def _describe_span(
 
     `measured_s`: of these, those of the job as it runs now.
     """
-    loads = max((_count_loads(batches[vertex.id]) for vertex in job.vertices), default=0)
+    rates = ([batch.events / batch.span_s for batch in own if batch.span_s > 0.0] for own in batches.values())
+    loads = max(map(count_loads, rates), default=0)
     if not loads:
         return
     told = {"job": job.name, "span_s": span_s, "loads": loads}

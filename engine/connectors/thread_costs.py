@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.connectors.counter_changes import CounterChange, VertexChanges
 from engine.connectors.cpu_costs import is_close, told_between
+from engine.connectors.marginal_costs import LoadPoint
 from engine.connectors.picture import CounterPoll, EngineJob, Finding, ThreadLooks, Vertex, VertexSample
 from engine.connectors.thread_stacks import merged_looks
 from engine.words import percent_words
 
-__all__ = ["running_threads", "tell_costs_by_threads"]
+__all__ = ["describe_chains", "running_threads", "tell_costs_by_threads", "watched_points"]
 
 _LEVEL_Z = 1.645  # of a 90 % interval
 _STRETCH_S = 5.0  # of shorter ones a beat within a second tells too much
@@ -38,6 +39,8 @@ _NAMED_SHARE = 0.02  # of the work of a chain, from which its operator is named
 class _WatchedStretch:
     """Looks at the threads of a vertex in a stretch, and events/s that each of its threads took meanwhile."""
 
+    start_s: float
+    end_s: float
     looks: ThreadLooks
     rate_per_thread: float
 
@@ -90,6 +93,23 @@ def running_threads(vertex: Vertex, polls: Sequence[CounterPoll]) -> float:
     return vertex.parallelism * _wilson(looks.running / looks.count, looks.count)[0] if looks.count else 0.0
 
 
+def watched_points(
+    vertex: Vertex,
+    polls: Sequence[CounterPoll],
+    changes: VertexChanges,
+    contended: Sequence[tuple[float, float]],
+) -> list[LoadPoint]:
+    """Stretches in which the threads of a vertex were looked at while no host was contended."""
+    points = []
+    for stretch in _watched(vertex, polls, changes):
+        if any(stretch.start_s < end_s and start_s < stretch.end_s for start_s, end_s in contended):
+            continue
+        busy = (stretch.looks.working + stretch.looks.undecided) / stretch.looks.count
+        span_s = stretch.end_s - stretch.start_s
+        points.append(LoadPoint(span_s, stretch.rate_per_thread, busy, float(stretch.looks.count)))
+    return points
+
+
 def _watched(vertex: Vertex, polls: Sequence[CounterPoll], changes: VertexChanges) -> Iterator[_WatchedStretch]:
     """Stretches of one attempt in which threads were looked at."""
     looked = [(poll.at_s, poll.threads[vertex.id]) for poll in polls if vertex.id in poll.threads]
@@ -98,7 +118,9 @@ def _watched(vertex: Vertex, polls: Sequence[CounterPoll], changes: VertexChange
             own = [looks for at_s, looks in looked if stretch.start_s <= at_s < stretch.end_s]
             total = _merged(own)
             if total.count and stretch.span_s > 0.0:
-                yield _WatchedStretch(total, stretch.events / stretch.span_s / vertex.parallelism)
+                yield _WatchedStretch(
+                    stretch.start_s, stretch.end_s, total, stretch.events / stretch.span_s / vertex.parallelism
+                )
 
 
 def _stretches(run: Sequence[CounterChange]) -> list[CounterChange]:
@@ -167,12 +189,34 @@ def _wilson(share: float, looks: float) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1.0 + z2)), (middle + half) / (1.0 + z2)
 
 
-def _parts(vertex: Vertex, subject: str, looks: ThreadLooks) -> Iterator[Finding]:
+def describe_chains(
+    job: EngineJob, polls: Iterable[CounterPoll], operators: Mapping[str, VertexSample]
+) -> list[Finding]:
+    """Findings on which operators of a chain its busy time is, by flame graphs; each graph counts once."""
+    graphs: dict[str, dict[float, ThreadLooks]] = {}
+    for poll in polls:
+        for id_, flame in poll.flames.items():
+            graphs.setdefault(id_, {})[flame.end_s] = flame.looks
+    findings: list[Finding] = []
+    for vertex in job.vertices:
+        cost_s = operators[vertex.id].cost_s
+        if vertex.id in graphs and cost_s:
+            looks = _merged(list(graphs[vertex.id].values()))
+            findings += _parts(vertex, f"{job.name}/{vertex.label}", looks, "chain_parts_flames", cost_s=cost_s)
+    return findings
+
+
+def _parts(
+    vertex: Vertex, subject: str, looks: ThreadLooks, kind: str = "chain_parts", **values: object
+) -> Iterator[Finding]:
     """Operators of a chain in a row by their part of its work; of one that branches nobody knows which it was."""
-    names = vertex.task_name.split(" -> ")
     total = sum(looks.by_operator)
-    if "(" in vertex.task_name or len(names) < 2 or not total:
+    if not vertex.chained or not total:
         return
-    shares = sorted(itertools.zip_longest(looks.by_operator, names), key=lambda pair: -(pair[0] or 0))
-    parts = [f"{name} {percent_words(n / total)}" for n, name in shares if n and name and n >= _NAMED_SHARE * total]
-    yield Finding.of("found", "chain_parts", subject, vertex=vertex.label, count=total, parts=parts)
+    shares = sorted(itertools.zip_longest(looks.by_operator, vertex.chained), key=lambda pair: -(pair[0] or 0))
+    parts = []
+    for n, name in shares:
+        if n and name and n >= _NAMED_SHARE * total:
+            low, high = _wilson(n / total, total)
+            parts.append(f"{name} {percent_words(n / total)} ({percent_words(low)} to {percent_words(high)})")
+    yield Finding.of("found", "chain_parts", subject, kind, vertex=vertex.label, count=total, parts=parts, **values)

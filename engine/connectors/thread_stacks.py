@@ -18,6 +18,7 @@ lock. Within its own code it works while it runs, and waits for events otherwise
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -30,6 +31,7 @@ from engine.connectors.picture import CounterPoll, EngineJob, Finding, ThreadLoo
 __all__ = [
     "StackOf",
     "ThreadStack",
+    "counted_looks",
     "dump_paths",
     "look_at_threads",
     "look_pause_s",
@@ -51,6 +53,10 @@ _FRAME = re.compile(r"^\s*at (?:[\w.@-]*/{1,2})?([^(]+)\(", re.MULTILINE)  # wit
 _COLLECT = re.compile(r"\.StreamSourceContexts\$\w+\.\w*(?:collect|emit)\w*$", re.IGNORECASE)
 _OPERATOR = re.compile(r"(?:ChainingOutput|RecordWriterOutput|CountingOutput)\.\w+$|\.process(?:Element|Watermark)\w*$")
 _NEXT_OPERATOR = re.compile(r"ChainingOutput\.pushToOperator$")
+#: A task of today's interface that reads its input, or makes events of its own source.
+_INPUT = re.compile(
+    r"\.(?:StreamTask\.processInput|SourceOperator\.emitNext\w*|MailboxProcessor\.processMail\w*InLoop)$"
+)
 _OUTPUT_FULL = re.compile(r"\.LocalBufferPool\.request\w+$")
 #: Methods of the JVM in which a thread that is told to run waits for what comes from outside.
 _NATIVE_WAIT = re.compile(
@@ -84,7 +90,7 @@ class ThreadStack:
                 return "blocked"
             is_locked = self.state == _BLOCKED and _COLLECT.search(self.frames[0])
             return "undecided" if is_locked else "working"
-        if runs:
+        if runs or any(_INPUT.search(frame) for frame in self.frames):
             return "working"
         return "undecided" if self.is_cut else "waiting"
 
@@ -176,7 +182,7 @@ def look_at_threads(
             continue
         own = [_threads_of(vertex, subtask.index, dumps[str(subtask.place)] or ()) for subtask in vertex.subtasks]
         if all(len(stacks) == 1 for stacks in own):
-            looks[vertex.id] = _counted([stacks[0] for stacks in own])
+            looks[vertex.id] = counted_looks([(stacks[0], 1) for stacks in own])
         else:
             kind = "threads_alike" if any(len(stacks) > 1 for stacks in own) else "threads_absent"
             findings.append(Finding.of("missing", kind, subject, vertex=vertex.label))
@@ -189,17 +195,25 @@ def _threads_of(vertex: Vertex, index: int, stacks: Iterable[ThreadStack]) -> li
     return [stack for stack in stacks if stack.name.startswith(name) and stack.name.removeprefix(name).isdigit()]
 
 
-def _counted(stacks: Sequence[ThreadStack]) -> ThreadLooks:
-    doings = [stack.doing() for stack in stacks]
-    working = [stack for stack, doing in zip(stacks, doings, strict=True) if doing == "working"]
-    depths = [stack.operator for stack in working if stack.operator is not None]
+def counted_looks(stacks: Sequence[tuple[ThreadStack, int]]) -> ThreadLooks:
+    """Looks by what they found, of stacks each with how often it was seen."""
+    doings = Counter[str]()
+    depths = Counter[int]()
+    running = 0
+    for stack, count in stacks:
+        doing = stack.doing()
+        doings[doing] += count
+        if doing == "working":
+            running += count * stack.runs
+            if (depth := stack.operator) is not None:
+                depths[depth] += count
     return ThreadLooks(
-        working=len(working),
-        waiting=doings.count("waiting"),
-        blocked=doings.count("blocked"),
-        undecided=doings.count("undecided"),
-        by_operator=tuple(depths.count(depth) for depth in range(max(depths, default=-1) + 1)),
-        running=sum(stack.runs for stack in working),
+        working=doings["working"],
+        waiting=doings["waiting"],
+        blocked=doings["blocked"],
+        undecided=doings["undecided"],
+        by_operator=tuple(depths[depth] for depth in range(max(depths, default=-1) + 1)),
+        running=running,
     )
 
 

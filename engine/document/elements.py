@@ -20,6 +20,7 @@ from engine.document.kinds import (
     BYTES,
     CAPACITY,
     CORES,
+    COST_SHARE,
     CYCLE_UNIT,
     CYCLES_PER_NS,
     DISPERSION,
@@ -33,7 +34,6 @@ from engine.document.kinds import (
     OPERATOR_KINDS,
     POSITIVE,
     PRICE,
-    QUIET_SHARE,
     SCHEDULING,
     SPAN,
     STATISTIC,
@@ -74,6 +74,7 @@ __all__ = [
     "InputModel",
     "JoinFeatures",
     "Link",
+    "MarginalCost",
     "MicroBatchTrigger",
     "Node",
     "Objective",
@@ -426,6 +427,43 @@ class OperatorCheckpoint(Record):
 
 
 @dataclass(frozen=True)
+class MarginalCost(Record):
+    """Part of an operator's cost that one more event costs, with its 90 % interval, and the loads it was told from.
+
+    The rest of its work does not grow with the rate: at g times it an event costs ``share + (1 - share) / g`` of now.
+    Under one load nothing was measured of it: then the interval is what costs have been seen to fall elsewhere.
+    """
+
+    TITLE: ClassVar[str] = "a marginal cost"
+
+    share: Annotated[float, COST_SHARE, Words("part of the cost that one more event costs")]
+    low: Annotated[float, COST_SHARE, Words("lower end of its 90 % interval")]
+    high: Annotated[float, COST_SHARE, Words("upper end of its 90 % interval")]
+    loads: Annotated[int, Number(least=1, whole=True), Words("distinct loads that it was measured under")]
+
+    def find_faults(self) -> Iterator[Fault]:
+        """A share outside its interval."""
+        if not self.low <= self.share <= self.high:
+            message = f"share is {self.share:g}; allowed: from low ({self.low:g}) to high ({self.high:g})"
+            yield Fault("share", message)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether several loads told it, so that estimates may rest on it."""
+        return self.loads > 1
+
+    def cost_at(self, growth: float) -> float:
+        """Part of the cost of now that an event costs at so many times the rate; nobody knows of lighter loads.
+
+        Examples
+        --------
+        >>> MarginalCost(0.5, 0.4, 0.6, 2).cost_at(5.0)
+        0.6
+        """
+        return self.share + (1.0 - self.share) / max(1.0, growth)  # m + (1 - m) / g
+
+
+@dataclass(frozen=True)
 class FilterFeatures(Record):
     """The comparison of a filter, and the type of the literal it compares with."""
 
@@ -516,9 +554,10 @@ class OperatorFeatures(Record):
         Words("by what its cost was told, where not by the busy time of its threads"),
     ] = None
     quiet_share: Annotated[
-        Annotated[float, QUIET_SHARE] | None,
+        Annotated[float, COST_SHARE] | None,
         Words("least part of its cost that remains where nobody else uses the hosts that it was measured on"),
     ] = None  #: None: they were quiet
+    marginal_cost: Annotated[MarginalCost | None, Words("part of its cost that one more event costs")] = None
     measured_s: Annotated[
         _NotNegative | None, Words("seconds that its statistics cover, where that is too few to decide by")
     ] = None

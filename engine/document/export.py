@@ -182,6 +182,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "window": operator.window,
         "trigger": operator.trigger,
         "checkpoint": operator.checkpoint,
+        "marginal_cost": operator.marginal_cost,
         "evidence": operator.evidence,
     }
     document |= {name: _stated(element) for name, element in elements.items() if element is not None}

@@ -16,6 +16,7 @@ __all__ = [
     "CAPACITY",
     "CORES",
     "COST_NOISE",
+    "COST_SHARE",
     "CYCLES_PER_NS",
     "CYCLE_UNIT",
     "DISPERSION",
@@ -36,7 +37,6 @@ __all__ = [
     "POSITIVE",
     "PRICE",
     "PRIORITY",
-    "QUIET_SHARE",
     "SCHEDULING",
     "SPAN",
     "STATISTIC",
@@ -60,8 +60,8 @@ CAPACITY = Number(least=1e-6, most=1e18)
 BYTES = Number(least=0, most=1e18)
 #: Interference beyond it is a mistake.
 ALPHA = Number(least=0, most=1e6)
-#: A cost of which less remains on a quiet host was not measured.
-QUIET_SHARE = Number(least=1e-3, most=1)
+#: A cost of which less remains on a quiet host, or under more load, was not measured.
+COST_SHARE = Number(least=1e-3, most=1)
 # Times are counted in subintervals, by whole numbers of 64 bits.
 WIDTH = Number(least=1e-6, most=1e8)
 SPAN = Number(least=1e-6, most=1e12)

@@ -12,6 +12,7 @@ from pydantic import PlainSerializer
 from engine.arrays import FloatArray, frozen_array
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
+from engine.document.elements import Operator
 from engine.document.kinds import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
 from engine.kinds import Anything, Number, NumberSeries, String
@@ -315,6 +316,10 @@ class _Application:
     factors: dict[str, float] = field(default_factory=dict)
     copies: dict[str, tuple[str, str]] = field(default_factory=dict)  # private source: its origin and its query
     shares: dict[str, float] = field(default_factory=dict)  # factors of queries
+    origin: Deployment = field(init=False)  # before all changes
+
+    def __post_init__(self) -> None:
+        self.origin = self.deployment
 
     def apply(self, change: Change, path: str) -> None:
         was = getattr(self, f"_{change.FORM}")(change, path)
@@ -322,6 +327,9 @@ class _Application:
 
     def finished(self) -> Deployment:
         """The deployment with all loads scaled; sources that only private copies stand in for are dropped."""
+        return _with_costs_of_load(self.origin, self._scaled())
+
+    def _scaled(self) -> Deployment:
         if not self.factors and not self.copies:
             return self.deployment
         sources = {source.id: source for source in self.deployment.sources}
@@ -475,6 +483,52 @@ class _Application:
 def _scaled(name: str, origin: Source, factor: float) -> Source:
     arrivals = origin.arrivals if factor == 1.0 else frozen_array(origin.arrivals * factor)
     return replace(origin, id=name, arrivals=arrivals)
+
+
+def _with_costs_of_load(before: Deployment, after: Deployment) -> Deployment:
+    """The changed deployment with costs that fall with the load as they are under the new one.
+
+    Only where several loads have told how they fall: what was seen of others' costs under one load decides nothing.
+    """
+    falling = {op.id for op in after.operators if op.marginal_cost is not None and op.marginal_cost.is_measured}
+    if after is before or not falling & before.operator_index.keys():
+        return after
+    was, now = _mean_work(before), _mean_work(after)
+    operators = tuple(
+        _at_growth(op, now[op.id] / was[op.id]) if op.id in falling and was.get(op.id) else op for op in after.operators
+    )
+    return replace(after, operators=operators)
+
+
+def _mean_work(deployment: Deployment) -> dict[str, float]:
+    """Mean work of each operator, by its costs as they stand."""
+    graph, base = deployment.graph, len(deployment.sources)
+    streams = [float(source.arrivals.mean()) for source in deployment.sources] + [0.0] * len(deployment.operators)
+    work = dict[str, float]()
+    for j in graph.order.tolist():
+        inputs = range(graph.in_start[j], graph.in_start[j + 1])
+        events = {e: streams[graph.in_stream[e]] for e in inputs}
+        streams[base + j] = sum(float(graph.output[e, 1]) * events[e] for e in inputs)
+        work[deployment.operators[j].id] = sum(float(graph.cycles[e, 1]) * events[e] for e in inputs)
+    return work
+
+
+def _at_growth(operator: Operator, growth: float) -> Operator:
+    """An operator at so many times its load."""
+    marginal = operator.marginal_cost
+    if marginal is None or growth <= 1.0:
+        return operator
+    part = marginal.cost_at(growth)
+    ends = {name: min(1.0, getattr(marginal, name) / part) for name in ("share", "low", "high")}
+    inputs = tuple(
+        replace(
+            entry,
+            cycles_per_event=entry.cycles_per_event * part,
+            batches=tuple(replace(batch, cycles=batch.cycles * part) for batch in entry.batches),
+        )
+        for entry in operator.inputs
+    )
+    return replace(operator, inputs=inputs, marginal_cost=replace(marginal, **ends))
 
 
 def _readers(deployment: Deployment, query: str) -> list[str]:

@@ -94,6 +94,10 @@ SENTENCES = {
     "{count:counted look} found it at work. More of them will.",
     "chain_parts": "Of {count:counted look} that found {vertex} at work, these were of its operators: "
     "{parts:listed 9}.",
+    "chain_parts_flames": "An event costs {vertex} {cost_s:seconds} by its busy time. Of {count:counted sample} of its "
+    "flame graph at work, these were in its operators (90 %): {parts:listed 9}.",
+    "flames_off": "Flame graphs are switched off (rest.flamegraph.enabled), so that nothing tells which operator of a "
+    "chain of {job} its busy time is.",
     "threads_untold": "The threads of {place} cannot be looked at: {reason}. What old sources cost there is unknown "
     "until something else tells.",
     "threads_alike": "Several threads are named as those of {vertex}: which of them are its own is not known, so none "
@@ -109,6 +113,10 @@ SENTENCES = {
     "step of load tells it.",
     "still_measuring": "Statistics of {job} cover {span_s:seconds}, under {loads:counted load}: they are rough, and "
     "{rest_s:duration} more are asked for before anything is admitted by them alone.",
+    "marginal_cost": "One more event costs {vertex} {low_s:seconds} to {high_s:seconds}, by {loads:counted load} that "
+    "it was measured under; an event costs it {now_s:seconds} now, with what it does however many come.",
+    "one_load": "Costs of {count:counted operator} of {job} were measured under one load. Under more an event may cost "
+    "up to {fall:percent} less, as was seen elsewhere: largest rates hold that in their interval. A second load tells.",
     "measured_over": "Statistics of {job} cover {span_s:duration}, under {loads:counted load}.",
     "slots_assumed": "{place} runs {threads:counted thread} on {cores:g} cores and how much CPU they use is not "
     "known: the threads of a slot share a server, {servers} in all. This may be too cautious.",

@@ -29,6 +29,12 @@ _JOB_MARKS = {
     "failing": Mark("bad", "bad", "Failing"),
     "failed": Mark("bad", "bad", "Failed"),
 }
+_BASES = {
+    None: "busy time",
+    "thread_stacks": "looks at its threads",
+    "cpu_time": "CPU time, the least",
+    "load_step": "a step of load",
+}
 _PLACES = {"flink": "TaskManager,TaskManagers", "spark": "executor,executors"}
 
 
@@ -55,6 +61,17 @@ class OperatorLook:
     @property
     def cost(self) -> Quantity:
         return seconds(self.operator.cost_s)
+
+    @property
+    def basis(self) -> str:
+        """By what the cost was told, and what one more event costs, if several loads tell; empty without a cost."""
+        if self.operator.cost_s is None or not self.has_sample:
+            return ""
+        told, marginal = f"by {_BASES[self.operator.cost_by]}", self.operator.marginal
+        if marginal is None or not marginal.is_measured:
+            return told
+        more = seconds(self.operator.cost_s * marginal.share)
+        return f"{told}; {more} for one more, by {counted(marginal.loads, 'load')}"
 
     @property
     def events(self) -> str:

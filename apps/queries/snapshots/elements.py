@@ -133,6 +133,7 @@ def engine_operator(
         measured_s=extra.get("measured_s"),
         cost_by=extra.get("cost_by"),
         quiet_share=extra.get("quiet_share"),
+        marginal_cost=elements.MarginalCost(**extra["marginal_cost"]) if extra.get("marginal_cost") else None,
     )
 
 

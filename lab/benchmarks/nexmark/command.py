@@ -154,6 +154,6 @@ def _row(name: str, run: QueryRun | None) -> ScoredQuery:
     if run is None or "load 1" not in run.phases:
         return ScoredQuery(name, run, None, run.failure if run else "nothing was run of it")
     try:
-        return ScoredQuery(name, run, predict_query(run.phases["load 1"]), run.failure)
+        return ScoredQuery(name, run, predict_query(run.phases["load 1"], second=run.phases.get("load 2")), run.failure)
     except DocumentError as error:
         return ScoredQuery(name, run, None, f"not imported: {error}")

@@ -9,7 +9,7 @@ from engine.capacity.saturation import ClusterSaturation
 from engine.connectors.document import ImportedPool, ImportedQuery, import_picture
 from engine.connectors.flink import read_flink
 from engine.connectors.flink_polls import poll_flink
-from engine.connectors.picture import EngineJob, EnginePicture, JobSample
+from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture, JobSample
 from engine.connectors.statistics import sample_job
 from engine.connectors.thread_stacks import with_look
 from engine.document.deployment import Deployment
@@ -67,6 +67,8 @@ class NexmarkAnswer:
         not tell it of a chain that a source of the old interface begins.
     capacity : Interval or None
         As a multiple of the light load; None where it is unknown.
+    two_loads : Interval or None
+        The same where a second load was watched as well; None where none was, or it is unknown.
     at_most : float or None
         Multiple of the light load that measured costs alone allow, where the capacity is unknown.
     ds2, autoscaler : float or None
@@ -92,13 +94,19 @@ class NexmarkAnswer:
     findings: tuple[str, ...] = ()
     latency_grounds: str | None = None
     gain: Interval | None = None
+    two_loads: Interval | None = None
 
 
 def predict_query(
-    phase: LoadPhase, *, has_beats: bool = True, links: Sequence[Mapping[str, object]] = ()
+    phase: LoadPhase,
+    *,
+    second: LoadPhase | None = None,
+    has_beats: bool = True,
+    links: Sequence[Mapping[str, object]] = (),
 ) -> NexmarkAnswer:
     """Everything that the light load tells, by the code that a connection runs.
 
+    `second`: another load that was watched, as an attempt of before: of it only how the largest rate is told better.
     `has_beats`: whether events come at the beginning of each second, as datagen has them, or at any time within it.
     `links`: between nodes, as a deployment document has them.
 
@@ -107,13 +115,7 @@ def predict_query(
     engine.errors.DocumentError
         The answers could not be read, or the document that they came to was refused.
     """
-    picture = read_flink(phase.picture, phase.polls[-1][0])
-    (job,) = (job for job in picture.jobs if f"/jobs/{job.id}/config" in phase.picture)
-    # What watches the host of a Flink tells its load beside it; here the benchmark did.
-    host_loads = {place.id: min(1.0, phase.load / place.cores) for place in picture.places}
-    polls = [replace(poll_flink(answers, job.id, at_s), host_loads=host_loads) for at_s, answers in phase.polls]
-    for i, answers in phase.looks:
-        polls[i], _ = with_look(polls[i], job, answers)
+    picture, job, polls = _watched(phase)
     sample = sample_job(job, polls, places=picture.places)
     pool = import_picture(picture, {job.id: sample})
     query = next(query for query in pool.queries if query.job == job.id)
@@ -138,8 +140,37 @@ def predict_query(
         latencies_s={times: _latencies(_deployment(pool, sample, times, steps, links)) for times in LOADS},
         findings=tuple(sorted({f.code for f in (*query.findings, *sample.findings)})),
         latency_grounds=None if grounds is None or grounds.kind == _STILL_MEASURING else grounds.kind,
+        two_loads=_two_loads(phase, second, sample, steps, links),
         gain=_gain(deployment, _scalable_job(deployment, query, job, picture, pool)),
     )
+
+
+def _watched(phase: LoadPhase) -> tuple[EnginePicture, EngineJob, list[CounterPoll]]:
+    """What a connection was told in a phase."""
+    picture = read_flink(phase.picture, phase.polls[-1][0])
+    (job,) = (job for job in picture.jobs if f"/jobs/{job.id}/config" in phase.picture)
+    # What watches the host of a Flink tells its load beside it; here the benchmark did.
+    host_loads = {place.id: min(1.0, phase.load / place.cores) for place in picture.places}
+    polls = [replace(poll_flink(answers, job.id, at_s), host_loads=host_loads) for at_s, answers in phase.polls]
+    for i, answers in phase.looks:
+        polls[i], _ = with_look(polls[i], job, answers)
+    return picture, job, polls
+
+
+def _two_loads(
+    phase: LoadPhase, second: LoadPhase | None, light: JobSample, steps: int, links: Sequence[Mapping[str, object]]
+) -> Interval | None:
+    """Capacity by two loads, the second one seen before the light one that is there now."""
+    if second is None or not second.polls:
+        return None
+    picture, job, polls = _watched(phase)
+    before = _watched(second)[2]
+    earlier_s = polls[0].at_s - before[-1].at_s - 60.0
+    seen = [replace(poll, job=job.id, at_s=poll.at_s + earlier_s) for poll in before]
+    sample = replace(sample_job(job, [*seen, *polls], places=picture.places), arrivals=light.arrivals)
+    pool = import_picture(picture, {job.id: sample})
+    query = next(query for query in pool.queries if query.job == job.id)
+    return _capacity(_deployment(pool, sample, 1, steps, links), query.name)[0]
 
 
 def busiest_factor(shares: Iterable[float | None]) -> float | None:

@@ -42,6 +42,8 @@ __all__ = [
 
 #: Multiples of the light load at which latencies are measured.
 LOADS = (1, 2, 5, 8)
+#: Loads under which what a connection is told is kept: the light one, and a second one that tells how costs fall.
+_WATCHED = LOADS[:2]
 #: Saturation is measured at this multiple.
 _SATURATING = 40
 _POLL_S = 1.3  # no part of a second, in which datagen has a beat
@@ -80,13 +82,13 @@ class Timing:
 
     @staticmethod
     def within(budget_s: float) -> Timing:
-        """Phases that fit a budget for one query: calm, three more loads, and two saturations.
+        """Phases that fit a budget for one query: two that are watched, two more loads, and two saturations.
 
         Starting and stopping a job takes some 8 s of each.
         """
         left_s = max(60.0, budget_s - 6 * 8.0)
         warm_s = min(20.0, left_s / 20)
-        load_s = max(10.0, (left_s - 6 * warm_s) / 10)
+        load_s = max(10.0, (left_s - 6 * warm_s) / 14)
         return Timing(calm_s=5 * load_s, load_s=load_s, warm_s=warm_s)
 
 
@@ -190,7 +192,7 @@ def run_query(flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: T
 def _phase(
     flink: FlinkAddress, query: NexmarkQuery, run: QueryRun, timing: Timing, *, times: int, parallelism: int = 1
 ) -> LoadPhase:
-    is_calm = times == LOADS[0]
+    is_watched = times in _WATCHED
     folder = flink.folder / f"{query.name}-{times}-{time.time_ns()}"
     folder.mkdir(parents=True)
     feed = EventFeed(
@@ -205,22 +207,22 @@ def _phase(
     job = flink.submit(script)
     with held_job(flink.client, job):
         time.sleep(timing.warm_s)
-        picture = ask_picture(flink.client, job) if is_calm else {}
+        picture = ask_picture(flink.client, job) if is_watched else {}
         stream, names = _row_counters(flink.client, job)
         began_s = time.time()
         loads, polls, looks, counted = [os.getloadavg()[0]], [], [], []
-        end_s = began_s + (timing.calm_s if is_calm else timing.load_s)
+        end_s = began_s + (timing.calm_s if is_watched else timing.load_s)
         while (now := time.time()) < end_s:
             if flink.client.state(job) in ENDED:
                 raise RunFailed(f"it ended by itself at {times} times the load")
-            if is_calm:
+            if is_watched:
                 polls.append((now, ask_poll(flink.client, picture, job, now)))
             counted.append((now, _rows(flink.client, job, names)))
             loads.append(os.getloadavg()[0])
-            if is_calm:
+            if is_watched:
                 looks += [(len(polls) - 1, look) for look in _looks(flink.client, picture, job, polls[-1][1], now)]
             time.sleep(max(0.0, now + _POLL_S - time.time()))
-        if is_calm:  # plans and statistics of state are newer then
+        if is_watched:  # plans and statistics of state are newer then
             picture = ask_picture(flink.client, job)
     latencies = _latencies(folder, query, began_s, end_s)
     return LoadPhase(

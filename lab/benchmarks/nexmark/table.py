@@ -17,7 +17,7 @@ _WORK = 0.10  # of the busy share, or so much of a thread's time, within which i
 _IDLE = 0.005
 _HELD = 0.93  # of the rate that was asked for: below, the load was not sustained
 _UNKNOWN = "unknown"
-_RULES = ("capacity", "ds2", "autoscaler")
+_RULES = ("capacity", "two_loads", "ds2", "autoscaler")
 #: By what a row's latency counts from: for a window it is that of its first event, the worst of the window.
 _STATISTICS: dict[str, tuple[str, ...]] = {"event": ("q0.99", "mean"), "window": ("worst",), "none": ()}
 
@@ -42,9 +42,9 @@ class ScoredQuery:
         return phase.rate_per_s if phase else None
 
     def rate_per_s(self, rule: str) -> Interval | None:
-        """Largest rate that a rule promises, in rows per second: ``capacity`` (Sluice's), ``ds2`` or ``autoscaler``."""
+        """Largest rate that a rule promises, in rows per second: one of `_RULES`, the first two Sluice's."""
         light, said = self.light_per_s, self.prediction
-        factor = None if said is None else said.capacity if rule == "capacity" else getattr(said, rule)
+        factor = None if said is None else getattr(said, rule)
         if light is None or factor is None:
             return None
         if not isinstance(factor, Interval):
@@ -105,13 +105,13 @@ class ScoredQuery:
 def rate_table(rows: Iterable[ScoredQuery]) -> str:
     """JobShape, work and rates of every query."""
     lines = [
-        "| query | shape | busy as counted | light (rows/s) | max measured | Sluice (90 %) | error | DS2 | error |"
-        " autoscaler (70 %) | error | twice the subtasks: said / measured | load |",
-        "|" + " --- |" * 13,
+        "| query | shape | busy as counted | light (rows/s) | max measured | Sluice (90 %) | error |"
+        " by two loads | error | DS2 | error | autoscaler (70 %) | error | twice the subtasks: said / came | load |",
+        "|" + " --- |" * 15,
     ]
     for row in rows:
         if row.prediction is None or row.run is None:
-            lines.append(f"| {row.query} | {row.failure or 'not run'} |" + " |" * 11)
+            lines.append(f"| {row.query} | {row.failure or 'not run'} |" + " |" * 13)
             continue
         shape = f"{row.prediction.imported.vertices}, {row.prediction.imported.edges}"
         cells = [
@@ -142,18 +142,23 @@ def latency_table(rows: Iterable[ScoredQuery]) -> str:
 
 def summary(rows: Sequence[ScoredQuery]) -> str:
     """Errors of each rule over the queries for which it says something, and how many intervals hold."""
-    lines = ["| rule | queries | median error | worst | within 10 % | says nothing |", "|" + " --- |" * 6]
+    lines = [
+        "| rule | queries | median error | worst | within 10 % | interval holds | says nothing |",
+        "|" + " --- |" * 7,
+    ]
     driven = [row for row in rows if row.saturated_per_s()]
     for rule in _RULES:
         errors = [abs(error) for row in driven if (error := row.error(rule)) is not None]
         if errors:
             within = sum(error <= _MEDIAN for error in errors)
-            cells = [f"{median(errors):.0%}", f"{max(errors):.0%}", str(within), str(len(driven) - len(errors))]
+            held = _rates_held(driven, rule)
+            holds = f"{sum(held)} of {len(held)}" if held else ""
+            cells = [f"{median(errors):.0%}", f"{max(errors):.0%}", str(within), holds, str(len(driven) - len(errors))]
             lines.append(f"| {rule} | {len(errors)} | {' | '.join(cells)} |")
         else:
-            lines.append(f"| {rule} | 0 | | | | {len(driven)} |")
-    held, unknown = _held(rows), [pair[0] is None for pair in _latencies(rows)]
-    lines += ["", f"intervals that hold: {sum(held)} of {len(held)}"]
+            lines.append(f"| {rule} | 0 | | | | | {len(driven)} |")
+    all_held, unknown = _held(rows), [pair[0] is None for pair in _latencies(rows)]
+    lines += ["", f"intervals that hold: {sum(all_held)} of {len(all_held)}"]
     lines.append(f"latencies that are said to be unknown: {sum(unknown)} of {len(unknown)}")
     return "\n".join([*lines, _gain_summary(rows)]) + "\n"
 
@@ -199,15 +204,17 @@ def row_json(row: ScoredQuery) -> dict[str, object]:
     }
 
 
-def _held(rows: Iterable[ScoredQuery]) -> list[bool]:
+def _held(rows: Sequence[ScoredQuery]) -> list[bool]:
     """Of every interval, whether what was measured lies in it."""
-    held = []
-    for row in rows:
-        measured, said = row.saturated_per_s(), row.rate_per_s("capacity")
-        if measured and said and (holds := said.holds(measured)) is not None:
-            held.append(holds)
     known = [said.holds(measured) for said, measured in _latencies(rows) if said is not None]
-    return held + [holds for holds in known if holds is not None]
+    return _rates_held(rows, "capacity") + [holds for holds in known if holds is not None]
+
+
+def _rates_held(rows: Iterable[ScoredQuery], rule: str) -> list[bool]:
+    """Of every interval of a largest rate, whether what came at saturation lies in it."""
+    pairs = [(row.rate_per_s(rule), row.saturated_per_s()) for row in rows]
+    known = [said.holds(measured) for said, measured in pairs if said is not None and measured is not None]
+    return [holds for holds in known if holds is not None]
 
 
 def _latencies(rows: Iterable[ScoredQuery]) -> list[tuple[Interval | None, float]]:

@@ -309,6 +309,37 @@ def test_costs_of_contended_hosts_raise_the_upper_end_alone() -> None:
     assert 1.8 * calm.high_per_s < contended.high_per_s < 120.0
 
 
+def falling(loads: int) -> Deployment:
+    """g works for 40 % of the time, and half of that grows with the rate."""
+    batches = [{"events": 100.0, "outputs": 100.0, "cycles": 400.0 + 4.0 * (-1) ** k} for k in range(12)]
+    marginal = {"share": 0.5, "low": 0.4, "high": 0.6, "loads": loads}
+    cheap = {**entry("s", 0.5, 0.1), "batches": [{**batch, "cycles": 10.0} for batch in batches]}
+    return steady(
+        operators=[
+            measured("f", "A", cheap),
+            measured("g", "B", {**entry("f", 1.0, 4.0), "batches": batches}, marginal_cost=marginal),
+        ]
+    )
+
+
+def test_largest_rate_counts_what_one_more_event_costs() -> None:
+    """f = 1 + (1 - 0.4) / (0.4 x 0.5) = 4; between 3.5 and 4.75 by the ends of the share."""
+    found = ClusterSaturation(falling(2)).of_query("q")
+    assert found.rate_per_s == pytest.approx(80.0) and found.busiest_share_per_s == pytest.approx(50.0)
+    assert found.low_per_s is not None and found.high_per_s is not None
+    assert 68.0 < found.low_per_s < 74.0 < 86.0 < found.high_per_s < 97.0
+
+
+@pytest.mark.parametrize(("loads", "work"), [(2, 80.0 * (0.5 + 0.5 / 2.0)), (1, 80.0)])
+def test_what_if_at_twice_the_rate_counts_a_fall_that_was_measured(loads: int, work: float) -> None:
+    more = apply_changes(falling(loads), [{"scale_query": "q", "by": 2.0}])
+    cost = more.operators[1].inputs[0].cycles_per_event
+    assert 20.0 * cost == pytest.approx(work)
+    if loads > 1:
+        found = ClusterSaturation(more).of_query("q")
+        assert found.rate_per_s == pytest.approx(80.0)
+
+
 def test_at_most_is_what_the_least_plausible_costs_allow() -> None:
     """f is unknown, so that there is no capacity; g was measured while others used its host."""
     batches = [{"events": 100.0, "outputs": 100.0, "cycles": 400.0 + 40.0 * (-1) ** k} for k in range(12)]

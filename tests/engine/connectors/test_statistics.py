@@ -449,6 +449,7 @@ def test_source_that_has_ended_takes_nothing_and_hides_no_capacity(end_s: float)
     assert "vertex_ended" in codes(ended) and not {"busy_time_missing", "no_events"} & codes(ended)
     assert ended.arrivals["v2"].events == 0.0 and ended.busy_threads["tm1"] is not None
     assert known.unmeasured == () and known.unsampled == 0 and known.rate_per_s == pytest.approx(500.0, rel=0.1)
+    assert known.limit is not None and known.limit.share == 1.0  # two cores are enough for the threads that are left
     assert capacity_of("RUNNING")[1].rate_per_s is None
 
 

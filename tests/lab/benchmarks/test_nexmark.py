@@ -101,7 +101,7 @@ def test_second_begins_where_the_longest_gap_ends() -> None:
 
 def test_phases_of_a_budget_fit_it() -> None:
     timing = Timing.within(300.0)
-    phases_s = timing.calm_s + 5 * timing.load_s + 6 * timing.warm_s + 6 * 8.0
+    phases_s = 2 * timing.calm_s + 4 * timing.load_s + 6 * timing.warm_s + 6 * 8.0
     assert phases_s == pytest.approx(300.0)
     assert Timing.within(0.0).load_s >= 7.0
 
@@ -170,7 +170,7 @@ def test_unknown_capacity_is_said_and_counted_as_missing() -> None:
     row = replace(ROW, prediction=replace(SAID, capacity=None, at_most=30.0))
     assert "at most 3000" in rate_table([row])
     assert "q1: its largest rate is not known" in missed_targets([row])
-    assert "| capacity | 0 | | | | 1 |" in summary([row])
+    assert "| capacity | 0 | | | | | 1 |" in summary([row])
 
 
 def test_query_that_was_refused_says_why() -> None:
