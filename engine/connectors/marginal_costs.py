@@ -14,7 +14,7 @@ that load (docs/models/engines.md, Nexmark).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -147,9 +147,8 @@ def _fit(rates: FloatArray, busy: FloatArray, weights: FloatArray) -> _Line | No
     return _Line(fixed, cost_s, low_s, high_s) if is_close(low_s, high_s) else None
 
 
-def _repetition(residuals: Sequence[float] | FloatArray) -> float:
+def _repetition(residuals: FloatArray) -> float:
     """Factor of an error where residuals in a row resemble each other by r: sqrt((1 + r) / (1 - r)), at least 1."""
-    values = np.asarray(residuals)
-    total = float(values @ values)
-    likeness = min(0.9, max(0.0, float(values[1:] @ values[:-1]) / total)) if total > 0.0 else 0.0
+    total = float(residuals @ residuals)
+    likeness = min(0.9, max(0.0, float(residuals[1:] @ residuals[:-1]) / total)) if total > 0.0 else 0.0
     return math.sqrt((1.0 + likeness) / (1.0 - likeness))

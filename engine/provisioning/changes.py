@@ -12,7 +12,7 @@ from pydantic import PlainSerializer
 from engine.arrays import FloatArray, frozen_array
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
-from engine.document.elements import Operator
+from engine.document.elements import MarginalCost, Operator
 from engine.document.kinds import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
 from engine.kinds import Anything, Number, NumberSeries, String
@@ -519,7 +519,7 @@ def _at_growth(operator: Operator, growth: float) -> Operator:
     if marginal is None or growth <= 1.0:
         return operator
     part = marginal.cost_at(growth)
-    ends = {name: min(1.0, getattr(marginal, name) / part) for name in ("share", "low", "high")}
+    share, low, high = (min(1.0, end / part) for end in (marginal.share, marginal.low, marginal.high))
     inputs = tuple(
         replace(
             entry,
@@ -528,7 +528,7 @@ def _at_growth(operator: Operator, growth: float) -> Operator:
         )
         for entry in operator.inputs
     )
-    return replace(operator, inputs=inputs, marginal_cost=replace(marginal, **ends))
+    return replace(operator, inputs=inputs, marginal_cost=MarginalCost(share, low, high, marginal.loads))
 
 
 def _readers(deployment: Deployment, query: str) -> list[str]:
