@@ -41,7 +41,7 @@ def test_two_loads_tell_what_one_more_event_costs(seed: int) -> None:
 
 def test_cost_is_that_of_the_present_rate() -> None:
     found = with_marginal_cost(sample(300.0), points(150.0, 450.0), rate_now=150.0)
-    assert found.cost_s == pytest.approx(COST_S + FIXED / 150.0, rel=0.05)
+    assert found.cost_s is not None and found.cost_s == pytest.approx(COST_S + FIXED / 150.0, rel=0.05)
     assert found.batches[0].cycles == pytest.approx(100.0 * found.cost_s * 1e9)
 
 
