@@ -28,10 +28,10 @@ __all__ = ["LoadPoint", "count_loads", "with_marginal_cost"]
 
 #: Of Nexmark's queries an event took 0.9 ms under the light load and 0.6 ms under more where its work waits, and
 #: twice as long under the light load where it computes, so that machine code is compiled meanwhile.
-_MOST_FALL = 0.5
+_MAX_FALL = 0.5
 #: Part of a thread's time that this was under the light load, be the fall by a third or by half.
-_MOST_FIXED = 0.05
-_LEAST_FALL = 0.06  # less of it is below the error of any cost
+_MAX_FIXED = 0.05
+_MIN_FALL = 0.06  # less of it is below the error of any cost
 _LEVEL_Z = 1.645  # of a 90 % interval
 _STRETCH_S = 10.0  # of shorter ones events and their work are not always counted together
 _MIN_STRETCHES = 3  # of one load
@@ -108,8 +108,8 @@ def with_marginal_cost(
             )
             batches = tuple(replace(batch, cycles=batch.cycles * moved) for batch in sample.batches)
             return replace(sample, cost_s=sample.cost_s * moved, batches=batches, marginal=marginal)
-    fall = min(_MOST_FALL, _MOST_FIXED / sample.busy_share) if sample.busy_share else _MOST_FALL
-    if fall < _LEAST_FALL:
+    fall = min(_MAX_FALL, _MAX_FIXED / sample.busy_share) if sample.busy_share else _MAX_FALL
+    if fall < _MIN_FALL:
         return sample
     return replace(sample, marginal=MarginalCost(1.0 - fall / 2.0, 1.0 - fall, 1.0, 1))
 

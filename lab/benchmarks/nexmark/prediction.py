@@ -146,7 +146,7 @@ def predict_query(
 
 
 def _watched(phase: LoadPhase) -> tuple[EnginePicture, EngineJob, list[CounterPoll]]:
-    """What a connection was told in a phase."""
+    """Picture, job and polls that a connection was told in a phase."""
     picture = read_flink(phase.picture, phase.polls[-1][0])
     (job,) = (job for job in picture.jobs if f"/jobs/{job.id}/config" in phase.picture)
     # What watches the host of a Flink tells its load beside it; here the benchmark did.
