@@ -11,11 +11,10 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, SluiceError
-from apps.core.events import announce
 from apps.estimates.choices import DecidedBy
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.choices import ABSENT, NodeState
-from apps.fleet.services import node_activate, node_drain
+from apps.fleet.services import cluster_locked, node_activate, node_drain
 from apps.jobs.services import job_cancel
 from apps.planning.choices import (
     APPLYING_STATES,
@@ -35,7 +34,14 @@ from apps.queries.models import Placement
 from apps.queries.snapshots.elements import operator_id
 from engine.words import counted, duration_words, listed
 
-__all__ = ["evacuation_advance", "evacuation_confirm", "evacuation_finish", "evacuation_stop", "evacuations_advance"]
+__all__ = [
+    "evacuation_advance",
+    "evacuation_confirm",
+    "evacuation_finish",
+    "evacuation_stop",
+    "evacuations_advance",
+    "time_fault",
+]
 
 _log = logging.getLogger(__name__)
 _TRIES = 5  # searches of a step: each meets the cluster as it is then
@@ -61,6 +67,7 @@ def evacuation_confirm(*, run: Evacuation, user: User | None, accept_late: bool 
         A node cannot be emptied, or a connected engine runs what has to move.
     """
     run = _locked(run)
+    cluster_locked(run.cluster).get()  # of two that are confirmed at once, the second sees the first
     plan = stored_plan(run)
     if run.state != RunState.PROPOSED or plan is None:
         raise Conflict(f"The evacuation is {_words(run)}; only a plan can be confirmed.", code="wrong_state")
@@ -145,10 +152,8 @@ def evacuation_advance(*, run: Evacuation, now: datetime | None = None) -> bool:
 
 def _begin(run: Evacuation, now: datetime) -> None:
     """Begin, unless the time is not enough any more, as after an outage."""
-    try:
-        _require_time(run)
-    except Conflict as error:
-        _end(run, RunState.STOPPED, error.message)
+    if late := time_fault(run):
+        _end(run, RunState.STOPPED, late)
         return
     others = run.cluster.nodes.exclude(state__in=ABSENT).exclude(name__in=run.nodes)
     run.watched = list(others.values_list("name", flat=True))
@@ -337,7 +342,6 @@ def _end(run: Evacuation, state: RunState, message: str) -> None:
     run.state, run.message, run.finished_at = state, message[:500], shared_now()
     run.save(update_fields=["state", "message", "finished_at", "updated_at"])
     EVACUATION.announce(run)
-    announce(f"cluster:{run.cluster.slug}")
 
 
 def _notes(run: Evacuation) -> str:
@@ -386,19 +390,22 @@ def _measured_late(run: Evacuation, now: datetime) -> Iterator[str]:
 
 
 def _require_time(run: Evacuation) -> None:
-    """Refuse a time that is over, or too short to empty the nodes and bring them back."""
-    now = shared_now()
+    message = time_fault(run)
+    if message and run.ends_at is not None:
+        raise Conflict(message, [("ends_at", f"{run.ends_at.isoformat()} is too early")])
+
+
+def time_fault(run: Evacuation) -> str:
+    """Why the time of a plan is over, or too short to empty the nodes and bring them back; empty where it is not."""
     if run.ends_at is None:
-        return
-    begin = max(run.starts_at or now, now)
-    left_s = (run.ends_at - begin).total_seconds()
+        return ""
+    now = shared_now()
+    left_s = (run.ends_at - max(run.starts_at or now, now)).total_seconds()
     need_s = run.facts["needed_s"] + run.hold_s * run.steps.count()
-    if left_s < need_s:
-        raise Conflict(
-            f"The time is too short: it takes about {duration_words(need_s)}, and "
-            + (f"{duration_words(left_s)} are left." if left_s > 0 else "its end is past."),
-            [("ends_at", f"{run.ends_at.isoformat()} is too early")],
-        )
+    if left_s >= need_s:
+        return ""
+    rest = f"{duration_words(left_s)} are left" if left_s > 0 else "its end is past"
+    return f"The time is too short: it takes about {duration_words(need_s)}, and {rest}."
 
 
 def _overlapping(run: Evacuation) -> Evacuation | None:

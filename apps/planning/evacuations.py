@@ -16,6 +16,7 @@ from django.db.models import Prefetch, Q, QuerySet
 from apps.accounts.models import User
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count
+from apps.core.events import announce
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Node
@@ -81,6 +82,11 @@ class EvacuationKind(RunKind[Evacuation]):
             "placement__result", "placement__snapshot_parts", "placement__expected_parts", "placement__live"
         )
         return super().visible().prefetch_related(Prefetch("steps", steps))
+
+    def announce(self, run: Evacuation) -> None:
+        """Tell its own page, and those of its cluster's nodes."""
+        super().announce(run)
+        announce(f"cluster:{run.cluster.slug}")
 
     def create(
         self,

@@ -28,7 +28,7 @@ from apps.planning.choices import (
     RunState,
 )
 from apps.planning.evacuation_commands import evacuation_commands
-from apps.planning.evacuation_steps import evacuation_confirm, evacuation_finish, evacuation_stop
+from apps.planning.evacuation_steps import evacuation_confirm, evacuation_finish, evacuation_stop, time_fault
 from apps.planning.evacuations import (
     EVACUATION,
     EvacuationFilter,
@@ -292,7 +292,8 @@ class EvacuationFacts:
 
     @property
     def can_confirm(self) -> bool:
-        return self.run.state == RunState.PROPOSED and self.is_possible and not self.by_engine
+        is_free = not self.by_engine and not self.time_fault
+        return self.run.state == RunState.PROPOSED and self.is_possible and is_free
 
     @property
     def can_finish(self) -> bool:
@@ -334,10 +335,18 @@ class EvacuationFacts:
         if not moves:
             return "Nothing runs there: nothing has to move."
         what = f"{counted(moves, 'operator')} {'moves' if moves == 1 else 'move'}"
-        takes = f"It takes about {duration_words(self.run.facts['needed_s'])}, an estimate, besides the time away."
+        least = "at least " if any(step.unknown for step in self.plan.steps) else "about "
+        hold_s = self.run.hold_s * len(self.plan.steps)
+        takes = f"It takes {least}{duration_words(self.run.facts['needed_s'] + hold_s)}, an estimate"
+        takes += f", {duration_words(self.run.hold_s)} away each included." if hold_s else ", besides the time away."
         if self.breaks:
             return f"{what}, and {self.breaks} would miss the objective meanwhile. {takes}"
         return f"{what}, and no objective is missed with the nodes away. {takes}"
+
+    @property
+    def time_fault(self) -> str:
+        """Why its time is too short, while it waits to be confirmed."""
+        return time_fault(self.run) if self.run.state == RunState.PROPOSED else ""
 
     @property
     def load(self) -> str:

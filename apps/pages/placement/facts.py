@@ -197,6 +197,7 @@ class PlacementRunFacts(SearchProgress):
     def rules(self) -> list[str]:
         said = self.run.constraints
         rows = [f"{name} stays on {node}" for name, node in said.get("pin", {}).items()]
+        rows += [f"{counted(len(self.run.fixed), 'other operator')} not moved"] if self.run.fixed else []
         rows += [f"{name} must not be on {', '.join(nodes)}" for name, nodes in said.get("forbid", {}).items()]
         return rows + [f"{listed(group, len(group))} on different nodes" for group in said.get("apart", ())]
 
