@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-_TRIES = 5  # searches of a step: each meets the cluster as it is then
+_TRIES = 5  # searches of a step that move nothing: each meets the cluster as it is then
 _SEARCH_S = 2.0
 _GRACE = timedelta(seconds=60)  # a query that the plan says is late for a time may be so for as much longer
 _NAMED = 6
@@ -233,7 +233,10 @@ def _empty(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
     elif placement.state == RunState.PROPOSED:
         _apply(run, step, placement, now)
     elif placement.state in (RunState.APPLIED, RunState.STALE):
-        # What was placed there meanwhile, or was not begun since the cluster moved, is looked for anew.
+        # What was placed there meanwhile, or was not begun since the cluster moved, is looked for anew: as often as it
+        # takes where something was moved, since measurements move the cluster every few seconds.
+        if placement.moves.filter(state=MoveState.DONE).exists():
+            step.tries = 0
         _search(run, step, now)
     elif placement.state in (RunState.FAILED, RunState.ABORTED):
         said = f": {placement.message}" if placement.message else ""
@@ -277,7 +280,7 @@ def _return_next(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
             return
         if placement.state not in UNDOABLE_STATES or not placement.moves.filter(state=MoveState.DONE).exists():
             continue
-        if step.tries >= _TRIES:
+        if step.tries >= _TRIES + placement.moves.count():  # a stale one has moved some back, mostly
             left = placement.moves.filter(state=MoveState.DONE).count()
             _note(step, f"{counted(left, 'operator')} did not return: {placement.message}")
             break

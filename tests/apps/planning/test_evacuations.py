@@ -13,6 +13,7 @@ from apps.estimates.choices import DecidedBy
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_drain, node_take_offline, node_update
+from apps.jobs.services import job_start
 from apps.planning.choices import RunState
 from apps.planning.evacuation_steps import (
     evacuation_advance,
@@ -23,6 +24,7 @@ from apps.planning.evacuation_steps import (
 )
 from apps.planning.evacuations import EVACUATION, stored_plan
 from apps.planning.models import Evacuation, PlacementRun
+from apps.planning.placement_moves import BatchDone, batch_apply
 from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Placement
 from apps.queries.services import placement_move
@@ -169,6 +171,30 @@ def test_query_that_moved_meanwhile_is_named_and_left(cluster: Cluster) -> None:
     assert advanced(run).state == RunState.DONE
     assert places(cluster)["one"] == other and places(cluster)["two"] == "a"
     assert run.message == "one/work moved or stopped meanwhile and did not return."
+
+
+def test_cluster_that_moves_between_batches_is_searched_anew_and_everything_returns(cluster: Cluster) -> None:
+    """The first batch is made, then another query moves; the second operator leaves by a run of its own."""
+    before = places(cluster)
+    run = confirmed(cluster, "a")
+    for _ in range(2):
+        evacuation_advance(run=run)
+        run_jobs()
+    evacuation_advance(run=run)
+    step = run.steps.get()
+    first = step.placement
+    assert first is not None and first.moves_job is not None
+    job = job_start(first.moves_job.pk)
+    assert job is not None and isinstance(batch_apply(run=first, job=job), BatchDone)
+    placement_move(query=cluster.queries.get(name="three"), placement={"work": [{"node": "c"}]})
+    assert isinstance(batch_apply(run=first, job=job), list)
+    advanced(run, until="away")
+    step.refresh_from_db()
+    assert step.placement is not None and step.placement.parent == first
+    assert "a" not in places(cluster).values()
+    evacuation_finish(run=run)
+    assert advanced(run).state == RunState.DONE
+    assert places(cluster) == before | {"three": "c"}
 
 
 def test_time_that_ends_before_the_nodes_are_empty_takes_it_back(cluster: Cluster) -> None:
