@@ -30,6 +30,7 @@ __all__ = [
 _STATE = ("state_bytes", "state_on_disk")
 _CHECKPOINT = ("interval_s", "pause_s", "duration_s")
 _SHORT_S = 0.01  # by which times of checkpoints may move
+_SHARE_MOVE = 0.11  # two steps, by which parts of a cost may move
 _TRIGGER = ("interval_s", "overhead_s")
 _MIN_MOVE = 0.02  # of a selectivity without a sample in batches
 _KEPT = (CostEvidence.ASSUMED, CostEvidence.MEASURED)  # costs that stay where an engine tells none
@@ -164,7 +165,9 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
             "measured_s": own.get("measured_s"),
             "cost_by": own.get("cost_by") if is_predicted else None,
             "quiet_share": own.get("quiet_share") if is_measured else None,
-            "marginal_cost": own.get("marginal_cost") if is_measured else None,
+            "marginal_cost": _settled(own.get("marginal_cost"), row.extra.get("marginal_cost"))
+            if is_measured
+            else None,
         }
         kept = {key: value for key, value in row.extra.items() if key not in now}
         kept |= {key: value for key, value in now.items() if value not in ([], None)}
@@ -175,6 +178,13 @@ def doubts_refine(version: QueryVersion, body: BodyDocument) -> bool:
         Operator.objects.bulk_update(changed, ["extra"])
         query_announce(version.query)
     return bool(changed)
+
+
+def _settled(news: Mapping[str, float] | None, stored: Mapping[str, float] | None) -> Mapping[str, float] | None:
+    """A marginal cost as it is stored, unless other loads told it or it is another by more than rounds differ by."""
+    if not news or not stored or (news["loads"] > 1) != (stored["loads"] > 1):
+        return news
+    return stored if all(abs(news[end] - stored[end]) <= _SHARE_MOVE for end in ("share", "low", "high")) else news
 
 
 def _is_counted(stored: OperatorInput) -> bool:
