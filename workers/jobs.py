@@ -17,6 +17,7 @@ from apps.jobs.runs import RUN_KINDS
 from apps.planning.history_work import run_history
 from apps.planning.parallelism import plan_query
 from apps.planning.placement_moves import apply_moves
+from apps.planning.remedies import find_query_remedies
 from apps.rollouts.replays import replay_work
 
 __all__ = ["JOB_WORK"]
@@ -32,6 +33,7 @@ JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work 
     JobKind.HISTORY: run_history,
     JobKind.MOVES: apply_moves,
     JobKind.PARALLELISM: plan_query,
+    JobKind.REMEDIES: find_query_remedies,
     JobKind.REPLAY: replay_work,
     JobKind.SIMULATION: simulate_cluster,
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -12,17 +13,23 @@ from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
 from apps.core.deliveries import Channel, Courier, send_soon
+from apps.core.errors import SluiceError
 from apps.core.events import announce
 from apps.core.messages import Gone, post_signed, send_mail
 from apps.estimates.words import cause_sentence, cause_title
 from apps.incidents.choices import IncidentCause, IncidentSeverity, NoticeEvent
 from apps.incidents.models import Incident, IncidentDelivery, IncidentNotice, IncidentRouting
+from apps.planning.remedies import remedies_by_query, remedies_request
 from apps.reports.deliveries import webhook_secret
+from apps.ui.numbers import seconds
 
 __all__ = ["incident_deliveries_send_due", "incident_notify", "incident_title"]
 
 _MAX_QUERIES = 20
 _SUBJECT_LENGTH = 180
+_REMEDIES_S = 20.0  # that a mail waits for what helps, which takes seconds to find; webhooks wait for nothing
+_MAX_SEARCHED = 3  # queries of an incident of which remedies are looked for
+_MAX_REMEDIES = 3  # that a mail names of each
 
 
 def incident_title(incident: Incident) -> str:
@@ -47,9 +54,11 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
         return False
     notice = IncidentNotice.objects.create(incident=incident, event=event, facts=_facts(incident), created_at=now)
     fields: dict[str, object] = {"notice": notice, "next_try_at": now}
+    waits = event != NoticeEvent.RESOLVED and bool(routing.emails) and _look_for_remedies(incident)
+    mailed: dict[str, object] = {**fields, "next_try_at": now + timedelta(seconds=_REMEDIES_S if waits else 0.0)}
     IncidentDelivery.objects.bulk_create(
         [
-            *(IncidentDelivery(channel=Channel.EMAIL, target=email, **fields) for email in routing.emails),
+            *(IncidentDelivery(channel=Channel.EMAIL, target=email, **mailed) for email in routing.emails),
             *(
                 IncidentDelivery(channel=Channel.WEBHOOK, target=url, webhook=webhook, **fields)
                 for url, webhook in {webhook.url: webhook for webhook in webhooks}.items()
@@ -58,6 +67,20 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
     )
     send_soon()
     return True
+
+
+def _look_for_remedies(incident: Incident) -> bool:
+    """Begin to look for remedies of the first queries that are late by their estimates; whether any is looked for.
+
+    What is late by measurement alone is late for reasons that no estimate has.
+    """
+    members = incident.members.filter(ended_at=None, measured=False).select_related("query__cluster")
+    begun = False
+    for member in members.order_by("first_at", "pk")[:_MAX_SEARCHED]:
+        with suppress(SluiceError):  # a query that has stopped meanwhile, or no broker: the mail says what it can
+            remedies_request(query=member.query)
+            begun = True
+    return begun
 
 
 def _facts(incident: Incident) -> dict[str, object]:
@@ -109,6 +132,7 @@ def _mail(delivery: IncidentDelivery, connection: Any) -> EmailMultiAlternatives
         "cluster": notice.incident.cluster,
         "more": max(0, notice.facts["query_count"] - _MAX_QUERIES),
         "link": _page(notice) if settings.PUBLIC_URL else "",
+        "helps": [] if notice.event == NoticeEvent.RESOLVED else _helps(notice),
     }
     return EmailMultiAlternatives(
         subject=_subject(notice)[:_SUBJECT_LENGTH],
@@ -118,6 +142,27 @@ def _mail(delivery: IncidentDelivery, connection: Any) -> EmailMultiAlternatives
         connection=connection,
         headers={"Message-ID": f"<incident.{notice.pk}.{delivery.pk}@sluice>", "Auto-Submitted": "auto-generated"},
     )
+
+
+def _helps(notice: IncidentNotice) -> list[dict[str, object]]:
+    """The three best remedies of each query that is late still, as far as they are known by now, with links."""
+    members = notice.incident.members.filter(ended_at=None).select_related("query__cluster").order_by("first_at", "pk")
+    queries = [member.query for member in members[:_MAX_QUERIES]]
+    known = {pk: answer for pk, answer in remedies_by_query(queries).items() if answer.state not in ("holds", "none")}
+    base = f"{settings.PUBLIC_URL}/c/{notice.incident.cluster.slug}/queries"
+    return [
+        {
+            "query": query.name,
+            "words": known[query.pk].words,
+            "remedies": [
+                {"title": str(row.title), "latency": str(seconds(row.estimate_s)), "cost": str(row.cost)}
+                for row in known[query.pk].remedies[:_MAX_REMEDIES]
+            ],
+            "link": f"{base}/{query.name}/remedies/" if settings.PUBLIC_URL else "",
+        }
+        for query in queries
+        if query.pk in known
+    ]
 
 
 def _subject(notice: IncidentNotice) -> str:

@@ -54,6 +54,7 @@ class JobKind(models.TextChoices):
     CONNECTION_REFRESH = "workers.refresh_connection", "Refresh a connection"
     SIMULATION = "workers.simulate_cluster", "Simulate a cluster"
     PARALLELISM = "workers.plan_parallelism", "Plan a parallelism"
+    REMEDIES = "workers.find_remedies", "Find what helps a query"
     CAPACITIES = "workers.complete_capacities", "Complete capacities"
     HISTORY = "workers.run_history", "Run jobs over the history"
 
@@ -70,6 +71,7 @@ _QUICK = frozenset(
         JobKind.WHAT_IF,
         JobKind.PARALLELISM,
         JobKind.EVACUATION,
+        JobKind.REMEDIES,
         JobKind.STAGE_PLAN,
         JobKind.CAPACITIES,
         JobKind.CONNECTION_CHECK,

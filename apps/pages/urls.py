@@ -92,6 +92,12 @@ urlpatterns = [
     path(f"{_C}queries/<str:name>/backlog/", queries.QueryBacklog.as_view(), name="query-backlog"),
     path(f"{_C}queries/<str:name>/capacity/", queries.QueryCapacityLook.as_view(), name="query-capacity"),
     path(f"{_C}queries/<str:name>/placement/", queries.PlacementTab.as_view(), name="query-placement"),
+    path(f"{_C}queries/<str:name>/remedies/", queries.RemediesTab.as_view(), name="query-remedies"),
+    path(
+        f"{_C}queries/<str:name>/remedies/preview/",
+        queries.RemedyPreviewStart.as_view(),
+        name="query-remedy-preview",
+    ),
     path(f"{_C}queries/<str:name>/parallelism/", queries.ParallelismTab.as_view(), name="query-parallelism"),
     path(f"{_C}queries/<str:name>/versions/", queries.VersionsTab.as_view(), name="query-versions"),
     path(f"{_C}queries/<str:name>/versions/new/", queries.QueryVersionNew.as_view(), name="query-version-new"),

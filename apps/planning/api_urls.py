@@ -16,6 +16,7 @@ from apps.planning.load_histories import LoadHistoryViewSet
 from apps.planning.parallelism import QueryParallelismView
 from apps.planning.placements import PlacementViewSet
 from apps.planning.plans import PlanAdoptView, PlanComparisonViewSet, PlansView
+from apps.planning.remedies import QueryRemediesView, RemedyPreviewView
 from apps.planning.resource_plans import ResourcePlanViewSet
 from apps.planning.scenarios import ScenarioViewSet
 from apps.planning.what_ifs import WhatIfViewSet
@@ -37,6 +38,8 @@ urlpatterns = [
     path("history", HistoryView.as_view(), name="history"),
     path("queries/<int:pk>/capacity", QueryCapacityView.as_view(), name="query-capacity"),
     path("queries/<int:pk>/parallelism", QueryParallelismView.as_view(), name="query-parallelism"),
+    path("queries/<int:pk>/remedies", QueryRemediesView.as_view(), name="query-remedies"),
+    path("queries/<int:pk>/remedies/preview", RemedyPreviewView.as_view(), name="query-remedies-preview"),
     path("clusters/<str:slug>/capacity", ClusterCapacityView.as_view(), name="cluster-capacity"),
     path("clusters/<str:slug>/capacity/metrics", CapacityMetricsView.as_view(), name="cluster-capacity-metrics"),
     path("queries/<int:pk>/plans", PlansView.as_view(), name="query-plans"),

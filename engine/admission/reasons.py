@@ -141,7 +141,7 @@ def _objectives(
     if own.standing.is_known and own.standing.words:
         yield _query_reason("rate_bounded", "info", OutcomeGround("rate_bounded", own), question)
     for query, was in before.outcomes.items():
-        if after.outcomes[query] is was and query in before.quiet:
+        if query == name or (after.outcomes[query] is was and query in before.quiet):
             continue
         reason = _neighbour(question, scenario, was, after)
         if reason:

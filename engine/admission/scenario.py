@@ -45,7 +45,8 @@ __all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
 class CandidateQuestion:
     """Question of an admission: may `candidate` join the running deployment under `policy`?
 
-    `mace_every` subintervals of `running` make one of Mace's (1 if it is at Mace's own width).
+    `mace_every` subintervals of `running` make one of Mace's (1 if it is at Mace's own width). A candidate that `runs`
+    is one of the queries of `running`, and stays in its place among them.
     """
 
     running: Deployment
@@ -60,6 +61,7 @@ class CandidateQuestion:
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
     currency: str = ""  #: of prices, where it is known
     ground: RunningGround | None = None  #: what runs, as placements see it, where that is kept
+    runs: bool = False
 
     @property
     def mace_width_s(self) -> float:
@@ -110,8 +112,10 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
         If an operator of the candidate fits no node.
     """
     deployment, candidate = question.running, question.candidate
-    joining = with_new_readers(candidate.operators, deployment.sources)
-    operators, altered = _release_closed_places(joining, question.policy.closed_nodes)
+    operators, altered = candidate.operators, dict[str, str]()
+    if not question.runs:  # what runs on a draining node may stay there
+        joining = with_new_readers(operators, deployment.sources)
+        operators, altered = _release_closed_places(joining, question.policy.closed_nodes)
     start_p = start_p_in(changes)
     for node in nodes_in(changes):
         deployment = _with_node(deployment, node)
@@ -121,7 +125,10 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
     for change in changes:
         if isinstance(change, ObjectiveChange):
             objective = Objective(change.query, change.statistic, change.bound_s)
-    whole = deployment.joined(operators, own, objective, {candidate.query: candidate.priority}, candidate.pins)
+    if question.runs:
+        whole = deployment.with_query_as(operators, own, objective)
+    else:
+        whole = deployment.joined(operators, own, objective, {candidate.query: candidate.priority}, candidate.pins)
     moves = {name: (replica,) for name, replica in moves_in(changes).items()}
     whole = whole.with_placement(moves) if moves else whole
     closed, every = question.policy.closed_nodes, question.mace_every

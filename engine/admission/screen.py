@@ -123,7 +123,8 @@ class Screen:
         self._every = question.mace_every
         self._width_s = question.mace_width_s
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
-        self._neighbours = [query for query in self._judged if query in before.outcomes]
+        self._own = question.candidate.query
+        self._neighbours = [query for query in self._judged if query in before.outcomes and query != self._own]
         self._screened: dict[tuple[Any, ...], dict[str, _Screened]] = {}
 
     @cached_property
@@ -195,7 +196,8 @@ class Screen:
     def limit_s(self, query: str, bound_s: float) -> float:
         """Limit of the upper end of `query`: its bound, or its value before where that is already over."""
         was = self._before.outcomes.get(query)
-        if was is None or was.state in ("holds", "unknown") or was.standing.is_endless:
+        is_own = query == self._own
+        if was is None or is_own or was.state in ("holds", "unknown") or was.standing.is_endless:
             return bound_s
         now = self._after.outcomes[query]
         ratio = self._upper_s(now) / now.estimate_s if now.estimate_s > 0.0 else 1.0

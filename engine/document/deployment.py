@@ -395,6 +395,23 @@ class Deployment(DeploymentContent):
         derived.__dict__["_operators_by_query"] = by_query
         return self._inherit(derived, *names)
 
+    def with_query_as(
+        self, operators: Sequence[Operator], sources: Iterable[Source], objective: Objective | None
+    ) -> Deployment:
+        """The same deployment with operators of one of its queries as they are given, more sources, and an objective.
+
+        Without an objective that of the query stays. Where nothing differs it is the same object.
+        """
+        given = {operator.id: operator for operator in operators}
+        changed = tuple(given.get(operator.id, operator) for operator in self.operators)
+        objectives = tuple(
+            objective if objective is not None and was.query == objective.query else was for was in self.objectives
+        )
+        if all(a is b for a, b in zip(changed, self.operators, strict=True)) and objectives == self.objectives:
+            return self
+        more = self.sources + tuple(sources)
+        return replace(self, operators=changed, sources=more, objectives=objectives)._checked()
+
     def without_query(self, query: str) -> Deployment:
         """The same deployment without the operators, objective and priority of `query`."""
         gone = {operator.id for operator in self.operators if operator.query == query}

@@ -40,7 +40,7 @@ from engine.parallelism.question import ParallelismQuestion, own_name
 from engine.parallelism.subtasks import SubtaskPlaces
 from engine.records import Fact
 
-__all__ = ["plan_parallelism"]
+__all__ = ["plan_parallelism", "with_subtasks"]
 
 _LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _OFFERED = 8
@@ -59,6 +59,18 @@ def plan_parallelism(base: EstimateBase, job: ScalableJob, question: Parallelism
         With every fault of the question: operators that the query does not have, or that cannot be scaled.
     """
     return _Planner(base, question.stated(job), question).plan()
+
+
+def with_subtasks(deployment: Deployment, placement: Mapping[str, tuple[Replica, ...]]) -> Deployment:
+    """The deployment with other subtasks of operators, whose state is by key as far as their job tells."""
+    if not placement:
+        return deployment
+    index, operators = deployment.operator_index, list(deployment.operators)
+    whole = [index[name] for name in placement if operators[index[name]].is_divisible is False]
+    for j in whole:
+        operators[j] = replace(operators[j], keyed=True)
+    divisible = replace(deployment, operators=tuple(operators)) if whole else deployment
+    return divisible.with_placement(placement)
 
 
 @dataclass(eq=False)
@@ -210,15 +222,8 @@ class _Planner:
         )
 
     def _placed(self, placement: Mapping[str, tuple[Replica, ...]]) -> Deployment:
-        """The deployment with other subtasks of operators, whose state is by key as far as the job tells."""
-        if not placement:
-            return self.unburdened
-        whole = [name for name in placement if self.deployment.operators[self._index(name)].is_divisible is False]
-        operators = list(self.unburdened.operators)
-        for name in whole:
-            operators[self._index(name)] = replace(operators[self._index(name)], keyed=True)
-        divisible = replace(self.unburdened, operators=tuple(operators)) if whole else self.unburdened
-        return divisible.with_placement(placement)
+        """The deployment with other subtasks of operators."""
+        return with_subtasks(self.unburdened, placement)
 
     def _index(self, name: str) -> int:
         return self.deployment.operator_index[name]

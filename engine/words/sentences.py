@@ -17,6 +17,7 @@ from engine.words import (
     placement,
     plans,
     receipts,
+    remedies,
     what_if,
 )
 from engine.words.templates import Template, fill
@@ -39,6 +40,7 @@ SENTENCES: Mapping[str, Mapping[str, Template]] = {
     "placement": placement.SENTENCES,
     "plans": plans.SENTENCES,
     "receipts": receipts.SENTENCES,
+    "remedies": remedies.SENTENCES,
     "what_if": what_if.SENTENCES,
 }
 

@@ -31,6 +31,8 @@ from apps.incidents.selectors import (
 )
 from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
 from apps.pages.base import ClusterPage, Page, done, try_service
+from apps.pages.queries.remedies import best_remedy_words
+from apps.planning.remedies import remedies_by_query
 from apps.queries.choices import ObjectiveState
 from apps.reports.models import Webhook
 from apps.ui.marks import Mark, icon
@@ -38,6 +40,7 @@ from apps.ui.numbers import MISSING, Quantity, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.remedies.answer import QueryRemedies
 from engine.words import duration_words, listed
 
 __all__ = ["IncidentAcknowledge", "IncidentFacts", "IncidentPage", "IncidentsMenu", "IncidentsPage", "RoutingPage"]
@@ -292,10 +295,13 @@ class IncidentFacts:
     @cached_property
     def members(self) -> list[MemberLine]:
         """The first queries that took part, those that are late still first."""
-        rows = self.incident.members.select_related("query").order_by(
+        rows = self.incident.members.select_related("query__cluster").order_by(
             F("ended_at").asc(nulls_first=True), "first_at", "pk"
         )
-        return [MemberLine(member) for member in rows[:_SHOWN]]
+        members = list(rows[:_SHOWN])
+        late = [member.query for member in members if member.ended_at is None and self.incident.is_open]
+        known = remedies_by_query(late)
+        return [MemberLine(member, known.get(member.query_id)) for member in members]
 
     @cached_property
     def member_count(self) -> int:
@@ -350,8 +356,13 @@ class IncidentFacts:
 class MemberLine:
     """A query's part in an incident."""
 
-    def __init__(self, row: IncidentQuery) -> None:
-        self.row = row
+    def __init__(self, row: IncidentQuery, remedies: QueryRemedies | None = None) -> None:
+        self.row, self._remedies = row, remedies
+
+    @property
+    def helps(self) -> str:
+        """The best remedy in a sentence; empty where nobody has looked, or none was found."""
+        return "" if self._remedies is None else best_remedy_words(self._remedies)
 
     @property
     def tone(self) -> str:

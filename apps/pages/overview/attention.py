@@ -55,6 +55,7 @@ class AttentionItem:
     text: str
     url: str
     action: str = ""
+    helps: str = ""  #: address of what helps
 
 
 MAX_ITEMS = 8
@@ -228,12 +229,16 @@ def _threatened(findings: Findings) -> list[AttentionItem]:
     if len(threatened) > 1:
         text += f"; {len(threatened) - 1} more threatened"
     title = f"{first.query} may miss its objective from {when}"
-    url = url_of("pages:forecast", cluster.slug)
-    return [AttentionItem("watch", "watch", title, text, url, "Open forecast")]
+    url, helps = url_of("pages:forecast", cluster.slug), _helps_url(cluster, first.query)
+    return [AttentionItem("watch", "watch", title, text, url, "Open forecast", helps)]
 
 
 def _query_url(cluster: Cluster, name: str) -> str:
     return url_of("pages:query", cluster.slug, name)
+
+
+def _helps_url(cluster: Cluster, name: str) -> str:
+    return url_of("pages:query-remedies", cluster.slug, name)
 
 
 @dataclass(frozen=True)
@@ -264,7 +269,7 @@ def _late(findings: Findings) -> tuple[list[AttentionItem], int]:
     items = []
     for group in groups:
         incident = incidents.get(group.key)
-        item = _of_cause(group) if group.count > 1 else _of_query(cluster, group.worst[0])
+        item = _of_cause(cluster, group) if group.count > 1 else _of_query(cluster, group.worst[0])
         items.append(_with_incident(item, incident) if incident is not None else item)
     return items, count
 
@@ -306,7 +311,7 @@ def _of_query(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     return _over(cluster, row) if row.judged_state == ObjectiveState.BREACHED else _at_risk(cluster, row)
 
 
-def _of_cause(group: _LateGroup) -> AttentionItem:
+def _of_cause(cluster: Cluster, group: _LateGroup) -> AttentionItem:
     """Several queries that are late by one cause; the worst comes first."""
     standing = group.worst[0].standing
     cause = next(iter(standing.lateness if standing else ()), LatenessCause(UNEXPLAINED))
@@ -314,7 +319,8 @@ def _of_cause(group: _LateGroup) -> AttentionItem:
     verb = "over" if group.breached == group.count else "over or may be over"
     text = f"{names} are {verb} their objectives. {cause_sentence(cause)}"
     drawing, tone = ("bad", "bad") if group.breached else ("watch", "watch")
-    return AttentionItem(drawing, tone, f"{cause_title(cause)}: {group.count} queries late", text, "")
+    helps = _helps_url(cluster, group.worst[0].query.name)
+    return AttentionItem(drawing, tone, f"{cause_title(cause)}: {group.count} queries late", text, "", helps=helps)
 
 
 def _listed_first(names: Sequence[str], count: int) -> str:
@@ -338,13 +344,15 @@ def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
 def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     gap, _ = row.headroom
     title = f"{row.query.name} never catches up" if gap is None else f"{row.query.name} is {seconds(abs(gap))} over"
-    return AttentionItem("bad", "bad", title, _evidence(row), _query_url(cluster, row.query.name), "Open query")
+    helps = _helps_url(cluster, row.query.name)
+    return AttentionItem("bad", "bad", title, _evidence(row), _query_url(cluster, row.query.name), "Open query", helps)
 
 
 def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     title = f"{row.query.name} may be over its objective"
     text = f"{_evidence(row, cause=not _widened(row))} {_widened(row)}".rstrip()
-    return AttentionItem("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query")
+    helps = _helps_url(cluster, row.query.name)
+    return AttentionItem("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query", helps)
 
 
 def _widened(row: QueryEstimate) -> str:

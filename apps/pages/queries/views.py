@@ -42,8 +42,10 @@ from apps.pages.queries.forms import (
 from apps.pages.queries.inputs import BacklogForm, source_lines
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
 from apps.pages.queries.parallelism import ParallelismFacts, ParallelismForm
+from apps.pages.queries.remedies import RemediesFacts
 from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table
 from apps.planning.parallelism import parallelism_request
+from apps.planning.remedies import remedies_request, remedy_preview
 from apps.predictions.choices import TargetMetric
 from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
@@ -74,6 +76,8 @@ __all__ = [
     "QueryStop",
     "QueryTab",
     "QueryVersionNew",
+    "RemediesTab",
+    "RemedyPreviewStart",
     "StatisticsTab",
     "VersionsTab",
 ]
@@ -150,6 +154,7 @@ class QueriesChange(BulkPage):
 
 _TABS = {
     "plan": ("Plan and latency", "pages:query"),
+    "remedies": ("What helps", "pages:query-remedies"),
     "live": ("Live", "pages:query-live"),
     "statistics": ("Statistics", "pages:query-statistics"),
     "placement": ("Placement", "pages:query-placement"),
@@ -303,6 +308,32 @@ class ParallelismTab(QueryTab):
     def answer(self, detail: QueryDetail, form: ParallelismForm, status: int = 200) -> HttpResponse:
         facts = ParallelismFacts(detail.query, self.request.GET.get("chosen", ""))
         return self.show(detail, status, parallelism=facts, form=form)
+
+
+class RemediesTab(QueryTab):
+    """Remedies where the query is late, with their effect on everybody; POST looks for them."""
+
+    template_name = "pages/queries/remedies.html"
+    tab = "remedies"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        return self.show(detail, remedies=RemediesFacts(detail.query))
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        remedies_request(query=query_by_name(self.cluster, name), user=signed_in_user(request))
+        return redirect("pages:query-remedies", slug, name)
+
+
+class RemedyPreviewStart(ClusterPage):
+    """POST: preview a remedy, on the page where such changes are previewed and applied."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        query = query_by_name(self.cluster, name)
+        remedy = request.POST.get("remedy", "")
+        return redirect(remedy_preview(query=query, remedy=remedy, user=signed_in_user(request)).page)
 
 
 class VersionsTab(QueryTab):

@@ -89,6 +89,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "query-parallelism": _row("query_pk", "POST"),
     "query-parallelism-export": Endpoint({"GET": READ}, {"pk": "query_pk"}, query="parallelism=1&format=json"),
     "query-capacity": _row("query_pk", "POST"),
+    "query-remedies": _row("query_pk", "POST"),
+    "query-remedies-preview": Endpoint({"POST": OPERATE}, {"pk": "query_pk"}),
     "cluster-capacity": _cluster(GET=READ),
     "cluster-capacity-metrics": _cluster(GET=READ),
     "query-plans": _list(OPERATE, pk="query_pk"),

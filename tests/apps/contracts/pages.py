@@ -93,6 +93,8 @@ PAGES: dict[str, Page] = {
     "pages:query-statistics": Page(post=OPERATE, at=_QUERY),
     "pages:query-capacity": _action(**_QUERY),
     "pages:query-placement": _view(**_QUERY),
+    "pages:query-remedies": Page(post=OPERATE, at=_QUERY),
+    "pages:query-remedy-preview": _action(**_QUERY),
     "pages:query-parallelism": Page(post=OPERATE, at=_QUERY),
     "pages:query-versions": _view(**_QUERY),
     "pages:query-version-new": _form(**_QUERY),

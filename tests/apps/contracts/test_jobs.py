@@ -30,6 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "accuracy-simulation": {"cluster": "{cluster}"},
     "query-plans": {},
     "query-parallelism": {},
+    "query-remedies": {},
     "placement-list": {"cluster": "{cluster}", "budget_s": 0.1},
     "backtest-list": {"cluster": "{cluster}"},
     "evacuation-list": {"cluster": "{cluster}", "nodes": ["n1"]},
@@ -50,7 +51,7 @@ ELSEWHERE |= {"query-capacity"}
 #: Those whose result is several rows of a list.
 LISTS = {"accuracy-simulation"}
 #: Those whose result is that of a query, without a number of its own.
-OF_QUERY = {"query-parallelism"}
+OF_QUERY = {"query-parallelism", "query-remedies"}
 
 
 def body_of(name: str, world: dict[str, Any]) -> dict[str, Any]:

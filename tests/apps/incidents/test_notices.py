@@ -20,9 +20,11 @@ from apps.incidents.models import IncidentDelivery
 from apps.incidents.notices import incident_deliveries_send_due
 from apps.incidents.refresh import CLEAR_S
 from apps.incidents.services import incident_acknowledge, incident_routing_update
+from apps.jobs.models import JobKind
 from apps.reports.deliveries import webhook_secret
 from apps.reports.models import Webhook
 from tests.apps.incidents.states import STREAM, after, late, well
+from tests.apps.small_cluster import run_jobs, start_query
 
 pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
@@ -57,6 +59,20 @@ def test_mail_is_sent_when_it_opens_and_when_it_is_resolved(cluster: Cluster, ma
     assert subject.startswith("Resolved: ") and "It is resolved" in text
     assert mailbox.recipients == [OPS, OPS]
     assert len({message_from_string(mail)["Message-ID"] for mail in mailbox.mails}) == 2
+
+
+def test_mail_of_what_is_late_by_its_estimate_waits_for_what_helps(cluster: Cluster, mailbox: Any) -> None:
+    incident_routing_update(cluster=cluster, emails=[OPS])
+    start_query(cluster, "four", 0.9, "a")
+    late(cluster, "four", {"kind": "node_busy", "subject": "a"}, decided_by="estimate", measured_s=None, bound_s=2.0)
+    after(cluster, 0)
+    assert [job.error for job in run_jobs() if job.kind == JobKind.REMEDIES] == [None]
+    assert incident_deliveries_send_due() == 1
+    text = text_of(mailbox.mails[0])[1]
+    assert "keeps the objective of four" in text and "1. Move four/work to b" in text
+    well(cluster, "four", decided_by="estimate")
+    after(cluster, CLEAR_S)
+    assert incident_deliveries_send_due() == 1 and "Move" not in text_of(mailbox.mails[1])[1]
 
 
 def test_webhook_message_is_signed_json(cluster: Cluster, hook: Any) -> None:
