@@ -105,7 +105,8 @@ class ClusterSaturation:
         found = self._saturation(grown, lambda factor: _grown_query(self.deployment, query, factor))
         sure = found if self._sure is self.model else _linear_saturation(self._sure, self._sure.growth_of(query))
         answer = self._answer(now, grown, found, sure)
-        share = self._busiest_share(query, self.model.of_query(query)) if answer["state"] == KNOWN else 0.0
+        own = self.model.of_query(query) if self.model.falls else grown
+        share = self._busiest_share(query, own) if answer["state"] == KNOWN else 0.0
         return QueryCapacity(**answer, busiest_share_per_s=now / share if share > 0.0 else None, sources=names)
 
     def of_cluster(self) -> ClusterCapacity:

@@ -79,6 +79,7 @@ class UtilisationModel:
         self.output, self.cycles = (
             np.repeat(values[:, 1:2], columns, axis=1) for values in (graph.output, graph.cycles)
         )
+        self.falls = any(operator.marginal_cost is not None for operator in d.operators)  # some cost, with the load
         self.marginal = np.ones_like(self.cycles)
         self._share_out()
         if draws:
@@ -153,6 +154,8 @@ class UtilisationModel:
     @cached_property
     def _growing(self) -> QueryLoads:
         """Loads less what is done however many events come."""
+        if not self.falls:
+            return self._linear
         cycles = self.cycles * self.marginal
         return QueryLoads(self.deployment, self.rates.reshape(len(self.rates), -1), self.output, cycles)
 
@@ -170,7 +173,7 @@ class UtilisationModel:
     def load(self) -> FloatArray:
         """Work of every server per second, shape (servers, K)."""
         load = np.zeros((len(self.deployment.servers), self.columns))
-        parts = (self.whole,) if self._factors is None else (self.growth, self._lasting)
+        parts = (self.growth, self._lasting) if self.falls and self._factors is not None else (self.whole,)
         for part in parts:
             for server, work in part.servers.items():
                 load[server] += work
