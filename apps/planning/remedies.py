@@ -351,7 +351,7 @@ class QueryRemediesView(ApiMixin, APIView):
         """
         query = _query(pk)
         job = remedies_request(query=query, user=signed_in_user(request))
-        return job_response(request, job, lambda _: _answer(query), address=f"/api/v1/queries/{query.pk}/remedies")
+        return job_response(request, job, lambda _: _answer(query))
 
 
 class RemedyPreviewView(ApiMixin, APIView):
