@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -32,7 +32,7 @@ from apps.planning.models import EventRun, PlannedEvent
 from apps.planning.sweeps import bench_question
 from apps.planning.what_if_options import Inputs
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, Snapshot, snapshot_changes
-from apps.queries.snapshots.parts import parts_shown, snapshot_take
+from apps.queries.snapshots.parts import is_large, parts_shown, snapshot_take
 from engine.document.cycles import common_unit
 from engine.events.answer import EventAnswer
 from engine.events.question import EventQuestion
@@ -51,12 +51,16 @@ class EventKind(RunKind[EventRun]):
     topics = ("event-run", "planned-events")
     related = ("cluster", "job", "requested_by", "event")
     columns = ("result", "basis", "facts", "snapshot", "snapshot_parts", "duration_s")
+    retention = timedelta(days=400)  # so that the plan of last year can be held against what came
 
     def title(self, run: EventRun) -> str:
         return f"Event {run.event.name}, {run.cluster.slug}"[:200]
 
     def page(self, run: EventRun) -> str:
         return f"/c/{run.cluster.slug}/events/{run.event_id}/"
+
+    def is_long(self, run: EventRun) -> bool:
+        return is_large(run.cluster)
 
     @transaction.atomic
     def create(self, *, user: User | None, event: PlannedEvent) -> EventRun:
@@ -204,6 +208,8 @@ def event_changes(run: EventRun) -> list[str]:
     occurrence = occurrence_at(run.event, min(timezone.now(), run.starts_at))
     if (occurrence.starts_at, occurrence.ends_at) != (run.starts_at, run.ends_at):
         changes.append("its times were changed")
+    elif occurrence_at(run.event, timezone.now()).starts_at != run.starts_at:
+        changes.append("that occurrence is over, and the next one was not worked out")
     return changes
 
 
