@@ -22,6 +22,7 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 _LOOPBACK = "127.0.0.0/8,::1"
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\Z", re.IGNORECASE)
+_ORIGIN = re.compile(r"https?://(\*\.)?[a-z0-9_.-]{1,253}(:[0-9]{1,5})?\Z", re.IGNORECASE)
 
 
 def _is_host(text: str) -> bool:
@@ -73,6 +74,14 @@ class _Reader:
                 self._fault(field, "addresses and networks such as 10.1.0.5 or 10.1.0.0/16, with commas between")
                 return []
         return networks
+
+    def origins(self, field: str) -> list[str]:
+        """Origins such as https://grafana.example.org; they stand in a header, and hold nothing else."""
+        origins = self.words(field)
+        if not all(map(_ORIGIN.match, origins)):
+            self._fault(field, "origins such as https://grafana.example.org, with commas between")
+            return []
+        return [origin.lower() for origin in origins]
 
     def flag(self, field: str) -> bool:
         text = self.text(field, "0").lower()
@@ -157,6 +166,7 @@ class Env:
     connect_hosts: list[str]
     metrics_networks: list[str]
     metrics_listed: int
+    embed_origins: list[str]
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
@@ -195,6 +205,7 @@ class Env:
                 "connect_hosts", _LOOPBACK if reader.flag("demo") or reader.flag("debug") else ""
             ),
             metrics_networks=reader.networks("metrics_networks"),
+            embed_origins=reader.origins("embed_origins"),
             metrics_listed=reader.whole("metrics_listed", 1000, 1, 20_000),
         )
         if reader.faults:

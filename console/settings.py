@@ -164,6 +164,7 @@ CELERY_BEAT_SCHEDULE = {
     "review-plans": {"task": "workers.review_plans", "schedule": 60.0, "options": {"expires": 60.0}},
     "run-due-reports": {"task": "workers.run_due_reports", "schedule": 15.0, "options": {"expires": 15.0}},
     "send-deliveries": {"task": "workers.send_deliveries", "schedule": 20.0, "options": {"expires": 20.0}},
+    "renew-alerts": {"task": "workers.renew_alerts", "schedule": 60.0, "options": {"expires": 60.0}},
     "renew-forecasts": {"task": "workers.renew_forecasts", "schedule": 60.0, "options": {"expires": 60.0}},
     "refine-measurements": {"task": "workers.refine_measurements", "schedule": 10.0, "options": {"expires": 10.0}},
     "advance-evacuations": {"task": "workers.advance_evacuations", "schedule": 5.0, "options": {"expires": 5.0}},
@@ -236,6 +237,8 @@ SPECTACULAR_SETTINGS = {
         "Evidence": "apps.fleet.choices.Evidence",
         "FitReason": "apps.microbatch.models.FitReason",
         "HistoryJob": "apps.planning.choices.HistoryJob",
+        "IncidentCause": "apps.incidents.choices.IncidentCause",
+        "IncidentChannelKind": "apps.incidents.choices.ChannelKind",
         "IncidentSeverity": "apps.incidents.choices.IncidentSeverity",
         "IncidentState": "apps.incidents.choices.IncidentState",
         "JobKind": "apps.jobs.models.JobKind",
@@ -303,6 +306,7 @@ PUBLIC_URL = ENV.public_url.rstrip("/")
 WEBHOOK_PRIVATE = ENV.webhook_private
 CONNECT_HOSTS = ENV.connect_hosts  # in private networks, that connections and channels may ask
 METRICS_NETWORKS = ENV.metrics_networks  # that /metrics answers without a token
+EMBED_ORIGINS = ENV.embed_origins  # of pages that may show a panel of ours in a frame
 METRICS_LISTED = ENV.metrics_listed  # queries, and nodes, of a scrape
 _MAIL = urlsplit(ENV.email_url)
 EMAIL_CONFIGURED = bool(ENV.email_url)
@@ -341,6 +345,7 @@ LOGGING = {
     "formatters": {"line": {"()": "apps.core.logs.line_formatter"}, "bare": {"()": "apps.core.logs.bare_formatter"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "line"},
+        "none": {"class": "logging.NullHandler"},
         "access": {
             "class": "logging.handlers.RotatingFileHandler",
             "filename": ACCESS_LOG,
@@ -352,6 +357,8 @@ LOGGING = {
     },
     "loggers": {
         "sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False},
+        # what it says of addresses has their secrets; why a message did not arrive is kept with it
+        "apprise": {"handlers": ["none"], "propagate": False},
         # handlers that Django (with SLUICE_DEBUG) and uvicorn bring know nothing of secrets: lines leave by the root's
         **{name: {"handlers": [], "level": "INFO", "propagate": True} for name in _WITH_HANDLERS},
         # what these say below INFO are headers, cookies, and statements with their values

@@ -26,7 +26,7 @@ from apps.estimates.refresh import (
     telemetry_pace,
 )
 from apps.exports.notices import decision_deliveries_send_due, decision_notices_purge
-from apps.incidents.notices import incident_deliveries_send_due
+from apps.incidents.notices import alerts_renew, incident_deliveries_send_due
 from apps.incidents.services import incidents_purge
 from apps.jobs.runs import runs_purge
 from apps.jobs.selectors import jobs_lost
@@ -127,6 +127,7 @@ SCHEDULED: dict[str, Callable[[], int]] = {
     "workers.refine_measurements": refine_measurements,
     "workers.refresh_estimates": estimate_refresh_all,
     "workers.refresh_objectives": objectives_refresh_all,
+    "workers.renew_alerts": alerts_renew,
     "workers.renew_forecasts": forecast_renew_all,
     "workers.renew_refined": lambda: parts_renew(timezone.now()),
     "workers.review_plans": plans_review,

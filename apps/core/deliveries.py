@@ -36,6 +36,7 @@ class Channel(models.TextChoices):
 
     EMAIL = "email", "Mail"
     WEBHOOK = "webhook", "Webhook"
+    SERVICE = "service", "Channel"  #: of a service such as Alertmanager or Slack; its target is the channel's name
 
 
 class DeliveryState(models.TextChoices):

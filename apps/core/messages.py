@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -27,6 +28,7 @@ from apps.core.errors import Fault
 from apps.core.limits import MAX_RECIPIENTS
 
 __all__ = [
+    "AddressRule",
     "Gone",
     "Undelivered",
     "address_faults",
@@ -52,8 +54,17 @@ class Gone(Exception):
     """It did not arrive, and no later try will."""
 
 
-def address_faults(url: object, path: str = "url") -> list[Fault]:
+@dataclass(frozen=True)
+class AddressRule:
+    """Which addresses of a host may be sent to, and what would allow others."""
+
+    allows: Callable[[str], Callable[[IPAddress], bool]]
+    remedy: str
+
+
+def address_faults(url: object, path: str = "url", rule: AddressRule | None = None) -> list[Fault]:
     """Fault of an address as it is written; where its name leads is looked at when something is sent."""
+    rule = rule or _WEBHOOKS
     parts = split_url(url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         return [Fault(path, f"{url!r} cannot be used; allowed is an address that begins with http:// or https://")]
@@ -63,12 +74,12 @@ def address_faults(url: object, path: str = "url") -> list[Fault]:
         host = ipaddress.ip_address(parts.hostname)
     except ValueError:
         return []
-    if not _is_allowed(host):
-        return [Fault(path, f"{parts.hostname} is in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")]
+    if not rule.allows(parts.hostname)(host):
+        return [Fault(path, f"{parts.hostname} is in a private network; {rule.remedy} would allow it")]
     return []
 
 
-def post_webhook(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+def post_webhook(url: str, body: bytes, headers: Mapping[str, str], rule: AddressRule | None = None) -> int:
     """POST `body` and return the status, which is 2xx.
 
     Raises
@@ -78,8 +89,8 @@ def post_webhook(url: str, body: bytes, headers: Mapping[str, str]) -> int:
     Gone
         The address cannot be used, or its owner says that it is gone (410).
     """
-    parts = _checked(url)
-    status, _ = _exchange(parts, "POST", body, headers)
+    parts = _checked(url, rule)
+    status, _ = _exchange(parts, "POST", body, headers, rule=rule)
     if status == 410:
         raise Gone(f"{parts.hostname} answered 410: it is gone for good")
     return status
@@ -104,18 +115,23 @@ def fetch(url: str, max_bytes: int) -> bytes:
     return body
 
 
-def _checked(url: str) -> SplitResult:
-    parts = split_url(url)
-    if parts is None or address_faults(url):
-        raise Gone(address_faults(url)[0].message)
+def _checked(url: str, rule: AddressRule | None = None) -> SplitResult:
+    parts, faults = split_url(url), address_faults(url, rule=rule)
+    if parts is None or faults:
+        raise Gone(faults[0].message)
     return parts
 
 
 def _exchange(
-    parts: SplitResult, method: str, body: bytes | None, headers: Mapping[str, str], max_bytes: int = 0
+    parts: SplitResult,
+    method: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    max_bytes: int = 0,
+    rule: AddressRule | None = None,
 ) -> tuple[int, bytes]:
     """Status, which is 2xx or 410, and up to one byte more than `max_bytes` of the answer."""
-    connection = _Pinned(parts, _resolved(parts))
+    connection = _Pinned(parts, _resolved(parts, rule or _WEBHOOKS))
     watch = threading.Timer(MAX_DURATION_S, connection.cut)
     watch.start()
     try:
@@ -177,19 +193,22 @@ class _Pinned(http.client.HTTPConnection):
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _resolved(parts: SplitResult) -> str:
+def _resolved(parts: SplitResult, rule: AddressRule) -> str:
     """The first address of the host; refused if any of its addresses is not allowed."""
     host = parts.hostname or ""
     try:
-        return resolve_host(host, parts.port or 0, _is_allowed)
+        return resolve_host(host, parts.port or 0, rule.allows(host))
     except UnknownHost as error:
         raise Undelivered(str(error)) from None
     except PrivateAddress as error:
-        raise Gone(f"{error}; SLUICE_WEBHOOK_PRIVATE=1 would allow it") from None
+        raise Gone(f"{error}; {rule.remedy} would allow it") from None
 
 
 def _is_allowed(address: IPAddress) -> bool:
     return settings.WEBHOOK_PRIVATE or is_public(address)
+
+
+_WEBHOOKS = AddressRule(lambda host: _is_allowed, "SLUICE_WEBHOOK_PRIVATE=1")
 
 
 _NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL (Operations)."

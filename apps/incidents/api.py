@@ -1,4 +1,4 @@
-"""REST: incidents, and where they are reported to."""
+"""REST: incidents, where they are reported to, and when they are not."""
 
 from __future__ import annotations
 
@@ -6,23 +6,52 @@ from typing import Any
 
 from django.urls import path
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import mixins, serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
-from apps.core.limits import MAX_NOTE
-from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
+from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_QUERY_PATH, MAX_REASON, MAX_URL
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictSerializer
 from apps.core.rest.serializers import NoticeDeliverySerializer, read_body, show_row
 from apps.estimates.serializers import CauseSerializer
 from apps.fleet.selectors import cluster_by_slug
-from apps.incidents.choices import IncidentSeverity
-from apps.incidents.models import Incident, IncidentDelivery, IncidentEvent, IncidentQuery, IncidentRouting
-from apps.incidents.notices import incident_title
-from apps.incidents.selectors import IncidentFilter, incident_in_full, incidents_listed, routing_of
-from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
+from apps.fleet.serializers import ClusterField
+from apps.incidents.channels import MAX_ADDRESS
+from apps.incidents.choices import ChannelKind, IncidentCause, IncidentSeverity
+from apps.incidents.models import (
+    Incident,
+    IncidentChannel,
+    IncidentDelivery,
+    IncidentEvent,
+    IncidentQuery,
+    IncidentRouting,
+    IncidentSilence,
+)
+from apps.incidents.notices import channel_try, incident_title
+from apps.incidents.selectors import (
+    IncidentChannelFilter,
+    IncidentFilter,
+    IncidentSilenceFilter,
+    channels_listed,
+    incident_in_full,
+    incidents_listed,
+    routing_of,
+    silences_listed,
+)
+from apps.incidents.services import (
+    MAX_KEEP_DAYS,
+    channel_create,
+    channel_delete,
+    channel_update,
+    incident_acknowledge,
+    incident_routing_update,
+    silence_create,
+    silence_end,
+)
 from apps.reports.models import Webhook
 
 __all__ = []
@@ -138,6 +167,67 @@ class IncidentRoutingSerializer(StrictSerializer):
         }
 
 
+class IncidentChannelSerializer(StrictSerializer):
+    """A service that is told of incidents. What is written of address and token is never read again."""
+
+    id = serializers.IntegerField(read_only=True)
+    cluster = ClusterField()
+    name = serializers.CharField(max_length=MAX_NAME)
+    kind = serializers.ChoiceField(choices=ChannelKind.choices)
+    address = serializers.CharField(
+        write_only=True,
+        required=False,
+        allow_blank=True,
+        max_length=MAX_ADDRESS,
+        help_text="URL of the service; of Slack and Teams the webhook's, of others one of Apprise. Not shown again.",
+    )
+    token = serializers.CharField(
+        write_only=True,
+        required=False,
+        allow_blank=True,
+        max_length=MAX_URL,
+        help_text="Integration key of PagerDuty, API key of Opsgenie, else a bearer token. Not shown again.",
+    )
+    shown_address = serializers.CharField(read_only=True, help_text="The part of the address without a secret.")
+    severity = serializers.ChoiceField(IncidentSeverity.choices, required=False, help_text="The least it is told of.")
+    group_s = serializers.IntegerField(
+        required=False, min_value=0, max_value=3600, help_text="Seconds in which incidents are gathered; 0: at once."
+    )
+    enabled = serializers.BooleanField(required=False)
+    error = serializers.CharField(read_only=True, help_text="Why the last message did not arrive; empty: it did.")
+    tried_at = serializers.DateTimeField(read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+
+class ChannelTestSerializer(serializers.Serializer):
+    """Outcome of a test message."""
+
+    arrived = serializers.BooleanField()
+    error = serializers.CharField(help_text="Why it did not; empty where it did.")
+
+
+class IncidentSilenceSerializer(StrictSerializer):
+    """A time in which incidents are told to nobody."""
+
+    id = serializers.IntegerField(read_only=True)
+    cluster = ClusterField()
+    cause_kind = serializers.ChoiceField(
+        IncidentCause.choices, required=False, allow_blank=True, help_text="Of this cause alone; empty: of any."
+    )
+    subject = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=MAX_QUERY_PATH,
+        help_text="Of this agent, source, node, engine or query alone; empty: of any.",
+    )
+    starts_at = serializers.DateTimeField(required=False, help_text="Now unless given.")
+    ends_at = serializers.DateTimeField()
+    reason = serializers.CharField(max_length=MAX_REASON)
+    created_by = serializers.CharField(source="created_by.username", read_only=True, allow_null=True, default=None)
+    created_at = serializers.DateTimeField(read_only=True)
+
+
 class IncidentViewSet(ReadViewSet):
     """Late queries by cause, newest first; one of them with its timeline."""
 
@@ -176,7 +266,55 @@ class IncidentRoutingView(ApiMixin, APIView):
         return Response(IncidentRoutingSerializer(routing).data)
 
 
+class IncidentChannelViewSet(ServiceViewSet):
+    """Services that are told of incidents: Alertmanager, PagerDuty, Opsgenie, CloudEvents, Slack, Teams and others."""
+
+    scopes = {"GET": Scope.OPERATE}
+    queryset = IncidentChannel.objects.none()
+    serializer_class = IncidentChannelSerializer
+    filterset_class = IncidentChannelFilter
+    ordering = "name"
+    row_keyword = "channel"
+    service_create = staticmethod(channel_create)
+    service_update = staticmethod(channel_update)
+    service_delete = staticmethod(channel_delete)
+
+    def get_queryset(self) -> Any:
+        return channels_listed()
+
+    @extend_schema(request=None, responses=ChannelTestSerializer)
+    @action(detail=True, methods=["post"])
+    def test(self, request: Request, pk: str | None = None) -> Response:
+        """Send a message that says it is a test; waits until it arrived, or did not."""
+        return Response(channel_try(self.get_object()))
+
+
+class IncidentSilenceViewSet(ReadViewSet, mixins.DestroyModelMixin):
+    """Times in which incidents are told to nobody, the last to end first."""
+
+    queryset = IncidentSilence.objects.none()
+    serializer_class = IncidentSilenceSerializer
+    filterset_class = IncidentSilenceFilter
+    ordering = "-ends_at"
+
+    def get_queryset(self) -> Any:
+        return silences_listed()
+
+    @extend_schema(request=IncidentSilenceSerializer, responses={201: IncidentSilenceSerializer})
+    def create(self, request: Request) -> Response:
+        """Tell nobody for a time. Incidents that are open at its end are told then."""
+        values = read_body(IncidentSilenceSerializer, request)
+        row = silence_create(user=signed_in_user(request), **values)
+        shown = show_row(row, silences_listed(), IncidentSilenceSerializer)
+        return Response(shown, status=201, headers={"Location": f"{request.path.rstrip('/')}/{row.pk}"})
+
+    def perform_destroy(self, instance: IncidentSilence) -> None:
+        silence_end(silence=instance)
+
+
 router = Router()
+router.register("incident-channels", IncidentChannelViewSet, basename="incident-channel")
+router.register("incident-silences", IncidentSilenceViewSet, basename="incident-silence")
 router.register("incidents", IncidentViewSet, basename="incident")
 
 urlpatterns = [

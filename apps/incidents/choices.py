@@ -4,7 +4,7 @@ from django.db import models
 
 from engine.measurement import causes
 
-__all__ = ["IncidentCause", "IncidentEventKind", "IncidentSeverity", "IncidentState", "NoticeEvent"]
+__all__ = ["ChannelKind", "IncidentCause", "IncidentEventKind", "IncidentSeverity", "IncidentState", "NoticeEvent"]
 
 
 class IncidentState(models.TextChoices):
@@ -49,6 +49,18 @@ class IncidentEventKind(models.TextChoices):
     CAUSE = "cause", "Cause is another"
     ACKNOWLEDGED = "acknowledged", "Acknowledged"
     RESOLVED = "resolved", "Resolved"
+
+
+class ChannelKind(models.TextChoices):
+    """Service that a channel of incidents leads to."""
+
+    ALERTMANAGER = "alertmanager", "Alertmanager"  #: API v2; alerts are renewed while an incident is open
+    PAGERDUTY = "pagerduty", "PagerDuty"  #: Events API v2; one event for each incident, resolved with it
+    OPSGENIE = "opsgenie", "Opsgenie"  #: Alert API; one alert for each incident, closed with it
+    CLOUDEVENTS = "cloudevents", "CloudEvents"  #: structured JSON over HTTP
+    SLACK = "slack", "Slack"
+    TEAMS = "teams", "Microsoft Teams"
+    SERVICE = "service", "Another service (Apprise)"
 
 
 class NoticeEvent(models.TextChoices):

@@ -10,9 +10,16 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.deliveries import DeliveryRow
-from apps.core.limits import MAX_NOTE, MAX_QUERY_PATH, MAX_REASON
+from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_QUERY_PATH, MAX_REASON, MAX_URL
 from apps.fleet.models import Cluster
-from apps.incidents.choices import IncidentCause, IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
+from apps.incidents.choices import (
+    ChannelKind,
+    IncidentCause,
+    IncidentEventKind,
+    IncidentSeverity,
+    IncidentState,
+    NoticeEvent,
+)
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.models import Webhook
@@ -21,11 +28,13 @@ from engine.measurement.causes import LatenessCause
 __all__ = [
     "KEEP_DAYS",
     "Incident",
+    "IncidentChannel",
     "IncidentDelivery",
     "IncidentEvent",
     "IncidentNotice",
     "IncidentQuery",
     "IncidentRouting",
+    "IncidentSilence",
 ]
 
 KEEP_DAYS = 90
@@ -57,6 +66,65 @@ class IncidentRouting(models.Model):
 
     def __str__(self) -> str:
         return f"routing of {self.cluster_id}"
+
+
+class IncidentChannel(models.Model):
+    """A service that is told of a cluster's incidents. Address and token are encrypted, and never shown."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incident_channels")
+    name = models.CharField(max_length=MAX_NAME)
+    kind = models.CharField(max_length=12, choices=ChannelKind.choices)
+    sealed_address = models.TextField(blank=True, help_text="Encrypted: addresses of chats hold a secret.")
+    sealed_token = models.TextField(blank=True, help_text="Key or bearer token, encrypted.")
+    shown_address = models.CharField(max_length=MAX_URL, blank=True, help_text="The part that holds no secret.")
+    severity = models.CharField(
+        max_length=8,
+        choices=IncidentSeverity.choices,
+        default=IncidentSeverity.CRITICAL,
+        help_text="The least that is reported.",
+    )
+    group_s = models.PositiveIntegerField(
+        default=0,
+        validators=[MaxValueValidator(3600)],
+        help_text="Seconds in which incidents are gathered into one message; 0: each at once.",
+    )
+    enabled = models.BooleanField(default=True, help_text="Off: it is told nothing.")
+    error = models.CharField(max_length=MAX_REASON, blank=True, help_text="Why the last message did not arrive.")
+    tried_at = models.DateTimeField(null=True, blank=True, help_text="When the last message was sent or failed.")
+    created_at = models.DateTimeField(default=timezone.now)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="channel_name_once_per_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IncidentSilence(models.Model):
+    """A time in which incidents of a cluster are told to nobody: of one cause, of one subject, or all."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incident_silences")
+    cause_kind = models.CharField(
+        max_length=16, choices=IncidentCause.choices, blank=True, help_text="Of this cause alone; empty: of any."
+    )
+    subject = models.CharField(
+        max_length=MAX_QUERY_PATH, blank=True, help_text="Of this agent, source, node, engine or query; empty: any."
+    )
+    starts_at = models.DateTimeField(default=timezone.now)
+    ends_at = models.DateTimeField()
+    reason = models.CharField(max_length=MAX_REASON, help_text="Why, for those who wonder.")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-ends_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"silence of {self.subject or self.get_cause_kind_display() or 'all'}"
 
 
 class Incident(models.Model):
@@ -183,6 +251,12 @@ class IncidentDelivery(DeliveryRow):
     notice = models.ForeignKey(IncidentNotice, on_delete=models.CASCADE, related_name="deliveries")
     webhook: Any = models.ForeignKey(
         Webhook, null=True, blank=True, on_delete=models.SET_NULL, related_name="incident_deliveries"
+    )
+    destination: Any = models.ForeignKey(
+        IncidentChannel, null=True, blank=True, on_delete=models.SET_NULL, related_name="deliveries"
+    )
+    grouped = models.ManyToManyField(
+        IncidentNotice, blank=True, related_name="group_deliveries", help_text="Notices told in the same message."
     )
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Notices of incidents: recipients, mails and signed webhooks, delivery."""
+"""Notices of incidents: recipients, mails, signed webhooks and channels, delivery."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
-from apps.core.deliveries import Channel, Courier, send_soon
+from apps.core.clock import shared_now
+from apps.core.deliveries import Channel, Courier, DeliveryState, send_soon
 from apps.core.errors import SluiceError
 from apps.core.events import announce
-from apps.core.messages import Gone, post_signed, send_mail
+from apps.core.messages import Gone, Undelivered, post_signed, send_mail
 from apps.estimates.words import cause_sentence, cause_title
-from apps.incidents.choices import IncidentCause, IncidentSeverity, NoticeEvent
-from apps.incidents.models import Incident, IncidentDelivery, IncidentNotice, IncidentRouting
+from apps.incidents.channels import STATEFUL, ChannelMessage, channel_send
+from apps.incidents.choices import ChannelKind, IncidentCause, IncidentSeverity, IncidentState, NoticeEvent
+from apps.incidents.models import (
+    Incident,
+    IncidentChannel,
+    IncidentDelivery,
+    IncidentNotice,
+    IncidentRouting,
+)
+from apps.incidents.selectors import silence_of
 from apps.planning.remedies import remedies_by_query, remedies_request
 from apps.reports.deliveries import webhook_secret
 from apps.ui.numbers import seconds
 
-__all__ = ["incident_deliveries_send_due", "incident_notify", "incident_title"]
+__all__ = ["alerts_renew", "channel_try", "incident_deliveries_send_due", "incident_notify", "incident_title"]
 
 _MAX_QUERIES = 20
 _SUBJECT_LENGTH = 180
@@ -44,13 +53,16 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
 
     Called inside the transaction in which it happens, so a change that is stored once is told once.
     """
-    routing = IncidentRouting.objects.filter(cluster=incident.cluster).prefetch_related("webhooks").first()
-    if routing is None or (
-        event != NoticeEvent.RESOLVED and routing.severity == IncidentSeverity.CRITICAL != incident.severity
-    ):
+    is_over = event == NoticeEvent.RESOLVED  # told to those who were told that it began, whatever is silent by now
+    if not is_over and silence_of(incident, now) is not None:
         return False
-    webhooks = list(routing.webhooks.all())
-    if not routing.emails and not webhooks:
+    severity = incident.notified if is_over else incident.severity
+    wanted = [choice for choice in IncidentSeverity if choice == severity or choice == IncidentSeverity.WARNING]
+    routing = IncidentRouting.objects.filter(cluster=incident.cluster, severity__in=wanted)
+    routing = routing.prefetch_related("webhooks").first() or IncidentRouting()
+    webhooks = list(routing.webhooks.all()) if routing.pk else []
+    channels = list(IncidentChannel.objects.filter(cluster=incident.cluster, enabled=True, severity__in=wanted))
+    if not routing.emails and not webhooks and not channels:
         return False
     notice = IncidentNotice.objects.create(incident=incident, event=event, facts=_facts(incident), created_at=now)
     fields: dict[str, object] = {"notice": notice, "next_try_at": now}
@@ -63,6 +75,7 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
                 IncidentDelivery(channel=Channel.WEBHOOK, target=url, webhook=webhook, **fields)
                 for url, webhook in {webhook.url: webhook for webhook in webhooks}.items()
             ),
+            *filter(None, (_of_channel(channel, notice) for channel in channels)),
         ]
     )
     send_soon()
@@ -81,6 +94,22 @@ def _look_for_remedies(incident: Incident) -> bool:
             remedies_request(query=member.query)
             begun = True
     return begun
+
+
+def _of_channel(channel: IncidentChannel, notice: IncidentNotice) -> IncidentDelivery | None:
+    """Delivery to a channel; None where the notice joins one that is still gathered.
+
+    The row is locked: a worker that takes it in this moment waits for this transaction, and reads what joined.
+    """
+    if channel.group_s:
+        gathered = channel.deliveries.select_for_update().filter(state=DeliveryState.WAITING, attempts=0).first()
+        if gathered is not None:
+            gathered.grouped.add(notice)
+            return None
+    due = notice.created_at + timedelta(seconds=channel.group_s)
+    return IncidentDelivery(
+        notice=notice, channel=Channel.SERVICE, target=channel.name, destination=channel, next_try_at=due
+    )
 
 
 def _facts(incident: Incident) -> dict[str, object]:
@@ -124,8 +153,91 @@ def send_webhook(delivery: IncidentDelivery) -> None:
     post_signed(delivery.target, _message(delivery), number=f"incident-{delivery.pk}", secret=secret)
 
 
-def _mail(delivery: IncidentDelivery, connection: Any) -> EmailMultiAlternatives:
-    notice = delivery.notice
+def send_to_channel(delivery: IncidentDelivery) -> None:
+    """All that was gathered, in one message. Raises as `channel_send`, and `Gone` where the channel is no more."""
+    channel = delivery.destination
+    if channel is None or not channel.enabled:
+        raise Gone("The channel was deleted." if channel is None else "The channel is switched off.")
+    gathered = delivery.grouped.select_related("incident__cluster").order_by("created_at", "pk")
+    channel_send(channel, [_channel_message(notice) for notice in (delivery.notice, *gathered)])
+
+
+class ChannelTrial(TypedDict):
+    """Outcome of a test message."""
+
+    arrived: bool
+    error: str
+
+
+def channel_try(channel: IncidentChannel) -> ChannelTrial:
+    """Tell a channel of an incident that is none, and, where it keeps states, that it is over."""
+    now = shared_now()
+    cause = {"kind": "test", "words": "Somebody tries the channel. Nothing is late."}
+    facts = {"id": 0, "title": "Test of a channel", "cause": cause, "severity": str(channel.severity), "queries": []}
+    facts |= {"state": "open", "opened_at": now.isoformat(), "resolved_at": None, "query_count": 0}
+    slug = channel.cluster.slug
+    opened = ChannelMessage(
+        id=f"test-{channel.pk}-{now.timestamp():.3f}",
+        key=f"sluice-{slug}-test-{channel.pk}",
+        event=NoticeEvent.OPENED,
+        is_resolved=False,
+        cluster=slug,
+        subject=f"Test: Sluice reaches this channel ({slug})",
+        text=str(cause["words"]),
+        facts=facts,
+        at=now,
+        page=f"{settings.PUBLIC_URL}/c/{slug}/incidents/",
+    )
+    try:
+        channel_send(channel, [opened])
+        if channel.kind in STATEFUL:
+            channel_send(channel, [replace(opened, event=NoticeEvent.RESOLVED, is_resolved=True)])
+    except (Undelivered, Gone) as error:
+        return {"arrived": False, "error": str(error)}
+    return {"arrived": True, "error": ""}
+
+
+def alerts_renew(now: datetime | None = None) -> int:
+    """Send the alerts of open incidents to every Alertmanager again, which forgets those that nobody repeats.
+
+    What it lost in a restart comes back by that. Returns how many channels took them.
+    """
+    present = now or shared_now()
+    renewed = 0
+    rows = IncidentChannel.objects.filter(kind=ChannelKind.ALERTMANAGER, enabled=True).select_related("cluster")
+    for channel in rows:
+        told = Incident.objects.filter(cluster=channel.cluster, state=IncidentState.OPEN).exclude(notified="")
+        if channel.severity == IncidentSeverity.CRITICAL:
+            told = told.filter(severity=IncidentSeverity.CRITICAL)
+        incidents = [row for row in told.select_related("cluster") if silence_of(row, present) is None]
+        notices = [
+            IncidentNotice(incident=row, event=NoticeEvent.OPENED, facts=_facts(row), created_at=present)
+            for row in incidents
+        ]
+        if notices:
+            with suppress(Undelivered, Gone):  # kept at the channel; the next round repeats all of them
+                channel_send(channel, [_channel_message(notice, has_text=False) for notice in notices])
+                renewed += 1
+    return renewed
+
+
+def _channel_message(notice: IncidentNotice, *, has_text: bool = True) -> ChannelMessage:
+    incident = notice.incident
+    return ChannelMessage(
+        id=f"incident-notice-{notice.pk}",
+        key=f"sluice-{incident.cluster.slug}-{incident.pk}",
+        event=NoticeEvent(notice.event),
+        is_resolved=not incident.is_open,
+        cluster=incident.cluster.slug,
+        subject=_subject(notice)[:_SUBJECT_LENGTH],
+        text=_mail_text(notice) if has_text else "",
+        facts=notice.facts,
+        at=notice.created_at,
+        page=_page(notice),
+    )
+
+
+def _mail_text(notice: IncidentNotice) -> str:
     context = {
         "facts": notice.facts,
         "event": notice.event,
@@ -134,9 +246,14 @@ def _mail(delivery: IncidentDelivery, connection: Any) -> EmailMultiAlternatives
         "link": _page(notice) if settings.PUBLIC_URL else "",
         "helps": [] if notice.event == NoticeEvent.RESOLVED else _helps(notice),
     }
+    return render_to_string("incidents/mail.txt", context)
+
+
+def _mail(delivery: IncidentDelivery, connection: Any) -> EmailMultiAlternatives:
+    notice = delivery.notice
     return EmailMultiAlternatives(
         subject=_subject(notice)[:_SUBJECT_LENGTH],
-        body=render_to_string("incidents/mail.txt", context),
+        body=_mail_text(notice),
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[delivery.target],
         connection=connection,
@@ -189,8 +306,8 @@ def _message(delivery: IncidentDelivery) -> dict[str, object]:
 
 
 _courier = Courier(
-    rows=lambda: IncidentDelivery.objects.select_related("notice__incident__cluster", "webhook"),
-    send={Channel.EMAIL: send_email, Channel.WEBHOOK: send_webhook},
+    rows=lambda: IncidentDelivery.objects.select_related("notice__incident__cluster", "webhook", "destination"),
+    send={Channel.EMAIL: send_email, Channel.WEBHOOK: send_webhook, Channel.SERVICE: send_to_channel},
     announce=lambda delivery: announce(f"incidents:{delivery.notice.incident.cluster.slug}"),
 )
 

@@ -26,7 +26,7 @@ from apps.estimates.objectives import objectives_judged
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
-from apps.incidents.models import Incident, IncidentEvent, IncidentQuery, IncidentRouting
+from apps.incidents.models import Incident, IncidentChannel, IncidentEvent, IncidentQuery, IncidentRouting
 from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
@@ -85,7 +85,7 @@ class _Refresh:
         self.cluster = cluster
         self.now = now
         self.has_changed = False
-        self.tells = IncidentRouting.objects.filter(cluster=cluster).exists()
+        self.tells = any(model.objects.filter(cluster=cluster).exists() for model in (IncidentRouting, IncidentChannel))
         rows = Incident.objects.filter(cluster=cluster)
         is_open = Q(state=IncidentState.OPEN)
         since = now - timedelta(seconds=REOPEN_S)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from django.db.models import Count, Prefetch, Q, QuerySet, prefetch_related_objects
 
 from apps.core.filters import ChoiceFilter, ListFilter, PresenceFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
-from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
-from apps.incidents.models import Incident, IncidentEvent, IncidentQuery, IncidentRouting
+from apps.incidents.choices import ChannelKind, IncidentCause, IncidentSeverity, IncidentState
+from apps.incidents.models import (
+    Incident,
+    IncidentChannel,
+    IncidentEvent,
+    IncidentQuery,
+    IncidentRouting,
+    IncidentSilence,
+)
 
 __all__ = [
+    "IncidentChannelFilter",
     "IncidentFilter",
+    "IncidentSilenceFilter",
+    "channels_listed",
     "incident_in_full",
     "incident_rows",
     "incidents_listed",
@@ -20,6 +31,8 @@ __all__ = [
     "incidents_unseen",
     "incidents_with_members",
     "routing_of",
+    "silence_of",
+    "silences_listed",
 ]
 
 
@@ -68,6 +81,47 @@ def incidents_unseen() -> QuerySet[Incident]:
 def routing_of(cluster: Cluster) -> IncidentRouting:
     """A cluster's routing; the defaults, unsaved, where nobody has said anything."""
     return IncidentRouting.objects.filter(cluster=cluster).first() or IncidentRouting(cluster=cluster)
+
+
+def channels_listed() -> QuerySet[IncidentChannel]:
+    """Channels by name, with their cluster."""
+    return IncidentChannel.objects.select_related("cluster").order_by("name")
+
+
+def silences_listed() -> QuerySet[IncidentSilence]:
+    """Silences, the last to end first."""
+    return IncidentSilence.objects.select_related("cluster", "created_by")
+
+
+def silence_of(incident: Incident, now: datetime) -> IncidentSilence | None:
+    """The silence in which an incident is told to nobody now. A subject matches its cause's, and each late query."""
+    rows = IncidentSilence.objects.filter(cluster=incident.cluster, starts_at__lte=now, ends_at__gt=now)
+    rows = rows.filter(cause_kind__in=["", incident.cause_kind])
+    named = [row for row in rows if row.subject]
+    if len(named) < len(rows):
+        return next(row for row in rows if not row.subject)
+    late = named and incident.members.filter(ended_at=None).values_list("query__name", flat=True)
+    subjects = {incident.cause_subject, *late}
+    if late and not all(any(row.subject == name for row in named) for name in late):
+        subjects = {incident.cause_subject}  # a query beside it is late that nobody silenced
+    return next((row for row in named if row.subject in subjects), None)
+
+
+class IncidentChannelFilter(ListFilter):
+    """`?cluster=eu-1&kind=slack`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    kind = ChoiceFilter(choices=ChannelKind.choices)
+    sorts = sort_paths("name", "kind", "tried_at", cluster="cluster__slug")
+
+
+class IncidentSilenceFilter(ListFilter):
+    """`?cluster=eu-1`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    starts_at = TimeFilter()
+    ends_at = TimeFilter()
+    sorts = sort_paths("starts_at", "ends_at", cluster="cluster__slug")
 
 
 class IncidentFilter(ListFilter):

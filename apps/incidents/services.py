@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,14 +15,28 @@ from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.events import announce
 from apps.core.limits import MAX_NOTE
 from apps.core.messages import email_faults
+from apps.core.secrets import SecretLost, seal_secret, unseal_secret
 from apps.fleet.models import Cluster
+from apps.fleet.validation import check_free, check_row
+from apps.incidents.channels import ADDRESS_PURPOSE, DEFAULT_ADDRESSES, TOKEN_PURPOSE, channel_faults, public_part
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState
-from apps.incidents.models import KEEP_DAYS, Incident, IncidentEvent, IncidentRouting
+from apps.incidents.models import KEEP_DAYS, Incident, IncidentChannel, IncidentEvent, IncidentRouting, IncidentSilence
 from apps.reports.models import Webhook
 
-__all__ = ["MAX_KEEP_DAYS", "incident_acknowledge", "incident_routing_update", "incidents_purge"]
+__all__ = [
+    "MAX_KEEP_DAYS",
+    "channel_create",
+    "channel_delete",
+    "channel_update",
+    "incident_acknowledge",
+    "incident_routing_update",
+    "incidents_purge",
+    "silence_create",
+    "silence_end",
+]
 
 MAX_KEEP_DAYS = 3650
+MAX_SILENCE = timedelta(days=30)
 
 
 @transaction.atomic
@@ -80,6 +95,123 @@ def incident_routing_update(
     return routing
 
 
+@transaction.atomic
+def channel_create(
+    *, cluster: Cluster, kind: str, name: str, address: str = "", token: str = "", **values: Any
+) -> IncidentChannel:
+    """Tell another service of a cluster's incidents. `values` are severity, group_s and enabled.
+
+    Raises
+    ------
+    Malformed
+        With every fault of every field.
+    Conflict
+        The name is taken in this cluster.
+    """
+    row = IncidentChannel(cluster=cluster, kind=kind, name=name, **values)
+    return _channel_stored(row, address, token)
+
+
+@transaction.atomic
+def channel_update(
+    *, channel: IncidentChannel, address: str | None = None, token: str | None = None, **values: Any
+) -> IncidentChannel:
+    """Change a channel. An address or a token that is None or empty stays as it is. Raises as `channel_create`."""
+    if "kind" in values and values["kind"] != channel.kind:
+        raise Malformed(
+            "kind: a channel keeps its kind.",
+            [Fault("kind", f"kind is {values['kind']!r}; allowed: {channel.kind}, which it has; or another channel")],
+        )
+    for field, value in values.items():
+        setattr(channel, field, value)
+    if not address and not token:
+        return _row_stored(channel)
+    address = address or _kept_secret(channel.sealed_address, ADDRESS_PURPOSE)
+    return _channel_stored(channel, address, token or _kept_secret(channel.sealed_token, TOKEN_PURPOSE))
+
+
+def _kept_secret(sealed: str, purpose: str) -> str:
+    """Empty where it was sealed under another key of the installation: then it has to be given again."""
+    with suppress(SecretLost):
+        return unseal_secret(sealed, purpose)
+    return ""
+
+
+def _channel_stored(row: IncidentChannel, address: str, token: str) -> IncidentChannel:
+    address, token = address.strip(), token.strip()
+    faults = channel_faults(row.kind, address, token)
+    row.sealed_address = seal_secret(address, ADDRESS_PURPOSE)
+    row.sealed_token = seal_secret(token, TOKEN_PURPOSE)
+    row.shown_address = "" if faults else public_part(row.kind, address or DEFAULT_ADDRESSES.get(row.kind, ""))
+    return _row_stored(row, faults)
+
+
+def _row_stored(row: IncidentChannel, faults: Sequence[Fault] = ()) -> IncidentChannel:
+    row.name = row.name.strip() if isinstance(row.name, str) else row.name
+    check_row(row, faults)
+    check_free(IncidentChannel.objects.filter(cluster=row.cluster), row, name=row.name)
+    row.save()
+    announce(f"incidents:{row.cluster.slug}")
+    return row
+
+
+@transaction.atomic
+def channel_delete(*, channel: IncidentChannel) -> None:
+    """Messages that wait for it are given up at their next try."""
+    channel.delete()
+    announce(f"incidents:{channel.cluster.slug}")
+
+
+@transaction.atomic
+def silence_create(
+    *,
+    cluster: Cluster,
+    ends_at: datetime,
+    reason: str,
+    starts_at: datetime | None = None,
+    cause_kind: str = "",
+    subject: str = "",
+    user: User | None = None,
+) -> IncidentSilence:
+    """Tell nobody of a cluster's incidents for a time: of one cause, of one subject, or of all.
+
+    Those that are open when it ends are told then. Raises `Malformed` with every fault.
+    """
+    now = timezone.now()
+    row = IncidentSilence(
+        cluster=cluster,
+        cause_kind=cause_kind,
+        subject=subject.strip(),
+        starts_at=starts_at or now,
+        ends_at=ends_at,
+        reason=reason.strip(),
+        created_by=user if user is not None and user.pk else None,
+    )
+    faults = []
+    if ends_at <= now:
+        faults.append(Fault("ends_at", f"ends_at is {ends_at:%Y-%m-%d %H:%M %Z}; allowed: a time to come"))
+    elif ends_at <= row.starts_at:
+        faults.append(Fault("ends_at", f"ends_at is not after starts_at, {row.starts_at:%Y-%m-%d %H:%M %Z}"))
+    elif ends_at - row.starts_at > MAX_SILENCE:
+        faults.append(Fault("ends_at", f"it lasts longer than {MAX_SILENCE.days} days; allowed: at most that"))
+    check_row(row, faults)
+    row.save()
+    announce(f"incidents:{cluster.slug}")
+    return row
+
+
+@transaction.atomic
+def silence_end(*, silence: IncidentSilence) -> None:
+    """End a silence now; one that has not begun is deleted."""
+    now = timezone.now()
+    if silence.starts_at >= now:
+        silence.delete()
+    elif silence.ends_at > now:
+        silence.ends_at = now
+        silence.save(update_fields=["ends_at"])
+    announce(f"incidents:{silence.cluster.slug}")
+
+
 def incidents_purge(now: datetime | None = None) -> int:
     """Purge resolved incidents that are older than their cluster keeps them; returns how many."""
     present, gone = now or timezone.now(), 0
@@ -89,4 +221,5 @@ def incidents_purge(now: datetime | None = None) -> int:
         rows = Incident.objects.filter(cluster=cluster_id, state=IncidentState.RESOLVED, resolved_at__lt=before)
         gone += rows.count()
         rows.delete()
+        IncidentSilence.objects.filter(cluster=cluster_id, ends_at__lt=before).delete()
     return gone

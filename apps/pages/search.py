@@ -275,6 +275,8 @@ _ACTIONS = (
 _PAGES = (
     _Place("Overview", "pages:overview", "overview", "home attention objectives"),
     _Place("Incidents", "pages:incidents", "bell", "alarm acknowledge breached history"),
+    _Place("Channels of incidents", "pages:incident-channels", "bell", "slack teams pagerduty opsgenie silence mute"),
+    _Place("Panel to embed", "pages:embed-link", "link", "iframe embed share wall wiki grafana"),
     _Place("Routing of incidents", "pages:incident-routing", "bell", "mail webhook notify retention"),
     _Place("Queries", "pages:queries", "queries", "list"),
     _Place("Admission", "pages:admissions", "admission", "requests decisions queue previews"),

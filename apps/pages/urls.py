@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
+from apps.pages import embeds, jobs, kubernetes, names, people, search
 from apps.pages import help as help_pages
-from apps.pages import jobs, kubernetes, names, people, search
 from apps.pages.accuracy import views as accuracy
 from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
@@ -15,6 +15,7 @@ from apps.pages.events import views as events
 from apps.pages.fleet import evacuations
 from apps.pages.fleet import views as fleet
 from apps.pages.forecasts import views as forecasts
+from apps.pages.incidents import channels
 from apps.pages.incidents import views as incidents
 from apps.pages.live import views as live
 from apps.pages.microbatch import views as microbatch
@@ -44,10 +45,21 @@ urlpatterns = [
     path("", overview.Home.as_view(), name="home"),
     path(_C, overview.Overview.as_view(), name="overview"),
     path(f"{_C}estimate/", overview.EstimateNow.as_view(), name="estimate-now"),
+    # -- a panel for pages elsewhere
+    path(f"{_C}embed/", embeds.EmbedLinkPage.as_view(), name="embed-link"),
+    path("embed/<str:token>/", embeds.EmbeddedPanel.as_view(), name="embedded-panel"),
     # -- incidents
     path("incidents/menu/", incidents.IncidentsMenu.as_view(), name="incidents-menu"),
     path(f"{_C}incidents/", incidents.IncidentsPage.as_view(), name="incidents"),
     path(f"{_C}incidents/routing/", incidents.RoutingPage.as_view(), name="incident-routing"),
+    path(f"{_C}incidents/channels/", channels.ChannelsPage.as_view(), name="incident-channels"),
+    path(f"{_C}incidents/channels/new/", channels.ChannelCrud.create_view(), name="incident-channel-new"),
+    path(f"{_C}incidents/channels/<int:pk>/", channels.ChannelCrud.change_view(), name="incident-channel"),
+    path(f"{_C}incidents/channels/<int:pk>/test/", channels.ChannelTest.as_view(), name="incident-channel-test"),
+    path(
+        f"{_C}incidents/channels/<int:pk>/delete/", channels.ChannelCrud.delete_view(), name="incident-channel-delete"
+    ),
+    path(f"{_C}incidents/silences/<int:pk>/end/", channels.SilenceEnd.as_view(), name="incident-silence-end"),
     path(f"{_C}incidents/<int:pk>/", incidents.IncidentPage.as_view(), name="incident"),
     path(f"{_C}incidents/<int:pk>/acknowledge/", incidents.IncidentAcknowledge.as_view(), name="incident-acknowledge"),
     # -- fleet

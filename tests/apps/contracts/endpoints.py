@@ -112,6 +112,13 @@ ENDPOINTS: dict[str, Endpoint] = {
     "incident-list": _list(),
     "incident-detail": _row("incident"),
     "incident-acknowledge": _action("incident"),
+    "incident-channel-list": Endpoint({"GET": OPERATE, "POST": OPERATE}),
+    "incident-channel-detail": Endpoint(
+        {"GET": OPERATE, "PATCH": OPERATE, "DELETE": OPERATE}, {"pk": "incident_channel"}
+    ),
+    "incident-channel-test": _action("incident_channel"),
+    "incident-silence-list": _list(OPERATE),
+    "incident-silence-detail": _row("incident_silence", "DELETE"),
     "incident-routing": _cluster(GET=READ, PUT=OPERATE),
     "unscored-list": _list(),
     "unscored-summary": Endpoint({"GET": READ}, query="cluster={cluster}"),

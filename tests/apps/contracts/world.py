@@ -17,12 +17,15 @@ from apps.admission.questions import AdmissionQuestion
 from apps.connections.models import ImportedJob
 from apps.connections.services import connection_create
 from apps.core.deliveries import Channel
+from apps.core.secrets import seal_secret
 from apps.estimates.models import DocumentEstimate, EstimateRun, ObjectiveStatus
 from apps.estimates.services import DOCUMENT_ESTIMATE, ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
-from apps.incidents.models import Incident
+from apps.incidents.channels import ADDRESS_PURPOSE
+from apps.incidents.models import Incident, IncidentChannel
 from apps.incidents.refresh import incidents_refresh
+from apps.incidents.services import silence_create
 from apps.jobs.runner import run_job
 from apps.kubernetes.models import KubernetesReview
 from apps.microbatch.progress import progress_ingest
@@ -126,6 +129,12 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
     incidents_refresh(cluster)
     world["incident"] = Incident.objects.earliest("pk").pk
+    address = seal_secret("http://127.0.0.1:9", ADDRESS_PURPOSE)  # that may not be asked: a test of it goes nowhere
+    world["incident_channel"] = IncidentChannel.objects.create(
+        cluster=cluster, kind="alertmanager", name="alerts", sealed_address=address, shown_address="127.0.0.1"
+    ).pk
+    ends_at = timezone.now() + timedelta(days=1)
+    world["incident_silence"] = silence_create(cluster=cluster, ends_at=ends_at, reason="tests", subject="no-node").pk
     world["objective"] = ObjectiveStatus.objects.earliest("pk").pk
     world["forecast"] = Forecast.objects.get().pk
     world["backtest"] = BACKTEST.create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
