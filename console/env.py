@@ -159,6 +159,8 @@ class Env:
     worker_concurrency: int
     task_visibility_s: float
     plans_every_h: float
+    undo_days: int
+    ledger_days: int
     email_url: str
     email_from: str
     public_url: str
@@ -197,6 +199,8 @@ class Env:
             worker_concurrency=reader.whole("worker_concurrency", 2, 1, 64),
             task_visibility_s=reader.number("task_visibility_s", 900, 10, 86400),
             plans_every_h=reader.number("plans_every_h", 24, 0, 8760),
+            undo_days=reader.whole("undo_days", 30, 1, 3650),
+            ledger_days=reader.whole("ledger_days", 400, 1, 36500),
             email_url=reader.server("email_url", ("smtp", "smtps", "smtp+tls")),
             email_from=reader.text("email_from", "sluice@localhost"),
             public_url=reader.server("public_url", ("http", "https")),

@@ -12,6 +12,7 @@ TAGS = [
     {"name": name, "description": description}
     for name, description in (
         ("core", "The index of resources."),
+        ("ledger", "Changes of objects, and taking them back."),
         ("accounts", "Tokens of the signed-in person."),
         ("jobs", "Work that takes time: state, progress, result."),
         ("fleet", "Clusters, node pools, nodes and links."),

@@ -30,6 +30,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "apps.core",
     "apps.ui",
+    "apps.ledger",
     "apps.accounts",
     "apps.jobs",
     "apps.fleet",
@@ -80,6 +81,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "apps.ledger.middleware.OriginMiddleware",
     "apps.ui.parts.LivePartMiddleware",
     "apps.accounts.middleware.TimeZoneMiddleware",
     "apps.core.middleware.ErrorPageMiddleware",
@@ -181,12 +183,17 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 2.0, "queue": INTERACTIVE_QUEUE},
     },
     "write-receipts": {"task": "workers.write_receipts", "schedule": 60.0, "options": {"expires": 60.0}},
+    "seal-ledger": {"task": "workers.seal_ledger", "schedule": 60.0, "options": {"expires": 60.0}},
     "run-due-history": {"task": "workers.run_due_history", "schedule": 300.0, "options": {"expires": 300.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
 
 # -- plans
 PLANS_EVERY_S = ENV.plans_every_h * 3600.0  # plans are compared again after so long; 0: only when statistics drift
+
+# -- ledger
+UNDO_DAYS = ENV.undo_days  # so long deleted objects and replaced arrivals are kept
+LEDGER_DAYS = ENV.ledger_days  # so long the ledger tells who changed what
 
 # -- REST: classes are named by their own modules, since apps.core.rest.api needs REST framework loaded already
 REST_FRAMEWORK = {

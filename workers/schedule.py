@@ -32,6 +32,7 @@ from apps.jobs.runs import runs_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.kubernetes.services import reviews_purge
+from apps.ledger.chain import ledger_purge, ledger_seal
 from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe, stretches_purge
 from apps.measurements.subintervals import statistics_purge
@@ -75,6 +76,7 @@ _PURGES: tuple[Callable[[], int], ...] = (
     executions_purge,
     incidents_purge,
     polls_purge,
+    ledger_purge,
 )
 
 
@@ -132,6 +134,7 @@ SCHEDULED: dict[str, Callable[[], int]] = {
     "workers.renew_refined": lambda: parts_renew(timezone.now()),
     "workers.review_plans": plans_review,
     "workers.review_queue": queue_review,
+    "workers.seal_ledger": ledger_seal,
     "workers.run_due_history": history_run_due,
     "workers.run_due_reports": reports_run_due,
     "workers.sweep_jobs": resend_lost_jobs,

@@ -36,6 +36,12 @@ class PackedJSONField(models.BinaryField):
     def get_prep_value(self, value: Any) -> Any:
         return None if value is None else pack_json(value)
 
+    def to_python(self, value: Any) -> Any:
+        return value
+
+    def value_to_string(self, obj: models.Model) -> Any:
+        return self.value_from_object(obj)  # a JSON value among those of Django's serializers
+
 
 class IdempotencyRecord(models.Model):
     """The answer given to a POST with an `Idempotency-Key`, replayed when the same request comes again."""

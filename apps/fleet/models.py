@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
+from django.db.models.functions import Concat
 from django.utils import timezone
 
 from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
 from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
+from apps.ledger.recorder import Tracked
 
 __all__ = ["KUBERNETES_RULES", "REVIEW_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
 
@@ -28,8 +30,11 @@ KUBERNETES_RULES = ("kubernetes_unknown", "kubernetes_late", "kubernetes_review"
 MAX_PARTS_BUDGET_S = 600.0
 
 
-class Cluster(models.Model):
+class Cluster(Tracked):
     """A set of nodes that run queries together, and the time grid its estimates use."""
+
+    ledger_kind, ledger_name, ledger_cluster = "cluster", "slug", ""
+    ledger_kept = False  # what it holds may be any number of rows
 
     slug = models.CharField(max_length=MAX_SLUG, unique=True, validators=[SLUG])
     name = models.CharField(max_length=MAX_NAME)
@@ -115,8 +120,10 @@ class Cluster(models.Model):
         return 4 * round(self.horizon_s / self.subinterval_s)
 
 
-class NodePool(models.Model):
+class NodePool(Tracked):
     """Nodes of one kind."""
+
+    ledger_kind = "pool"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="pools")
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
@@ -149,8 +156,10 @@ class NodePool(models.Model):
         return self.name
 
 
-class Node(models.Model):
+class Node(Tracked):
     """A machine of a pool. Capacity, cores and memory may differ from its pool's."""
+
+    ledger_kind = "node"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     pool = models.ForeignKey(NodePool, on_delete=models.PROTECT, related_name="nodes")
@@ -192,8 +201,11 @@ class Node(models.Model):
         return self.pool.memory_bytes if self.memory_bytes is None else self.memory_bytes
 
 
-class Link(models.Model):
+class Link(Tracked):
     """A directed network connection. A missing link costs nothing."""
+
+    ledger_kind = "link"
+    ledger_name = Concat("source__name", models.Value("->"), "target__name")
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="links")
     source = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="links_out")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from django.db import models, transaction
+from django.db import models
 from django.dispatch import Signal
 
 from apps.core.errors import Conflict, Fault, Malformed, fault_count
@@ -17,6 +17,7 @@ from apps.fleet.choices import ABSENT, CycleUnit, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import cores_in_use, operators_on, queries_running
 from apps.fleet.validation import check_free, check_row, cluster_faults, label_faults
+from apps.ledger.recorder import recorded
 from engine.document.cycles import cycle_unit_words, is_of_clock
 from engine.words import listed
 
@@ -44,6 +45,7 @@ __all__ = [
     "pool_create",
     "pool_delete",
     "pool_update",
+    "row_revived",
 ]
 
 
@@ -67,7 +69,7 @@ def cluster_announce(cluster: Cluster) -> None:
     announce(f"cluster:{cluster.slug}")
 
 
-@transaction.atomic
+@recorded()
 def cluster_create(*, slug: str, name: str, **fields: Any) -> Cluster:
     """Create a cluster without nodes.
 
@@ -86,7 +88,7 @@ def cluster_create(*, slug: str, name: str, **fields: Any) -> Cluster:
     return cluster
 
 
-@transaction.atomic
+@recorded()
 def cluster_update(*, cluster: Cluster, **fields: Any) -> Cluster:
     """Change fields of a cluster. Its grid is fixed as long as it has arrivals, which are kept at that grid."""
     cluster.refresh_from_db(from_queryset=cluster_locked(cluster))
@@ -105,7 +107,7 @@ def cluster_update(*, cluster: Cluster, **fields: Any) -> Cluster:
     return cluster
 
 
-@transaction.atomic
+@recorded()
 def cluster_delete(*, cluster: Cluster) -> None:
     """Delete a cluster with everything in it, unless queries run there."""
     cluster_locked(cluster).get()
@@ -122,14 +124,14 @@ def cluster_delete(*, cluster: Cluster) -> None:
     cluster.delete()
 
 
-@transaction.atomic
+@recorded()
 def pool_create(*, cluster: Cluster, name: str, capacity_cps: float, **fields: Any) -> NodePool:
     """Create a pool; new nodes get its capacity and cores."""
     pool = NodePool(cluster=cluster, name=name, capacity_cps=capacity_cps, **fields)
     return _store_pool(pool)
 
 
-@transaction.atomic
+@recorded()
 def pool_update(*, pool: NodePool, **fields: Any) -> NodePool:
     """Change a pool. Nodes that exist keep their own capacity and cores."""
     return _store_pool(_assign(pool, fields), fields)
@@ -143,7 +145,7 @@ def _store_pool(pool: NodePool, changed: Iterable[str] | None = None) -> NodePoo
     return pool
 
 
-@transaction.atomic
+@recorded()
 def pool_delete(*, pool: NodePool) -> None:
     """Delete a pool that has no nodes."""
     nodes = list(pool.nodes.values_list("name", flat=True))
@@ -153,7 +155,7 @@ def pool_delete(*, pool: NodePool) -> None:
     pool.delete()
 
 
-@transaction.atomic
+@recorded()
 def node_create(
     *, pool: NodePool, name: str, capacity_cps: float | None = None, cores: int | None = None, **fields: Any
 ) -> Node:
@@ -175,7 +177,7 @@ def node_of_pool(
     )
 
 
-@transaction.atomic
+@recorded()
 def nodes_create(*, cluster: Cluster, nodes: Sequence[Node]) -> None:
     """Add many nodes, each of a pool of the cluster, by a number of statements that does not grow with them.
 
@@ -202,7 +204,7 @@ def nodes_create(*, cluster: Cluster, nodes: Sequence[Node]) -> None:
     cluster_announce(cluster)
 
 
-@transaction.atomic
+@recorded()
 def node_update(*, node: Node, **fields: Any) -> Node:
     """Change a node. A capacity entered by hand is assumed; one that says it was measured keeps the time."""
     if "capacity_cps" in fields and fields["capacity_cps"] != node.capacity_cps and "evidence" not in fields:
@@ -239,7 +241,7 @@ def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
     return node
 
 
-@transaction.atomic
+@recorded()
 def node_calibrate(*, node: Node, capacity_cps: float, cores: int, measured_at: datetime) -> Node:
     """Store a measured capacity; of a node that counts nanoseconds of CPU, how many cycles a core does in one."""
     measured: dict[str, Any] = {"evidence": Evidence.MEASURED, "calibrated_at": measured_at}
@@ -249,25 +251,25 @@ def node_calibrate(*, node: Node, capacity_cps: float, cores: int, measured_at: 
     return node_update(node=node, capacity_cps=capacity_cps, cores=cores, **measured)
 
 
-@transaction.atomic
+@recorded()
 def node_drain(*, node: Node) -> Node:
     """Drain a node: its operators go on running, no further ones are placed there."""
     return node_update(node=node, state=NodeState.DRAINING)
 
 
-@transaction.atomic
+@recorded()
 def node_activate(*, node: Node) -> Node:
     """Activate a node: operators may be placed there."""
     return node_update(node=node, state=NodeState.ACTIVE)
 
 
-@transaction.atomic
+@recorded()
 def node_take_offline(*, node: Node) -> Node:
     """Take an empty node out of the cluster's capacity."""
     return node_update(node=node, state=NodeState.OFFLINE)
 
 
-@transaction.atomic
+@recorded()
 def node_delete(*, node: Node) -> None:
     """Delete a node that has no operators; its links go with it."""
     _refuse_used(node, "be deleted")
@@ -285,7 +287,7 @@ def _refuse_used(node: Node, what: str) -> None:
         )
 
 
-@transaction.atomic
+@recorded()
 def link_create(*, source: Node, target: Node, bandwidth_bytes_s: float | None = None, delay_s: float = 0.0) -> Link:
     """Connect two nodes of a cluster in one direction."""
     link = Link(
@@ -294,7 +296,7 @@ def link_create(*, source: Node, target: Node, bandwidth_bytes_s: float | None =
     return _store_link(link)
 
 
-@transaction.atomic
+@recorded()
 def link_update(*, link: Link, **fields: Any) -> Link:
     """Change a link's bandwidth or delay."""
     return _store_link(_assign(link, fields), fields)
@@ -317,11 +319,20 @@ def _store_link(link: Link, changed: Iterable[str] | None = None) -> Link:
     return link
 
 
-@transaction.atomic
+@recorded()
 def link_delete(*, link: Link) -> None:
     """Delete a link: its direction costs nothing from then on."""
     cluster_announce(link.cluster)
     link.delete()
+
+
+@recorded()
+def row_revived(row: NodePool | Node | Link) -> None:
+    """Check a pool, node or link that has come back, as a new one is, and have the cluster estimated with it."""
+    faults = _node_faults(row) if isinstance(row, Node) else []
+    check_row(row, faults)
+    cluster_changed.send(type(row), cluster=row.cluster)
+    cluster_announce(row.cluster)
 
 
 def _assign(row: Row, fields: Mapping[str, object]) -> Row:
@@ -340,7 +351,7 @@ MAX_PLANNED_NODES = 1000  # at once
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
-@transaction.atomic
+@recorded()
 def nodes_plan(*, pool: NodePool, count: int) -> list[Node]:
     """Plan nodes that are ordered: their names continue those of the pool, and they are not part of estimates
     until they are activated."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -20,6 +21,7 @@ from apps.incidents.choices import (
     IncidentState,
     NoticeEvent,
 )
+from apps.ledger.recorder import Tracked
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.models import Webhook
@@ -40,8 +42,10 @@ __all__ = [
 KEEP_DAYS = 90
 
 
-class IncidentRouting(models.Model):
+class IncidentRouting(Tracked):
     """Where a cluster's incidents are reported to, from which severity on, and how long they are kept."""
+
+    ledger_kind, ledger_name = "routing", "cluster__slug"
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="incident_routing")
     emails = models.JSONField(default=list, blank=True, help_text="Addresses that are mailed.")
@@ -66,6 +70,16 @@ class IncidentRouting(models.Model):
 
     def __str__(self) -> str:
         return f"routing of {self.cluster_id}"
+
+    @classmethod
+    def ledger_more(cls, images: Mapping[Any, dict[str, Any]]) -> None:
+        """Add its webhooks, by key."""
+        rows = cls.webhooks.through.objects.filter(incidentrouting__in=list(images)).order_by("webhook_id")
+        named: dict[Any, list[Any]] = {}
+        for key, webhook in rows.values_list("incidentrouting_id", "webhook_id"):
+            named.setdefault(key, []).append(webhook)
+        for key, image in images.items():
+            image["webhooks"] = named.get(key, [])
 
 
 class IncidentChannel(models.Model):

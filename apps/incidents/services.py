@@ -21,6 +21,7 @@ from apps.fleet.validation import check_free, check_row
 from apps.incidents.channels import ADDRESS_PURPOSE, DEFAULT_ADDRESSES, TOKEN_PURPOSE, channel_faults, public_part
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState
 from apps.incidents.models import KEEP_DAYS, Incident, IncidentChannel, IncidentEvent, IncidentRouting, IncidentSilence
+from apps.ledger.recorder import recorded
 from apps.reports.models import Webhook
 
 __all__ = [
@@ -58,7 +59,7 @@ def incident_acknowledge(*, incident: Incident, user: User | None = None, note: 
     return row
 
 
-@transaction.atomic
+@recorded()
 def incident_routing_update(
     *,
     cluster: Cluster,

@@ -28,6 +28,7 @@ from apps.jobs.services import (
     job_start,
     job_succeed,
 )
+from apps.ledger.origin import Origin, changes_from
 
 __all__ = ["JobOutcome", "JobReporter", "run_job"]
 
@@ -105,7 +106,8 @@ def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | Non
     if job is None:
         return None
     report = JobReporter(job)
-    with report.held, structlog.contextvars.bound_contextvars(job=str(job.pk), attempt=job.attempt):
+    context = structlog.contextvars.bound_contextvars(job=str(job.pk), attempt=job.attempt)
+    with report.held, changes_from(Origin(job=job)), context:
         try:
             with _heartbeats(report):
                 outcome = work(report)

@@ -226,6 +226,7 @@ class PageFrame:
             ("Accuracy", "pages:accuracy", "accuracy", "y", None, False, ""),
             ("Fleet", "pages:fleet", "nodes", "f", cluster.node_count, False, ""),
             ("Reports", "pages:reports", "log", "e", None, False, ""),
+            ("History", "pages:changes", "undo", "", None, False, ""),
             arguments=(cluster.slug,),
         )
 

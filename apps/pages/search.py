@@ -291,6 +291,7 @@ _PAGES = (
     _Place("Arrivals", "pages:arrivals", "arrivals", "sources rates traces"),
     _Place("Sources", "pages:sources", "sources", "agents telemetry live"),
     _Place("History of the stream", "pages:stream-history", "log", "batch jobs parquet spark statistics days"),
+    _Place("History", "pages:changes", "undo", "changes log audit ledger who undo deleted restore"),
     _Place("Connections", "pages:connections", "link", "engines flink spark prometheus kafka jobs"),
     _Place("Configs", "pages:configs", "tune", "rollouts agents canary"),
     _Place("Accuracy", "pages:accuracy", "accuracy", "coverage bias trust calibration"),

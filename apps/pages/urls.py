@@ -10,6 +10,7 @@ from apps.pages.accuracy import views as accuracy
 from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
 from apps.pages.backtests import views as backtests
+from apps.pages.changes import views as changes
 from apps.pages.connections import views as connections
 from apps.pages.events import views as events
 from apps.pages.fleet import evacuations
@@ -48,6 +49,10 @@ urlpatterns = [
     # -- a panel for pages elsewhere
     path(f"{_C}embed/", embeds.EmbedLinkPage.as_view(), name="embed-link"),
     path("embed/<str:token>/", embeds.EmbeddedPanel.as_view(), name="embedded-panel"),
+    # -- changes
+    path(f"{_C}changes/", changes.ChangesPage.as_view(), name="changes"),
+    path(f"{_C}changes/<int:pk>/undo/", changes.ChangeUndo.as_view(), name="change-undo"),
+    path("undo/<uuid:group>/", changes.GroupUndo.as_view(), name="group-undo"),
     # -- incidents
     path("incidents/menu/", incidents.IncidentsMenu.as_view(), name="incidents-menu"),
     path(f"{_C}incidents/", incidents.IncidentsPage.as_view(), name="incidents"),
@@ -115,6 +120,7 @@ urlpatterns = [
     path(f"{_C}queries/<str:name>/versions/new/", queries.QueryVersionNew.as_view(), name="query-version-new"),
     path(f"{_C}queries/<str:name>/decisions/", queries.DecisionsTab.as_view(), name="query-decisions"),
     path(f"{_C}queries/<str:name>/estimates/", queries.EstimatesTab.as_view(), name="query-estimates"),
+    path(f"{_C}queries/<str:name>/changes/", queries.ChangesTab.as_view(), name="query-changes"),
     path(f"{_C}queries/<str:name>/edit/", queries.QueryCrud.change_view(), name="query-edit"),
     path(f"{_C}queries/<str:name>/predict/", queries.QueryPredict.as_view(), name="query-predict"),
     path(f"{_C}queries/<str:name>/stop/", queries.QueryStop.as_view(), name="query-stop"),

@@ -27,6 +27,7 @@ from apps.core.models import PackedJSONField
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, Run
+from apps.ledger.recorder import Tracked
 from apps.microbatch.models import SparkQuery
 from apps.planning.choices import (
     ANSWER_STATES,
@@ -208,6 +209,8 @@ class EvacuationStep(models.Model):
 class PlanComparison(PlanningRun):
     """Comparison of a query's plans: versions and their rewritings, ranked on one snapshot of the cluster."""
 
+    ledger_kept = True
+
     state = _state_field(COMPARISON_STATES)
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="comparisons")
     reason = models.CharField(max_length=10, choices=ComparisonReason.choices, default=ComparisonReason.ASKED)
@@ -244,8 +247,10 @@ class PlanComparison(PlanningRun):
         return f"Plans of {self.query.name} ({self.get_state_display()})"
 
 
-class Scenario(models.Model):
+class Scenario(Tracked):
     """A named set of changes to a cluster: nodes, loads, objectives, queries."""
+
+    ledger_kind = "scenario"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="scenarios")
     name = models.CharField(max_length=MAX_NAME)

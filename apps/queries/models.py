@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -14,6 +16,7 @@ from apps.core.models import PackedJSONField
 from apps.fleet.choices import CostEvidence, CycleUnit, Evidence
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.jobs.models import Run
+from apps.ledger.recorder import Tracked, TrackedPart
 from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
 
 __all__ = [
@@ -29,11 +32,14 @@ __all__ = [
 ]
 
 
-class ArrivalSeries(models.Model):
+class ArrivalSeries(Tracked):
     """Events per slice (a quarter of a subinterval) of one source, over the cluster's horizon.
 
     `data` is a zstd-compressed little-endian float64 array of `slices` values (`apps.queries.arrivals.series`).
     """
+
+    ledger_kind, ledger_name = "arrivals", "source_id"
+    ledger_kept_with = frozenset({"digest"})
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="arrivals")
     source_id = models.CharField(max_length=MAX_ELEMENT_NAME, help_text="The name operators read it by.")
@@ -73,9 +79,18 @@ class ArrivalSeries(models.Model):
     def mean_eps(self) -> float:
         return self.events / (self.slices * self.slice_s)
 
+    @classmethod
+    def ledger_is_routine(cls, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+        """Whether arrivals that were measured take the place of others that were."""
+        both = {row["origin"] if row else "" for row in (before, after)}
+        return both == {ArrivalOrigin.TELEMETRY}
 
-class Query(models.Model):
+
+class Query(Tracked):
     """A continuous query with its latency objective."""
+
+    ledger_kind = "query"
+    ledger_ignored = frozenset({"backlogs"})  # measured
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="queries")
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
@@ -117,9 +132,29 @@ class Query(models.Model):
         """Whether it reads copies of its sources instead of the whole of them."""
         return self.rate_share != 1.0 or self.start_s > 0
 
+    @classmethod
+    def ledger_expressions(cls) -> Mapping[str, Any]:
+        """Number of its newest version: a new one is a change of the query."""
+        newest = QueryVersion.objects.filter(query=models.OuterRef("pk")).order_by("-number")
+        return {"newest_version": models.Subquery(newest.values("number")[:1])}
 
-class QueryVersion(models.Model):
+    @classmethod
+    def ledger_more(cls, images: Mapping[Any, dict[str, Any]]) -> None:
+        """Add the placement of queries that run: {operator: [{node, core, fraction}]}."""
+        running = [key for key, image in images.items() if image["running_version"] is not None]
+        placements: dict[Any, dict[str, list[dict[str, Any]]]] = defaultdict(dict)
+        names = ("operator__version__query", "operator__name", "node__name", "core", "fraction")
+        rows = Placement.objects.filter(operator__version__query__in=running) if running else Placement.objects.none()
+        for key, operator, node, core, fraction in rows.order_by("operator__position", "pk").values_list(*names):
+            placements[key].setdefault(operator, []).append({"node": node, "core": core, "fraction": fraction})
+        for key, image in images.items():
+            image["placement"] = placements.get(key, {})
+
+
+class QueryVersion(TrackedPart):
     """One plan of a query. A version never changes in shape; its statistics are refined."""
+
+    ledger_root = ("query",)
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -140,6 +175,8 @@ class QueryVersion(models.Model):
 
 class Operator(models.Model):
     """An operator of a version. Its id in documents is `{query}/{name}`."""
+
+    ledger_kept = True
 
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="operators")
     position = models.PositiveSmallIntegerField(help_text="Listing order; breaks ties of the topological order.")
@@ -165,6 +202,8 @@ class Operator(models.Model):
 
 class OperatorInput(models.Model):
     """One input of an operator and the statistics known of it."""
+
+    ledger_kept = True
 
     operator = models.ForeignKey(Operator, on_delete=models.CASCADE, related_name="inputs")
     position = models.PositiveSmallIntegerField()
@@ -210,8 +249,10 @@ class OperatorInput(models.Model):
         ]
 
 
-class Placement(models.Model):
+class Placement(TrackedPart):
     """Place of a replica of a running version's operator: the whole of it, or a fraction of a stateless one."""
+
+    ledger_root = ("operator", "version", "query")
 
     operator = models.ForeignKey(Operator, on_delete=models.CASCADE, related_name="placements")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="placements")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
@@ -18,6 +17,7 @@ from apps.core.limits import MAX_DESCRIPTION
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed
 from apps.fleet.validation import check_free, check_row
+from apps.ledger.recorder import recorded
 from apps.queries.backlogs import set_backlogs
 from apps.queries.bodies import COST_NOISE_NAMES, Surroundings, body_parse, latest_version, operators_store
 from apps.queries.choices import QueryState
@@ -38,6 +38,7 @@ __all__ = [
     "query_create",
     "query_delete",
     "query_read",
+    "query_revived",
     "query_start",
     "query_stop",
     "query_update",
@@ -55,7 +56,7 @@ def query_announce(query: Query) -> None:
     announce(f"cluster:{query.cluster.slug}")
 
 
-@transaction.atomic
+@recorded()
 def query_create(
     *,
     cluster: Cluster,
@@ -148,7 +149,7 @@ def query_read(cluster: Cluster, new: NewQuery, known: Surroundings) -> QueryRea
     return QueryReading(query, QueryVersion(query=query, number=1), operators)
 
 
-@transaction.atomic
+@recorded()
 def queries_store(
     *,
     cluster: Cluster,
@@ -207,7 +208,7 @@ def _start_new(cluster: Cluster, queries: Sequence[tuple[Query, QueryVersion, li
         started.update(state=QueryState.RUNNING, running_version=Subquery(newest))
 
 
-@transaction.atomic
+@recorded()
 def query_version_create(
     *,
     query: Query,
@@ -232,7 +233,7 @@ def query_version_create(
     return version
 
 
-@transaction.atomic
+@recorded()
 def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
     """Change name, team, description, priority or objective (None: no objective). A running query keeps its name."""
     _refresh_locked(query)
@@ -253,7 +254,7 @@ def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
     return query
 
 
-@transaction.atomic
+@recorded()
 def query_delete(*, query: Query) -> None:
     """Delete a query that neither runs nor waits, with its versions and history."""
     _refresh_locked(query)
@@ -263,6 +264,12 @@ def query_delete(*, query: Query) -> None:
     query.running_version = None
     query.save()
     query.delete()
+
+
+def query_revived(*, query: Query) -> None:
+    """Tell of a query that has come back. It did not run when it was deleted, and runs when it is admitted."""
+    cluster_changed.send(Query, cluster=query.cluster)
+    query_announce(query)
 
 
 def _refresh_locked(query: Query) -> None:
@@ -342,7 +349,7 @@ def _malformed(faults: list[Fault]) -> Malformed:
     return Malformed(f"The query has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
-@transaction.atomic
+@recorded()
 def query_start(
     *,
     version: QueryVersion,
@@ -393,7 +400,7 @@ def query_start(
     return query
 
 
-@transaction.atomic
+@recorded()
 def placement_move(*, query: Query, placement: Mapping[str, object]) -> Query:
     """Move operators of a running query; those not named stay."""
     query = _locked(query)
@@ -408,7 +415,7 @@ def placement_move(*, query: Query, placement: Mapping[str, object]) -> Query:
     return query
 
 
-@transaction.atomic
+@recorded()
 def query_stop(*, query: Query) -> Query:
     """Stop a running or waiting query: it takes no part in estimates any more, and its nodes are free."""
     query = _locked(query)
@@ -427,7 +434,9 @@ def query_stop(*, query: Query) -> Query:
 
 def _locked(query: Query) -> Query:
     rows = Query.objects.select_for_update(of=("self",)).select_related("cluster", "running_version")
-    return rows.get(pk=query.pk)
+    locked = rows.get(pk=query.pk)
+    Query.ledger_touch(locked.pk)  # before its placement is changed
+    return locked
 
 
 def _check_sources(version: QueryVersion) -> None:

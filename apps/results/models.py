@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from apps.core.deliveries import DeliveryRow
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_MESSAGE, MAX_NAME, MAX_NOTE, MAX_REASON
+from apps.ledger.recorder import Tracked
 from apps.queries.models import Query
 
 __all__ = [
@@ -101,8 +102,12 @@ class ResultWindow(models.Model):
         return f"{self.query} {self.window_us}"
 
 
-class AlertRule(models.Model):
+class AlertRule(Tracked):
     """A threshold on a column of a query's results, for each group, for some windows in a row."""
+
+    ledger_kind, ledger_cluster = "alert-rule", "query__cluster"
+    ledger_ignored = frozenset({"fault", "unlisted", "evaluated_at"})  # of its evaluation
+    ledger_guarded = frozenset({"webhooks"})
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="alert_rules")
     name = models.CharField(max_length=MAX_NAME)

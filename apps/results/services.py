@@ -17,6 +17,7 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
+from apps.ledger.recorder import recorded
 from apps.queries.models import Query
 from apps.results.evaluation import alerts_announce, condition_check
 from apps.results.models import (
@@ -55,7 +56,7 @@ _MEANING = ("column", "comparison", "threshold", "for_windows", "where")
 _FIELDS = (*_MEANING, "name", "severity", "enabled", "emails", "webhooks")
 
 
-@transaction.atomic
+@recorded()
 def alert_rule_create(*, query: Query, user: User | None = None, **values: Any) -> AlertRule:
     """Watch a column of a query's results.
 
@@ -72,7 +73,7 @@ def alert_rule_create(*, query: Query, user: User | None = None, **values: Any) 
     return row
 
 
-@transaction.atomic
+@recorded()
 def alert_rule_update(*, rule: AlertRule, **values: Any) -> AlertRule:
     """Change a rule. What it fires now is resolved where the rule means something else afterwards."""
     row = AlertRule.objects.select_for_update().get(pk=rule.pk)
@@ -88,7 +89,7 @@ def alert_rule_update(*, rule: AlertRule, **values: Any) -> AlertRule:
     return row
 
 
-@transaction.atomic
+@recorded()
 def alert_rule_delete(*, rule: AlertRule) -> None:
     """Delete a rule with its alerts."""
     query = rule.query

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_FAULT, MAX_NOTE
 from apps.fleet.models import Cluster
+from apps.ledger.recorder import Tracked
 from apps.telemetry.models import Agent, LiveQuery
 from engine.jarvis.refined_config import LearnedFigures
 from engine.klink.settings import WatermarkPrior
@@ -208,8 +209,10 @@ class SchedulePart(models.Model):
         return f"{self.config} for {self.agent or 'all'}"
 
 
-class RolloutPolicy(models.Model):
+class RolloutPolicy(Tracked):
     """Care of a cluster's rollouts: stages and limits. Its row is the lock of everything that moves configurations."""
+
+    ledger_kind, ledger_name = "rollout-policy", "cluster__slug"
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="rollout_policy")
     canary_count = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])

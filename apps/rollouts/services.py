@@ -15,6 +15,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
+from apps.ledger.recorder import recorded
 from apps.rollouts.config_selectors import settings_changes
 from apps.rollouts.learned_figures import watermarks_for, watermarks_in
 from apps.rollouts.members import Recipient, stage_epochs, stage_sizes
@@ -227,7 +228,7 @@ def _unknown(path: str, names: Sequence[str], names_known: Mapping[str, object],
     ]
 
 
-@transaction.atomic
+@recorded()
 def policy_update(*, cluster: Cluster, **values: Any) -> RolloutPolicy:
     """Change the rollout policy. Rollouts under way keep theirs."""
     policy = policy_locked(cluster)

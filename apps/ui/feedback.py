@@ -1,4 +1,4 @@
-"""Toasts: confirm an action on the next page, or at once for an htmx request."""
+"""Toasts: confirm an action on the next page, or at once for an htmx request, and offer to take it back."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["refresh", "toast"]
 
 def toast(request: HttpRequest, text: str, response: HttpResponse | None = None) -> None:
     """Confirm something done. With `response` (an htmx answer) the toast appears without a new page."""
+    undo = getattr(request, "undoable_group", str)()  # of what the request has changed
     if response is None:
-        messages.success(request, text)
+        messages.success(request, text, extra_tags=undo)
         return
     events = json.loads(response.headers.get("HX-Trigger", "{}"))
-    response.headers["HX-Trigger"] = json.dumps({**events, "toast": {"text": text, "kind": "ok"}})
+    response.headers["HX-Trigger"] = json.dumps({**events, "toast": {"text": text, "kind": "ok", "undo": undo}})
 
 
 def refresh(response: HttpResponse, *topics: str) -> HttpResponse:

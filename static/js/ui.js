@@ -139,15 +139,17 @@
     if (text) mark.textContent = text;
   });
 
-  const toast = (text, kind = "ok") => {
+  const toast = (text, kind = "ok", undo = "") => {
     const template = document.getElementById("toast-template");
     if (!template) return;
     const node = template.content.cloneNode(true);
     node.querySelector("[data-text]").textContent = text;
     node.querySelectorAll("[data-kind]").forEach(icon => { icon.hidden = icon.dataset.kind !== kind; });
+    const form = node.querySelector("[data-undo]");
+    if (undo) { form.hidden = false; form.action = form.action.replace(/[0-9a-f-]{36}/, undo); }
     document.querySelector(".toasts").append(node);
   };
-  document.addEventListener("toast", event => toast(event.detail.text ?? event.detail.value, event.detail.kind));
+  document.addEventListener("toast", event => toast(event.detail.text ?? event.detail.value, event.detail.kind, event.detail.undo));
 
   // a wide picture opens where its finding is
   const showFlagged = figure => {

@@ -168,7 +168,7 @@ class NodesChange(BulkPage):
             "delete",
             "Delete",
             "deleted",
-            "They are gone for good, with their links. One that runs operators is refused.",
+            "They go with their links, and come back with Undo. One that runs operators is refused.",
             services.node_delete,
             "node",
             "trash",

@@ -19,9 +19,11 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.capacities import capacity_request
 from apps.estimates.selectors import query_history, run_latest
+from apps.ledger.selectors import changes_of
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.bulk import BulkAction, BulkPage
+from apps.pages.changes.tables import UNDO_FORM, changes_table
 from apps.pages.crud import Crud, kept_query
 from apps.pages.queries.capacity import capacity_facts
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
@@ -59,6 +61,7 @@ from apps.ui.numbers import seconds
 from apps.ui.tables import Table
 
 __all__ = [
+    "ChangesTab",
     "DecisionsTab",
     "EstimatesTab",
     "OperatorRow",
@@ -137,7 +140,8 @@ class QueriesChange(BulkPage):
             "delete",
             "Delete",
             "deleted",
-            "Their versions, statistics, estimates and decisions go with them. One that runs or waits is refused.",
+            "Their estimates and decisions are gone for good. Undo brings back the rest: versions, statistics, "
+            "objectives. One that runs or waits is refused.",
             query_delete,
             "query",
             "trash",
@@ -163,6 +167,7 @@ _TABS = {
     "plans": ("Plans", "pages:query-plans"),
     "decisions": ("Decisions", "pages:query-decisions"),
     "estimates": ("Estimates", "pages:query-estimates"),
+    "changes": ("History", "pages:query-changes"),
 }
 
 
@@ -375,6 +380,18 @@ class EstimatesTab(QueryTab):
         table = estimates_table(request, detail.query)
         chart = history_chart(query_history(detail.query), detail.query.objective_bound_s)
         return self.show(detail, table=table, chart=chart)
+
+
+class ChangesTab(QueryTab):
+    """Changes of the query."""
+
+    template_name = "pages/queries/changes.html"
+    tab = "changes"
+
+    def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        table = changes_table(request, slug, changes_of("query", detail.query.pk), of_one=True)
+        return self.show(detail, table=table, undo_form=UNDO_FORM)
 
 
 _FIRST_ROWS = 3

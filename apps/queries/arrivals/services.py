@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 from django.core.files.base import File
-from django.db import transaction
 
 from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed, cluster_locked
+from apps.ledger.recorder import recorded
 from apps.queries.arrivals import series
 from apps.queries.arrivals.grid import EventCounts, resample
 from apps.queries.arrivals.inspection import Inspection, inspect_table
@@ -51,6 +51,7 @@ __all__ = [
     "arrivals_fields_update",
     "arrivals_inspect",
     "arrivals_replace",
+    "arrivals_revived",
     "arrivals_row",
     "arrivals_store",
     "generate_arrivals",
@@ -122,7 +123,7 @@ def arrivals_inspect(*, file: File[Any], time_zone: str = "UTC") -> tuple[str, I
         return key, inspect_table(upload.file, limit_bytes=text_limit_bytes(), time_zone=time_zone)
 
 
-@transaction.atomic
+@recorded()
 def arrivals_create_from_upload(
     *,
     cluster: Cluster,
@@ -171,7 +172,7 @@ def arrivals_create_from_upload(
     )
 
 
-@transaction.atomic
+@recorded()
 def arrivals_create_from_generator(
     *, cluster: Cluster, source_id: str, spec: Mapping[str, Any], description: str = "", replace: bool = False
 ) -> ArrivalSeries:
@@ -196,7 +197,7 @@ def arrivals_create_from_generator(
     )
 
 
-@transaction.atomic
+@recorded()
 def arrivals_create_from_counts(
     *,
     cluster: Cluster,
@@ -281,7 +282,7 @@ def arrivals_row(cluster: Cluster, source: SourceCounts, step_s: float, fill: st
     return row
 
 
-@transaction.atomic
+@recorded()
 def arrivals_store(*, cluster: Cluster, rows: Sequence[ArrivalSeries]) -> list[str | None]:
     """Store rows of `arrivals_row`, by a number of statements that does not grow with them; digests of those before.
 
@@ -309,7 +310,7 @@ def arrivals_store(*, cluster: Cluster, rows: Sequence[ArrivalSeries]) -> list[s
     return [known[row.source_id].digest if row.source_id in known else None for row in rows]
 
 
-@transaction.atomic
+@recorded()
 def arrivals_replace(
     *,
     cluster: Cluster,
@@ -379,7 +380,7 @@ def _step_s(step_s: float | None, cluster: Cluster) -> float | None:
     return cluster.slice_s * min(math.ceil(step_s / cluster.slice_s - 1e-6), cluster.slices)
 
 
-@transaction.atomic
+@recorded()
 def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> ArrivalSeries:
     """State the fields of a source's events by type, `{"ints": 2, "strings": 3, "doubles": 1}`; None: not stated.
 
@@ -398,7 +399,7 @@ def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> Arr
     return arrivals
 
 
-@transaction.atomic
+@recorded()
 def arrivals_dispersion_update(
     *, arrivals: ArrivalSeries, dispersion: float | None, dispersion_step_s: float | None
 ) -> ArrivalSeries:
@@ -417,7 +418,24 @@ def arrivals_dispersion_update(
     return arrivals
 
 
-@transaction.atomic
+@recorded()
+def arrivals_revived(*, arrivals: ArrivalSeries) -> None:
+    """Check arrivals that have come back, and tell of them: they are of the grid that they were stored at.
+
+    Raises
+    ------
+    Conflict
+        The cluster's grid is another one by now.
+    """
+    cluster = cluster_locked(arrivals.cluster).get()
+    if (arrivals.slice_s, arrivals.slices) != (cluster.slice_s, cluster.slices):
+        message = f"they are of {arrivals.slices} slices of {arrivals.slice_s:g} s; the cluster has {cluster.slices}"
+        raise Conflict(f"The arrivals are of another grid: {message} of {cluster.slice_s:g} s.", [("slices", message)])
+    cluster_changed.send(ArrivalSeries, cluster=cluster)
+    announce(f"cluster:{cluster.slug}")
+
+
+@recorded()
 def arrivals_delete(*, arrivals: ArrivalSeries) -> None:
     """Delete a source's arrivals, unless a query reads them that is not stopped."""
     cluster_locked(arrivals.cluster).get()  # no query that reads them is started meanwhile

@@ -28,6 +28,7 @@ from apps.incidents.refresh import incidents_refresh
 from apps.incidents.services import silence_create
 from apps.jobs.runner import run_job
 from apps.kubernetes.models import KubernetesReview
+from apps.ledger.models import ObjectChange
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.backtests import BACKTEST
@@ -94,6 +95,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         parameters={"state": "breached"},
         is_team=True,
     )
+    change = ObjectChange.objects.filter(kind="link").latest("pk")
     world: dict[str, Any] = {
         "guide": "user-guide.md",
         "file_format": "json",
@@ -104,6 +106,8 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "node": "n1",
         "node_pk": cluster.nodes.get(name="n1").pk,
         "link": link.pk,
+        "change": change.pk,
+        "change_group": change.group,
         "token": token.pk,
         "saved_view": str(view.pk),
         "person": people["viewer"].pk,

@@ -1,0 +1,110 @@
+"""REST: the changes of objects, and taking them back."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.urls import URLPattern, URLResolver, path
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from apps.core.limits import MAX_REASON
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
+from apps.core.rest.serializers import field_type
+from apps.ledger.models import ObjectChange
+from apps.ledger.selectors import ChangeFilter, changes_listed, shown_fields
+from apps.ledger.undo import change_undo, group_undo, undo_obstacle
+
+__all__ = ["ChangeSerializer", "ChangeViewSet", "GroupUndoView", "UndoSerializer"]
+
+
+class ChangeSerializer(serializers.ModelSerializer):
+    """A change of an object; of a changed one, `before` and `after` have the fields that differ."""
+
+    before = serializers.SerializerMethodField(help_text="{field: value}, or null for a new object.")
+    after = serializers.SerializerMethodField(help_text="{field: value}, or null for a deleted object.")
+    undone_by = serializers.SerializerMethodField(help_text="The change that took it back.")
+    not_undoable = serializers.SerializerMethodField(help_text="Why it cannot be taken back; empty: it may be tried.")
+
+    class Meta:
+        model = ObjectChange
+        fields = ["id", "kind", "object_id", "name", "cluster", "action", "at", "before", "after", "user", "token"]
+        fields += ["job", "address", "request_id", "why", "group", "cause", "undoes", "undone_by", "not_undoable"]
+        fields += ["number", "prev_hash", "hash"]
+
+    @field_type(dict[str, Any] | None)
+    def get_before(self, change: ObjectChange) -> dict[str, Any] | None:
+        return self._shown(change, change.before)
+
+    @field_type(dict[str, Any] | None)
+    def get_after(self, change: ObjectChange) -> dict[str, Any] | None:
+        return self._shown(change, change.after)
+
+    def _shown(self, change: ObjectChange, fields: dict[str, Any] | None) -> dict[str, Any] | None:
+        request = self.context["request"]
+        held = getattr(request.auth, "scopes", request.user.scopes)  # a token may have fewer than its owner
+        may_change = "operate" in request.user.scopes and bool({"operate", "admin"} & set(held))
+        return shown_fields(change, fields, may_change=may_change)
+
+    @field_type(int | None)
+    def get_undone_by(self, change: ObjectChange) -> int | None:
+        return change.undone.pk if hasattr(change, "undone") else None
+
+    @field_type(str)
+    def get_not_undoable(self, change: ObjectChange) -> str:
+        return undo_obstacle(change)
+
+
+class UndoSerializer(StrictSerializer):
+    """Reason for taking a change back."""
+
+    why = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_REASON)
+
+
+def _why(request: Request) -> str:
+    serializer = UndoSerializer(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    return str(serializer.validated_data["why"])
+
+
+class ChangeViewSet(ReadViewSet):
+    """Changes of objects, newest first: who, when, why, before and after."""
+
+    queryset = ObjectChange.objects.none()
+    serializer_class = ChangeSerializer
+    filterset_class = ChangeFilter
+    ordering = "-pk"
+
+    def get_queryset(self) -> Any:
+        return changes_listed()
+
+    @extend_schema(request=UndoSerializer, responses=ChangeSerializer, filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
+    def undo(self, request: Request, pk: str | None = None) -> Response:
+        """Take a change back, if its object is still as it left it. Answers with the change that does it."""
+        undoing = change_undo(pk=self.get_object().pk, why=_why(request))
+        return Response(self.get_serializer(changes_listed().get(pk=undoing.pk)).data)
+
+
+class GroupUndoView(ApiMixin, APIView):
+    """All changes of one request."""
+
+    @extend_schema(request=UndoSerializer, responses=ChangeSerializer(many=True))
+    def post(self, request: Request, group: UUID) -> Response:
+        """Take back all changes of a request, the last first: all of them or none."""
+        undoing = group_undo(group=str(group), why=_why(request))
+        rows = changes_listed().filter(pk__in=[change.pk for change in undoing]).order_by("-pk")
+        return Response(ChangeSerializer(rows, many=True, context={"request": request}).data)
+
+
+router = Router()
+router.register("changes", ChangeViewSet, basename="change")
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("changes/groups/<uuid:group>/undo", GroupUndoView.as_view(), name="change-group-undo"),
+    *router.urls,
+]

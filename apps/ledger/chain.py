@@ -1,0 +1,74 @@
+"""Chain of the ledger: each change gets a number and a hash over itself and the one before, so that a cut is found.
+
+A minute or so after a change, not in its transaction: changes of different objects would wait for each other there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from apps.ledger.models import KeptRows, ObjectChange
+from apps.ledger.recorder import canonical
+
+__all__ = ["chain_faults", "ledger_purge", "ledger_seal"]
+
+_BATCH = 2000
+_CHAINED = ("number", "prev_hash", "hash")
+
+
+@transaction.atomic
+def ledger_seal() -> int:
+    """Chain the changes that are not yet, in the order of their keys; returns how many.
+
+    Two at once cannot both succeed: a number is given once.
+    """
+    last = ObjectChange.objects.filter(number__isnull=False).order_by("-number").select_for_update().first()
+    number, prev_hash = (last.number or 0, last.hash) if last else (0, "")
+    rows = list(ObjectChange.objects.filter(number=None).order_by("pk")[:_BATCH])
+    for row in rows:
+        number += 1
+        row.number, row.prev_hash = number, prev_hash
+        row.hash = prev_hash = change_hash(row)
+    ObjectChange.objects.bulk_update(rows, _CHAINED, batch_size=200)
+    return len(rows)
+
+
+def change_hash(change: ObjectChange) -> str:
+    """SHA-256 of a change and the hash before it, in hexadecimal digits: of its columns as canonical JSON."""
+    columns = {field.attname: getattr(change, field.attname) for field in ObjectChange._meta.concrete_fields}
+    del columns["hash"]
+    return hashlib.sha256(canonical(columns).encode()).hexdigest()
+
+
+def chain_faults() -> Iterator[str]:
+    """Faults of the chain, in words: numbers that are missing, changes that are not as they were written.
+
+    It begins where retention has left it, and ends where the chain has come to.
+    """
+    before: ObjectChange | None = None
+    for row in ObjectChange.objects.filter(number__isnull=False).order_by("number").iterator():
+        if before is not None and row.number != (before.number or 0) + 1:
+            yield f"between {before.number} and {row.number} changes are missing"
+        elif before is not None and row.prev_hash != before.hash:
+            yield f"{row.number} does not follow {before.number}"
+        if change_hash(row) != row.hash:
+            yield f"{row.number} ({row}, key {row.pk}) is not as it was written"
+        before = row
+
+
+def ledger_purge() -> int:
+    """Delete changes and kept rows that are older than they are kept; returns how many."""
+    now = timezone.now()
+    kept = KeptRows.objects.filter(kept_at__lt=now - timedelta(days=settings.UNDO_DAYS))
+    old = ObjectChange.objects.filter(at__lt=now - timedelta(days=settings.LEDGER_DAYS), number__isnull=False)
+    first_kept = ObjectChange.objects.filter(at__gte=now - timedelta(days=settings.LEDGER_DAYS)).order_by("number")
+    edge = first_kept.values_list("number", flat=True).exclude(number=None).first()
+    if edge is not None:
+        old = old.filter(number__lt=edge)  # from its beginning alone: a hole would look like a cut
+    return kept.delete()[0] + old._raw_delete(old.db)

@@ -1,0 +1,49 @@
+"""Reading the ledger: changes of a cluster or an object, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import QuerySet
+
+from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.ledger.choices import ChangeAction
+from apps.ledger.models import ObjectChange
+from apps.ledger.recorder import tracked_models
+
+__all__ = ["ChangeFilter", "changes_listed", "changes_of", "shown_fields"]
+
+HIDDEN = "…"  #: in the place of a value that is for those who may change it
+
+
+def changes_listed() -> QuerySet[ObjectChange]:
+    """Changes with the one that took each back."""
+    return ObjectChange.objects.select_related("undone", "undoes")
+
+
+def changes_of(kind: str, key: object) -> QuerySet[ObjectChange]:
+    """Changes of one object."""
+    return changes_listed().filter(kind=kind, object_id=str(key))
+
+
+def shown_fields(change: ObjectChange, fields: Mapping[str, Any] | None, *, may_change: bool) -> dict[str, Any] | None:
+    """Fields of a change for a reader: addresses that hold a secret are for those who may change them."""
+    model = tracked_models().get(change.kind)
+    if fields is None or may_change or model is None:
+        return None if fields is None else dict(fields)
+    return {name: HIDDEN if name in model.ledger_guarded else value for name, value in fields.items()}
+
+
+class ChangeFilter(ListFilter):
+    """`?cluster=eu-1&kind=query&object_id=7&user=ann&action=deleted&at__gte=2026-11-01T00:00:00Z`."""
+
+    cluster = TextFilter(label="Slug of the cluster at the time of the change")
+    kind = TextFilter(label="Kind of the object, such as node")
+    object_id = TextFilter(label="Key of the object")
+    name = TextFilter(label="Name of the object after the change")
+    user = TextFilter(label="Who made it")
+    action = ChoiceFilter(choices=ChangeAction.choices)
+    group = TextFilter(label="Request or job that made it")
+    at = TimeFilter()
+    sorts = sort_paths("at", "kind", "name", "user", id="pk")

@@ -1,0 +1,1 @@
+"""Pages of the ledger: what was changed, by whom, and taking it back."""

@@ -1,0 +1,76 @@
+"""History of a cluster, and taking changes back."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from apps.core.errors import Malformed
+from apps.ledger.choices import ChangeAction
+from apps.ledger.models import ObjectChange
+from apps.ledger.selectors import changes_listed
+from apps.ledger.undo import change_undo, group_undo
+from apps.pages.base import ClusterPage, Page
+from apps.pages.changes.tables import UNDO_FORM, changes_table, kind_words
+from apps.ui.feedback import toast
+from engine.words import counted
+
+__all__ = ["ChangeUndo", "ChangesPage", "GroupUndo"]
+
+
+class ChangesPage(ClusterPage):
+    """`/c/<slug>/changes/?object=node:7`: changes of a cluster, or of one of its objects."""
+
+    template_name = "pages/changes/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        rows, name = changes_listed().filter(cluster_key=self.cluster.pk), ""
+        if "object" in request.GET:
+            rows, name = self.of_object(rows, request.GET["object"])
+        table = changes_table(request, slug, rows, of_one=bool(name))
+        return self.page({"table": table, "name": name, "undo_form": UNDO_FORM})
+
+    def of_object(self, rows: QuerySet[ObjectChange], text: str) -> tuple[QuerySet[ObjectChange], str]:
+        """Changes of the object that the address names, and its name by the newest."""
+        kind, _, key = text.partition(":")
+        if not kind or not key or len(text) > 80:
+            message = f"{text[:40]!r} names no object; allowed: a kind and a key, such as node:7"
+            raise Malformed(f"object: {message}.", [("object", message)])
+        rows = rows.filter(kind=kind, object_id=key)
+        newest = rows.order_by("-pk").first()
+        return rows, f"{kind_words(kind)} {newest.name if newest else key}"
+
+
+class ChangeUndo(ClusterPage):
+    """POST: take one change of the cluster back."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        change = self.find(ObjectChange.objects.filter(cluster_key=self.cluster.pk), "change", pk=pk)
+        return _undone(request, [change_undo(pk=change.pk)])
+
+
+class GroupUndo(Page):
+    """POST: take back all that one request changed, from its toast."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, group: UUID) -> HttpResponse:
+        return _undone(request, group_undo(group=str(group)))
+
+
+def _undone(request: HttpRequest, changes: list[ObjectChange]) -> HttpResponse:
+    first = changes[0]
+    what = (
+        f"{kind_words(first.kind).capitalize()} {first.name}" if len(changes) == 1 else counted(len(changes), "change")
+    )
+    toast(request, f"{what} {'is' if len(changes) == 1 else 'are'} taken back.")
+    if any(change.action == ChangeAction.DELETED for change in changes):  # the page with the button may be its own
+        return redirect("pages:changes", first.cluster) if first.kind != "cluster" else redirect("pages:home")
+    address = request.META.get("HTTP_REFERER", "")
+    return redirect(address if url_has_allowed_host_and_scheme(address, {request.get_host()}) else "pages:home")
