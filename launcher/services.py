@@ -42,7 +42,7 @@ _QUIET_REDIS = r"signal-handler|ready to exit"
 _QUIET_WORKER = (
     r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
     r"|renew_forecasts|refine_measurements|refresh_objectives|run_due_history|observe_accuracy|poll_connections?"
-    r"|advance_rollouts|advance_trials|purge)\[|^$|^worker: "
+    r"|advance_evacuations|advance_rollouts|advance_trials|purge)\[|^$|^worker: "
 )
 # with Spark's messages, those of every Python worker that starts
 _QUIET_STREAM = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.core.clock import shared_now
@@ -124,7 +125,8 @@ def evacuation_finish(*, run: Evacuation) -> Evacuation:
 def evacuations_advance(now: datetime | None = None) -> int:
     """Advance every evacuation under way; returns how many took a step. A failing one does not hold up others."""
     count = 0
-    for run in Evacuation.objects.filter(state__in=OPEN_EVACUATION_STATES):
+    waiting = Q(state=RunState.SCHEDULED, starts_at__gt=now or shared_now())
+    for run in Evacuation.objects.filter(state__in=OPEN_EVACUATION_STATES).exclude(waiting):
         try:
             count += evacuation_advance(run=run, now=now)
         except Exception:

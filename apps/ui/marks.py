@@ -157,6 +157,7 @@ STATES: dict[str, Mark] = {
     "aborted": Mark("pause", "watch", "Aborted"),
     "stale": Mark("watch", "watch", "Stale"),
     # the life of an evacuation and of its steps
+    "asked": Mark("jobs", "", "Asked"),
     "scheduled": Mark("queue", "queue", "Scheduled"),
     "stopping": Mark("undo", "watch", "Stopping"),
     "done": Mark("ok", "ok", "Done"),
