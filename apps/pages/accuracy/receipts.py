@@ -135,8 +135,8 @@ class ReceiptLine:
         error, promise, measured_s = self.receipt.error_parts, self.receipt.promise, self.receipt.measured_s
         if error is None or measured_s is None or promise.promised_s is None:
             return []
-        of = f"{error.sources_measured} of {counted(error.sources, 'source')} measured since"
-        costs = f"{error.operators_measured} of {counted(error.operators, 'operator')} measured since"
+        of = f"{error.sources_measured} of {counted(error.sources, 'source')} measured"
+        costs = f"{error.operators_measured} of {counted(error.operators, 'operator')} measured"
         rest = "the model" if error.is_of_model else "the model, and what was not measured"
         return [
             ErrorPart("Measured less promised", _signed(measured_s - promise.promised_s)),

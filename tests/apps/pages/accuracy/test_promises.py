@@ -72,7 +72,7 @@ def test_page_of_a_decision_tells_promised_measured_and_why(
     assert "Promised 0.32\u00a0s (0.2 to 0.9\u00a0s)" in html
     assert "2.5\u00a0s" in html and "of 120 results" in html and "Objective missed" in html
     assert "fourth runs beside it" in html and "1 other request applied to the cluster since" in html
-    assert "by load (1 of 1 source measured since)" in html and "+1.5\u00a0s" in html
+    assert "by load (1 of 1 source measured)" in html and "+1.5\u00a0s" in html
     assert "by the model, and what was not measured" in html
     assert "nobody said why yet" in html
     assert browser_of("viewer").post(f"{address}receipt/", {"span": "hour", "reason": "load"}).status_code == 403
