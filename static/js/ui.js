@@ -146,7 +146,7 @@
     node.querySelector("[data-text]").textContent = text;
     node.querySelectorAll("[data-kind]").forEach(icon => { icon.hidden = icon.dataset.kind !== kind; });
     const form = node.querySelector("[data-undo]");
-    if (undo) { form.hidden = false; form.action = form.action.replace(/[0-9a-f-]{36}/, undo); }
+    if (undo && form) { form.hidden = false; form.action = form.action.replace(/[0-9a-f-]{36}/, undo); }
     document.querySelector(".toasts").append(node);
   };
   document.addEventListener("toast", event => toast(event.detail.text ?? event.detail.value, event.detail.kind, event.detail.undo));
