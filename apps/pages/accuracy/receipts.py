@@ -306,8 +306,8 @@ def _columns(slug: str) -> list[Column]:
     return [
         Column("query", "Query", lambda row: _query(slug, row), sort="promise__query_name", csv=_name),
         Column("verdict", "Verdict", _verdict, sort="promise__verdict", csv=lambda row: row.promise.verdict),
-        Column("due", "Held against", _due, sort="due_at", csv=lambda row: row.due_at, high_first=True),
-        Column("promised", "Promised", _promised, csv=lambda row: row.promise.promised_s, num=True),
+        Column("due", "Held against", _due, sort="due_at", csv=lambda row: row.due_at, full=True, high_first=True),
+        Column("promised", "Promised", _promised, csv=lambda row: row.promise.promised_s, num=True, full=True),
         Column(
             "measured",
             "Measured",
@@ -316,7 +316,7 @@ def _columns(slug: str) -> list[Column]:
             csv=lambda row: row.measured_s,
             num=True,
         ),
-        Column("outcome", "Outcome", _outcome, sort="outcome", csv=lambda row: row.outcome),
+        Column("outcome", "Outcome", _outcome, sort="outcome", csv=lambda row: row.outcome, full=True),
         Column("model", "Model", lambda row: model_label(row.promise.model), csv=lambda row: row.promise.model),
         Column(
             "evidence",
