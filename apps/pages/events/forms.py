@@ -61,10 +61,12 @@ class EventForm(forms.Form):
         kw["initial"] = {**_initial(instance, cluster, user), **kw.get("initial", {})}
         super().__init__(*args, **kw)
         owners = LoadOwners(cluster)
-        names = {"sources": owners.sources, "teams": owners.teams, "classes": owners.classes}
+        names = {"the sources": owners.sources, "teams": owners.teams, "classes": owners.classes}
         known = "; ".join(f"{kind} {', '.join(found[:_NAMED])}" for kind, found in names.items() if found)
         field = self.fields["factors"]
-        field.help_text = f"{field.help_text} Also “team ads 2x” and “class 0 1.2x”: queries of that priority. {known}."
+        field.help_text = (
+            f"{field.help_text} Also “team ads 2x” and “class 0 1.2x”: queries of that priority. There are {known}."
+        )
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
         self.fields["owner"].choices = [("", "Nobody"), *((name, name) for name in people)]  # type: ignore[attr-defined]
 
