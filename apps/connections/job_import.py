@@ -21,6 +21,7 @@ from apps.connections.refinements import (
     state_refine,
     statistics_refine,
     triggers_refine,
+    windows_refine,
 )
 from apps.connections.rounds import EngineLook
 from apps.core.errors import SluiceError
@@ -246,6 +247,7 @@ class JobImport:
         changes = [news.news for news in arrivals]
         if statistics_refine(version, plan.body, changes, self.pace, self.now):
             self.outcome.updated.append(f"statistics {query.name}")
+            windows_refine(version, plan.body)
         if state_refine(version, plan.body, self.pace, self.now):
             self.outcome.updated.append(f"state {query.name}")
         if checkpoints_refine(version, plan.body, self.pace):

@@ -107,6 +107,18 @@ def triggers_refine(version: QueryVersion, body: BodyDocument) -> bool:
     return bool(changed)
 
 
+def windows_refine(version: QueryVersion, body: BodyDocument) -> None:
+    """Store the load of windows that a version's statistics, which were stored just now, were measured at."""
+    told = {operator["id"]: operator.get("window") or {} for operator in body["operators"]}
+    changed = []
+    for row in version.operators.all():
+        events, window = told.get(row.name, {}).get("measured_events"), row.extra.get("window")
+        if window and events and events != window.get("measured_events"):
+            row.extra = {**row.extra, "window": {**window, "measured_events": events}}
+            changed.append(row)
+    Operator.objects.bulk_update(changed, ["extra"])
+
+
 def checkpoints_refine(version: QueryVersion, body: BodyDocument, pace: Pace) -> bool:
     """Store what checkpoints do to operators where it is another than what is stored, if the pace lets it through."""
     told = {operator["id"]: dict(operator.get("checkpoint") or {}) for operator in body["operators"]}

@@ -478,7 +478,7 @@ def _operator(
     if vertex.is_keyed is not None:
         row["keyed"] = vertex.is_keyed
     if vertex.window:
-        row["window"] = _window_of_parts(vertex.window, max(parts))
+        row["window"] = _window_of_parts(vertex.window, max(parts)) | _measured_window(vertex, own, max(parts))
     if vertex.trigger:
         row["trigger"] = dict(vertex.trigger)
     if vertex.checkpoint:
@@ -579,6 +579,17 @@ def _window_of_parts(window: Mapping[str, object], part: float) -> dict[str, obj
     return (
         {**window, "size": size / part} if window.get("policy") == "count" and isinstance(size, float) else dict(window)
     )
+
+
+def _measured_window(vertex: Vertex, own: VertexSample | None, part: float) -> dict[str, float]:
+    """Events of one of a vertex's windows while it was measured, where keys may bound their results: of no join."""
+    window = vertex.window or {}
+    size = window.get("size")
+    is_timed = window.get("policy") == "time" and window.get("type") != "session" and window.get("emit") != "on_update"
+    if not is_timed or not isinstance(size, float) or vertex.kind == "join" or own is None or own.span_s <= 0.0:
+        return {}
+    events = own.events / own.span_s * size / part
+    return {"measured_events": float(f"{events:.2g}")} if events > 0.0 else {}
 
 
 def _replicas(

@@ -357,6 +357,10 @@ class Window(Record):
         Annotated[str, Enumeration((AT_EVENT, AT_CLOSE))] | None,
         Words("when its events are worked on: as each comes (unless given), or all of them when it closes"),
     ] = None
+    measured_events: Annotated[
+        Annotated[float, POSITIVE] | None,
+        Words("events of one window as its statistics were measured: of more, keys may bound its results"),
+    ] = None
 
     def find_faults(self) -> Iterator[Fault]:
         """Fields that a window needs, or that go with another kind of window only."""
@@ -365,6 +369,9 @@ class Window(Record):
         if self.work_at == AT_CLOSE and (self.policy == "count" or self.type == SESSION or self.emit == ON_UPDATE):
             message = f"work_at is {AT_CLOSE!r}; allowed: for windows by time that close, and are no sessions"
             yield Fault("work_at", message)
+        if self.measured_events is not None and (self.policy == "count" or self.type == SESSION):
+            message = f"measured_events is {self.measured_events:g}; allowed: for windows by time that are no sessions"
+            yield Fault("measured_events", message)
         if self.type == "sliding" and self.slide is None:
             yield Fault("slide", "slide is missing; a sliding window needs it")
         event_time = {"watermark_delay_s": self.watermark_delay_s, "allowed_lateness_s": self.allowed_lateness_s}

@@ -208,7 +208,8 @@ class _Estimator:
         ordered = sample.waited_s[: each * number].reshape(each, number).T
         worst_s, within = ordered.max(axis=1), arrived_s >= 0.0
         longest_s = float(critical.waited_s.max())
-        if _commits_windows(way):  # whether a checkpoint comes soon behind the end of a window is up to the run
+        # Whether a checkpoint comes soon behind the end of a window, and whether new keys come, is up to the run.
+        if _commits_windows(way) or any(isinstance(h, BurstHold | ClosingHold) and h.growth for h in way):
             missed = self._critical(way, by_phase=True)
             arrived_s = missed.since_s
             for hold in way:
@@ -256,7 +257,7 @@ class _Estimator:
     def _critical(self, way: Way, *, by_phase: bool = False) -> Travellers:
         """Events that arrive just after something let go, in each world, and each held as long as it may be.
 
-        `by_phase`: with checkpoints as each world has them, instead of those that are the longest to wait for.
+        `by_phase`: with checkpoints and keys as each world has them, instead of those that are the longest to wait for.
         """
         cycle_s = common_period([hold.period_s for hold in way if hold.period_s])
         number, phases_s = self._worlds(way, cycle_s)
@@ -265,7 +266,8 @@ class _Estimator:
         ones = np.ones(len(world))
         events = Travellers.arriving(np.concatenate(listed_s), phases_s[world], world, lambda: ones)
         if by_phase:
-            events.checkpoint = np.random.default_rng(self._seed).permutation(_middles(number))[world]
+            rng = np.random.default_rng(self._seed)
+            events.checkpoint, events.growth = (rng.permutation(_middles(number))[world] for _ in range(2))
         return events
 
     def _just_missed(self, way: Way, phase_s: float) -> FloatArray:

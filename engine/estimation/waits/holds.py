@@ -24,6 +24,7 @@ __all__ = [
     "CommitHold",
     "CountHold",
     "Hold",
+    "KeyedGrowth",
     "LatenessHold",
     "PauseHold",
     "SessionHold",
@@ -37,6 +38,8 @@ BUFFER_BYTES = 32_768.0  #: of a network buffer of Flink, unless it is configure
 
 
 _EACH = 64  # intervals of a session that are drawn one by one; of those beyond the mean counts
+_ALL_KEYS = 0.999  # results of an event from which each is taken to have a key of its own
+_HALVINGS = 60  # of a search for the number of keys, down to rounding
 _MAX_USE = 0.95  # of a server, beyond which it is behind anyway and never makes up for a pause
 _FIRST = 1e-9  # of a window: the first event of one may have to wait through a pause after its last
 
@@ -75,6 +78,7 @@ class Travellers:
     is_result: bool = False
     watermark_s: float | None = None  #: delay of the watermark, as far as it was waited for
     clump_s: float = 0.0  #: period in which results of windows come at once
+    growth: FloatArray | None = None  #: as `growth_draws` gives it
     checkpoint: FloatArray | None = (
         None  #: how much of an interval the last checkpoint lay before all phases' beginning
     )
@@ -95,6 +99,12 @@ class Travellers:
     def waited_s(self) -> FloatArray:
         """Seconds that each was held so far."""
         return np.asarray(self.at_s - self.since_s)
+
+    def growth_draws(self) -> FloatArray:
+        """Share of a window's load beyond the measured one adds to its results: 0 none, 1 all; alike for a run."""
+        if self.growth is None:
+            self.growth = self.alike_draws()
+        return self.growth
 
     def alike_draws(self) -> FloatArray:
         """Numbers that are the same for all of a world, where worlds are told apart."""
@@ -321,6 +331,59 @@ class LatenessHold(Hold):
 
 
 @dataclass(frozen=True)
+class KeyedGrowth:
+    """Results of a window by key that takes more events than its statistics were measured at.
+
+    A window has at most one result of each key. With N0 events it had s N0 of them; with N > N0 it has s N0 where all
+    keys had come already, s N where new keys come with more load, and between these n (1 - exp(-N / n)) where n keys
+    come alike, of which n (1 - exp(-N0 / n)) = s N0.
+    """
+
+    size_s: float  #: of a window
+    measured: float  #: N0, events of a window
+    share: float  #: s, results of a window over its events
+    keys: float  #: n; infinite where each event has a result of its own
+
+    @classmethod
+    def of(cls, size_s: float, measured: float, share: float) -> KeyedGrowth:
+        """By the results of a window over its events; as many as events or more are no results by key.
+
+        Examples
+        --------
+        >>> round(KeyedGrowth.of(10.0, 1000.0, 0.2).keys), KeyedGrowth.of(10.0, 1000.0, 1.0).keys
+        (201, inf)
+        """
+        if not 0.0 < share < _ALL_KEYS:
+            return cls(size_s, measured, share, np.inf)
+        low, high = 0.0, 1.0 / share  # around x = N0 / n, of which (1 - exp(-x)) / x = s
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if -np.expm1(-middle) > share * middle else (low, middle)
+        return cls(size_s, measured, share, measured / high)
+
+    def shares(self, events: FloatArray, draws: FloatArray, *, by_result: float = 1.0) -> FloatArray:
+        """Results over those in proportion to so many events, shape (n,): the least at a draw of 0, all at 1.
+
+        `by_result`: the usual part, at a draw of a half, that grows as results do and not as events.
+        """
+        grown = np.maximum(events, self.measured)
+        least = self.measured / grown
+        alike = np.ones(len(grown))
+        if np.isfinite(self.keys):
+            alike = np.minimum(-self.keys * np.expm1(-grown / self.keys) / (self.share * grown), 1.0)
+        usual = 1.0 - by_result * (1.0 - np.maximum(alike, least))
+        half = 2.0 * draws
+        shares = np.where(half < 1.0, least + half * (usual - least), usual + (half - 1.0) * (1.0 - usual))
+        return np.asarray(shares if 0.0 < self.share < _ALL_KEYS else np.ones(len(grown)))
+
+
+def _held(operator: int, size_s: float, events: Travellers, horizon: Horizon) -> FloatArray:
+    """Events that an operator took in so long before the ends of the windows that these are of."""
+    taken = horizon.taken(operator)
+    return np.asarray(taken.count(events.stamp_s) - taken.count(events.stamp_s - size_s))
+
+
+@dataclass(frozen=True)
 class ClosingHold(Hold):
     """Events of a window that are worked on when it closes: its results leave after half of that work or more."""
 
@@ -328,15 +391,15 @@ class ClosingHold(Hold):
 
     size_s: float  #: from one close to the next
     seconds_per_event: float  #: of the server that takes most of them
-
-    def work_s(self, ends_s: FloatArray, horizon: Horizon) -> FloatArray:
-        """Work of the windows that end at these times."""
-        taken = horizon.taken(self.operator)
-        return np.asarray((taken.count(ends_s) - taken.count(ends_s - self.size_s)) * self.seconds_per_event)
+    growth: KeyedGrowth | None = None
 
     def pass_on(self, events: Travellers, horizon: Horizon) -> None:
         # Slices are combined first, then results leave key by key: half of the work or more is before each of them.
-        events.move((0.5 + 0.5 * events.draws()) * self.work_s(events.stamp_s, horizon))
+        held = _held(self.operator, self.size_s, events, horizon)
+        if self.growth is not None:  # which part of the work is by event, and which by result, nobody tells
+            grown = _held(self.operator, self.growth.size_s, events, horizon)
+            held = held * self.growth.shares(grown, events.growth_draws(), by_result=0.5)
+        events.move((0.5 + 0.5 * events.draws()) * held * self.seconds_per_event)
 
 
 @dataclass(frozen=True)
@@ -348,6 +411,7 @@ class BurstHold(Hold):
     size: float  #: seconds or events from one window to the next
     by_count: bool
     seconds_per_result: float
+    growth: KeyedGrowth | None = None
 
     def results(self, ends_s: FloatArray, horizon: Horizon) -> FloatArray:
         """Results of the windows that end at these times."""
@@ -358,7 +422,11 @@ class BurstHold(Hold):
         return np.asarray(emitted.count(ends_s) - emitted.count(before_s))
 
     def pass_on(self, events: Travellers, horizon: Horizon) -> None:
-        events.move(events.draws() * self.results(events.stamp_s, horizon) * self.seconds_per_result)
+        results = self.results(events.stamp_s, horizon)
+        if self.growth is not None:
+            grown = _held(self.operator, self.growth.size_s, events, horizon)
+            results = results * self.growth.shares(grown, events.growth_draws())
+        events.move(events.draws() * results * self.seconds_per_result)
 
 
 @dataclass(frozen=True)

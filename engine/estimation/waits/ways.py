@@ -24,6 +24,7 @@ from engine.estimation.waits.holds import (
     CommitHold,
     CountHold,
     Hold,
+    KeyedGrowth,
     LatenessHold,
     PauseHold,
     SessionHold,
@@ -35,6 +36,7 @@ from engine.estimation.waits.horizon import Horizon
 
 __all__ = ["SourceGains", "Way", "WayFinder", "gain_arrays"]
 
+_GROWN = 1.05  # of the load that statistics were measured at: below that is no growth
 MAX_WAYS = 16  #: of one operator
 _ENDS = 1.0 / 3.0  # of a subinterval's events: the variance of how many of them fall into a batch, at both its ends
 Way = tuple[Hold, ...]
@@ -223,14 +225,25 @@ class WayFinder:
         replicas = range(layout.rep_start[j], layout.rep_start[j + 1])
         return max(layout.rep_fraction[r] * cycles / self._speeds[layout.rep_server[r]] for r in replicas)
 
+    def _growth(self, j: int, window: Window) -> KeyedGrowth | None:
+        """Growth of a window's results where it takes more than its statistics were measured at, on average."""
+        taken = self._horizon.taken(j)
+        mean = taken.total / taken.horizon_s * window.size
+        if window.measured_events is None or mean <= _GROWN * window.measured_events:
+            return None
+        return KeyedGrowth.of(
+            window.size, window.measured_events, self._results_per_event(j) * window.period / window.size
+        )
+
     def _burst(self, j: int, window: Window) -> Iterator[Hold]:
+        growth = self._growth(j, window)
         if window.work_at == AT_CLOSE:
-            yield ClosingHold(j, window.period, self._seconds_per_event(j))
+            yield ClosingHold(j, window.period, self._seconds_per_event(j), growth)
         if window.type == SESSION:  # they end one by one
             return
         seconds = max(self.seconds_per_result(j).values(), default=0.0)
         if seconds > 0.0:
-            yield BurstHold(j, window.period, window.policy == "count", seconds)
+            yield BurstHold(j, window.period, window.policy == "count", seconds, growth)
 
     def _group(self, operator: Operator) -> tuple[float, float, tuple[int, ...]]:
         """Interval, fixed time and servers of the batches that an operator runs in."""
