@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -10,9 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 from engine.compilation import CompileNotice, current_notice, show_compilation
+from engine.compiler import compiled
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _KERNELS = """
@@ -60,6 +63,34 @@ def test_compiling_is_told_on_stderr_once_and_not_when_it_is_kept(tmp_path: Path
     assert began == "compiling the engine, 0 of at most 3 functions, 0 s; now kernels.quadruple"
     assert re.fullmatch(r"compiled 2 functions of the engine in \d+ s; kept for next time", ended)
     assert second.stderr == ""
+
+
+@pytest.mark.process
+def test_processes_that_need_a_function_at_once_compile_it_once(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(_KERNELS)
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": path}
+    command = [sys.executable, "-c", _MAIN]
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, env=env, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) for _ in range(3)
+    ]
+    answers = [process.communicate() for process in processes]
+    assert [answer for answer, _ in answers] == ["12\n"] * 3
+    compiled = [int(count) for _, said in answers for count in re.findall(r"compiled (\d+) functions?", said)]
+    assert sum(compiled) == 2  # each of the two by whoever came first
+
+
+def test_function_that_fails_to_compile_keeps_nobody_waiting() -> None:
+    @compiled
+    def fault(value: object) -> object:
+        return value.nothing_of_that_name  # type: ignore[attr-defined]
+
+    with pytest.raises(numba.TypingError):
+        fault(1)
+    (lock,) = Path(__file__).parent.glob("__pycache__/*.fault-*.lock")
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.process
