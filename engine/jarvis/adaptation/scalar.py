@@ -193,7 +193,7 @@ class ScalarMethod:
         self._restraint.watch(epoch, here)
         undo = self._polish.watch(epoch, here)
         operators, usable = len(epoch.load_factors), self._usable(epoch)
-        if waits:
+        if waits and undo is None:
             return keep_load_factors(
                 epoch, epoch.state, f"swings of the budget were short lately; {counted(waits, 'epoch')} more to see"
             )
