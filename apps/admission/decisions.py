@@ -297,7 +297,6 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
         version=request.version,
         placement=placement_of(query, decision),
         rate_share=rate_share_in(changes),
-        start_s=start_s_in(changes),
     )
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()

@@ -307,7 +307,7 @@ def _settle(request: AdmissionRequest, is_queued: bool, tries: int) -> None:
     if moved:
         if not is_queued:  # one in the queue is asked about with the next review
             _ask_again(request, tries + 1, moved)
-    elif is_passing(request) and (is_queued or not has_later_start(request)):
+    elif is_passing(request) and (is_due(request) or not has_later_start(request)):
         _apply(request)
     elif request.verdict == Verdict.QUEUE or (is_passing(request) and has_later_start(request)):
         enqueue_decided(request, request.decided_by or request.requested_by)

@@ -126,7 +126,6 @@ def _with_sources(deployment: Deployment, query: Query, versions: Sequence[Query
     for row in rows:
         values = arrays[row.source_id]
         if private:
-            slice_s = query.cluster.slice_s
-            values = private_arrivals(values, rate_share=query.rate_share, start_s=query.start_s, slice_s=slice_s)
+            values = private_arrivals(values, query.rate_share)
         own.append(engine_source(row, values, source_name(row.source_id, query.name, private)))
     return replace(deployment, sources=(*deployment.sources, *own)) if own else deployment

@@ -105,9 +105,6 @@ class Query(Tracked):
         help_text="Share of its sources' events it was admitted with, for planning: its sources have to hold back the "
         "rest, nobody else does.",
     )
-    start_s = models.FloatField(
-        default=0.0, help_text="Seconds into the horizon before which it reads nothing; 0 unless it was let in later."
-    )
     backlogs = models.JSONField(
         default=list,
         blank=True,
@@ -130,7 +127,7 @@ class Query(Tracked):
     @property
     def reads_privately(self) -> bool:
         """Whether it reads copies of its sources instead of the whole of them."""
-        return self.rate_share != 1.0 or self.start_s > 0
+        return self.rate_share != 1.0
 
     @classmethod
     def ledger_expressions(cls) -> Mapping[str, Any]:

@@ -64,7 +64,6 @@ class QuerySerializer(InClusterSerializer):
         read_only=True,
         help_text="Share of its sources' events it is planned with. Agents of a live query take every record.",
     )
-    start_s = serializers.FloatField(read_only=True)
     running_version = serializers.IntegerField(source="running_version.number", default=None, read_only=True)
     latest_version = serializers.IntegerField(source="latest_number", read_only=True)
     operator_count = serializers.IntegerField(read_only=True)

@@ -355,7 +355,6 @@ def query_start(
     version: QueryVersion,
     placement: Mapping[str, object],
     rate_share: float | None = None,
-    start_s: float = 0.0,
 ) -> Query:
     """Let a version run on the given nodes, in the place of the version that may be running.
 
@@ -367,8 +366,6 @@ def query_start(
     rate_share : float, optional
         Share of its sources' events it is planned with; what the query says unless given. Nothing here holds the rest
         back: that is its sources' part.
-    start_s : float
-        Seconds into the horizon before which it reads nothing.
 
     Raises
     ------
@@ -383,9 +380,6 @@ def query_start(
         raise Malformed(
             f"rate_share is {share}; allowed: above 0 and up to 1.", [("rate_share", "above 0 and up to 1")]
         )
-    if not (math.isfinite(start_s) and 0 <= start_s < query.cluster.horizon_s):
-        allowed = f"from 0 to below the horizon, {query.cluster.horizon_s:g}"
-        raise Malformed(f"start_s is {start_s}; allowed: {allowed}.", [("start_s", f"allowed: {allowed}")])
     operators = list(version.operators.all())
     _check_sources(version)
     rows = placement_rows(query, operators, placement, placement_ground(query, operators, placement))
@@ -394,7 +388,7 @@ def query_start(
     Placement.objects.filter(operator__version=version).delete()
     Placement.objects.bulk_create(rows)
     query.state, query.running_version = QueryState.RUNNING, version
-    query.rate_share, query.start_s = share, start_s
+    query.rate_share = share
     query.save()
     query_announce(query)
     return query
@@ -426,7 +420,7 @@ def query_stop(*, query: Query) -> Query:
     ran = query.running_version_id is not None
     Placement.objects.filter(operator__version__query=query).delete()
     query.state = QueryState.STOPPED if ran else QueryState.DRAFT
-    query.running_version, query.rate_share, query.start_s = None, 1.0, 0.0
+    query.running_version, query.rate_share = None, 1.0
     query.save()
     query_announce(query)
     return query

@@ -54,6 +54,7 @@ __all__ = ["AdmissionFinding", "alternative_words", "finding_words", "part_words
 _NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
 _NAMED_WAITS = 2
 _ROUNDING = 1e-5  # of a prediction's six digits
+_COMES_AGAIN = "when this load comes again it runs from its beginning, and what is said of now holds then"
 
 
 @dataclass(frozen=True)
@@ -385,7 +386,8 @@ def _passing_finding(ground: PassGround) -> AdmissionFinding:
     own, over = ground.own, ground.over
     if ground.later_s is not None:
         later = duration_words(ground.later_s)
-        return AdmissionFinding(f"{own.query} would pass if it starts {later} later", _would_be_words(own))
+        cause = f"{_would_be_words(own)}; {_COMES_AGAIN}"
+        return AdmissionFinding(f"{own.query} would pass if it starts {later} later", cause)
     statistic, estimate = statistic_words(own.statistic), _estimate_words(own)
     with_changes = " with the changes" if ground.is_changed else ""
     if own.is_predicted:
@@ -482,7 +484,7 @@ def alternative_words(offered: OfferedScenario) -> tuple[str, str]:
             held_back = f"hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
             return f"Admit it with {percent_words(share)} of its rate", f"Its sources must {held_back} {estimate}"
         case "start_at":
-            return f"Start it {duration_words(start_s_in(offered.new))} later", estimate
+            return f"Start it {duration_words(start_s_in(offered.new))} later", f"{estimate} But {_COMES_AGAIN}."
         case "add_node":
             return _node_words(offered, estimate)
     return f"Ask for {seconds_words(own.bound_s or 0.0)[0]} instead", _objective_words(own)

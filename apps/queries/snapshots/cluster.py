@@ -105,7 +105,7 @@ def _deployment(
 ) -> Deployment:
     """Deployment of the queries that run, with what waits at a moment."""
     rows, names = state.ordered, state.node_names
-    sources = state.engine_sources(cluster.slice_s)
+    sources = state.engine_sources()
     nodes, scheduling = schedule_nodes([engine_node(node) for node in state.nodes], policies)
     operators = {
         row.query.pk: row.operators if waiting_at is None else with_backlogs(row.query, row.operators, waiting_at)
@@ -204,6 +204,5 @@ def _sources_running(cluster: Cluster) -> set[str]:
         operator__version__running_as__cluster=cluster,
         operator__version__running_as__state=QueryState.RUNNING,
         operator__version__running_as__rate_share=1.0,
-        operator__version__running_as__start_s=0.0,
     )
     return set(rows.exclude(source_id="").values_list("source_id", flat=True))

@@ -35,7 +35,6 @@ _WORDS = {
     "bandwidth_bytes_s": "bandwidth",
     "delay_s": "delay",
     "rate_share": "admitted share of its rate",
-    "start_s": "start",
     "data": "arrivals",
     "backlog": "what waits",
     "scheduling": "scheduling policy",
@@ -55,7 +54,6 @@ _UNITS: Mapping[str, Callable[[Any], Quantity]] = {
     "bandwidth_bytes_s": byte_rate,
     "delay_s": seconds,
     "rate_share": percent,
-    "start_s": seconds,
     "subinterval_s": seconds,
     "horizon_s": seconds,
 }
@@ -124,7 +122,6 @@ def query_content(query: Query, shorts: Mapping[str, str]) -> str:
         objective="none" if bound is None else f"{query.objective_statistic}<={bound!r}s",
         priority=query.priority,
         rate_share=query.rate_share,
-        start_s=query.start_s,
         **shorts,
         **({"backlog": waiting} if (waiting := backlog_content(query)) else {}),
     )

@@ -73,10 +73,9 @@ def source_name(source: str, query: str, private: bool) -> str:
     return f"{source}@{query}" if private else source
 
 
-def private_arrivals(values: FloatArray, *, rate_share: float, start_s: float, slice_s: float) -> FloatArray:
-    """A query's share of a source's events per slice; nothing before its start."""
-    late = np.arange(len(values)) * slice_s < start_s - 1e-9 * slice_s
-    return frozen_array(np.where(late, 0.0, values * rate_share))
+def private_arrivals(values: FloatArray, rate_share: float) -> FloatArray:
+    """A query's share of a source's events per slice."""
+    return frozen_array(values * rate_share)
 
 
 def event_fields(row: ArrivalSeries) -> elements.EventFields | None:

@@ -55,9 +55,7 @@ def _sources(cluster: Cluster, queries: list[Query]) -> tuple[elements.Source, .
     for version, source in reads.values_list("operator__version_id", "source_id").distinct():
         query = readers.get(version)
         if query is not None and source in means:
-            private = query.reads_privately
-            share = query.rate_share * (1.0 - query.start_s / cluster.horizon_s) if private else 1.0
-            rates[source_name(source, query.name, private)] = means[source] * share
+            rates[source_name(source, query.name, query.reads_privately)] = means[source] * query.rate_share
     shape = (cluster.slices,)
     return tuple(
         elements.Source(name, np.broadcast_to(np.float64(rate), shape)) for name, rate in sorted(rates.items())

@@ -80,12 +80,12 @@ class ClusterState:
             **{f"source:{name}": source_content(row) for name, row in self.arrivals.items()},
         }
 
-    def engine_sources(self, slice_s: float) -> tuple[elements.Source, ...]:
+    def engine_sources(self) -> tuple[elements.Source, ...]:
         """Each source once in its original, and once for every query that has a share of it; by name."""
         wanted: dict[str, tuple[Any, ...]] = {}
         for running in self.ordered:
             query, private = running.query, running.query.reads_privately
-            share = (query.rate_share, query.start_s, slice_s) if private else None
+            share = query.rate_share if private else None
             for source in running.reads:
                 row = self.arrivals.get(source)
                 if row is not None:
@@ -96,7 +96,7 @@ class ClusterState:
         for name, (row, share) in new.items():
             values = arrays[row.source_id]
             if share is not None:
-                values = private_arrivals(values, rate_share=share[0], start_s=share[1], slice_s=share[2])
+                values = private_arrivals(values, share)
             made[name] = ((row, share), engine_source(row, values, name))
         for name in [name for name in list(self.sources) if name not in made]:
             self.sources.pop(name, None)

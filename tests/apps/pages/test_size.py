@@ -148,7 +148,7 @@ def test_parts_of_a_small_cluster_are_read_as_they_are(cluster: Cluster) -> None
 
 def test_sketch_says_what_a_snapshot_says_but_for_operators(cluster: Cluster) -> None:
     calm = cluster.queries.get(name="calm")
-    calm.rate_share, calm.start_s = 0.5, 15.0
+    calm.rate_share = 0.5
     calm.save()
     sketch, whole = cluster_sketch(cluster), cluster_snapshot(cluster)
     assert sketch.digest == whole.digest and sketch.parts == whole.parts and sketch.closed_nodes == whole.closed_nodes

@@ -87,7 +87,6 @@ CHANGES: dict[str, Callable[[Cluster], object]] = {
     ),
     "priority": lambda cluster: rows(Query, name="first").update(priority=7),
     "share": lambda cluster: rows(Query, name="first").update(rate_share=0.5),
-    "later": lambda cluster: rows(Query, name="first").update(start_s=3.0),
     "move": lambda cluster: placement_move(query=Query.objects.get(name="first"), placement={"work": "b"}),
     "moved in bulk": lambda cluster: rows(Placement, **FIRST).update(core=0, node=Node.objects.get(name="a")),
     "costs by statement": lambda cluster: rows(OperatorInput, **FIRST).update(cycles_per_event=3.5),
