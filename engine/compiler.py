@@ -81,7 +81,7 @@ def _or_anew(load: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[.
 
 
 class _Turns:
-    """Who compiles: of several processes that need a function at once one makes it, and the others load what it kept.
+    """Turns at compiling: of processes that need a function at once one makes it, and the others load what it kept.
 
     A lock on a file beside the kept code is held from the look for it that found nothing until it is saved. A thread
     that compiles holds numba's own lock, and a function needs those that it calls and never itself by another way, so

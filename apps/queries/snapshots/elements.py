@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from apps.fleet.models import Node
 from apps.queries.bodies import cost_noise_of, evidence_of, with_operators
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
