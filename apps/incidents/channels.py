@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from django.conf import settings
 
@@ -71,7 +72,9 @@ _SHOWN_NAMES = {
 }
 _NEEDS_TOKEN = {ChannelKind.PAGERDUTY: "the integration key", ChannelKind.OPSGENIE: "the key of an API integration"}
 #: Parameters of Apprise that name files of this machine.
-_FILE_PARAMETERS = frozenset({"template", "attach", "attachment", "config", "key", "keyfile", "pem"})
+_FILE_PARAMETERS = frozenset(
+    {"template", "attach", "attachment", "config", "key", "keyfile", "pem", "pgpkey", "pgppub", "pgpprv"}
+)
 _log = logging.getLogger(__name__)
 
 
@@ -107,14 +110,23 @@ def channel_faults(kind: str, address: str, token: str) -> list[Fault]:
 
 def _service_faults(kind: ChannelKind, address: str) -> list[Fault]:
     refused = Fault("address", f"it cannot be used; allowed: {_SHOWN_NAMES[kind]}")
-    named = {name.lower() for name, _ in parse_qsl(urlsplit(address).query)} if address else set()
-    if files := named & _FILE_PARAMETERS:
+    if files := _parameters(address) & _FILE_PARAMETERS:
         return [Fault("address", f"its parameter {min(files)} names a file; allowed: none that does")]
     service = _service(address)
     if service is None or type(service).__name__ not in _SERVICES[kind]:
         return [refused]
     host = _own_host(service)
     return address_faults(f"https://{host}", "address", _RULE) if host else []
+
+
+def _parameters(address: str) -> set[str]:
+    """Names of parameters, as Apprise takes them: a semicolon parts them as well, and every name is unquoted.
+
+    >>> sorted(_parameters("mmost://host/token?icon=no;Template=/etc/hosts&%6Bey=x"))
+    ['icon', 'key', 'template']
+    """
+    parts = re.split(r"[?&;]", address)[1:]
+    return {unquote(part.partition("=")[0]).strip().lower() for part in parts}
 
 
 def public_part(kind: str, address: str) -> str:
@@ -292,8 +304,10 @@ def _send_to_service(to: _Destination, messages: Sequence[ChannelMessage]) -> No
         _log.exception("a service of Apprise failed unexpectedly")
         raise Undelivered(f"{service.service_name} failed: {type(error).__name__}") from None
     if not has_arrived:
-        for part in urlsplit(to.address).path.split("/"):
-            note_secret(part)
+        for part in re.split(r"[/?&=:@;]", to.address):
+            if part != host:
+                note_secret(part)
+                note_secret(unquote(part))
         line = next(filter(None, words.splitlines()), "")
         raise Undelivered(f"{service.service_name} did not take it. {redact_text(line)}".strip())
 

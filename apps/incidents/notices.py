@@ -225,7 +225,7 @@ def _channel_message(notice: IncidentNotice, *, has_text: bool = True) -> Channe
     incident = notice.incident
     return ChannelMessage(
         id=f"incident-notice-{notice.pk}",
-        key=f"sluice-{incident.cluster.slug}-{incident.pk}",
+        key=f"sluice-{incident.pk}-{incident.opened_at.timestamp():.0f}",  # a cluster may be renamed meanwhile
         event=NoticeEvent(notice.event),
         is_resolved=not incident.is_open,
         cluster=incident.cluster.slug,

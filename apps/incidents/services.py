@@ -117,30 +117,46 @@ def channel_create(
 def channel_update(
     *, channel: IncidentChannel, address: str | None = None, token: str | None = None, **values: Any
 ) -> IncidentChannel:
-    """Change a channel. An address or a token that is None or empty stays as it is. Raises as `channel_create`."""
-    if "kind" in values and values["kind"] != channel.kind:
-        raise Malformed(
-            "kind: a channel keeps its kind.",
-            [Fault("kind", f"kind is {values['kind']!r}; allowed: {channel.kind}, which it has; or another channel")],
-        )
+    """Change a channel. An address or a token that is None or empty stays as it is. Raises as `channel_create`.
+
+    With another address the token has to be given again: who may change a channel may not read what it sends.
+    """
+    faults = [
+        Fault(name, f"{name} is {str(values[name])!r}; allowed: {str(stays)!r}, which it keeps, or another channel")
+        for name in ("cluster", "kind")
+        if name in values and values[name] != (stays := getattr(channel, name))
+    ]
+    if faults:
+        raise Malformed(f"{faults[0].path}: a channel keeps its {faults[0].path}.", faults)
     for field, value in values.items():
         setattr(channel, field, value)
     if not address and not token:
         return _row_stored(channel)
-    address = address or _kept_secret(channel.sealed_address, ADDRESS_PURPOSE)
-    return _channel_stored(channel, address, token or _kept_secret(channel.sealed_token, TOKEN_PURPOSE))
+    kept = _kept_address(channel)
+    if kept is None and not address:
+        faults.append(Fault("address", "address is missing; the old one cannot be read any more, give it again"))
+    if channel.sealed_token and not token and (address or "").strip() != kept:
+        faults.append(Fault("token", "token is missing; the old one is not sent to another address, give it again"))
+    return _channel_stored(channel, address or kept or "", token or _kept_token(channel), faults)
 
 
-def _kept_secret(sealed: str, purpose: str) -> str:
+def _kept_address(channel: IncidentChannel) -> str | None:
+    """None where it was sealed under another key of the installation."""
+    with suppress(SecretLost):
+        return unseal_secret(channel.sealed_address, ADDRESS_PURPOSE)
+    return None
+
+
+def _kept_token(channel: IncidentChannel) -> str:
     """Empty where it was sealed under another key of the installation: then it has to be given again."""
     with suppress(SecretLost):
-        return unseal_secret(sealed, purpose)
+        return unseal_secret(channel.sealed_token, TOKEN_PURPOSE)
     return ""
 
 
-def _channel_stored(row: IncidentChannel, address: str, token: str) -> IncidentChannel:
+def _channel_stored(row: IncidentChannel, address: str, token: str, faults: Sequence[Fault] = ()) -> IncidentChannel:
     address, token = address.strip(), token.strip()
-    faults = channel_faults(row.kind, address, token)
+    faults = faults or channel_faults(row.kind, address, token)
     row.sealed_address = seal_secret(address, ADDRESS_PURPOSE)
     row.sealed_token = seal_secret(token, TOKEN_PURPOSE)
     row.shown_address = "" if faults else public_part(row.kind, address or DEFAULT_ADDRESSES.get(row.kind, ""))

@@ -72,7 +72,7 @@ class ChannelForm(forms.Form):
         if instance is not None:
             del self.fields["kind"]
             self.fields["address"].help_text = f"Now {instance.shown_address or 'the default'}; empty: it stays."
-            self.fields["token"].help_text = "Empty: it stays as it is."
+            self.fields["token"].help_text = "Empty: it stays; with another address it has to be given again."
 
 
 class SilenceForm(forms.Form):

@@ -17,6 +17,7 @@ from apps.core.deliveries import DeliveryState
 from apps.core.errors import Malformed
 from apps.core.sockets import connections_checked
 from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create, cluster_update
 from apps.incidents.models import Incident, IncidentChannel, IncidentDelivery
 from apps.incidents.notices import alerts_renew, channel_try, incident_deliveries_send_due
 from apps.incidents.refresh import CLEAR_S
@@ -213,6 +214,8 @@ def test_warning_is_told_to_those_who_want_warnings_and_its_end_to_no_other(clus
         ("service", "file:///etc/passwd", "", "allowed: a URL of Apprise"),
         ("service", "mmost://10.0.0.7/3ccdd113474722377935511fc85d3dd4", "", "private network"),
         ("service", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?template=/etc/passwd", "", "names a file"),
+        ("service", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/?a=b;template=/etc/passwd", "", "a file"),
+        ("service", "mailto://me:word@example.org?pgpprv=/etc/ssl/private/key.pem", "", "names a file"),
         ("teams", "x" * 2001, "", "2,001 characters"),
     ],
 )
@@ -300,10 +303,37 @@ def test_deleted_channel_ends_what_waits_for_it(cluster: Cluster, hook: Any) -> 
     assert IncidentDelivery.objects.get().last_error == "The channel was deleted."
 
 
-def test_channel_keeps_its_kind(cluster: Cluster, hook: Any) -> None:
+def test_channel_keeps_its_kind_and_its_cluster(cluster: Cluster, hook: Any) -> None:
     channel = channel_of(cluster, "cloudevents", hook.url)
     with pytest.raises(Malformed, match="keeps its kind"):
         channel_update(channel=channel, kind="slack")
+    with pytest.raises(Malformed, match="keeps its cluster"):
+        channel_update(channel=channel, cluster=cluster_create(slug="other", name="Other"))
+
+
+def test_token_is_not_sent_to_another_address_by_whom_it_was_not_told(cluster: Cluster, hook: Any) -> None:
+    channel = channel_of(cluster, "alertmanager", "http://127.0.0.1:9", token="bearer-of-the-proxy")
+    with pytest.raises(Malformed, match="token is missing"):
+        channel_update(channel=channel, address=base_of(hook))
+    channel.refresh_from_db()
+    assert not channel_try(channel)["arrived"] and not hook.requests
+    channel_update(channel=channel, address=base_of(hook), token="another")
+    channel.refresh_from_db()
+    assert channel_try(channel)["arrived"]
+    assert {headers["Authorization"] for headers, _ in hook.requests} == {"Bearer another"}
+
+
+def test_incident_has_one_key_whatever_its_cluster_is_called_by_then(cluster: Cluster, hook: Any) -> None:
+    channel_of(cluster, "pagerduty", base_of(hook), token="key")
+    late(cluster, "one", STREAM)
+    after(cluster, 0)
+    incident_deliveries_send_due()
+    cluster_update(cluster=cluster, slug="renamed")
+    well(cluster, "one")
+    after(cluster, CLEAR_S + 5)
+    incident_deliveries_send_due()
+    opened, resolved = told(hook)
+    assert opened["dedup_key"] == resolved["dedup_key"] and resolved["event_action"] == "resolve"
 
 
 def test_silence_that_ends_before_it_begins_is_refused(cluster: Cluster) -> None:
