@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
 from django.utils import timezone
 
 from apps.accounts.choices import ROLE_SCOPES, Role
 from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_TIME_ZONE, PREFIX_LENGTH
+from apps.ledger.recorder import Tracked, TrackedQuerySet
 
 __all__ = ["Token", "User"]
 
 
-class User(AbstractUser):
+class PersonManager(UserManager.from_queryset(TrackedQuerySet)):  # type: ignore[misc] # made at run time
+    """People, whose changes in bulk are recorded as well."""
+
+    use_in_migrations = False
+
+
+class User(Tracked, AbstractUser):
     """A person who signs in; `role` decides the scopes."""
+
+    ledger_kind, ledger_name, ledger_cluster, ledger_kept = "person", "username", None, False
+    ledger_ignored = frozenset({"last_login", "date_joined", "single_keys"})
+    ledger_guarded = frozenset({"email"})
+    ledger_secret = frozenset({"password"})
+
+    objects = PersonManager()
 
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
     time_zone = models.CharField(
@@ -26,8 +40,11 @@ class User(AbstractUser):
         return ROLE_SCOPES[Role.ADMIN if self.is_superuser else self.role]
 
 
-class Token(models.Model):
+class Token(Tracked):
     """A bearer token of a user. Only its SHA-256 is stored; scopes never exceed its owner's role."""
+
+    ledger_kind, ledger_cluster, ledger_kept = "token", None, False
+    ledger_ignored = frozenset({"digest", "prefix", "last_used_at"})
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=MAX_NAME)

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import Case, CharField, QuerySet, Value, When
 from django.utils import timezone
 
@@ -18,6 +17,7 @@ from apps.accounts.choices import Role, Scope, TokenState
 from apps.accounts.models import Token, User
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 from apps.core.events import announce_session_end
+from apps.ledger.recorder import recorded
 from engine.redaction import note_secret
 
 __all__ = [
@@ -40,7 +40,7 @@ def token_digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-@transaction.atomic
+@recorded()
 def user_create(*, username: str, password: str, role: str = Role.VIEWER, email: str = "") -> User:
     """Create a person who can sign in."""
     note_secret(password)
@@ -65,7 +65,7 @@ def user_create(*, username: str, password: str, role: str = Role.VIEWER, email:
     return user
 
 
-@transaction.atomic
+@recorded()
 def user_update(*, user: User, by: User, role: str | None = None, is_active: bool | None = None) -> User:
     """Change somebody else's role, or whether she may sign in. Nobody can lock herself out this way.
 
@@ -117,7 +117,7 @@ def password_set(*, user: User, password: str, by: User | None) -> User:
     return _store_password(user, password)
 
 
-@transaction.atomic
+@recorded()
 def _store_password(user: User, password: str, faults: Sequence[Fault] = ()) -> User:
     """Sessions hold a digest of the password they began with, so they end with it."""
     note_secret(password)
@@ -134,7 +134,7 @@ def _store_password(user: User, password: str, faults: Sequence[Fault] = ()) -> 
     return user
 
 
-@transaction.atomic
+@recorded()
 def token_create(
     *,
     user: User,
@@ -176,7 +176,7 @@ def token_create(
     return token, secret
 
 
-@transaction.atomic
+@recorded()
 def token_revoke(*, token: Token) -> Token:
     """End a token now. Revoking twice changes nothing."""
     if token.revoked_at is None:

@@ -22,6 +22,7 @@ from apps.core.limits import (
 )
 from apps.core.models import PackedJSONField
 from apps.fleet.models import SLUG, Cluster
+from apps.ledger.recorder import Tracked
 from apps.queries.models import Query, QueryVersion
 from engine.connectors.finding_groups import fold_findings
 from engine.connectors.picture import Finding
@@ -31,8 +32,16 @@ __all__ = ["Connection", "ImportedJob", "KeptAnswers", "KeptPoll"]
 MIN_POLL_S, MAX_POLL_S = 2.0, 3600.0
 
 
-class Connection(models.Model):
+class Connection(Tracked):
     """An engine, or what watches one, whose jobs are queries of a cluster."""
+
+    ledger_kind, ledger_kept = "connection", False
+    ledger_ignored = frozenset(
+        {"state", "state_since", "state_words", "engine_version", "findings", "look", "cost", "checked_at"}
+        | {"imported_at", "asked_at", "answered_at"}
+    )
+    ledger_guarded = frozenset({"url", "prometheus_url"})
+    ledger_secret = frozenset({"sealed_token"})
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="connections")
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
@@ -97,6 +106,11 @@ class Connection(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @classmethod
+    def ledger_expressions(cls) -> dict[str, models.Expression]:
+        """Whether it is paused, which people say; its other states are what is observed."""
+        return {"paused": models.ExpressionWrapper(models.Q(state=ConnectionState.PAUSED), models.BooleanField())}
 
     @property
     def kept_look(self) -> KeptLook | None:

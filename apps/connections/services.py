@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db import transaction
-
 from apps.accounts.models import User
 from apps.connections.broker_addresses import broker_faults, is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
@@ -21,6 +19,7 @@ from apps.fleet.services import cluster_announce
 from apps.fleet.validation import check_free, check_row
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
+from apps.ledger.recorder import recorded
 from engine.connectors.mapped_operators import MappedOperator
 from engine.errors import Fault as EngineFault
 from engine.errors import value_words
@@ -49,7 +48,7 @@ def connection_announce(connection: Connection) -> None:
     announce(f"connection:{connection.pk}")
 
 
-@transaction.atomic
+@recorded()
 def connection_create(
     *,
     cluster: Cluster,
@@ -82,7 +81,7 @@ def connection_create(
     return connection
 
 
-@transaction.atomic
+@recorded()
 def connection_update(*, connection: Connection, token: str | None = None, **fields: Any) -> Connection:
     """Change a connection. The token stays unless another is given; empty: none. Its cluster and engine stay.
 
@@ -120,7 +119,7 @@ def connection_update(*, connection: Connection, token: str | None = None, **fie
     return row
 
 
-@transaction.atomic
+@recorded()
 def connection_delete(*, connection: Connection) -> None:
     """Delete a connection with what it polled. Queries, nodes and statistics that it brought stay as they are."""
     connection_announce(connection)
@@ -128,13 +127,13 @@ def connection_delete(*, connection: Connection) -> None:
     connection.delete()
 
 
-@transaction.atomic
+@recorded()
 def connection_pause(*, connection: Connection) -> Connection:
     """Ask nothing more until it is resumed. Pausing twice changes nothing."""
     return state_change(_locked(connection), ConnectionState.PAUSED, "")
 
 
-@transaction.atomic
+@recorded()
 def connection_resume(*, connection: Connection) -> Connection:
     """Ask again from now on.
 
@@ -217,6 +216,7 @@ def _submit(
 
 def _locked(connection: Connection) -> Connection:
     rows = Connection.objects.select_for_update(of=("self",)).select_related("cluster")
+    Connection.ledger_touch(connection.pk)
     return rows.get(pk=connection.pk)
 
 

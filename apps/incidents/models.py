@@ -21,7 +21,7 @@ from apps.incidents.choices import (
     IncidentState,
     NoticeEvent,
 )
-from apps.ledger.recorder import Tracked
+from apps.ledger.recorder import Tracked, add_related
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.models import Webhook
@@ -74,16 +74,15 @@ class IncidentRouting(Tracked):
     @classmethod
     def ledger_more(cls, images: Mapping[Any, dict[str, Any]]) -> None:
         """Add its webhooks, by key."""
-        rows = cls.webhooks.through.objects.filter(incidentrouting__in=list(images)).order_by("webhook_id")
-        named: dict[Any, list[Any]] = {}
-        for key, webhook in rows.values_list("incidentrouting_id", "webhook_id"):
-            named.setdefault(key, []).append(webhook)
-        for key, image in images.items():
-            image["webhooks"] = named.get(key, [])
+        add_related(images, cls.webhooks.through, "incidentrouting", "webhook")
 
 
-class IncidentChannel(models.Model):
+class IncidentChannel(Tracked):
     """A service that is told of a cluster's incidents. Address and token are encrypted, and never shown."""
+
+    ledger_kind, ledger_kept = "channel", False
+    ledger_ignored = frozenset({"error", "tried_at"})
+    ledger_secret = frozenset({"sealed_address", "sealed_token"})
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incident_channels")
     name = models.CharField(max_length=MAX_NAME)
@@ -116,8 +115,10 @@ class IncidentChannel(models.Model):
         return self.name
 
 
-class IncidentSilence(models.Model):
+class IncidentSilence(Tracked):
     """A time in which incidents of a cluster are told to nobody: of one cause, of one subject, or all."""
+
+    ledger_kind, ledger_name = "silence", "reason"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incident_silences")
     cause_kind = models.CharField(

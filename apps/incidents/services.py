@@ -96,7 +96,7 @@ def incident_routing_update(
     return routing
 
 
-@transaction.atomic
+@recorded()
 def channel_create(
     *, cluster: Cluster, kind: str, name: str, address: str = "", token: str = "", **values: Any
 ) -> IncidentChannel:
@@ -113,7 +113,7 @@ def channel_create(
     return _channel_stored(row, address, token)
 
 
-@transaction.atomic
+@recorded()
 def channel_update(
     *, channel: IncidentChannel, address: str | None = None, token: str | None = None, **values: Any
 ) -> IncidentChannel:
@@ -172,14 +172,14 @@ def _row_stored(row: IncidentChannel, faults: Sequence[Fault] = ()) -> IncidentC
     return row
 
 
-@transaction.atomic
+@recorded()
 def channel_delete(*, channel: IncidentChannel) -> None:
     """Messages that wait for it are given up at their next try."""
     channel.delete()
     announce(f"incidents:{channel.cluster.slug}")
 
 
-@transaction.atomic
+@recorded()
 def silence_create(
     *,
     cluster: Cluster,
@@ -217,7 +217,7 @@ def silence_create(
     return row
 
 
-@transaction.atomic
+@recorded()
 def silence_end(*, silence: IncidentSilence) -> None:
     """End a silence now; one that has not begun is deleted."""
     now = timezone.now()

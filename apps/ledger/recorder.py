@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 from django.core import serializers
 from django.core.serializers.json import DjangoJSONEncoder
@@ -33,12 +33,14 @@ __all__ = [
     "Tracked",
     "TrackedPart",
     "TrackedQuerySet",
+    "add_related",
     "canonical",
     "recorded",
     "row_image",
     "tracked_models",
 ]
 
+SECRET, SECRET_ANEW = "secret", "another secret"  #: in the place of a value that nobody reads
 _BATCH = 500  # rows of one statement
 Row = TypeVar("Row", bound=models.Model)
 Key = tuple[type["Tracked"], Any]
@@ -98,17 +100,21 @@ class ChangeRecorder:
             model: list(instances) for model, instances in collector.data.items()
         }
         for few in collector.fast_deletes:
-            if issubclass(few.model, Tracked) or getattr(few.model, "ledger_kept", False):
+            if _comes_back(few.model):
                 gone[few.model] = [*gone.get(few.model, ()), *few]
         roots = {(type(row), row.pk) for row in rows}
-        for model, instances in gone.items():
+        loosened: dict[type[models.Model], list[models.Model]] = defaultdict(list)  # they stay, without their link
+        for (column, _), sets in collector.field_updates.items():
+            if issubclass(column.model, Tracked) and column.name in _fields(column.model):
+                loosened[column.model] += [row for few in sets for row in few]
+        for model, instances in [*gone.items(), *loosened.items()]:
             if issubclass(model, Tracked):
                 self.touch(model, [row.pk for row in instances])
                 if len(rows) == 1:
                     keys = [(model, row.pk) for row in instances]
                     self.causes |= {key: next(iter(roots)) for key in keys if key not in roots}
         if keeps and len(rows) == 1 and rows[0].ledger_kept:
-            own = [row for some in gone.values() for row in some if getattr(row, "ledger_kept", False)]
+            own = [row for some in gone.values() for row in some if _comes_back(type(row))]
             self.kept[type(rows[0]), rows[0].pk] = _serialized(own)
 
     def flush(self) -> None:
@@ -237,22 +243,25 @@ class Tracked(models.Model):
     ledger_name
         Path of its name, or an expression.
     ledger_cluster
-        Path of its cluster; "" of a cluster itself.
+        Path of its cluster; "" of a cluster itself, None of what is of no cluster.
     ledger_kept_with
         Fields whose change makes the ledger keep the row as it was: they stand for large ones, as a digest does.
     ledger_kept
         Whether it comes back when what it belongs to is deleted and that is undone.
     ledger_guarded
         Fields whose values are for those who may change them: addresses that hold a secret.
+    ledger_secret
+        Fields that hold a secret, its hash or its seal: the ledger says that they changed, and never their values.
     """
 
     ledger_kind: ClassVar[str]
     ledger_ignored: ClassVar[frozenset[str]] = frozenset()
     ledger_name: ClassVar[Any] = "name"
-    ledger_cluster: ClassVar[str] = "cluster"
+    ledger_cluster: ClassVar[str | None] = "cluster"
     ledger_kept_with: ClassVar[frozenset[str]] = frozenset()
     ledger_kept: ClassVar[bool] = True
     ledger_guarded: ClassVar[frozenset[str]] = frozenset()
+    ledger_secret: ClassVar[frozenset[str]] = frozenset()
 
     objects = models.Manager.from_queryset(TrackedQuerySet)()
 
@@ -381,10 +390,20 @@ def tracked_models() -> dict[str, type[Tracked]]:
     return {model.ledger_kind: model for model in apps.get_models() if issubclass(model, Tracked)}
 
 
+def add_related(images: Mapping[Any, dict[str, Any]], through: Any, own: str, other: str) -> None:
+    """Add the keys of a many-to-many relation to {key: fields}, for `ledger_more`; the field is `other` with an s."""
+    rows = through.objects.filter(**{f"{own}__in": list(images)}).order_by(other)
+    related: dict[Any, list[Any]] = defaultdict(list)
+    for key, value in rows.values_list(own, other):
+        related[key].append(value)
+    for key, image in images.items():
+        image[f"{other}s"] = related.get(key, [])
+
+
 def row_image(model: type[Tracked], key: Any) -> Mapping[str, Any] | None:
     """The recorded fields of a row as they are now; None where there is none."""
     image = _images(model, [key]).get(key)
-    return None if image is None else image.fields
+    return None if image is None else _unread(model, image.fields)
 
 
 def canonical(value: Any) -> str:
@@ -404,7 +423,11 @@ def _images(model: type[Tracked], keys: Sequence[Any]) -> dict[Any, _Image]:
         rows = model._base_manager.filter(pk__in=keys[i : i + _BATCH]).values("pk", *_fields(model), **more)
         images |= {row.pop("pk"): row for row in rows}
     facts = {
-        key: (row.pop("ledger_name"), row.pop("ledger_slug", row.get("slug", "")), row.pop("ledger_key", key))
+        key: (
+            str(row.pop("ledger_name")),
+            row.pop("ledger_slug", row.get("slug", "") if path == "" else ""),
+            row.pop("ledger_key", key if path == "" else None),
+        )
         for key, row in images.items()
     }
     model.ledger_more(images)
@@ -433,6 +456,11 @@ def _tells(model: type[Tracked], names: Collection[str]) -> bool:
     return not attributes.isdisjoint({*_fields(model), *model.ledger_kept_with})
 
 
+def _comes_back(model: type[models.Model]) -> bool:
+    """Whether its rows come back with the object that they belong to; rows between two others do."""
+    return bool(getattr(model, "ledger_kept", False) or model._meta.auto_created)
+
+
 def _tracked(model: type[models.Model]) -> type[Tracked]:
     assert issubclass(model, Tracked)
     return model
@@ -458,6 +486,9 @@ def _change(model: type[Tracked], key: Any, before: _Image | None, after: _Image
         if not moved:
             return None
         old, new = {name: old.get(name) for name in moved}, {name: new[name] for name in moved}
+    old, new = _unread(model, old), _unread(model, new)
+    if old and new:
+        new |= {name: SECRET_ANEW for name in model.ledger_secret if new.get(name) == old.get(name) == SECRET}
     return ObjectChange(
         kind=model.ledger_kind,
         object_id=str(key),
@@ -468,6 +499,17 @@ def _change(model: type[Tracked], key: Any, before: _Image | None, after: _Image
         before=old,
         after=new,
     )
+
+
+@overload
+def _unread(model: type[Tracked], fields: Mapping[str, Any]) -> dict[str, Any]: ...
+@overload
+def _unread(model: type[Tracked], fields: None) -> None: ...
+def _unread(model: type[Tracked], fields: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Fields without their secrets: of these only whether there is one."""
+    if fields is None:
+        return None
+    return {name: SECRET if value and name in model.ledger_secret else value for name, value in fields.items()}
 
 
 def _is_kept(model: type[Tracked], change: ObjectChange) -> bool:

@@ -71,6 +71,9 @@ def undo_obstacle(change: ObjectChange) -> str:
         return f"A new {change.kind} is not taken back."
     if change.action == ChangeAction.DELETED and (not change.kept or way.revived is None):
         return f"Nothing is kept of a {change.kind} that was deleted this way."
+    secret = tracked_models()[change.kind].ledger_secret
+    if change.action == ChangeAction.CHANGED and not secret.isdisjoint(change.after or {}):
+        return "Secrets are not kept: give the one of before again."
     if change.at < timezone.now() - timedelta(days=settings.UNDO_DAYS):
         return f"It is older than {settings.UNDO_DAYS} days."
     return way.obstacle(change)
@@ -230,8 +233,20 @@ def _revive(recording: ChangeRecorder, change: ObjectChange, model: type[Tracked
                     recording.causes |= {part: (model, key) for part in keys if part != (model, key)}
     except IntegrityError as error:
         raise Conflict(f"A part of the {change.kind} {change.name!r} cannot come back: {error}") from None
+    _relink(recording, change, (model, key))
     if way.revived is not None:
         way.revived(model._default_manager.get(pk=key))
+
+
+def _relink(recording: ChangeRecorder, change: ObjectChange, root: tuple[Any, Any]) -> None:
+    """Restore the links to a row that is back of those rows that have lost them by its deletion, and have no other."""
+    for loosened in ObjectChange.objects.filter(cause=change, action=ChangeAction.CHANGED):
+        model = tracked_models()[loosened.kind]
+        key = model._meta.pk.to_python(loosened.object_id)
+        for name, value in _values(model, loosened.before).items():
+            rows = model._default_manager.filter(pk=key, **{name: None})
+            if rows.update(**{name: value}):
+                recording.causes[model, key] = root
 
 
 def _check_parents(rows: Sequence[models.Model]) -> None:

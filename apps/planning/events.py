@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -26,6 +25,7 @@ from apps.core.rest.api import ServiceViewSet, StrictSerializer
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
 from apps.fleet.serializers import InClusterSerializer, NumberField
+from apps.ledger.recorder import recorded
 from apps.planning.choices import EventRepeat
 from apps.planning.event_checklists import check_add, check_set, checklist_of
 from apps.planning.event_factors import LoadOwners, factors_read
@@ -70,7 +70,7 @@ def event_of(pk: int) -> PlannedEvent:
     return event
 
 
-@transaction.atomic
+@recorded()
 def event_create(*, cluster: Cluster, name: str, user: User | None, **fields: Any) -> PlannedEvent:
     """Create an event; `fields` as of the model, times as text or moments, the owner by name.
 
@@ -86,13 +86,13 @@ def event_create(*, cluster: Cluster, name: str, user: User | None, **fields: An
     return _event_store(event, {"name": name, "owner": owner, "factors": [], **fields}, is_new=True)
 
 
-@transaction.atomic
+@recorded()
 def event_update(*, event: PlannedEvent, **fields: Any) -> PlannedEvent:
     """Change an event; answers stay, and say that it was changed."""
     return _event_store(event, fields)
 
 
-@transaction.atomic
+@recorded()
 def event_delete(*, event: PlannedEvent) -> None:
     """Delete an event with its answers."""
     announce(f"planned-events:{event.cluster.slug}")

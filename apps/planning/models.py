@@ -426,8 +426,10 @@ class BacktestRun(PlanningRun):
         return f"Backtest of {self.cluster_id}, {self.since:%Y-%m-%d %H:%M} to {self.until:%Y-%m-%d %H:%M}"
 
 
-class PlannedEvent(models.Model):
+class PlannedEvent(Tracked):
     """An event: a stretch of time at other loads, once or again and again, with its check-list."""
+
+    ledger_kind = "event"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="planned_events")
     name = models.CharField(max_length=MAX_NAME)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -12,16 +14,21 @@ from apps.core.deliveries import DeliveryRow
 from apps.core.limits import DIGEST_LENGTH, MAX_MESSAGE, MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.fleet.models import Cluster
 from apps.jobs.models import Run
+from apps.ledger.recorder import Tracked, add_related
 from apps.reports.choices import ReportKind, ReportState, Trigger
 
 __all__ = ["Delivery", "Report", "ReportDefinition", "ReportSchedule", "Webhook"]
 
 
-class Webhook(models.Model):
+class Webhook(Tracked):
     """An address that is told of finished reports, and of decisions.
 
     Its secret is derived from the salt and the installation's key.
     """
+
+    ledger_kind = "webhook"
+    ledger_secret = frozenset({"salt"})  # its secret is derived from it
+    ledger_guarded = frozenset({"url"})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="webhooks")
@@ -42,8 +49,10 @@ class Webhook(models.Model):
         return self.name
 
 
-class ReportDefinition(models.Model):
+class ReportDefinition(Tracked):
     """A report as somebody wants it: defined once, written as often as its schedule or a person says."""
+
+    ledger_kind = "report"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="report_definitions")
     kind = models.CharField(max_length=14, choices=ReportKind.choices)
@@ -68,9 +77,17 @@ class ReportDefinition(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @classmethod
+    def ledger_more(cls, images: Mapping[Any, dict[str, Any]]) -> None:
+        """Add its webhooks, by key."""
+        add_related(images, cls.webhooks.through, "reportdefinition", "webhook")
 
-class ReportSchedule(models.Model):
+
+class ReportSchedule(Tracked):
     """Schedule of a report."""
+
+    ledger_kind, ledger_name, ledger_cluster = "report-schedule", "definition__name", "definition__cluster"
+    ledger_ignored = frozenset({"next_at", "last_due_at"})  # its course
 
     definition = models.OneToOneField(ReportDefinition, on_delete=models.CASCADE, related_name="schedule")
     rule = models.JSONField(help_text="As apps.reports.calendar reads it.")

@@ -21,6 +21,7 @@ from apps.core.messages import address_faults, email_faults
 from apps.core.rest.serializers import unknown_message
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
+from apps.ledger.recorder import recorded
 from apps.queries.arrivals.times import zone_of
 from apps.reports.calendar import CalendarRule, ScheduledRun, last_due, next_run, read_rule, runs_after
 from apps.reports.choices import FORMATS, SECTIONS, ReportKind, Trigger
@@ -102,7 +103,7 @@ def _is_list_of(values: object, allowed: Collection[str]) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) and value in allowed for value in values)
 
 
-@transaction.atomic
+@recorded()
 def definition_create(
     *,
     cluster: Cluster,
@@ -137,7 +138,7 @@ def definition_create(
     return _stored(row, webhooks)
 
 
-@transaction.atomic
+@recorded()
 def definition_update(*, definition: ReportDefinition, **values: Any) -> ReportDefinition:
     """Change fields of a definition; reports that were written stay as they are. A rested schedule counts from now."""
     webhooks = values.pop("webhooks", None)
@@ -169,14 +170,14 @@ def _stored(row: ReportDefinition, webhooks: Iterable[Webhook] | None) -> Report
     return row
 
 
-@transaction.atomic
+@recorded()
 def definition_delete(*, definition: ReportDefinition) -> None:
     """Delete a definition with its schedule and every report it led to."""
     definition.delete()
     announce("reports")
 
 
-@transaction.atomic
+@recorded()
 def webhook_create(*, cluster: Cluster, name: str, url: str, sends_decisions: bool = False) -> Webhook:
     """Register an address that is told of reports; of applied decisions, too, if it `sends_decisions`.
 
@@ -187,7 +188,7 @@ def webhook_create(*, cluster: Cluster, name: str, url: str, sends_decisions: bo
     )
 
 
-@transaction.atomic
+@recorded()
 def webhook_update(*, webhook: Webhook, **values: Any) -> Webhook:
     """Rename a webhook or give it another address; the secret stays."""
     for field, value in values.items():
@@ -195,7 +196,7 @@ def webhook_update(*, webhook: Webhook, **values: Any) -> Webhook:
     return _hook_stored(webhook)
 
 
-@transaction.atomic
+@recorded()
 def webhook_renew_secret(*, webhook: Webhook) -> Webhook:
     """From now on messages are signed with a new secret."""
     webhook.salt = secrets.token_hex(16)
@@ -203,7 +204,7 @@ def webhook_renew_secret(*, webhook: Webhook) -> Webhook:
     return webhook
 
 
-@transaction.atomic
+@recorded()
 def webhook_delete(*, webhook: Webhook) -> None:
     """Deliveries that wait for it are given up at their next try."""
     webhook.delete()
@@ -226,7 +227,7 @@ _PREVIEWED = 5
 _log = logging.getLogger(__name__)
 
 
-@transaction.atomic
+@recorded()
 def schedule_set(*, definition: ReportDefinition, rule: Any, time_zone: str) -> ReportSchedule:
     """Give a definition a schedule, or another one. Its next due time is counted from now.
 
@@ -251,7 +252,7 @@ def schedule_set(*, definition: ReportDefinition, rule: Any, time_zone: str) -> 
     return schedule
 
 
-@transaction.atomic
+@recorded()
 def schedule_remove(*, schedule: ReportSchedule) -> None:
     """From now on the definition is written by hand alone."""
     schedule.delete()

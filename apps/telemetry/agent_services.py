@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F
 
 from apps.accounts.models import User
@@ -23,6 +22,7 @@ from apps.core.events import announce
 from apps.core.limits import MAX_ENROLMENT_USES
 from apps.fleet.models import Cluster, Node
 from apps.fleet.validation import check_free, check_row
+from apps.ledger.recorder import recorded
 from apps.telemetry.configs import configs_renew, push
 from apps.telemetry.directory import SECRET_PREFIX, forget_facts_on_commit
 from apps.telemetry.models import Agent, AgentKind, EnrolmentToken, TelemetrySource
@@ -31,7 +31,7 @@ from apps.telemetry.sources import options_faults
 __all__ = ["Enrolled", "agent_delete", "agent_enrol", "agent_update", "enrolment_create", "enrolment_revoke"]
 
 
-@transaction.atomic
+@recorded()
 def agent_update(*, agent: Agent, **fields: Any) -> Agent:
     """Change an agent: name, `budget_cores`, `enabled`, `node`, `kind`, `parent`, `listen`, `source_options`.
 
@@ -58,7 +58,7 @@ def agent_update(*, agent: Agent, **fields: Any) -> Agent:
     return agent
 
 
-@transaction.atomic
+@recorded()
 def agent_delete(*, agent: Agent) -> None:
     """Delete an agent: its secret is void from now on, and no query waits for it."""
     touched = [*agent.children.values_list("pk", flat=True), *([agent.parent_id] if agent.parent_id else [])]
@@ -123,7 +123,7 @@ class Enrolled:
     secret: str
 
 
-@transaction.atomic
+@recorded()
 def enrolment_create(
     *,
     cluster: Cluster,
@@ -181,7 +181,7 @@ def enrolment_create(
     return token, secret
 
 
-@transaction.atomic
+@recorded()
 def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
     """Revoke a token: no agent enrols with it any more; enrolled ones stay. Revoking twice changes nothing."""
     if token.revoked_at is None:
@@ -191,7 +191,7 @@ def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
     return token
 
 
-@transaction.atomic
+@recorded()
 def agent_enrol(*, token: str, name: str, address: str = "", old_secret: str = "", **facts: Any) -> Enrolled:
     """Enrol an agent in the token's cluster. A known name is the same agent, with a new secret.
 

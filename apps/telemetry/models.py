@@ -25,6 +25,7 @@ from apps.core.limits import (
     PREFIX_LENGTH,
 )
 from apps.fleet.models import SLUG, Cluster, Node
+from apps.ledger.recorder import Tracked
 from apps.queries.models import Query, QueryVersion
 from engine.dataflow.types import PipelineOperatorDocument
 
@@ -81,8 +82,11 @@ class LiveState(models.TextChoices):
 BUDGET_CORES = 0.2
 
 
-class EnrolmentToken(models.Model):
+class EnrolmentToken(Tracked):
     """A secret that lets agents join a cluster. Only its SHA-256 is stored."""
+
+    ledger_kind, ledger_name, ledger_kept = "enrolment", "note", False
+    ledger_ignored = frozenset({"digest", "prefix", "uses_left", "used", "last_used_at"})
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="enrolment_tokens")
     note = models.CharField(max_length=MAX_SHORT_NOTE, blank=True)
@@ -112,8 +116,16 @@ class EnrolmentToken(models.Model):
         return f"{self.note or 'enrolment'} ({self.prefix}…)"
 
 
-class Agent(models.Model):
+class Agent(Tracked):
     """A process that sends telemetry of a cluster: an agent, a relay, or a program of somebody else's."""
+
+    ledger_kind, ledger_kept = "agent", False
+    ledger_ignored = frozenset(
+        {"host", "version", "cores", "capacity_cps", "config_version", "config_digest", "life", "committed"}
+        | {"last_seen", "clock_offset_s", "heartbeat"}
+    )
+    ledger_guarded = frozenset({"source_options"})
+    ledger_secret = frozenset({"secret_hash"})
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="agents")
@@ -158,8 +170,11 @@ class Agent(models.Model):
         return self.name
 
 
-class TelemetrySource(models.Model):
+class TelemetrySource(Tracked):
     """A stream of records that agents collect. `source_id` is the name that operators and arrivals know it by."""
+
+    ledger_kind, ledger_name = "source", "source_id"
+    ledger_guarded = frozenset({"options"})
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="telemetry_sources")
     source_id = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
@@ -178,8 +193,12 @@ class TelemetrySource(models.Model):
         return self.source_id
 
 
-class StaticTable(models.Model):
+class StaticTable(Tracked):
     """A small table that queries join their records with."""
+
+    ledger_kind = "table"
+    ledger_ignored = frozenset({"rows"})  # many; its digest stands for them
+    ledger_kept_with = frozenset({"digest"})
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="static_tables")
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])

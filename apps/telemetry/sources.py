@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from agent.config import AgentConfig
@@ -17,6 +16,7 @@ from apps.core.events import announce
 from apps.core.limits import MAX_TABLE_COLUMNS, MAX_TABLE_ROWS
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
+from apps.ledger.recorder import recorded
 from apps.telemetry.configs import configs_renew, lives_executed
 from apps.telemetry.live_services import live_refresh
 from apps.telemetry.models import COLUMN_TYPES, PRODUCER, Agent, LiveQuery, StaticTable, TelemetrySource
@@ -28,7 +28,7 @@ __all__ = ["options_faults", "source_delete", "source_upsert", "table_delete", "
 _NAME = re.compile(NAME_PATTERN + r"\Z")
 
 
-@transaction.atomic
+@recorded()
 def source_upsert(*, cluster: Cluster, source_id: str, create: bool = False, **fields: Any) -> TelemetrySource:
     """Create a source, or change what is given of one; with `create` there must be none yet.
 
@@ -58,7 +58,7 @@ def source_upsert(*, cluster: Cluster, source_id: str, create: bool = False, **f
     return source
 
 
-@transaction.atomic
+@recorded()
 def source_delete(*, source: TelemetrySource) -> None:
     """Delete a source that no query on live telemetry reads, or has read."""
     readers = _readers(LiveQuery.with_trials.all(), source)
@@ -75,7 +75,7 @@ def _readers(lives: QuerySet[LiveQuery], source: TelemetrySource) -> list[str]:
     return list(lives.filter(Q(source=source) | Q(joined=source)).values_list("query__name", flat=True))
 
 
-@transaction.atomic
+@recorded()
 def table_upsert(
     *,
     cluster: Cluster,
@@ -119,7 +119,7 @@ def table_upsert(
     return table
 
 
-@transaction.atomic
+@recorded()
 def table_delete(*, table: StaticTable) -> None:
     """Delete a table that no live query joins with."""
     if joining := [str(live) for live in _joining(table)]:
