@@ -157,7 +157,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CONCURRENCY = ENV.worker_concurrency
 CELERY_TASK_TIME_LIMIT = ENV.task_visibility_s * 0.9
 CELERY_TASK_SOFT_TIME_LIMIT = ENV.task_visibility_s * 0.8
-CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULER = "console.beat:SoleScheduler"  # a second beat stands by
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep-jobs": {"task": "workers.sweep_jobs", "schedule": 10.0, "options": {"expires": 10.0}},
@@ -304,7 +304,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = ENV.https
 SECURE_HSTS_SECONDS = 31_536_000 if ENV.https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = ENV.https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENV.https else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+# what processes beside this one ask without the proxy: probes, scrapers, and the stream processor
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^metrics$", r"^api/v1/stream-processor/"]
 X_FRAME_OPTIONS = "DENY"
 DEMO = ENV.demo
 

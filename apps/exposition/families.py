@@ -31,6 +31,7 @@ from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentState
 from apps.incidents.models import Incident, IncidentDelivery
 from apps.jobs.models import FINISHED, Job, JobState
+from apps.jobs.selectors import queues_waiting_since
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.telemetry.models import Agent, AgentState
@@ -110,6 +111,7 @@ _ENGINES = Metric("sluice_connection_up", "Whether an engine answers as it shoul
 # -- jobs
 _JOBS = Metric("sluice_jobs_unfinished", "Jobs that wait or run.", "n", ("kind", "state"))
 _JOB_AGE = Metric("sluice_job_queue_age_seconds", "Age of the oldest job that waits.", labels=("kind",))
+_QUEUE_AGE = Metric("sluice_queue_age_seconds", "Age of the oldest job that waits; 0: none does.", labels=("queue",))
 _FINISHED = Metric("sluice_jobs_finished", "Of the jobs asked for in the last hour.", "n", ("kind", "state"))
 _LASTED = Metric("sluice_job_mean_duration_seconds", "Their mean duration.", labels=("kind", "state"))
 
@@ -274,6 +276,8 @@ def _job_families(now: datetime) -> Iterator[Family]:
     yield _JOBS.family(*(((_kind(row), row["state"]), row["n"]) for row in rows))
     queued = [row for row in rows if row["state"] == JobState.QUEUED]
     yield _JOB_AGE.family(*(((_kind(row),), _age_s(row["oldest"], now)) for row in queued))
+    oldest = queues_waiting_since()
+    yield _QUEUE_AGE.family(*(((queue,), _age_s(since or now, now)) for queue, since in oldest.items()))
     lately = Job.objects.order_by().filter(state__in=FINISHED, created_at__gte=now - _LATELY).values("kind", "state")
     lasted = Avg(F("finished_at") - F("started_at"))
     ended = list(lately.annotate(n=Count("pk"), lasted=lasted).order_by("kind", "state"))

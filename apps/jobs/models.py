@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.core.limits import MAX_MESSAGE, MAX_NOTE, MAX_PAGE_URL
 from apps.core.models import PackedJSONField
 
-__all__ = ["FINISHED", "LATER", "Job", "JobKind", "JobState", "Run"]
+__all__ = ["FINISHED", "LATER", "Job", "JobKind", "JobState", "Run", "queue_of"]
 
 
 class JobState(models.TextChoices):
@@ -87,6 +87,12 @@ _LATER = 3  # one of the ranks that the broker keeps apart
 LATER = "later"  #: parameter of a job that goes to the background for its size, or after others of its kind
 
 
+def queue_of(kind: str, *, is_asked: bool, is_later: bool) -> str:
+    """The queue of jobs of a kind that somebody asked for or nobody, and that are `LATER` or not."""
+    is_awaited = kind in _QUICK and is_asked and not is_later
+    return settings.INTERACTIVE_QUEUE if is_awaited else settings.BACKGROUND_QUEUE
+
+
 class Job(models.Model):
     """A unit of background work: its request, progress and outcome."""
 
@@ -133,8 +139,7 @@ class Job(models.Model):
     @property
     def queue(self) -> str:
         """The queue its task waits in: what somebody asked for and takes seconds never waits for anything else."""
-        is_awaited = self.kind in _QUICK and self.requested_by_id is not None and not self._is_later
-        return settings.INTERACTIVE_QUEUE if is_awaited else settings.BACKGROUND_QUEUE
+        return queue_of(self.kind, is_asked=self.requested_by_id is not None, is_later=self._is_later)
 
     @property
     def priority(self) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.conf import settings
+from django.db.models import Min, Q, QuerySet
 
 from apps.core.clock import shared_now
 from apps.fleet.models import Cluster
-from apps.jobs.models import FINISHED, Job, JobKind, JobState
+from apps.jobs.models import FINISHED, LATER, Job, JobKind, JobState, queue_of
 from apps.jobs.services import LOST_AFTER
 
-__all__ = ["job_under_way", "jobs_lost", "jobs_visible"]
+__all__ = ["job_under_way", "jobs_lost", "jobs_visible", "queues_waiting_since"]
 
 # A queue may be long; only after this long is a message believed lost and sent again.
 _QUEUED_TOO_LONG = timedelta(seconds=60)
@@ -34,3 +35,14 @@ def job_under_way(kind: JobKind, cluster: Cluster | None = None) -> Job | None:
     """The newest job of a kind, of a cluster where one is given, that is not finished."""
     rows = Job.objects.filter(kind=kind).exclude(state__in=FINISHED)
     return (rows if cluster is None else rows.filter(cluster=cluster)).order_by("-created_at").first()
+
+
+def queues_waiting_since() -> dict[str, datetime | None]:
+    """When the oldest job was asked for that waits in each queue; None where none waits."""
+    since: dict[str, datetime | None] = dict.fromkeys((settings.INTERACTIVE_QUEUE, settings.BACKGROUND_QUEUE))
+    waiting = Job.objects.filter(state=JobState.QUEUED).order_by()
+    groups = waiting.values("kind", is_asked=Q(requested_by__isnull=False), is_later=Q(params__has_key=LATER))
+    for row in groups.annotate(oldest=Min("created_at")):
+        queue = queue_of(row["kind"], is_asked=row["is_asked"], is_later=row["is_later"])
+        since[queue] = min(filter(None, (since[queue], row["oldest"])))
+    return since

@@ -8,8 +8,10 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.test import Client
 
 from console.env import Env, EnvError
 from launcher import services
@@ -108,3 +110,12 @@ def test_only_addresses_and_networks_are_taken_for_proxies(proxies: str) -> None
 def test_no_proxy_is_trusted_unless_one_is_named() -> None:
     assert Env.read({}).trusted_proxies == []
     assert Env.read({"SLUICE_TRUSTED_PROXIES": "127.0.0.1, fd00::/8"}).trusted_proxies == ["127.0.0.1/32", "fd00::/8"]
+
+
+@pytest.mark.parametrize("path", ["/healthz?live=1", "/api/v1/stream-processor/plan", "/metrics"])
+def test_processes_beside_the_console_are_not_sent_to_https(
+    path: str, client: Client, settings: Any, redis_url: str
+) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    assert client.get("/login/").status_code == 301
+    assert client.get(path).status_code in (200, 401)

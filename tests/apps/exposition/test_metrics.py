@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from apps.accounts.models import User
 from apps.estimates.models import QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
+from apps.jobs.models import Job, JobKind
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -73,6 +76,16 @@ def test_scrape_tells_estimate_objective_and_state_of_every_query(cluster: Clust
     assert found["sluice_node_estimated_mean_load_ratio", "little", "a"] == pytest.approx(0.2)
     assert found["sluice_healthy", "database"] == 1.0
     assert found["sluice_jobs_finished", "estimate_cluster", "succeeded"] == 1.0
+
+
+def test_age_of_a_queue_is_that_of_its_oldest_job(cluster: Cluster, client: Client, admin_user: User) -> None:
+    assert scraped(client)["sluice_queue_age_seconds", "interactive"] == 0.0
+    for age_s, user in ((40, admin_user), (90, admin_user), (500, None)):
+        since = timezone.now() - timedelta(seconds=age_s)
+        Job.objects.create(kind=JobKind.ESTIMATE, cluster=cluster, requested_by=user, created_at=since)
+    found = scraped(client)
+    assert found["sluice_queue_age_seconds", "interactive"] == pytest.approx(90.0, abs=30.0)
+    assert found["sluice_queue_age_seconds", "background"] == pytest.approx(500.0, abs=30.0)
 
 
 def test_what_is_not_known_is_missing_and_never_zero(cluster: Cluster, client: Client) -> None:

@@ -1,0 +1,144 @@
+"""The manifests are what Kubernetes takes, and fit each other, the image and the code."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from agent import VERSION
+from console.env import Env, variable_of
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+SIZES = sorted((FOLDER / "sizes").iterdir())
+KUBERNETES = "1.32"
+
+
+def documents(folder: Path) -> list[dict[str, Any]]:
+    """Objects of the files that a kustomization names."""
+    names = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    texts = ((folder / name).read_text() for name in names)
+    return [document for text in texts for document in yaml.safe_load_all(text)]
+
+
+BASE, RELAY = documents(FOLDER / "base"), documents(FOLDER / "relay")
+each_object = pytest.mark.parametrize(
+    "document", BASE + RELAY, ids=lambda document: f"{document['kind']}-{document['metadata']['name']}"
+)
+
+
+def workloads(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and pod templates of what runs."""
+    for document in objects:
+        if "template" in document["spec"] if document["kind"] in ("Deployment", "StatefulSet", "Job") else False:
+            yield document["metadata"]["name"], document["spec"]["template"]
+
+
+each_workload = pytest.mark.parametrize(
+    ("name", "template"), list(workloads(BASE + RELAY)), ids=lambda value: value if isinstance(value, str) else ""
+)
+
+
+@each_object
+def test_object_has_the_schema_of_kubernetes(document: dict[str, Any]) -> None:
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_validation_finds_a_field_that_there_is_not() -> None:
+    wrong = yaml.safe_load((FOLDER / "base" / "beat.yaml").read_text())
+    wrong["spec"]["replica"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES, strict=True)
+
+
+@each_workload
+def test_pod_runs_locked_down(name: str, template: dict[str, Any]) -> None:
+    spec = template["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] and spec["automountServiceAccountToken"] is False
+    for container in spec["containers"] + spec.get("initContainers", []):
+        locked = container["securityContext"]
+        assert locked["readOnlyRootFilesystem"] and not locked["allowPrivilegeEscalation"]
+        assert locked["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["requests"] and container["resources"]["limits"]["memory"]
+
+
+@each_workload
+def test_long_running_process_has_probes_and_no_secret_in_clear(name: str, template: dict[str, Any]) -> None:
+    (container,) = template["spec"]["containers"]
+    assert name == "migrate" or container["livenessProbe"]
+    for variable in container.get("env", []):
+        assert ("SECRET" not in variable["name"] and "TOKEN" not in variable["name"]) or "valueFrom" in variable
+
+
+def test_database_being_away_restarts_no_web_process() -> None:
+    (container,) = dict(workloads(BASE))["web"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz?live=1"
+
+
+def test_selectors_find_the_pods_they_are_for() -> None:
+    labels = {name: template["metadata"]["labels"] for name, template in workloads(BASE + RELAY)}
+    for document in BASE + RELAY:
+        spec = document.get("spec", {})
+        if document["kind"] == "Service":
+            chosen = spec["selector"]
+        elif document["kind"] in ("Deployment", "StatefulSet", "PodDisruptionBudget"):
+            chosen = spec["selector"]["matchLabels"]
+        else:
+            continue
+        assert labels[document["metadata"]["name"]] == chosen, document["metadata"]["name"]
+
+
+def test_network_policies_name_workloads_that_there_are() -> None:
+    names = {name for name, _ in workloads(BASE + RELAY)}
+    for document in BASE + RELAY:
+        if document["kind"] == "NetworkPolicy":
+            chosen = document["spec"]["podSelector"]
+            listed = [*(chosen.get("matchExpressions") or [{"values": []}])[0]["values"]]
+            one = chosen.get("matchLabels", {}).get("app.kubernetes.io/component")
+            assert {*listed, *filter(None, [one])} <= names
+
+
+def test_configuration_knows_only_variables_that_exist_and_no_secret() -> None:
+    (values,) = (document["data"] for document in BASE if document["kind"] == "ConfigMap")
+    known = {variable_of(field.name): field.name for field in fields(Env)}
+    assert set(values) <= set(known)
+    assert not {"DATABASE_URL", "REDIS_URL", "SLUICE_SECRET_KEY"} & set(values)
+    Env.read(values)
+
+
+def test_scalers_ask_for_a_metric_that_the_console_gives() -> None:
+    families = (FOLDER.parents[1] / "apps" / "exposition" / "families.py").read_text()
+    for document in BASE:
+        if document["kind"] == "HorizontalPodAutoscaler":
+            metric = document["spec"]["metrics"][0]["external"]["metric"]
+            assert f'"{metric["name"]}"' in families
+            assert metric["selector"]["matchLabels"]["queue"] in ("interactive", "background")
+            assert document["spec"]["scaleTargetRef"]["name"] in dict(workloads(BASE))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda path: path.name)
+def test_size_changes_what_there_is_and_names_this_version(size: Path) -> None:
+    content = yaml.safe_load((size / "kustomization.yaml").read_text())
+    assert [(image["name"], image["newTag"]) for image in content["images"]] == [("sluice", VERSION)]
+    there = {(document["kind"], document["metadata"]["name"]) for document in BASE}
+    for patch in content.get("patches", []):
+        assert (patch["target"]["kind"], patch["target"]["name"]) in there
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the sizes; it is not here")
+@pytest.mark.parametrize("size", [*SIZES, FOLDER / "relay"], ids=lambda path: path.name)
+def test_rendered_size_has_the_schema_of_kubernetes(size: Path) -> None:
+    rendered = subprocess.run(["kubectl", "kustomize", size], capture_output=True, text=True, check=False)
+    assert rendered.returncode == 0, rendered.stderr
+    for document in yaml.safe_load_all(rendered.stdout):
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    assert "image: sluice\n" not in rendered.stdout
