@@ -136,8 +136,9 @@ EVENT = register(EventKind())
 
 def event_question(event: PlannedEvent) -> dict[str, Any]:
     """The question about an event, as it is kept with the answer."""
-    names = ("factors", "follows_trace", "lose_one", "lead_time_days", "cost_per_violation_hour", "time_zone")
-    return {name: getattr(event, name) for name in names}
+    names = ("factors", "follows_trace", "lose_one", "lead_time_days", "cost_per_violation_hour", "time_zone", "repeat")
+    began = event.trace_starts_at
+    return {name: getattr(event, name) for name in names} | {"trace_starts_at": began and began.isoformat()}
 
 
 def node_types(cluster: Cluster, snapshot: Snapshot) -> dict[str, dict[str, object]]:
@@ -217,7 +218,7 @@ class EventRunFilter(ListFilter):
     """`?cluster=eu-1&event=3&state=answered`."""
 
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
-    event = NumberFilter("event_id", label="Number of the event")
+    event = NumberFilter("event_id", whole=True, label="Number of the event")
     state = ChoiceFilter(choices=ANSWER_STATES)
     created_at = TimeFilter()
     sorts = sort_paths("created_at", "starts_at", "state", cluster="cluster__slug", answered_at="finished_at")

@@ -14,6 +14,7 @@ from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, Missing
 from apps.core.events import announce
 from apps.core.limits import MAX_NOTE
+from apps.planning.choices import EventRepeat
 from apps.planning.models import PlannedEvent
 from engine.events.answer import EventAnswer
 from engine.records import Record
@@ -98,14 +99,29 @@ def check_set(*, event: PlannedEvent, text: str, done: bool, user: User | None) 
 
 
 def checklist_fill(event: PlannedEvent, answer: EventAnswer) -> PlannedEvent:
-    """Put on the list what an answer asks for, in the place of what the one before asked for and nobody did."""
+    """Put on the list what an answer asks for, in the place of what the one before asked for and nobody did.
+
+    What was done for an earlier occurrence is to be done again for this one.
+    """
     event = PlannedEvent.objects.select_for_update().get(pk=event.pk)
-    asked = [item.to_dict() for item in _asked(answer)]
-    texts = {item["text"] for item in asked}
-    kept = [item for item in event.checklist if (not item["key"] or item["done_at"]) and item["text"] not in texts]
-    done = {item["text"]: item for item in event.checklist if item["done_at"]}
-    event.checklist = [*(done.get(str(item["text"]), item) for item in asked), *kept][:MAX_ITEMS]
+    done = {item.text: item for item in checklist_of(event) if item.done_at}
+    asked = [_as_it_stands(event, item, done.get(item.text)) for item in _asked(answer)]
+    texts = {item.text for item in asked}
+    rest = [item for item in event.checklist if item["text"] not in texts]
+    own, earlier = (
+        [item for item in rest if not item["key"]],
+        [item for item in rest if item["key"] and item["done_at"]],
+    )
+    event.checklist = [*(item.to_dict() for item in asked), *own]
+    event.checklist += earlier[: max(0, MAX_ITEMS - len(event.checklist))]
     return _stored(event)
+
+
+def _as_it_stands(event: PlannedEvent, asked: CheckItem, done: CheckItem | None) -> CheckItem:
+    """The item that was done if it is the one asked for, and not that of an earlier occurrence, a week apart."""
+    if done is None or event.repeat == EventRepeat.ONCE or done.due is None or asked.due is None:
+        return done or asked
+    return done if abs(asked.due - done.due) < _APART else asked
 
 
 def _asked(answer: EventAnswer) -> Iterator[CheckItem]:
@@ -126,6 +142,7 @@ def _asked(answer: EventAnswer) -> Iterator[CheckItem]:
 
 
 _DAY = timedelta(days=1)
+_APART = timedelta(days=3, hours=12)  # half of the shortest repeat
 
 
 def _stored(event: PlannedEvent) -> PlannedEvent:

@@ -20,7 +20,7 @@ from apps.planning.event_times import Occurrence, occurrences
 from apps.planning.models import EventRun, PlannedEvent
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
-from engine.events.answer import EventAnswer
+from engine.events.answer import EventAnswer, EventQuery
 from engine.records import Moment, Record, Words
 
 __all__ = ["EventOutcome", "FactorOutcome", "NodesOutcome", "ObjectiveOutcome", "event_outcome", "occurrence_over"]
@@ -100,7 +100,7 @@ def event_outcome(event: PlannedEvent) -> EventOutcome:
     occurrence = occurrence_over(event, timezone.now())
     if occurrence is None:
         return EventOutcome(False)
-    runs = EventRun.objects.filter(event=event, state=RunState.ANSWERED, finished_at__lte=occurrence.ends_at)
+    runs = EventRun.objects.filter(event=event, state=RunState.ANSWERED, finished_at__lte=occurrence.starts_at)
     run = runs.filter(starts_at=occurrence.starts_at).order_by("-finished_at").first()
     answer = None if run is None else EventAnswer.parse(run.result)
     return EventOutcome(
@@ -150,7 +150,7 @@ def _objectives(event: PlannedEvent, occurrence: Occurrence, answer: EventAnswer
             blind=Count("pk", filter=Q(state=ObjectiveState.UNKNOWN)),
         )
     }
-    expected = {entry.forecast.query: MISSED if entry.breaks else HELD for entry in (answer.queries if answer else ())}
+    expected = {entry.forecast.query: _expected(entry) for entry in (answer.queries if answer else ())}
     rows = Query.objects.filter(cluster=event.cluster, objective_bound_s__isnull=False)
     for query in rows.exclude(state=QueryState.DRAFT):
         bound_s = query.objective_bound_s
@@ -169,6 +169,12 @@ def _objectives(event: PlannedEvent, occurrence: Occurrence, answer: EventAnswer
             UNKNOWN if state is None else MISSED if state["bad"] else UNKNOWN if state["blind"] else HELD,
             expected.get(query.name, UNKNOWN),
         )
+
+
+def _expected(entry: EventQuery) -> str:
+    if entry.breaks:
+        return MISSED
+    return UNKNOWN if entry.forecast.unknown or entry.forecast.is_for_person else HELD
 
 
 def _nodes(event: PlannedEvent, occurrence: Occurrence, answer: EventAnswer | None) -> NodesOutcome:

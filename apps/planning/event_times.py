@@ -16,7 +16,6 @@ from apps.queries.arrivals.times import zone_of
 __all__ = ["MAX_DAYS", "Occurrence", "last_time", "local_moment", "occurrence_at", "occurrences", "span_faults"]
 
 MAX_DAYS = 56  # of an event
-_MAX_OCCURRENCES = 10_000
 _PERIODS = {EventRepeat.WEEKLY: 7, EventRepeat.MONTHLY: 28, EventRepeat.YEARLY: 365}  # days, at least
 _YEAR = timedelta(weeks=52)  # the same weekday
 
@@ -97,9 +96,10 @@ def occurrences(event: PlannedEvent) -> Iterator[Occurrence]:
     if event.repeat == EventRepeat.ONCE:
         return
     for k in count(1):
-        if k > _MAX_OCCURRENCES or first.year + k // 12 >= 2100:
+        starts = _shifted(first, event.repeat, k)
+        if starts.year >= 2100:
             return
-        starts, ends = _shifted(first, event.repeat, k), _shifted(first, event.repeat, k) + (last - first)
+        ends = starts + (last - first)
         yield Occurrence(
             starts.replace(tzinfo=zone, fold=0).astimezone(UTC), ends.replace(tzinfo=zone, fold=1).astimezone(UTC)
         )

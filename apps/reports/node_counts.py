@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -70,7 +70,7 @@ def node_counts(event: PlannedEvent) -> NodeCounts:
     """Numbers of nodes of the event's cluster."""
     run = event_run_latest(event, RunState.ANSWERED)
     answer = None if run is None else event_answer(run)
-    own = _count_of_event(event, answer)
+    own = _count_of_event(event, answer, event.factors if run is None else run.question["factors"])
     if run is not None:
         own = NodeCount(**vars(own) | {"at": run.finished_at, "snapshot": run.snapshot})
     counts = (_count_of_bench(answer, own), _count_of_forecast(event), _count_of_report(event), own)
@@ -157,18 +157,21 @@ def _count_of_report(event: PlannedEvent) -> NodeCount:
     )
 
 
-def _count_of_event(event: PlannedEvent, answer: EventAnswer | None) -> NodeCount:
+def _count_of_event(event: PlannedEvent, answer: EventAnswer | None, factors: list[dict[str, Any]]) -> NodeCount:
     purchase = None if answer is None else answer.purchase
     lose_one = event.lose_one if answer is None else answer.lose_one
     why = "no type that was looked at is enough" if answer is not None else "the event was not answered yet"
+    beyond = 0 if purchase is None else purchase.beyond
+    is_confirmed = purchase is None or purchase.confirmed
+    kept = f"every objective but {beyond}, which no number keeps," if beyond else "every objective"
     return NodeCount(
         says="event",
         nodes=None if purchase is None else purchase.nodes,
-        load=f"ordinary load at its hours, with {factors_text(event.factors) or 'the factors of the last time'}",
+        load=f"ordinary load at its hours, with {factors_text(factors) or 'the factors of the last time'}",
         horizon="" if answer is None else duration_words(answer.ends_s - answer.starts_s),
         survives="any one node lost" if lose_one else "all nodes up",
-        objective="cheapest nodes that keep every objective at the peak, on top of those there are",
-        costs="random costs and arrivals",
+        objective=f"cheapest nodes that keep {kept} at the peak, on top of those there are",
+        costs="random costs and arrivals" if is_confirmed else "mean costs: random ones did not confirm it",
         at=None,
         snapshot="",
         why_none="" if purchase is not None else why,

@@ -228,6 +228,33 @@ def test_a_check_list_keeps_what_people_did_and_added(cluster: Cluster) -> None:
     assert len(items) == 4
 
 
+def test_what_was_done_for_one_occurrence_is_to_be_done_again_for_the_next(cluster: Cluster) -> None:
+    event = planned(cluster, repeat="weekly")
+    review = "Hold the plan against what came"
+    for shift, is_done in ((timedelta(0), True), (timedelta(weeks=1), False)):
+        event_update(event=event, starts_at=event.starts_at + shift, ends_at=event.ends_at + shift)
+        answered(event)
+        items = {item.text: item for item in checklist_of(PlannedEvent.objects.get())}
+        if is_done:
+            check_set(event=event, text=review, done=True, user=None)
+            answered(event)
+            items = {item.text: item for item in checklist_of(PlannedEvent.objects.get())}
+        assert bool(items[review].done_at) is is_done
+        event.refresh_from_db()
+
+
+def test_an_answer_says_that_the_last_time_was_another_when_it_was_made(cluster: Cluster) -> None:
+    event = planned(cluster)
+    answered(event)
+    event_update(event=event, trace_starts_at=event.starts_at - timedelta(weeks=3))
+    assert event_changes(EventRun.objects.get()) == ["the event was changed"]
+
+
+def test_a_weekly_event_goes_on_for_decades(cluster: Cluster) -> None:
+    event = planned(cluster, starts_at="2000-01-03T08:00", ends_at="2000-01-03T10:00", repeat="weekly")
+    assert occurrence_at(event, NOW).ends_at > NOW
+
+
 def test_numbers_of_nodes_stand_side_by_side_with_what_each_assumes(cluster: Cluster) -> None:
     event = planned(cluster)
     assert [(count.says, count.nodes) for count in node_counts(event).counts] == [
