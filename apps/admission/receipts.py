@@ -137,9 +137,11 @@ def promises_keep(now: datetime) -> int:
     )
     kept = 0
     for cluster, promises in _by_cluster(fresh.select_related("cluster")[: 4 * _AT_ONCE]).items():
-        deployment = snapshot_take(cluster).deployment
-        for promise in promises:
-            kept += _keep(promise, deployment)
+        try:
+            deployment = snapshot_take(cluster).deployment
+            kept += sum([_keep(promise, deployment) for promise in promises])
+        except Exception:  # neither the receipts nor other clusters wait for this one
+            _log.exception("surroundings of promises in %s are not kept now", cluster.slug)
     return kept
 
 
@@ -170,6 +172,8 @@ def receipts_write(now: datetime) -> int:
             written += _write(pk, present)
         except (SluiceError, EngineError) as error:
             _log.warning("receipt %s is not written now: %s", pk, error)
+        except Exception:  # else the first one that fails would hold up all that are due after it
+            _log.exception("receipt %s is not written now", pk)
     return written
 
 

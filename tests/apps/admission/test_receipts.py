@@ -109,6 +109,21 @@ def test_receipt_holds_the_promise_against_the_measurement(applied: Any) -> None
     assert receipts_write(due) == 0  # once
 
 
+def test_a_cluster_that_cannot_be_read_holds_up_nothing(applied: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(cluster: Any) -> None:
+        raise ValueError(f"{cluster} cannot be read")
+
+    assert promises_keep(applied.decided_at + timedelta(minutes=1)) == 1
+    Promise.objects.create(
+        cluster=applied.cluster, query_name="fourth", version=1, verdict="admit", model="flow", evidence="assumed",
+        statistic="worst", state="holds", decided_at=applied.decided_at,
+    )  # fmt: skip
+    monkeypatch.setattr("apps.admission.receipts.snapshot_take", unreadable)
+    assert promises_keep(applied.decided_at + timedelta(minutes=1)) == 0
+    assert receipts_write(applied.decided_at + HOUR) == 0
+    assert receipts_write(applied.decided_at + HOUR + timedelta(minutes=31)) == 1  # without what else changed
+
+
 def test_a_missed_objective_makes_an_admission_wrong(applied: Any) -> None:
     due = applied.decided_at + HOUR
     report(applied, due, 2.5)
