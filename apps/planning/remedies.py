@@ -66,7 +66,8 @@ _PREVIEW_S = 1.0  # a placement search that may make no other moves has little t
 class KeptRemedies:
     """The newest remedies of a query; `at_load` is the moment of the forecast whose load they are for, None for now's.
 
-    They are stale once the cluster has changed, or that forecast is not the newest any more.
+    They are stale once the cluster has changed, or the newest forecast is another: that of their load, or of a query
+    that holds now, which the new one may see late.
     """
 
     answer: QueryRemedies
@@ -129,7 +130,10 @@ def remedies_latest(query: Query) -> KeptRemedies | None:
 
 
 def remedies_by_query(queries: Sequence[Query]) -> dict[int, QueryRemedies]:
-    """The newest remedies of each of some queries of a cluster, by its key, where they are of what runs there now."""
+    """The newest remedies of each of some queries of a cluster, by its key, where they are of what runs there now.
+
+    Those at the load of a forecast are left out: they are not for who is late now.
+    """
     if not queries:
         return {}
     cluster = queries[0].cluster
@@ -145,7 +149,7 @@ def remedies_by_query(queries: Sequence[Query]) -> dict[int, QueryRemedies]:
     return {
         pk: QueryRemedies.parse(job.result["remedies"])
         for pk, job in newest.items()
-        if job.result is not None and job.result["snapshot"] == digest
+        if job.result is not None and job.result["snapshot"] == digest and job.result["at_load"] is None
     }
 
 
@@ -157,11 +161,11 @@ def _jobs(query: Query) -> Any:
 def _kept(query: Query, job: Job) -> KeptRemedies:
     result: Mapping[str, Any] = job.result or {}
     at_load = result["at_load"] and datetime.fromisoformat(result["at_load"])
-    is_stale = parts_shown(query.cluster, lambda: job).digest != result["snapshot"]
-    if at_load is not None and not is_stale:
-        forecast = forecast_latest(query.cluster)
-        is_stale = forecast is None or forecast.pk != result["forecast"]
     answer = QueryRemedies.parse(result["remedies"])
+    is_stale = parts_shown(query.cluster, lambda: job).digest != result["snapshot"]
+    if not is_stale and (at_load is not None or answer.state == "holds"):
+        forecast = forecast_latest(query.cluster)
+        is_stale = (None if forecast is None else forecast.pk) != result["forecast"]
     return KeptRemedies(answer, job.finished_at or job.created_at, at_load, is_stale)
 
 
@@ -204,7 +208,7 @@ def find_query_remedies(report: JobReporter) -> JobOutcome:
     result = {
         "remedies": answer.to_dict(),
         "snapshot": snapshot.digest,
-        "forecast": forecast.pk if seen is not None and forecast is not None else None,
+        "forecast": None if forecast is None else forecast.pk,
         "at_load": seen.first_at.isoformat() if seen is not None else None,
     }
     page = f"/c/{cluster.slug}/queries/{query.name}/remedies/"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import JobKind
-from apps.planning.models import PlacementRun, WhatIf
+from apps.planning.models import Forecast, PlacementRun, WhatIf
 from apps.planning.remedies import remedies_by_query, remedies_request
 from apps.queries.models import Query
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
@@ -52,6 +53,17 @@ def test_remedies_of_another_state_are_stale_and_not_previewed(late: Query, api:
     refused = api.post(f"/api/v1/queries/{late.pk}/remedies/preview", {"remedy": "move-1"}, format="json")
     assert refused.status_code == 409
     assert not remedies_request(query=late).is_finished
+
+
+def test_new_forecast_asks_anew_of_a_query_that_held(late: Query) -> None:
+    holding = start_query(late.cluster, "holding", 0.1, "b")
+    remedies_request(query=holding)
+    run_jobs()
+    assert remedies_request(query=holding).is_finished
+    Forecast.objects.create(
+        cluster=late.cluster, bucket_s=3600, starts_at=timezone.now(), horizon=24, duration_s=1.0, result={}, series={}
+    )
+    assert not remedies_request(query=holding).is_finished
 
 
 def test_move_is_previewed_as_a_placement_that_makes_that_move_alone(late: Query, api: APIClient) -> None:
