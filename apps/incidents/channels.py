@@ -75,6 +75,7 @@ _NEEDS_TOKEN = {ChannelKind.PAGERDUTY: "the integration key", ChannelKind.OPSGEN
 _FILE_PARAMETERS = frozenset(
     {"template", "attach", "attachment", "config", "key", "keyfile", "pem", "pgpkey", "pgppub", "pgpprv"}
 )
+_HEADER = re.compile(r"[!-~]*")
 _log = logging.getLogger(__name__)
 
 
@@ -101,6 +102,10 @@ def channel_faults(kind: str, address: str, token: str) -> list[Fault]:
         return [Fault("address", f"address has {len(address):,} characters; allowed: {MAX_ADDRESS:,}")]
     if kind in _NEEDS_TOKEN and not token:
         faults.append(Fault("token", f"token is empty; needed: {_NEEDS_TOKEN[ChannelKind(kind)]}"))
+    if not _HEADER.fullmatch(token):  # it is one of a header, where others end the line or cannot be written
+        faults.append(
+            Fault("token", "token has a character that none has; allowed: letters, digits and signs of ASCII")
+        )
     if kind in _SERVICES:
         return [*faults, *_service_faults(ChannelKind(kind), address)]
     if not address:

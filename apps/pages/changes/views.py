@@ -37,7 +37,7 @@ class ChangesPage(ClusterPage):
     def of_object(self, rows: QuerySet[ObjectChange], text: str) -> tuple[QuerySet[ObjectChange], str]:
         """Changes of the object that the address names, and its name by the newest."""
         kind, _, key = text.partition(":")
-        if not kind or not key or len(text) > 80:
+        if not kind or not key or len(text) > 80 or "\0" in text:
             message = f"{text[:40]!r} names no object; allowed: a kind and a key, such as node:7"
             raise Malformed(f"object: {message}.", [("object", message)])
         rows = rows.filter(kind=kind, object_id=key)

@@ -208,6 +208,7 @@ def test_warning_is_told_to_those_who_want_warnings_and_its_end_to_no_other(clus
         ("alertmanager", "ftp://x", "", "http:// or https://"),
         ("pagerduty", "", "", "needed: the integration key"),
         ("opsgenie", "http://169.254.169.254", "k", "private network"),
+        ("opsgenie", "", "key\r\nX-Other: 1", "a character that none has"),
         ("slack", "https://example.org/services/T0/B0/x", "", "hooks.slack.com"),
         ("slack", "mmost://example.org/token", "", "hooks.slack.com"),
         ("service", "json://10.0.0.7/x", "", "allowed: a URL of Apprise of one of Discord"),
