@@ -24,6 +24,7 @@ __all__ = [
     "state_refine",
     "statistics_refine",
     "triggers_refine",
+    "windows_refine",
 ]
 
 
