@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -26,7 +26,7 @@ from apps.planning.choices import (
     MoveState,
     RunState,
 )
-from apps.planning.evacuations import EVACUATION, run_by_engine, stored_plan
+from apps.planning.evacuations import EVACUATION, queries_moving, run_by_engine, stored_plan
 from apps.planning.models import Evacuation, EvacuationStep, PlacementRun
 from apps.planning.placement_moves import placement_abort, placement_apply, placement_return
 from apps.planning.placement_search import PLACEMENT, stored_proposal
@@ -78,9 +78,9 @@ def evacuation_confirm(*, run: Evacuation, user: User | None, accept_late: bool 
             (fault["path"], fault["message"]) for step in refused if step.refusal for fault in step.refusal.faults
         ]
         raise Impossible(f"{listed(refused[0].nodes, _NAMED)} cannot be emptied: {faults[0][1]}.", faults)
-    foreign = run_by_engine(run, plan)
+    foreign = run_by_engine(run.cluster, queries_moving(plan))
     if foreign:
-        message = f"{listed(foreign, _NAMED)} run in a connected engine, where Sluice moves nothing"
+        message = _foreign_words(foreign)
         raise Impossible(f"{message}: follow the commands of the plan instead.", [("", message)])
     _require_time(run)
     other = _overlapping(run)
@@ -93,7 +93,8 @@ def evacuation_confirm(*, run: Evacuation, user: User | None, accept_late: bool 
     late = list(dict.fromkeys([*run.facts["breaks"], *run.facts["late"]]))
     if late and not accept_late:
         raise Conflict(
-            f"{listed(late, _NAMED)} would be late; say that they may.", [("accept_late", f"{q} is late") for q in late]
+            f"{listed(late, _NAMED)} would be late, or that is not known; say that they may.",
+            [("accept_late", f"{query} is late, or that is not known") for query in late],
         )
     run.state, run.confirmed_by, run.confirmed_at = RunState.SCHEDULED, user, shared_now()
     run.save(update_fields=["state", "confirmed_by", "confirmed_at", "updated_at"])
@@ -203,6 +204,10 @@ def _search(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
     if not leaving:
         _is_away(step, now)
         return
+    foreign = run_by_engine(run.cluster, {query for query, _, node in rows if node in step.nodes})
+    if foreign:  # come since it was confirmed: what Sluice writes down as moved would stay where it is
+        _stop(run, f"{_foreign_words(foreign)}.")
+        return
     if step.tries >= _TRIES:
         _stop(run, f"The cluster moved during each of {_TRIES} searches for {listed(step.nodes, _NAMED)}.")
         return
@@ -220,6 +225,11 @@ def _search(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
         return
     step.tries += 1
     step.save(update_fields=["placement", "tries"])
+
+
+def _foreign_words(queries: Sequence[str]) -> str:
+    run = "runs" if len(queries) == 1 else "run"
+    return f"{listed(queries, _NAMED)} {run} in a connected engine, where Sluice moves nothing"
 
 
 def _is_away(step: EvacuationStep, now: datetime) -> None:
@@ -290,12 +300,18 @@ def _return_next(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
             _, job, elsewhere = placement_return(run=placement, user=run.confirmed_by)
         except Conflict:
             return  # somebody else moves operators; it is tried again
+        except SluiceError as error:  # as of a cluster where nothing runs any more: no later try would be another
+            _note(step, f"What it moved did not return: {error.message}")
+            break
         if elsewhere:
             _note(step, f"{listed(elsewhere, _NAMED)} moved or stopped meanwhile and did not return.")
         if job is not None:
             step.tries += 1
             step.save(update_fields=["tries"])
             return
+    plan = stored_plan(run)
+    if step.placement is None and plan is not None and plan.steps[step.number - 1].moves:
+        _note(step, f"The record of what left {listed(step.nodes, _NAMED)} was deleted: operators stay where they are.")
     _is_back(step, now)
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,11 +48,13 @@ __all__ = [
     "load_words",
     "needed_s",
     "nodes_named",
+    "queries_moving",
     "run_by_engine",
     "stored_plan",
 ]
 
 MAX_HOLD_S = 7 * 86_400.0
+_AHEAD = timedelta(days=366)  # that is planned at most
 _LATE = timedelta(minutes=1)  # a beginning that is past by less is now
 _WALK_CELLS = 30_000_000  # nodes x operators x slices of a step up to which losses are walked
 _TURN_S = 10.0  # of a step: its search, and until the schedule looks at it again
@@ -127,10 +129,12 @@ class EvacuationKind(RunKind[Evacuation]):
         faults += _number_faults(hold_s, pace, batch_size)
         if order not in EvacuationOrder.values:
             faults.append(Fault("order", f"order is {order!r}; allowed: {', '.join(EvacuationOrder.values)}"))
-        elif order == EvacuationOrder.DOMAIN and not domain:
-            labels = failure_domain_labels(cluster)
+        elif order == EvacuationOrder.DOMAIN and domain not in (labels := failure_domain_labels(cluster)):
             allowed = f"a label of nodes: {listed(labels)}" if labels else "a label of nodes; none has one yet"
-            faults.append(Fault("domain", f"domain is missing; allowed: {allowed}"))
+            said = f"domain is {domain[:80]!r}, which no node has" if domain else "domain is missing"
+            faults.append(Fault("domain", f"{said}; allowed: {allowed}"))
+        elif order != EvacuationOrder.DOMAIN and domain:
+            faults.append(Fault("domain", f"domain is {domain[:80]!r}; allowed: none, unless order is 'domain'"))
         elif order == EvacuationOrder.TOGETHER and hold_s:
             faults.append(Fault("hold_s", "hold_s is for steps that follow one another; give ends_at instead"))
         try:
@@ -283,7 +287,11 @@ def _window_faults(starts_at: datetime | None, ends_at: datetime | None) -> list
     if ends_at is not None and ends_at <= (starts_at or now):
         begin = "now" if starts_at is None else starts_at.isoformat()
         faults.append(Fault("ends_at", f"ends_at is {ends_at.isoformat()}; allowed: after it begins, {begin}"))
-    return faults
+    return faults + [
+        Fault(name, f"{name} is {moment.isoformat()}; allowed: within {_AHEAD.days} days from now")
+        for name, moment in (("starts_at", starts_at), ("ends_at", ends_at))
+        if moment is not None and moment - now > _AHEAD
+    ]
 
 
 def _number_faults(hold_s: float, pace: float, batch_size: int) -> list[Fault]:
@@ -330,15 +338,16 @@ def needed_s(run: Evacuation, plan: EvacuationPlan) -> float:
 def forecast_factors(run: Evacuation, deployment: Deployment) -> tuple[dict[str, float], dict[str, Any]]:
     """Load of the sources at the evacuation's time over that of their arrivals, and what is known of it.
 
-    It is the upper end of the newest forecast, at the busiest of its buckets in the window. A source without a
-    forecast is taken as it is, and so are all outside the forecast's horizon: the second answer says which.
+    It is the upper end of the newest forecast, at the busiest of its buckets in the window: of one without an end,
+    to the end of the forecast. A source without a forecast is taken as it is, and so are all outside the forecast's
+    horizon: the second answer says which.
     """
     begin = run.starts_at or shared_now()
-    end = run.ends_at or begin
     sources = {source.id for source in deployment.sources if "@" not in source.id}
     forecast = Forecast.objects.filter(cluster=run.cluster, series__isnull=False).first()
     if forecast is None:
         return {}, {"by": "present", "why": "no_forecast"}
+    end = run.ends_at or forecast.at(forecast.horizon)
     indexes = [k for k in range(forecast.horizon) if forecast.at(k) <= end and forecast.at(k + 1) > begin]
     if not indexes or forecast.at(forecast.horizon) < end:
         return {}, {"by": "present", "why": "beyond_forecast", "forecast": forecast.pk}
@@ -353,7 +362,8 @@ def forecast_factors(run: Evacuation, deployment: Deployment) -> tuple[dict[str,
         if highest is not None:
             factors[source.id] = float(highest) / rate
     lacking = sorted(sources - {*factors})
-    return factors, {"by": "forecast", "forecast": forecast.pk, "as_present": lacking}
+    until = None if run.ends_at else end.isoformat()
+    return factors, {"by": "forecast", "forecast": forecast.pk, "as_present": lacking, "until": until}
 
 
 def load_words(run: Evacuation) -> str:
@@ -362,16 +372,22 @@ def load_words(run: Evacuation) -> str:
     if basis.get("by") == "forecast":
         lacking = basis["as_present"]
         rest = f"; {listed(lacking, _NAMED)} as now, having no forecast" if lacking else ""
-        return f"At the upper end of the load forecast for that time{rest}."
+        until = basis.get("until")
+        span = f"until {datetime.fromisoformat(until):%Y-%m-%d %H:%M} UTC, where it ends" if until else "for that time"
+        return f"At the upper end of the load forecast {span}{rest}."
     if basis.get("why") == "beyond_forecast":
         return "At the present load: the newest forecast does not reach that time, so what it will be is not known."
     return "At the present load: there is no forecast, so what it will be at that time is not known."
 
 
-def run_by_engine(run: Evacuation, plan: EvacuationPlan) -> list[str]:
-    """Queries that have to move and that a connected engine runs: Sluice cannot move these."""
-    moving = {move.query for step in plan.steps for move in step.moves if move.query}
-    rows = Query.objects.filter(cluster=run.cluster, name__in=moving, imported_job__isnull=False)
+def queries_moving(plan: EvacuationPlan) -> set[str]:
+    """Queries of which an operator has to move."""
+    return {move.query for step in plan.steps for move in step.moves if move.query}
+
+
+def run_by_engine(cluster: Cluster, queries: Collection[str]) -> list[str]:
+    """Those of some queries that a connected engine runs: Sluice cannot move these."""
+    rows = Query.objects.filter(cluster=cluster, name__in=queries, imported_job__isnull=False)
     return sorted(rows.values_list("name", flat=True))
 
 

@@ -156,18 +156,22 @@ def _meanwhile(
 def _step(nodes: tuple[str, ...], proposal: Proposal, survival: Survival) -> PlannedStep:
     deployment, moves = proposal.deployment, proposal.report.moves
     bounds_s = {objective.query: objective.bound_s for objective in deployment.objectives}
+    unknown = [move for move in moves if move.state_bytes is None and not _is_stateless(deployment, move)]
+    timeless = dict.fromkeys(move.query for move in unknown if move.query)
+    known = {query: delay for query, delay in proposal.delays.items() if query not in timeless}
     return PlannedStep(
         nodes=nodes,
         moves=moves,
         queries=proposal.report.queries,
-        delays=tuple(
-            DelayedQuery(query, delay.extra_s, bounds_s.get(query), delay.late_s)
-            for query, delay in sorted(proposal.delays.items(), key=lambda item: -item[1].extra_s)
+        delays=(
+            *(DelayedQuery(query, None, bounds_s.get(query), None) for query in timeless),
+            *(
+                DelayedQuery(query, delay.extra_s, bounds_s.get(query), delay.late_s)
+                for query, delay in sorted(known.items(), key=lambda item: -item[1].extra_s)
+            ),
         ),
         lasts_s=sum(move.duration_s for move in moves),
-        unknown=tuple(
-            move.operator for move in moves if move.state_bytes is None and not _is_stateless(deployment, move)
-        ),
+        unknown=tuple(move.operator for move in unknown),
         losses=tuple(_losses(survival)),
         by_mace=bool(survival.by_mace),
     )

@@ -34,6 +34,7 @@ from apps.planning.evacuations import (
     EvacuationFilter,
     failure_domain_labels,
     load_words,
+    queries_moving,
     run_by_engine,
     stored_plan,
 )
@@ -313,7 +314,7 @@ class EvacuationFacts:
     @cached_property
     def by_engine(self) -> str:
         """Queries that have to move and that a connected engine runs."""
-        return listed(run_by_engine(self.run, self.plan), _NAMED) if self.plan else ""
+        return listed(run_by_engine(self.run.cluster, queries_moving(self.plan)), _NAMED) if self.plan else ""
 
     @property
     def breaks(self) -> str:

@@ -18,11 +18,11 @@ class DelayedQuery(Record):
     """A query that moves delay, by the mean path: its largest extra latency, and how long it is late for them.
 
     `late_s` is the time for which its latency is over its objective and would not be without the moves: 0 without an
-    objective, None where that is not known.
+    objective, None where that is not known. `extra_s` is None where nobody knows how long a move takes.
     """
 
     query: str
-    extra_s: float
+    extra_s: float | None
     bound_s: float | None
     late_s: float | None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from apps.connections.models import Connection, ImportedJob
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.estimates.choices import DecidedBy
@@ -26,7 +27,7 @@ from apps.planning.evacuations import EVACUATION, stored_plan
 from apps.planning.models import Evacuation, PlacementRun
 from apps.planning.placement_moves import BatchDone, batch_apply
 from apps.planning.placement_search import PLACEMENT
-from apps.queries.models import Placement
+from apps.queries.models import Placement, Query
 from apps.queries.services import placement_move
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
@@ -59,7 +60,8 @@ def planned(cluster: Cluster, *nodes: str, **asked: Any) -> Evacuation:
 
 
 def confirmed(cluster: Cluster, *nodes: str, **asked: Any) -> Evacuation:
-    return evacuation_confirm(run=planned(cluster, *nodes, **asked), user=None)
+    """Confirmed, though nobody has stated how large the states of its operators are."""
+    return evacuation_confirm(run=planned(cluster, *nodes, **asked), user=None, accept_late=True)
 
 
 def advanced(run: Evacuation, until: str = "", limit: int = 40) -> Evacuation:
@@ -81,7 +83,7 @@ def test_node_is_emptied_and_comes_back_with_its_operators(cluster: Cluster) -> 
     assert run.state == RunState.PROPOSED and plan is not None
     assert {move.query for move in plan.steps[0].moves} == {"one", "two"}
     assert (places(cluster), states(cluster)["a"]) == (before, "active"), "planning moves nothing"
-    evacuation_confirm(run=run, user=None)
+    evacuation_confirm(run=run, user=None, accept_late=True)
     advanced(run, until="away")
     assert states(cluster)["a"] == "draining"
     assert set(places(cluster).values()) <= {"b", "c"} and places(cluster)["three"] == "b"
@@ -197,6 +199,30 @@ def test_cluster_that_moves_between_batches_is_searched_anew_and_everything_retu
     assert places(cluster) == before | {"three": "c"}
 
 
+def test_query_of_an_engine_that_came_meanwhile_is_not_written_down_as_moved(cluster: Cluster) -> None:
+    run = confirmed(cluster, "a", starts_at=shared_now() + timedelta(hours=1))
+    connection = Connection.objects.create(cluster=cluster, name="flink", engine="flink")
+    query = Query.objects.get(name="one")
+    now = shared_now()
+    ImportedJob.objects.create(
+        connection=connection, query=query, version=query.running_version, name="one", started_at=now, seen_at=now
+    )
+    evacuation_advance(run=run, now=shared_now() + timedelta(hours=1))
+    evacuation_advance(run=run, now=shared_now() + timedelta(hours=1))
+    ended = advanced(run)
+    assert ended.state == RunState.STOPPED and "one runs in a connected engine" in ended.message
+    assert (places(cluster)["one"], states(cluster)["a"]) == ("a", "active")
+
+
+def test_moves_that_were_deleted_are_missed_when_the_nodes_come_back(cluster: Cluster) -> None:
+    run = confirmed(cluster, "b")
+    advanced(run, until="away")
+    PlacementRun.objects.all().delete()
+    evacuation_finish(run=run)
+    ended = advanced(run)
+    assert ended.state == RunState.DONE and "operators stay where they are" in ended.message
+
+
 def test_time_that_ends_before_the_nodes_are_empty_takes_it_back(cluster: Cluster) -> None:
     run = confirmed(cluster, "a", ends_at=shared_now() + timedelta(hours=1))
     for _ in range(3):
@@ -226,6 +252,21 @@ class TestWhatIsRefused:
             EVACUATION.create(cluster=cluster, user=None, nodes=["a", "b"])
         assert not Evacuation.objects.exists()
 
+    @pytest.mark.parametrize(
+        ("path", "asked"),
+        [
+            ("domain", {"order": "domain", "domain": "y" * 500}),
+            ("domain", {"order": "each", "domain": "rack"}),
+            ("ends_at", {"ends_at": datetime(9999, 12, 31, tzinfo=UTC)}),
+        ],
+    )
+    def test_label_that_no_node_has_and_a_time_far_away_are_told(
+        self, cluster: Cluster, path: str, asked: dict[str, Any]
+    ) -> None:
+        with pytest.raises(Malformed) as refused:
+            EVACUATION.create(cluster=cluster, user=None, nodes=["a"], **asked)
+        assert [fault.path for fault in refused.value.faults] == [path]
+
     def test_time_too_short_is_not_confirmed(self, cluster: Cluster) -> None:
         run = planned(cluster, "a", ends_at=shared_now() + timedelta(seconds=5))
         with pytest.raises(Conflict, match="too short"):
@@ -244,6 +285,12 @@ class TestWhatIsRefused:
         with pytest.raises(Conflict, match="would be late"):
             evacuation_confirm(run=run, user=None)
         assert evacuation_confirm(run=run, user=None, accept_late=True).state == RunState.SCHEDULED
+
+    def test_pause_that_nobody_knows_is_not_taken_for_none(self, cluster: Cluster) -> None:
+        run = planned(cluster, "b")
+        assert (run.facts["breaks"], run.facts["late"]) == ([], ["three"])
+        with pytest.raises(Conflict, match="or that is not known"):
+            evacuation_confirm(run=run, user=None)
 
     def test_two_at_a_time_are_refused(self, cluster: Cluster) -> None:
         confirmed(cluster, "a")
