@@ -12,21 +12,26 @@ from apps.core.clock import shared_now
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
+from engine.measurement.causes import ENGINE_AWAY, LatenessCause
 
 __all__ = [
+    "AWAY_POLLS",
     "STALE_AFTER",
     "ConnectionFilter",
     "ImportedJobFilter",
     "connections_away",
     "connections_due",
     "connections_listed",
+    "engines_lost",
     "imported_job_of",
     "jobs_listed",
+    "jobs_unobserved",
     "next_round_at",
     "statistics_age",
 ]
 
 
+AWAY_POLLS = 4  #: an engine is away once it missed so many of its polls: a restart takes a moment
 STALE_AFTER = timedelta(minutes=5)  # statistics that are older are said to be old
 _YOUNG = timedelta(minutes=1)  # a connection that was just imported is asked more often, for statistics that hold
 _YOUNG_POLL_S = 4.0
@@ -53,6 +58,19 @@ def connections_away(cluster: Cluster) -> QuerySet[Connection]:
     """Connections of a cluster that do not answer, or with something else, the longest first."""
     wrong = (ConnectionState.AWAY, ConnectionState.REFUSED)
     return connections_listed().filter(cluster=cluster, state__in=wrong).order_by("state_since")
+
+
+def engines_lost(cluster: Cluster, now: datetime) -> list[Connection]:
+    """Connections of a cluster whose jobs were imported, and that answer nothing legible for longer than some polls."""
+    rows = connections_away(cluster).filter(imported_at__isnull=False).defer("findings", "look")
+    return [row for row in rows if (now - row.state_since).total_seconds() > AWAY_POLLS * row.poll_interval_s]
+
+
+def jobs_unobserved(cluster: Cluster, now: datetime) -> dict[int, LatenessCause]:
+    """Queries that are jobs of an engine that is away, of which nothing can be observed, by their keys."""
+    lost = {row.pk: LatenessCause(ENGINE_AWAY, row.name, state=row.state) for row in engines_lost(cluster, now)}
+    rows = ImportedJob.objects.filter(connection__in=lost, query__isnull=False) if lost else ImportedJob.objects.none()
+    return {query_id: lost[connection_id] for query_id, connection_id in rows.values_list("query_id", "connection_id")}
 
 
 def connections_due(now: datetime | None = None) -> list[Connection]:

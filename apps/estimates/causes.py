@@ -13,11 +13,12 @@ from apps.estimates.answers import StoredEstimate
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.telemetry.epochs import RecordedEpochs, recorded_epochs
-from apps.telemetry.models import Agent, AgentKind, Assignment, LiveQuery
+from apps.telemetry.models import Agent, AgentKind, Assignment, LiveQuery, LiveState
 from apps.telemetry.selectors import SILENT_S, idle_collectors, stream_state
 from engine.estimation.answer import Bottleneck
 from engine.estimation.waits.summary import main_wait
 from engine.measurement.causes import (
+    LIVE_ENDED,
     MAIN_WAIT,
     AgentReport,
     BusyServer,
@@ -25,6 +26,7 @@ from engine.measurement.causes import (
     StreamReport,
     busy_server_cause,
     lateness_causes,
+    unobserved_cause,
 )
 
 __all__ = ["ChainReports", "estimate_causes", "is_busy", "measured_causes"]
@@ -109,8 +111,26 @@ class ChainReports:
             used_cores=float(says.get("cpu_cores", 0.0)),
             budget_cores=agent.budget_cores,
             overflowing=row.get("state") in _OVERFLOWING,
+            shedding=tuple(
+                collector["source"]
+                for collector in says.get("collectors", ())
+                if collector.get("state") == "shedding" and collector["source"] in sources
+            ),
+            heard=agent.last_seen is not None,
             idle=tuple((source, state) for source, state in idle_collectors(agent) if source in sources),
         )
+
+    def unobserved(self) -> dict[int, LatenessCause]:
+        """Live queries of which nothing can be observed at present, by their keys, each with the reason."""
+        causes = {
+            pk: LatenessCause(LIVE_ENDED, state=live.fault) if live.state == LiveState.STOPPED else self._gap(live)
+            for pk, live in self.lives.items()
+            if live.state != LiveState.STOPPED or live.fault
+        }
+        return {pk: cause for pk, cause in causes.items() if cause is not None}
+
+    def _gap(self, live: LiveQuery) -> LatenessCause | None:
+        return unobserved_cause(self.stream, self.agents_of(live))
 
     def watermark(self, live: LiveQuery) -> tuple[float | None, list[str]]:
         """Lag of a query's watermark in seconds, and the agents that hold it there."""

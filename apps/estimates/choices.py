@@ -3,7 +3,7 @@
 from django.db import models
 
 from engine.latency_state import KNOWN, NEVER_CATCHES_UP, UNKNOWN
-from engine.measurement.objectives import ESTIMATE, MEASUREMENT
+from engine.measurement.objectives import ESTIMATE, MEASUREMENT, NOTHING
 from engine.measurement.trust import FALLING, HOLDING, LOST
 
 __all__ = ["CalibrationScope", "Certainty", "DecidedBy", "MeasurementLack", "RunOrigin", "TrustState", "UnscoredReason"]
@@ -14,6 +14,7 @@ class DecidedBy(models.TextChoices):
 
     MEASUREMENT = MEASUREMENT, "Measurement"
     ESTIMATE = ESTIMATE, "Estimate"
+    NOTHING = NOTHING, "Nothing"  #: its chain cannot be observed, and an estimate alone does not say that it holds
 
 
 class Certainty(models.TextChoices):

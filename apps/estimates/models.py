@@ -28,6 +28,7 @@ from apps.jobs.models import Job, Run
 from apps.measurements.models import StreamWork
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
+from apps.ui.marks import judged_state
 from engine.measurement.causes import UNEXPLAINED, LatenessCause
 
 __all__ = [
@@ -275,6 +276,11 @@ class QueryEstimate(models.Model):
         return str(self.standing.state if self.standing else self.state)
 
     @property
+    def mark(self) -> str:
+        """Key of the mark of its state, which tells measured from estimated."""
+        return self.standing.mark if self.standing else judged_state(self.state, DecidedBy.ESTIMATE)
+
+    @property
     def headroom(self) -> tuple[float | None, float | None]:
         """Objective minus the larger of measurement and estimate: in seconds, and as a share of the objective.
 
@@ -321,8 +327,12 @@ class ObjectiveStatus(models.Model):
     span_s = models.FloatField(default=0.0, help_text="How far back they reach.")
     left_out = models.PositiveIntegerField(default=0, help_text="While the stream processor was not at work.")
     lacking = models.CharField(max_length=10, blank=True, choices=MeasurementLack.choices)
-    causes = models.JSONField(default=list, help_text="What makes it late, the cause to name first.")
-    cause_kind = models.CharField(max_length=MAX_KIND, blank=True, help_text="Of the first cause; empty: not late.")
+    causes = models.JSONField(
+        default=list, help_text="What makes it late, the cause to name first; why it is not known."
+    )
+    cause_kind = models.CharField(
+        max_length=MAX_KIND, blank=True, help_text="Of the first cause; empty: neither late nor unobserved."
+    )
     cause_subject = models.CharField(
         max_length=MAX_QUERY_PATH, blank=True, help_text="Of the first cause; the query where nothing explains it."
     )
@@ -335,6 +345,16 @@ class ObjectiveStatus(models.Model):
 
     def __str__(self) -> str:
         return f"{self.query_id}: {self.state}"
+
+    @property
+    def mark(self) -> str:
+        """Key of the mark of its state, which tells measured from estimated."""
+        return judged_state(self.state, self.decided_by)
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an estimate alone says so."""
+        return self.decided_by == DecidedBy.ESTIMATE
 
     @property
     def lateness(self) -> list[LatenessCause]:

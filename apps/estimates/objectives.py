@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -36,13 +36,19 @@ from engine.measurement.objectives import (
 
 __all__ = [
     "STATISTIC",
+    "Observer",
     "latencies_between",
     "latencies_measured",
     "latency_results",
     "objectives_judged",
     "objectives_refresh",
     "objectives_refresh_all",
+    "observe_with",
 ]
+
+#: Queries of a cluster of which nothing can be observed at a moment, by their keys, each with the reason.
+Observer = Callable[[Cluster, datetime], Mapping[int, LatenessCause]]
+_observers: list[Observer] = []  # of the apps above, registered once when they are ready; the same in every process
 
 #: Sent with `cluster` and `now` after the objectives of a cluster were judged and stored.
 objectives_judged = Signal()
@@ -50,6 +56,12 @@ _LATE = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK)
 _MOVED = 0.1  # of what was measured: open pages are told of no less
 _WRITTEN = [field.name for field in ObjectiveStatus._meta.fields if field.name not in {"id", "query"}]
 _COMPARED = [name for name in _WRITTEN if name not in {"since", "updated_at"}]
+
+
+def observe_with(observer: Observer) -> None:
+    """Ask an app above, too, of which queries nothing can be observed: of those that another engine runs."""
+    if observer not in _observers:
+        _observers.append(observer)
 
 
 def objectives_refresh_all(now: datetime | None = None) -> int:
@@ -83,12 +95,25 @@ def objectives_refresh(cluster: Cluster, now: datetime | None = None, among: Col
     queries = list(rows)
     before = {row.query_id: row for row in statuses}
     measured = latencies_measured(queries, present)
+    chain = ChainReports(cluster, present)
+    unobserved = dict(chain.unobserved())
+    for observer in _observers:
+        unobserved.update(observer(cluster, present))
     judged = [
         row
         for query in queries
-        if (row := _status(query, estimates.get(query.pk), measured[query.pk], before.get(query.pk), present))
+        if (
+            row := _status(
+                query,
+                estimates.get(query.pk),
+                measured[query.pk],
+                before.get(query.pk),
+                present,
+                is_observed=query.pk not in unobserved,
+            )
+        )
     ]
-    _add_causes(cluster, judged, present)
+    _add_causes(chain, judged, unobserved)
     _store(judged, before)
     changed = sum(_state(before.get(row.query_id)) != row.state for row in judged)
     if changed or any(_has_moved(row, before.get(row.query_id)) for row in judged):
@@ -110,6 +135,8 @@ def _status(
     measured: MeasuredLatency,
     before: ObjectiveStatus | None,
     now: datetime,
+    *,
+    is_observed: bool,
 ) -> ObjectiveStatus | None:
     bound_s = query.objective_bound_s or None
     if estimate is not None and estimate.statistic != (query.objective_statistic or STATISTIC):
@@ -120,6 +147,7 @@ def _status(
         _high_s(estimate, bound_s) if estimate else None,
         LatencyStanding(estimate.certainty) if estimate else KNOWN,
         measured,
+        is_observed=is_observed,
     )
     if judged is None:
         return None
@@ -152,13 +180,15 @@ def _high_s(estimate: QueryEstimate, bound_s: float | None) -> float | None:
     return math.inf if lacks else estimate.high_s
 
 
-def _add_causes(cluster: Cluster, rows: list[ObjectiveStatus], now: datetime) -> None:
-    """The causes of those that are late, or may be."""
+def _add_causes(chain: ChainReports, rows: list[ObjectiveStatus], unobserved: Mapping[int, LatenessCause]) -> None:
+    """The causes of those that are late, or may be, and why the others cannot be observed."""
+    for row in rows:
+        if row.decided_by == DecidedBy.NOTHING:
+            row.set_causes([unobserved[row.query_id]])
     late = [row for row in rows if row.state in _LATE]
     if not late:
         return
     estimates = QueryEstimate.objects.defer("series").in_bulk([row.estimate_id for row in late if row.estimate_id])
-    chain = ChainReports(cluster, now)
     for row in late:
         estimate = estimates.get(row.estimate_id or 0)
         causes: list[LatenessCause] = []

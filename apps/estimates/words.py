@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils import timezone
 
-from apps.estimates.choices import Certainty, MeasurementLack
+from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus
 from apps.ui.numbers import count, ratio, seconds, seconds_range, significant
 from engine.measurement import causes
@@ -18,6 +18,9 @@ def evidence_words(status: ObjectiveStatus) -> str:
     """`measured 78.7 s over the last 10 min against 15 s; estimate 12 s, 9 to 16 s`: what decided comes first."""
     against = f" against {seconds(status.bound_s)}" if status.bound_s else ""
     measured, estimate = measured_words(status), _estimate_words(status)
+    if status.decided_by == DecidedBy.NOTHING and status.lateness:
+        reason = cause_title(status.lateness[0])
+        return f"not known: {reason[:4].replace('The ', 'the ')}{reason[4:]}; {estimate}{against}"
     if not measured:
         lacking = lacking_words(status)
         return f"{estimate}{against}; {lacking}" if lacking else f"{estimate}{against}"
@@ -66,6 +69,7 @@ _STREAM = {
     "starting": "is starting",
     "stopping": "is stopping",
     "warming": "is warming up",
+    "unknown": "cannot be asked",
 }
 
 
@@ -83,6 +87,8 @@ def cause_title(cause: LatenessCause) -> str:
         causes.NODE_BUSY: f"{server_words(subject, begins=True)} is busy",
         causes.MAIN_WAIT: f"Events wait for {subject}",
         causes.ENGINE_AWAY: f"{subject} {'cannot be read' if cause.state == 'refused' else 'does not answer'}",
+        causes.AGENT_SHEDS: f"{subject} sheds records of {cause.state}",
+        causes.LIVE_ENDED: "The query is no longer live",
         causes.UNEXPLAINED: "No report explains it",
     }[cause.kind]
 
@@ -92,7 +98,7 @@ def cause_sentence(cause: LatenessCause) -> str:
     subject, kind, lasts_s = cause.subject, cause.kind, cause.seconds or 0.0
     if kind == causes.STREAM_BEHIND:
         return f"The stream processor is {seconds(lasts_s)} behind: {_frames(cause)} for it."
-    if kind == causes.AGENT_SILENT:
+    if kind == causes.AGENT_SILENT and cause.seconds is not None:
         return f"{subject} has not reported for {duration_words(lasts_s)}."
     if kind == causes.FRAMES_WAITING and cause.seconds is not None:
         return f"Frames of {cause.state or 'agent'} {subject} took {seconds(lasts_s)} to be taken."
@@ -109,7 +115,9 @@ def cause_sentence(cause: LatenessCause) -> str:
         return f"{server_words(subject, begins=True)} runs at {ratio(cause.amount)} of capacity at its peak."
     if kind == causes.MAIN_WAIT:
         return f"Events wait for {subject}, up to {seconds(lasts_s)}."
-    if kind == causes.ENGINE_AWAY:
+    if kind == causes.LIVE_ENDED:
+        return f"The query is no longer live: {cause.state}"
+    if kind == causes.ENGINE_AWAY and cause.seconds is not None:
         what = "with nothing that can be read" if cause.state == "refused" else "nothing"
         queries = counted(int(cause.amount or 0), "query", "queries")
         return f"{subject} has answered {what} for {duration_words(lasts_s)}: statistics of {queries} age."

@@ -69,6 +69,7 @@ class IncidentQuerySerializer(serializers.ModelSerializer):
             "query",
             "query_id",
             "state",
+            "measured",
             "first_at",
             "last_late_at",
             "ended_at",
@@ -91,8 +92,8 @@ class IncidentSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = Incident
-        fields = ["id", "cluster", "title", "state", "severity", "cause", "opened_at", "last_late_at", "resolved_at"]
-        fields += ["acknowledged_at", "acknowledged_by", "note", "query_count", "late_count", "queries"]
+        fields = ["id", "cluster", "title", "state", "severity", "measured", "cause", "opened_at", "last_late_at"]
+        fields += ["resolved_at", "acknowledged_at", "acknowledged_by", "note", "query_count", "late_count", "queries"]
 
     def get_title(self, incident: Incident) -> str:
         return incident_title(incident)

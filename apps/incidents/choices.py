@@ -44,6 +44,7 @@ class IncidentEventKind(models.TextChoices):
     REOPENED = "reopened", "Opened again"
     JOINED = "joined", "Query is late"
     WORSE = "worse", "Query is worse"
+    MEASURED = "measured", "Measured now"  #: until then estimates alone expected it
     LEFT = "left", "Query is well again"
     MOVED = "moved", "Query has another cause"
     CAUSE = "cause", "Cause is another"

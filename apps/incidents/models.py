@@ -163,6 +163,9 @@ class Incident(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="Note of the person who acknowledged it.")
+    measured = models.BooleanField(
+        default=False, help_text="Whether it was measured, since it opened last; else estimates alone expect it."
+    )
     notified = models.CharField(
         max_length=8, blank=True, choices=IncidentSeverity.choices, help_text="Severity that its readers were told."
     )

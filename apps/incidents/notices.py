@@ -42,10 +42,12 @@ _MAX_REMEDIES = 3  # that a mail names of each
 
 
 def incident_title(incident: Incident) -> str:
-    """The cause in a few words; of what is not explained the query."""
+    """The cause in a few words; of what is not explained the query. What estimates alone expect says so."""
     if incident.cause_kind == IncidentCause.UNEXPLAINED:
-        return f"{incident.cause_subject} is late, not explained"
-    return cause_title(replace(incident.lateness, kind=incident.cause_kind, subject=incident.cause_subject))
+        verb = "is late" if incident.measured else "is expected to be late"
+        return f"{incident.cause_subject} {verb}, not explained"
+    title = cause_title(replace(incident.lateness, kind=incident.cause_kind, subject=incident.cause_subject))
+    return title if incident.measured else f"Expected: {title}"
 
 
 def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) -> bool:
@@ -120,6 +122,7 @@ def _facts(incident: Incident) -> dict[str, object]:
         "title": incident_title(incident),
         "cause": {**incident.cause, "words": cause_sentence(incident.lateness)},
         "severity": str(incident.severity),
+        "measured": incident.measured,
         "state": str(incident.state),
         "opened_at": incident.opened_at.isoformat(),
         "resolved_at": incident.resolved_at.isoformat() if incident.resolved_at else None,

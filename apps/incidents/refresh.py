@@ -17,7 +17,7 @@ from django.db.models import Q
 
 from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
-from apps.connections.selectors import connections_away
+from apps.connections.selectors import engines_lost
 from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.estimates.choices import DecidedBy, MeasurementLack
@@ -31,7 +31,7 @@ from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
 
-__all__ = ["AWAY_POLLS", "CLEAR_S", "MOVE_S", "REOPEN_S", "connect", "incidents_refresh"]
+__all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "connect", "incidents_refresh"]
 
 CLEAR_S = 300.0  #: a query is well for so long before it leaves
 MOVE_S = 120.0  #: another cause is named for so long before it is believed
@@ -108,6 +108,7 @@ class _Refresh:
         self.statuses: dict[int, ObjectiveStatus] = {}
         self.changed: dict[int, Incident | IncidentQuery] = {}  # by identity, in order
         self.events: list[IncidentEvent] = []
+        self.begun: set[int] = set()  # incidents that open, or take another cause, in this round
 
     def run(self) -> None:
         """Take the late in, let the others go, then settle every open incident; after that the engines."""
@@ -158,7 +159,7 @@ class _Refresh:
     def _take(self, status: ObjectiveStatus) -> None:
         member = self.members.get(status.query_id)
         if member is None:
-            self._join(status, self._incident_of(status))
+            self._note_measured(self._join(status, self._incident_of(status)).incident, status)
             return
         if status.cause_key != self._key(member.incident):
             member = self._move(member, status)
@@ -166,6 +167,16 @@ class _Refresh:
             member.other_cause, member.other_since = {}, None
             self._note_cause(member.incident, status)
         self._worsen(member, status)
+        self._note_measured(member.incident, status)
+
+    def _note_measured(self, incident: Incident, status: ObjectiveStatus) -> None:
+        """An incident that estimates expected is there once one of its queries is late by measurement."""
+        if incident.measured or status.decided_by != DecidedBy.MEASUREMENT:
+            return
+        incident.measured, self.has_changed = True, True
+        self._touch(incident)
+        if id(incident) not in self.begun:
+            self._event(incident, IncidentEventKind.MEASURED, status.query.name, evidence_words(status))
 
     def _incident_of(self, status: ObjectiveStatus) -> Incident:
         return self._with_cause(status.cause_key, _cause(status), _severity(status.state))
@@ -182,6 +193,7 @@ class _Refresh:
             severity=severity,
             opened_at=self.now,
             last_late_at=self.now,
+            measured=key[0] == ENGINE_AWAY,  # it was asked, and did not answer
         )
         self._put(key, incident)
         self._event(incident, IncidentEventKind.OPENED, text=cause_sentence(cause))
@@ -192,7 +204,7 @@ class _Refresh:
         if incident is None:
             return None
         incident.state, incident.resolved_at, incident.last_late_at = IncidentState.OPEN, None, self.now
-        incident.cause = cause.to_dict()
+        incident.cause, incident.measured = cause.to_dict(), key[0] == ENGINE_AWAY
         self._put(key, incident)
         self._event(incident, IncidentEventKind.REOPENED, text=cause_sentence(cause))
         return incident
@@ -201,6 +213,7 @@ class _Refresh:
         self.incidents[key] = incident
         self._touch(incident)
         self.has_changed = True
+        self.begun.add(id(incident))
 
     def _join(self, status: ObjectiveStatus, incident: Incident) -> IncidentQuery:
         member = self.former.pop((incident.pk, status.query_id), None)
@@ -281,11 +294,14 @@ class _Refresh:
         """Let a query go that is well for long enough.
 
         One that was measured late is not well because nothing measures it any more: what delays results may also stop
-        them. Only after an hour without a result, or when it does not run, does the estimate's word count.
+        them. Only after an hour without a result, or when it does not run, does the estimate's word count. Of one that
+        cannot be observed, or of whose latency nothing is known, nobody knows that it is well.
         """
         status = self.statuses.get(member.query_id)
         is_running = member.query.state == QueryState.RUNNING
-        if is_running and member.measured and status is not None and status.lacking in _UNCERTAIN:
+        is_hidden = status is not None and status.state == ObjectiveState.UNKNOWN
+        is_unsure = member.measured and status is not None and status.lacking in _UNCERTAIN
+        if is_running and (is_hidden or is_unsure):
             member.last_late_at = self.now
             self._touch(member)
             return
@@ -366,16 +382,8 @@ def _worst(states: Iterable[str]) -> IncidentSeverity:
     return min((_severity(state) for state in states), key=list(IncidentSeverity).index)
 
 
-AWAY_POLLS = 4  #: an engine is away for so many of its polls before it is an incident: a restart takes a moment
-
 #: Between a change of the connection and its next poll it is not known yet whether the engine is back.
 _NOT_BACK = (ConnectionState.AWAY, ConnectionState.REFUSED, ConnectionState.NEW)
-
-
-def engines_lost(cluster: Cluster, now: datetime) -> list[Connection]:
-    """Connections of a cluster whose jobs were imported, and that answer nothing legible for longer than some polls."""
-    rows = connections_away(cluster).filter(imported_at__isnull=False).defer("findings", "look")
-    return [row for row in rows if (now - row.state_since).total_seconds() > AWAY_POLLS * row.poll_interval_s]
 
 
 def engines_back(cluster: Cluster, names: list[str]) -> Mapping[str, str]:

@@ -7,7 +7,15 @@ from datetime import datetime
 
 from django.db.models import Count, Prefetch, Q, QuerySet, prefetch_related_objects
 
-from apps.core.filters import ChoiceFilter, ListFilter, PresenceFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.filters import (
+    BooleanFilter,
+    ChoiceFilter,
+    ListFilter,
+    PresenceFilter,
+    TextFilter,
+    TimeFilter,
+    sort_paths,
+)
 from apps.fleet.models import Cluster
 from apps.incidents.choices import ChannelKind, IncidentCause, IncidentSeverity, IncidentState
 from apps.incidents.models import (
@@ -131,6 +139,7 @@ class IncidentFilter(ListFilter):
     state = ChoiceFilter(choices=IncidentState.choices)
     severity = ChoiceFilter(choices=IncidentSeverity.choices)
     cause = ChoiceFilter("cause_kind", choices=IncidentCause.choices, label="Kind of its cause")
+    measured = BooleanFilter(label="Whether it was measured; else estimates alone expect it")
     subject = TextFilter("cause_subject", label="The agent, source, node or connection of its cause")
     query = TextFilter("members__query__name", distinct=True, label="Name of a query that took part")
     acknowledged = PresenceFilter("acknowledged_at", label="Whether somebody has seen it")

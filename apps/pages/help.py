@@ -29,10 +29,11 @@ _STATES = {
     "holds": "What is measured and the whole interval of the estimate are within the objective.",
     "at_risk": "The upper end of the estimate's interval is above the objective, or the estimate is, but what is "
     "measured is not.",
-    "breached": "What was measured lately is above the objective or, where nothing measures it, the estimate is, "
-    "or it never catches up.",
-    "unknown": "Nobody knows the latency: nothing comes out in the horizon, the cost of an event is not told, or "
-    "statistics cover too little time. What an event meets by what is known is within the objective.",
+    "breached": "What was measured lately is above the objective.",
+    "expected_breached": "The estimate is above the objective, or never catches up; nothing that counts was measured.",
+    "unknown": "Nobody knows whether it holds: its chain cannot be observed and nothing was measured, nothing comes "
+    "out in the horizon, the cost of an event is not told, or statistics cover too little time. What an "
+    "event meets by what is known is within the objective.",
     "none": "The query has no objective.",
 }
 _EVIDENCE = {

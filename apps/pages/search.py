@@ -184,7 +184,7 @@ def _query_hits(cluster: Cluster, rows: Iterable[Query]) -> list[SearchHit]:
 def _query_state(query: Query) -> str:
     """State of its objective while it runs, else the query's own; "running" where it has neither."""
     standing = getattr(query, "objective_status", None)
-    return str(standing.state if standing is not None and query.state == QueryState.RUNNING else query.state)
+    return str(standing.mark if standing is not None and query.state == QueryState.RUNNING else query.state)
 
 
 def _node_hits(cluster: Cluster, rows: Iterable[Node]) -> list[SearchHit]:

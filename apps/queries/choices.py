@@ -25,7 +25,7 @@ class ObjectiveState(models.TextChoices):
     BREACHED = "breached", "Breached"  #: the measurement is over or, where none counts, the estimate itself
     UNKNOWN = (
         "unknown",
-        "Latency unknown",
+        "Not known",
     )  #: nobody knows it, and what an event meets by what is known is within the objective
     NONE = "none", "No objective"  #: nothing to hold against
 

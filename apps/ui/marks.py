@@ -15,6 +15,7 @@ __all__ = [
     "Mark",
     "evidence_mark",
     "icon",
+    "judged_state",
     "state_badge",
     "state_icon",
     "state_mark",
@@ -34,6 +35,9 @@ ICONS: dict[str, str] = {
     "ok": '<circle cx="8" cy="8" r="6"/>' + _TICK.format(""),
     "watch": '<path d="M8 2 14.5 13.5h-13z"/><path d="M8 6.5v3.2M8 11.6h.01"/>',
     "bad": _OCTAGON + f'<path d="m5.8 5.8 4.4 4.4M10.2 5.8l-4.4 4.4"{_ON_FILL}/>',
+    "ok_expected": '<circle cx="8" cy="8" r="6" stroke-dasharray="2.4 2.3"/>' + _TICK.format(""),
+    "bad_expected": '<path d="M5.4 1.8h5.2l3.6 3.6v5.2l-3.6 3.6H5.4l-3.6-3.6V5.4z" stroke-dasharray="2.4 2"/>'
+    '<path d="m5.8 5.8 4.4 4.4M10.2 5.8l-4.4 4.4"/>',
     "unknown": '<circle cx="8" cy="8" r="6" stroke-dasharray="2 2.2"/>'
     '<path d="M6.4 6.5a1.6 1.6 0 1 1 1.6 2v.6M8 11.3h.01"/>',
     "ring": '<circle cx="8" cy="8" r="6"/>',
@@ -118,9 +122,12 @@ STATES: dict[str, Mark] = {
     "holds": Mark("ok", "ok", "Holds"),
     "at_risk": Mark("watch", "watch", "At risk"),
     "breached": Mark("bad", "bad", "Breached"),
-    "unknown": Mark("unknown", "watch", "Latency unknown"),
+    "unknown": Mark("unknown", "watch", "Not known"),
     "none": Mark("unknown", "", "No objective"),
     "no_estimate": Mark("unknown", "", "No estimate yet"),
+    # and where an estimate alone says so: no result was measured; at risk is always a word of estimates
+    "expected_holds": Mark("ok_expected", "ok", "Holds by estimate"),
+    "expected_breached": Mark("bad_expected", "bad", "Expected late"),
     # machines
     "active": Mark("ok", "ok", "Active"),
     "draining": Mark("watch", "watch", "Draining"),
@@ -199,6 +206,19 @@ EVIDENCE: dict[str, Mark] = {
 }
 
 _UNKNOWN = Mark("unknown", "", "Unknown")
+
+
+def judged_state(state: str, decided_by: str) -> str:
+    """Key of an objective's state among `STATES` by the evidence that decides it: what an estimate alone says is drawn
+    with a broken outline, and worded as what is expected.
+
+    Examples
+    --------
+    >>> judged_state("breached", "measurement"), judged_state("breached", "estimate"), judged_state("none", "estimate")
+    ('breached', 'expected_breached', 'none')
+    """
+    expected = f"expected_{state}"
+    return expected if decided_by == "estimate" and expected in STATES else state
 
 
 def tone(kind: str) -> str:

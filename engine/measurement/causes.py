@@ -14,10 +14,12 @@ from pydantic import Field
 from engine.records import Omitted, Record
 
 __all__ = [
+    "AGENT_SHEDS",
     "AGENT_SILENT",
     "AGENT_STARVED",
     "ENGINE_AWAY",
     "FRAMES_WAITING",
+    "LIVE_ENDED",
     "MAIN_WAIT",
     "MIN_LOAD",
     "MIN_SHARE",
@@ -33,6 +35,7 @@ __all__ = [
     "StreamReport",
     "busy_server_cause",
     "lateness_causes",
+    "unobserved_cause",
 ]
 
 STREAM_AWAY, STREAM_BEHIND, AGENT_SILENT, FRAMES_WAITING, AGENT_STARVED, SOURCE_SILENT, WATERMARK_HELD = (
@@ -48,6 +51,8 @@ STREAM_AWAY, STREAM_BEHIND, AGENT_SILENT, FRAMES_WAITING, AGENT_STARVED, SOURCE_
 NODE_BUSY, MAIN_WAIT, UNEXPLAINED = "node_busy", "main_wait", "unexplained"
 #: Of an incident alone: it makes nothing late, but nothing is measured there either.
 ENGINE_AWAY = "engine_away"
+#: Beside some of the others, why a query cannot be observed: its records are shed, or its live part ended by a fault.
+AGENT_SHEDS, LIVE_ENDED = "agent_sheds", "live_ended"
 
 MIN_SHARE = 0.25  #: of the latency that a delay in seconds has to make up before it explains it
 MIN_LOAD = 0.7  #: of capacity at the peak: a server below it makes nothing late
@@ -73,7 +78,8 @@ class AgentReport:
     """Report of an agent or relay that takes part in a query.
 
     `silent_s` is the age of its last report where that is too old, `delay_s` how long its frames took to be
-    acknowledged lately, `spool` the state of its spool, `idle` its collectors that collect nothing: (source, state).
+    acknowledged lately, `spool` the state of its spool, `idle` its collectors that collect nothing: (source, state),
+    `shedding` the sources whose records it sheds. One that has not reported yet is not `heard`.
     """
 
     name: str
@@ -86,6 +92,8 @@ class AgentReport:
     budget_cores: float = 0.0
     overflowing: bool = False
     idle: tuple[tuple[str, str], ...] = ()
+    shedding: tuple[str, ...] = ()
+    heard: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +151,30 @@ def lateness_causes(
     if kept:
         return sorted(kept, key=_place)
     return [(server and busy_server_cause(server)) or LatenessCause(UNEXPLAINED)]
+
+
+def unobserved_cause(stream: StreamReport, agents: Sequence[AgentReport]) -> LatenessCause | None:
+    """Why nothing can be observed of a live query at present; None where its whole chain is at work.
+
+    A stream processor that is not ready, be it that nobody can ask it, then agents that do not report, then those that
+    shed records, of which no result tells.
+
+    Examples
+    --------
+    >>> unobserved_cause(StreamReport("failed"), []).kind
+    'stream_away'
+    >>> unobserved_cause(StreamReport("ready"), [AgentReport("agent-1", shedding=("orders",))])
+    LatenessCause(kind='agent_sheds', subject='agent-1', seconds=None, amount=None, limit=None, state='orders')
+    """
+    if stream.state != "ready":
+        return LatenessCause(STREAM_AWAY, state=stream.state)
+    for agent in agents:
+        if agent.silent_s is not None or not agent.heard:
+            return LatenessCause(AGENT_SILENT, agent.name)
+    for agent in agents:
+        if agent.shedding:
+            return LatenessCause(AGENT_SHEDS, agent.name, state=", ".join(agent.shedding))
+    return None
 
 
 def busy_server_cause(server: BusyServer) -> LatenessCause | None:

@@ -18,6 +18,7 @@ __all__ = [
     "MEASUREMENT",
     "MIN_FRESH_S",
     "MIN_RESULTS",
+    "NOTHING",
     "PERIOD_S",
     "JudgedObjective",
     "LatencyResult",
@@ -34,7 +35,8 @@ MIN_RESULTS = 3  #: fewer are an accident
 MIN_FRESH_S = 120.0  #: a newest result older than this, and than three steps between results, says nothing of now
 _FRESH_STEPS = 3.0
 
-MEASUREMENT, ESTIMATE = "measurement", "estimate"
+#: Evidence that decides a state; nothing where a chain cannot be observed, and the estimate alone says that it holds.
+MEASUREMENT, ESTIMATE, NOTHING = "measurement", "estimate", "nothing"
 
 
 class LatencyResult(NamedTuple):
@@ -170,12 +172,18 @@ def judge_objective(
     high_s: float | None,
     standing: LatencyStanding,
     measured: MeasuredLatency,
+    *,
+    is_observed: bool = True,
 ) -> JudgedObjective | None:
     """State of an objective, measurement first; None where neither evidence speaks of it.
 
     A measurement beyond the objective is a breach, whatever was estimated. One within it does not prove that the
     horizon will hold: an estimate beyond the objective is then a risk, as is an upper end beyond it, and a load that it
     never catches up with. Where an estimate knows no latency, since nothing comes out, what is measured decides.
+
+    Where the chain cannot be observed (`is_observed` is False) and no measurement counts, an estimate does not say that
+    an objective holds, since what it assumes to be at work may not be: the state is unknown. That it expects a breach
+    or a risk stays so.
 
     Examples
     --------
@@ -185,6 +193,8 @@ def judge_objective(
     JudgedObjective(state='breached', decided_by='measurement', value_s=78.7)
     >>> judge_objective(15.0, 12.0, 16.0, KNOWN, MeasuredLatency(78.7, 60, 3, 600.0, 400.0, 0, "stale"))
     JudgedObjective(state='at_risk', decided_by='estimate', value_s=12.0)
+    >>> judge_objective(15.0, 2.0, 3.0, KNOWN, MeasuredLatency(1.9, 60, 3, 600.0, 400.0, 0, "stale"), is_observed=False)
+    JudgedObjective(state='unknown', decided_by='nothing', value_s=2.0)
     """
     value_s = measured.value_s if measured.counts else None
     known = [value for value in (value_s, estimate_s) if value is not None]
@@ -199,6 +209,8 @@ def judge_objective(
         return JudgedObjective("holds", MEASUREMENT, value_s)
     state = bound_state(bound_s, estimate_s, high_s, standing)
     if value_s is None:
+        if state == "holds" and not is_observed:
+            return JudgedObjective("unknown", NOTHING, estimate_s)
         return JudgedObjective(state, ESTIMATE, estimate_s)
     if state in ("holds", "unknown"):
         return JudgedObjective("holds", MEASUREMENT, value_s if state == "unknown" else largest)

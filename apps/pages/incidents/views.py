@@ -16,12 +16,12 @@ from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
 from apps.connections.models import Connection
+from apps.connections.selectors import AWAY_POLLS
 from apps.estimates.words import cause_sentence
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
 from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
 from apps.incidents.notices import incident_title
-from apps.incidents.refresh import AWAY_POLLS
 from apps.incidents.selectors import (
     IncidentFilter,
     incident_rows,
@@ -57,7 +57,10 @@ def incident_mark(incident: Incident) -> Mark:
     """Severity while it is open; a ring once it is resolved."""
     if not incident.is_open:
         return Mark("ok", "ok", "Resolved")
-    return _SEVERITIES[IncidentSeverity(incident.severity)]
+    mark = _SEVERITIES[IncidentSeverity(incident.severity)]
+    if incident.measured or incident.severity != IncidentSeverity.CRITICAL:
+        return mark
+    return mark._replace(drawing="bad_expected", label="Critical, expected")
 
 
 def lasted_words(incident: Incident) -> str:
@@ -369,6 +372,11 @@ class MemberLine:
         if self.row.ended_at is not None:
             return ""
         return "bad" if self.row.state == ObjectiveState.BREACHED else "watch"
+
+    @property
+    def late_words(self) -> str:
+        """Whether it was measured late, or is expected to be."""
+        return "measured" if self.row.measured else "expected"
 
     @property
     def worst(self) -> Quantity:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,14 +16,15 @@ from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionState
 from apps.connections.selectors import connections_away
-from apps.estimates.choices import Certainty, TrustState
-from apps.estimates.models import QueryEstimate
+from apps.estimates.choices import Certainty, DecidedBy, TrustState
+from apps.estimates.models import ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import estimates_named
 from apps.estimates.words import cause_sentence, cause_title, evidence_words
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
 from apps.incidents.selectors import incidents_open
+from apps.measurements.models import StreamStretch, StreamWork
 from apps.microbatch.selectors import spark_queries_drifting
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, first_estimates
@@ -36,13 +38,23 @@ from apps.results.models import Alert, Severity
 from apps.results.selectors import alerts_firing
 from apps.telemetry.models import Agent, AgentState, LiveQuery
 from apps.telemetry.selectors import agent_state
+from apps.ui.marks import STATES, judged_state
 from apps.ui.numbers import seconds, significant
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
-from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
-from engine.words import listed
+from engine.measurement.causes import (
+    AGENT_SHEDS,
+    AGENT_SILENT,
+    ENGINE_AWAY,
+    LIVE_ENDED,
+    STREAM_AWAY,
+    UNEXPLAINED,
+    LatenessCause,
+)
+from engine.measurement.objectives import ESTIMATE, MEASUREMENT
+from engine.words import counted, listed
 
-__all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
+__all__ = ["MAX_ITEMS", "AttentionItem", "attention_list"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,7 @@ MAX_ITEMS = 8
 _TONES = {Severity.CRITICAL: ("bad", "bad"), Severity.WARNING: ("watch", "watch"), Severity.NOTICE: ("info", "muted")}
 _MAX_LISTED = 20
 _MAX_NAMED = 4
+_MAX_GAPS = 4  # of what cannot be observed
 _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
 
 
@@ -69,11 +82,14 @@ def attention_list(findings: Findings) -> tuple[list[AttentionItem], int]:
     """The first `MAX_ITEMS` of the list, the most urgent first, and the number of all."""
     cluster = findings.cluster
     late, late_count = _late(findings)
+    gaps = _gaps(findings)
+    told = {gap.key for gap in gaps}
     items = [
+        *(_of_gap(cluster, gap) for gap in gaps),
         *late,
         *_over_memory(cluster),
-        *live_attention(cluster),
-        *_away(cluster),
+        *_live(cluster, told),
+        *_away(cluster, told),
         *_untrusted(findings),
         *_waiting(cluster),
         *_unknown(findings),
@@ -87,9 +103,83 @@ def attention_list(findings: Findings) -> tuple[list[AttentionItem], int]:
     return items[:MAX_ITEMS], late_count + len(items) - len(late)
 
 
-def live_attention(cluster: Cluster) -> list[AttentionItem]:
-    """Unacknowledged alerts, then agents that are silent or congested, then live queries that stopped."""
-    return [*_alerts(cluster), *_agents(cluster), *_stopped(cluster)]
+@dataclass(frozen=True)
+class _Gap:
+    """Queries that are not known since one thing cannot be observed: what that is, how many, and the first of them."""
+
+    cause: LatenessCause
+    since: datetime | None
+    count: int
+    names: Sequence[str]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.cause.kind, self.cause.subject
+
+
+def _gaps(findings: Findings) -> list[_Gap]:
+    """Causes for which queries cannot be observed: the stream processor, then those of the most queries."""
+    rows = ObjectiveStatus.objects.filter(
+        query__cluster=findings.cluster, query__state=QueryState.RUNNING, decided_by=DecidedBy.NOTHING
+    )
+    place = Window(RowNumber(), partition_by=["cause_kind", "cause_subject"], order_by=["query__name"])
+    counted = Window(Count("pk"), partition_by=["cause_kind", "cause_subject"])
+    first_at = Window(Min("since"), partition_by=["cause_kind", "cause_subject"])
+    listed = rows.select_related("query").annotate(place=place, n=counted, first_at=first_at)
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for row in listed.filter(place__lte=_MAX_NAMED).order_by("place"):
+        groups.setdefault(row.cause_key, []).append(row)
+    gaps = [
+        _Gap(
+            group[0].lateness[0],
+            _gone_since(findings.cluster, group[0].lateness[0]) or group[0].first_at,
+            group[0].n,
+            [row.query.name for row in group],
+        )
+        for group in groups.values()
+    ]
+    return sorted(gaps, key=lambda gap: (gap.cause.kind != STREAM_AWAY, -gap.count, gap.key))[:_MAX_GAPS]
+
+
+def _gone_since(cluster: Cluster, cause: LatenessCause) -> datetime | None:
+    """Since when it cannot be observed; None where only the states tell."""
+    if cause.kind == STREAM_AWAY:
+        last = StreamStretch.objects.first()
+        return last.begins_at if last is not None and last.work != StreamWork.STEADY else None
+    if cause.kind == AGENT_SILENT:
+        return Agent.objects.filter(cluster=cluster, name=cause.subject).values_list("last_seen", flat=True).first()
+    if cause.kind == ENGINE_AWAY:
+        rows = cluster.connections.filter(name=cause.subject)
+        return rows.values_list("state_since", flat=True).first()
+    return None
+
+
+def _of_gap(cluster: Cluster, gap: _Gap) -> AttentionItem:
+    names = _listed_first(gap.names, gap.count)
+    since = f"Since {ago(gap.since)}: whether" if gap.since is not None else "Whether"
+    objective = "its objective" if gap.count == 1 else "their objectives"
+    text = f"{since} {names} {'holds' if gap.count == 1 else 'hold'} {objective} is not known; nothing measures it."
+    title = f"{cause_title(gap.cause)}: {counted(gap.count, 'query', 'queries')} not known"
+    kind = gap.cause.kind
+    if kind == ENGINE_AWAY:
+        connection = cluster.connections.filter(name=gap.cause.subject).first()
+        url = url_of("pages:connection", cluster.slug, connection.pk) if connection is not None else ""
+        item = AttentionItem("unknown", "watch", title, text, url, "Open connection")
+        incident = incidents_open(cluster).filter(cause_kind=kind, cause_subject=gap.cause.subject).first()
+        return _with_incident(item, incident) if incident is not None else item
+    if kind == LIVE_ENDED:
+        url = url_of("pages:query-live", cluster.slug, gap.names[0])
+        return AttentionItem("bad", "bad", title, f"{cause_sentence(gap.cause)} {text}", url, "Open query")
+    drawing, tone = ("bad", "bad") if kind == STREAM_AWAY else ("unknown", "watch")
+    return AttentionItem(drawing, tone, title, text, url_of("pages:sources", cluster.slug), "Open sources")
+
+
+def _live(cluster: Cluster, told: Collection[tuple[str, str]]) -> list[AttentionItem]:
+    """Unacknowledged alerts, then agents that are silent or congested, then live queries that stopped.
+
+    What was `told`, and what follows from it, is left out: frames wait while the stream processor takes none.
+    """
+    return [*_alerts(cluster), *_agents(cluster, told), *_stopped(cluster)]
 
 
 def _alerts(cluster: Cluster) -> list[AttentionItem]:
@@ -128,10 +218,15 @@ def _over_memory(cluster: Cluster) -> list[AttentionItem]:
     return [AttentionItem("bad", "bad", title, f"{worst.held}.", url, "Open node")]
 
 
-def _agents(cluster: Cluster) -> list[AttentionItem]:
+def _agents(cluster: Cluster, told: Collection[tuple[str, str]]) -> list[AttentionItem]:
     by_state: dict[Any, list[Agent]] = {}
+    stream_away = any(kind == STREAM_AWAY for kind, _ in told)
     for agent in Agent.objects.filter(cluster=cluster, enabled=True).order_by("name"):
-        by_state.setdefault(agent_state(agent).state, []).append(agent)
+        state = agent_state(agent).state
+        follows = stream_away and state == AgentState.SPOOL
+        if follows or {(AGENT_SILENT, agent.name), (AGENT_SHEDS, agent.name)} & set(told):
+            continue
+        by_state.setdefault(state, []).append(agent)
     url = url_of("pages:sources", cluster.slug)
     items = []
     if silent := by_state.get(AgentState.SILENT):
@@ -159,6 +254,7 @@ def _agents_title(agents: Sequence[Agent], single: str, several: str) -> str:
 def _stopped(cluster: Cluster) -> list[AttentionItem]:
     """Live queries that ended by a fault."""
     rows = LiveQuery.objects.filter(query__cluster=cluster, state="stopped").exclude(fault="").select_related("query")
+    rows = rows.exclude(query__objective_status__decided_by=DecidedBy.NOTHING)  # told already: it is not known
     return [
         AttentionItem(
             "bad",
@@ -172,10 +268,11 @@ def _stopped(cluster: Cluster) -> list[AttentionItem]:
     ]
 
 
-def _away(cluster: Cluster) -> list[AttentionItem]:
-    """Engines that do not answer, or with something else: their statistics age."""
+def _away(cluster: Cluster, told: Collection[tuple[str, str]]) -> list[AttentionItem]:
+    """Engines that do not answer, or with something else, and were not told: their statistics age."""
     items = []
-    connections = list(connections_away(cluster).defer("findings", "look")[:_MAX_NAMED])
+    away = connections_away(cluster).exclude(name__in=[name for kind, name in told if kind == ENGINE_AWAY])
+    connections = list(away.defer("findings", "look")[:_MAX_NAMED])
     rows = incidents_open(cluster).filter(cause_kind=ENGINE_AWAY) if connections else []
     incidents = {row.cause_subject: row for row in rows}
     for connection in connections:
@@ -243,11 +340,12 @@ def _helps_url(cluster: Cluster, name: str) -> str:
 
 @dataclass(frozen=True)
 class _LateGroup:
-    """Queries that are late by one cause: how many, and the worst of them."""
+    """Queries that are late by one cause: how many, how many by measurement, and the worst of them."""
 
     key: tuple[str, str]
     count: int
     breached: int
+    measured: int
     worst: Sequence[QueryEstimate]
 
 
@@ -287,7 +385,13 @@ def _late_groups(findings: Findings) -> tuple[list[_LateGroup], int]:
         ),
     )
     causes = late.order_by().values("kind", "subject")
-    causes = causes.annotate(n=Count("pk"), breached=Count("pk", filter=is_breached), first=Min("urgency"))
+    is_measured = Q(status__decided_by=DecidedBy.MEASUREMENT)
+    causes = causes.annotate(
+        n=Count("pk"),
+        breached=Count("pk", filter=is_breached),
+        measured=Count("pk", filter=is_measured),
+        first=Min("urgency"),
+    )
     first = list(causes.order_by("first", "kind", "subject")[:MAX_ITEMS])
     place = Window(RowNumber(), partition_by=["kind", "subject"], order_by=["urgency", "query__name"])
     shown = Q(*(Q(kind=cause["kind"], subject=cause["subject"]) for cause in first), _connector=Q.OR)
@@ -300,7 +404,7 @@ def _late_groups(findings: Findings) -> tuple[list[_LateGroup], int]:
         worst.setdefault(named[row.pk], []).append(row)
     keys = [(cause["kind"], cause["subject"]) for cause in first]
     groups = [
-        _LateGroup(key, cause["n"], cause["breached"], worst[key])
+        _LateGroup(key, cause["n"], cause["breached"], cause["measured"], worst[key])
         for key, cause in zip(keys, first, strict=True)
         if key in worst  # its states may have changed since it was counted
     ]
@@ -317,10 +421,14 @@ def _of_cause(cluster: Cluster, group: _LateGroup) -> AttentionItem:
     cause = next(iter(standing.lateness if standing else ()), LatenessCause(UNEXPLAINED))
     names = _listed_first([row.query.name for row in group.worst], group.count)
     verb = "over" if group.breached == group.count else "over or may be over"
-    text = f"{names} are {verb} their objectives. {cause_sentence(cause)}"
-    drawing, tone = ("bad", "bad") if group.breached else ("watch", "watch")
+    expected = "" if group.measured else "expected to be "
+    text = f"{names} are {expected}{verb} their objectives. {cause_sentence(cause)}"
+    mark = STATES[
+        "at_risk" if not group.breached else judged_state("breached", MEASUREMENT if group.measured else ESTIMATE)
+    ]
     helps = _helps_url(cluster, group.worst[0].query.name)
-    return AttentionItem(drawing, tone, f"{cause_title(cause)}: {group.count} queries late", text, "", helps=helps)
+    late = f"{group.count} queries {'late' if group.measured else 'expected late'}"
+    return AttentionItem(mark.drawing, mark.tone, f"{cause_title(cause)}: {late}", text, "", helps=helps)
 
 
 def _listed_first(names: Sequence[str], count: int) -> str:
@@ -343,9 +451,16 @@ def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
 
 def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     gap, _ = row.headroom
-    title = f"{row.query.name} never catches up" if gap is None else f"{row.query.name} is {seconds(abs(gap))} over"
-    helps = _helps_url(cluster, row.query.name)
-    return AttentionItem("bad", "bad", title, _evidence(row), _query_url(cluster, row.query.name), "Open query", helps)
+    name, mark = row.query.name, STATES[row.mark]
+    is_measured = row.standing is not None and not row.standing.is_expected
+    if gap is None:
+        title = f"{name} never catches up" if is_measured else f"{name} is expected never to catch up"
+    else:
+        title = f"{name} is {'' if is_measured else 'expected to be '}{seconds(abs(gap))} over"
+    helps = _helps_url(cluster, name)
+    return AttentionItem(
+        mark.drawing, mark.tone, title, _evidence(row), _query_url(cluster, row.query.name), "Open query", helps
+    )
 
 
 def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
@@ -384,8 +499,8 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
 
 
 def _unknown(findings: Findings) -> list[AttentionItem]:
-    """Queries of whose latency nothing is known."""
-    unknown = findings.unknown
+    """Queries of whose latency nothing is known, though they could be observed."""
+    unknown = findings.unestimable
     if not unknown.count or not unknown.first:
         return []
     names = _listed_first([row.query.name for row in unknown.first], unknown.count)

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import TrustState
+from apps.estimates.choices import DecidedBy, TrustState
 from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.selectors import (
     NodeTotals,
@@ -93,12 +93,16 @@ class StateGroup:
 
 @dataclass(frozen=True)
 class StateTotals:
-    """Estimates of one state: how many, with an objective, measured lately, and that have lost their trust."""
+    """Estimates of one state: how many, with an objective, measured lately, that have lost their trust, that nothing
+    decides since they cannot be observed, and that no measurement decides.
+    """
 
     n: int = 0
     judged: int = 0
     measured: int = 0
     lost: int = 0
+    unobserved: int = 0
+    expected: int = 0
 
 
 class Findings:
@@ -137,6 +141,8 @@ class Findings:
                 judged=Count("pk", filter=Q(bound_s__gt=0.0)),
                 measured=Count("measured_rank"),
                 lost=Count("pk", filter=Q(trust=TrustState.LOST)),
+                expected=Count("pk", filter=~Q(status__decided_by=DecidedBy.MEASUREMENT)),
+                unobserved=Count("pk", filter=Q(status__decided_by=DecidedBy.NOTHING)),
             )
         )
         return {row.pop("shown_state"): StateTotals(**row) for row in counted}
@@ -213,14 +219,44 @@ class Findings:
     def breached(self) -> StateGroup:
         return self._group(ObjectiveState.BREACHED)
 
+    @property
+    def expected_breaches(self) -> int:
+        """Number of the breached that an estimate alone expects to be late."""
+        return self.totals.get(ObjectiveState.BREACHED, StateTotals()).expected
+
+    @property
+    def has_measured_breach(self) -> bool:
+        """Whether one of the breached was measured."""
+        return self.expected_breaches < self.counts.get(ObjectiveState.BREACHED, 0)
+
+    @property
+    def over_words(self) -> str:
+        """Words before `over`: empty where all was measured."""
+        if not self.expected_breaches:
+            return ""
+        return "or are expected to be" if self.has_measured_breach else "expected to be"
+
+    @property
+    def unknown_words(self) -> str:
+        """`, 2 are not known`: empty where all are."""
+        count = self.unknown.count
+        return f", {count} {'is' if count == 1 else 'are'} not known" if count else ""
+
     @cached_property
     def risky(self) -> StateGroup:
         return self._group(ObjectiveState.AT_RISK)
 
     @cached_property
     def unknown(self) -> StateGroup:
-        """Queries of whose latency nothing is known."""
+        """Queries of which nobody knows whether they hold."""
         return self._group(ObjectiveState.UNKNOWN)
+
+    @cached_property
+    def unestimable(self) -> StateGroup:
+        """Those of them that could be observed: nothing is known of their latency."""
+        total = self.totals.get(ObjectiveState.UNKNOWN, StateTotals())
+        rows = self.rows.filter(shown_state=ObjectiveState.UNKNOWN).exclude(status__decided_by=DecidedBy.NOTHING)
+        return StateGroup(rows, total.n - total.unobserved)
 
     @property
     def risky_high(self) -> Quantity:
@@ -250,8 +286,9 @@ class Findings:
 
     def _holding(self) -> Stat:
         breached, risky, unknown = self.breached.count, self.risky.count, self.unknown.count
-        note = f"{breached} breached, {risky} at risk" if breached or risky else "None at risk"
-        note += f", {unknown} unknown" if unknown else ""
+        over = "breached" if self.has_measured_breach else "expected late"
+        note = f"{breached} {over}, {risky} at risk" if breached or risky else "None at risk"
+        note += f", {unknown} not known" if unknown else ""
         return Stat("Objectives that hold", Quantity(str(self.held), f"of {self.judged}"), note)
 
     def _least(self) -> Stat:

@@ -210,7 +210,7 @@ def _columns(findings: Findings) -> list[Column]:
             "query",
             "Query",
             lambda line: state_and_name(
-                line.estimate.judged_state,
+                line.estimate.mark,
                 line.estimate.query.name,
                 url_of("pages:query", slug, line.estimate.query.name),
                 evidence="unmeasured" if line.never_ran else "",

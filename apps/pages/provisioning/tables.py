@@ -98,7 +98,7 @@ LABELS = {
     "fragile": "Breaks if a node is lost",
     "at_risk": "At risk",
     "breached": "Breaches",
-    "unknown": "Latency unknown",
+    "unknown": "Not known",
     "infeasible": "Cannot be placed",
     "none": "No objectives",
     "no_estimate": "Not answered yet",

@@ -191,6 +191,14 @@ class QueryDetail:
             return str(self.standing.state)
         return self.estimate.judged_state if self.estimate else "no_estimate"
 
+    @property
+    def mark(self) -> str:
+        """Key of its badge: its state, and whether that is measured or estimated."""
+        if self.query.state != QueryState.RUNNING:
+            return self.state
+        shown = self.standing or self.estimate
+        return shown.mark if shown is not None else "no_estimate"
+
     @cached_property
     def standing(self) -> ObjectiveStatus | None:
         """Its status by measurement and estimate, while it runs."""
@@ -207,6 +215,11 @@ class QueryDetail:
     def is_measured(self) -> bool:
         """Whether a measurement that counts decided its state."""
         return self.standing is not None and self.standing.decided_by == DecidedBy.MEASUREMENT
+
+    @property
+    def gap(self) -> str:
+        """Sentence on what cannot be observed, where that decides its state."""
+        return self.cause if self.standing is not None and self.standing.decided_by == DecidedBy.NOTHING else ""
 
     @property
     def measured(self) -> Quantity:

@@ -62,6 +62,14 @@ class QueryLine:
         return "unmeasured" if self.query.state == QueryState.RUNNING else "never_ran"
 
     @property
+    def mark(self) -> str:
+        """Key of the mark of its state: whether that is measured or estimated is seen."""
+        status = getattr(self.query, "objective_status", None)
+        if self.query.state != QueryState.RUNNING or status is None or status.state != self.state:
+            return self.state
+        return str(status.mark)
+
+    @property
     def capacity(self) -> Mapping[str, Any] | None:
         """Its capacity as it is kept; None of one that was estimated without."""
         return getattr(self.estimate, "capacity", None)
@@ -171,7 +179,7 @@ _MAX_TEAMS = 6  # more are no row of chips
 
 def _state(line: QueryLine) -> SafeString:
     """The word; its shape stands before the name."""
-    return format_html('<span class="{}">{}</span>', _TONES.get(line.state, "sub"), STATES[line.state].label)
+    return format_html('<span class="{}">{}</span>', _TONES.get(line.state, "sub"), STATES[line.mark].label)
 
 
 def _bar(line: QueryLine) -> Any:
@@ -205,7 +213,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "query",
             "Query",
             lambda line: state_and_name(
-                line.state,
+                line.mark,
                 line.query.name,
                 reverse("pages:query", args=[slug, line.query.name]),
                 evidence=line.evidence,

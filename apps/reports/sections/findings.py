@@ -55,7 +55,7 @@ def _objectives(queries: Sequence[ReportQuery]) -> Iterator[ReportRisk]:
             text = f"The interval reaches {seconds(row.high_s, apart_from=row.bound_s)}, the objective is {bound}."
             text = text if row.measured_s is None else evidence
         elif row.state == ObjectiveState.UNKNOWN:
-            yield ReportRisk(level, row.query, row.standing)
+            yield ReportRisk(level, row.query, row.standing or evidence)
             continue
         else:
             continue
@@ -144,11 +144,12 @@ def _objectives_sentence(objectives: ReportObjectives) -> str:
     by_state = {state: [row.query for row in rows if row.state == state] for state in ObjectiveState}
     held = f"{counts.held} of {counted(len(rows), 'objective')} hold"
     if broken := by_state[ObjectiveState.BREACHED]:
-        return f"{held}; {_named_queries(broken)} {'is' if len(broken) == 1 else 'are'} over."
+        expected = " expected to be" if all(row.is_expected for row in rows if row.query in broken) else ""
+        return f"{held}; {_named_queries(broken)} {'is' if len(broken) == 1 else 'are'}{expected} over."
     if risky := by_state[ObjectiveState.AT_RISK]:
         return f"{held}; {_named_queries(risky)} may go over."
     if unknown := by_state[ObjectiveState.UNKNOWN]:
-        return f"{held}; nothing is known of the latency of {_named_queries(unknown)}."
+        return f"{held}; of {_named_queries(unknown)} it is not known."
     nearest = rows[0]
     left_s, share = seconds(nearest.headroom_s), percent(nearest.headroom_share)
     return f"{held}. Least headroom: {nearest.query}, {left_s} ({share} of its objective)."
@@ -185,7 +186,7 @@ def _query_sentence(row: ReportQuery) -> str:
     if not row.bound_s:
         return f"{first}. It has no objective."
     statistic = "" if row.statistic == "worst" else f" Its {row.statistic} is {seconds(row.estimate_s)}."
-    verdict = _VERDICTS.get(row.state, "it is not judged")
+    verdict = "it is expected to be missed" if row.is_expected else _VERDICTS.get(row.state, "it is not judged")
     return f"{first}.{statistic} The objective is {seconds(row.bound_s)}: {verdict}."
 
 

@@ -103,6 +103,15 @@ class ReportQuery(Record):
     period: QueryPeriod | None
 
     @property
+    def is_expected(self) -> bool:
+        """Whether an estimate alone says that it is late."""
+        return self.state == ObjectiveState.BREACHED and self.measured_s is None
+
+    @property
+    def state_words(self) -> str:
+        return "is expected to be missed" if self.is_expected else _STATES.get(self.state, "")
+
+    @property
     def objective(self) -> str:
         return f"{statistic_text(self.statistic)} ≤ {seconds(self.bound_s)}" if self.bound_s else "none"
 
@@ -390,7 +399,7 @@ def _headroom_words(gap_s: float | None) -> str:
     return f"{seconds(-gap_s)} over" if gap_s < 0 else f"{seconds(gap_s)} left"
 
 
-_STATES = {
+_STATES: dict[str, str] = {
     ObjectiveState.HOLDS: "holds",
     ObjectiveState.AT_RISK: "may be missed",
     ObjectiveState.BREACHED: "is missed",
@@ -404,7 +413,7 @@ _LATENCY_COLUMNS: Sequence[ReportColumn[ReportQuery]] = (
     ReportColumn("p90", "p90_s", write=seconds, num=True),
     ReportColumn("p99", "p99_s", write=seconds, num=True),
     ReportColumn("Objective", "objective_s", "bound_s", show=lambda row: row.objective, num=True, width=1.5),
-    ReportColumn("State", "state", write=_STATES.get, state=lambda row: row.state, width=1.6),
+    ReportColumn("State", "state", show=lambda row: row.state_words, state=lambda row: row.state, width=1.6),
 )
 
 

@@ -16,6 +16,8 @@ from apps.estimates.services import ESTIMATE
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.measurements.models import StreamStretch, StreamWork
+from apps.pages.overview.attention import attention_list
+from apps.pages.overview.findings import Findings
 from apps.queries.models import Query
 from apps.queries.services import query_stop
 from apps.results.models import ResultWindow
@@ -36,6 +38,8 @@ NOW = run_moment()
 def live() -> LiveQuery:
     own_batch(NOW)
     live = live_query(make_live_cluster())
+    write_state(stream_client(), {"state": "ready", "behind_s": 1.0, "trigger_s": 2.0}, life_s=600.0)
+    Agent.objects.update(last_seen=NOW + timedelta(hours=1))
     ESTIMATE.request(cluster=live.query.cluster)
     run_jobs()
     return live
@@ -85,6 +89,42 @@ def test_stale_and_few_measurements_do_not_count_and_say_so(live: LiveQuery) -> 
     assert refreshed(live.query).state == "breached"
     late = refreshed(live.query, NOW + timedelta(minutes=6))
     assert (late.state, late.decided_by, late.lacking) == ("holds", "estimate", "stale")
+
+
+@pytest.mark.parametrize(
+    ("stream", "agent", "words"),
+    [
+        ("failed", {}, "not known: the stream processor has failed; estimate "),
+        ("ready", {"last_seen": NOW - timedelta(minutes=24)}, "not known: agent-2 does not report; estimate "),
+        ("ready", {"last_seen": None}, "not known: agent-2 does not report; estimate "),
+        (
+            "ready",
+            {"heartbeat": {"collectors": [{"source": "probes", "state": "shedding"}]}},
+            "not known: agent-2 sheds records of probes; estimate ",
+        ),
+    ],
+)
+def test_estimate_says_of_no_chain_that_cannot_be_observed_that_it_holds(
+    live: LiveQuery, stream: str, agent: dict[str, Any], words: str
+) -> None:
+    write_state(stream_client(), {"state": stream}, life_s=600.0)
+    Agent.objects.filter(name="agent-2").update(**agent)
+    status = refreshed(live.query)
+    assert (status.state, status.decided_by, status.headroom_share) == ("unknown", "nothing", None)
+    assert evidence_words(status).startswith(words)
+    windows(live.query, 78.7)
+    assert refreshed(live.query).state == "breached", "what is measured stays measured"
+
+
+def test_overview_leads_with_what_cannot_be_observed(live: LiveQuery) -> None:
+    write_state(stream_client(), {"state": "failed"}, life_s=600.0)
+    objectives_refresh(live.query.cluster, now=NOW)
+    findings = Findings(live.query.cluster)
+    items, _ = attention_list(findings)
+    assert items[0].title == "The stream processor has failed: 1 query not known"
+    assert "The latency of errors is not known" not in {item.title for item in items}, "told once"
+    assert "whether errors holds its objective is not known" in items[0].text
+    assert "cannot be observed at present" in findings.sentence
 
 
 def test_state_keeps_its_beginning_while_it_lasts(live: LiveQuery) -> None:
@@ -147,7 +187,6 @@ def starve(cluster: Cluster, name: str, **says: Any) -> None:
 
 def test_starved_agent_is_named_not_the_idle_node_of_the_estimate(live: LiveQuery) -> None:
     cluster = live.query.cluster
-    write_state(stream_client(), {"state": "ready", "behind_s": 1.0, "trigger_s": 2.0})
     starve(cluster, "agent-1", cpu_cores=0.05)
     starve(cluster, "agent-2", cpu_cores=0.2)
     windows(live.query, 78.7)

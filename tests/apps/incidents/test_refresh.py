@@ -10,6 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident, IncidentEvent
+from apps.incidents.notices import incident_title
 from apps.incidents.refresh import CLEAR_S, MOVE_S, REOPEN_S, incidents_refresh
 from apps.queries.models import Query
 from apps.queries.services import query_stop
@@ -83,6 +84,27 @@ def test_engine_away_for_longer_than_some_polls_is_an_incident_until_it_is_back(
     (incident,) = after(cluster, 120)
     assert not incident.is_open and timeline(incident) == [("opened", ""), ("resolved", "")]
     assert words in IncidentEvent.objects.get(kind="resolved").text
+
+
+def test_incident_of_estimates_is_expected_until_something_is_measured(cluster: Cluster) -> None:
+    late(cluster, "one", STREAM, decided_by="estimate", measured_s=None)
+    (incident,) = after(cluster, 0)
+    assert not incident.measured and incident_title(incident) == "Expected: The stream processor is behind"
+    late(cluster, "one", STREAM)
+    (incident,) = after(cluster, 15)
+    assert incident.measured and incident_title(incident) == "The stream processor is behind"
+    assert timeline(incident)[-1] == ("measured", "one")
+    late(cluster, "one", STREAM, decided_by="estimate", measured_s=None, lacking="stale")
+    assert after(cluster, 30)[0].measured, "it was late; that nothing measures it now does not undo that"
+
+
+def test_query_that_cannot_be_observed_leaves_no_incident(cluster: Cluster) -> None:
+    late(cluster, "one", STREAM, decided_by="estimate", measured_s=None)
+    after(cluster, 0)
+    late(cluster, "one", None, "unknown", decided_by="nothing", measured_s=None, lacking="none")
+    assert after(cluster, 10 * CLEAR_S)[0].late_count == 1
+    well(cluster, "one")
+    assert not after(cluster, 11 * CLEAR_S)[0].is_open
 
 
 def test_cause_that_comes_back_soon_opens_its_incident_again(cluster: Cluster) -> None:

@@ -38,7 +38,7 @@ def test_home_without_a_cluster_offers_to_create_one(browser_of: Callable[..., C
 
 def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/little/")
-    assert "1 of 2 objectives hold. <b>late</b> never catches up." in html
+    assert "1 of 2 objectives hold. <b>late</b> is expected never to catch up." in html
     assert "late is " in html
     assert "b runs at 1.2" in html
     table = html.split("<tbody>")[1].split("</tbody>")[0]

@@ -109,7 +109,7 @@ def test_late_query_shows_its_bottleneck(browser: Client, cluster: Cluster) -> N
     html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
     assert "It never catches up: b gets 1.20 times its capacity" in html
     assert "b runs at 1.20 of capacity at its peak." in html
-    assert "Breached" in html
+    assert "Expected late" in html
     assert "▲ Bottleneck" in html
     assert "Where the" in html
     assert 'class="wherebar"' in html
