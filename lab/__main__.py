@@ -1,4 +1,4 @@
-"""Benchmarks, training and experiments by name: ``./sluice lab NAME [options]``.
+"""Benchmarks, training, experiments and pictures by name: ``./sluice lab NAME [options]``.
 
 Each is one or more modules with ``main(arguments) -> int``: 0 for success, where a benchmark met every target; 1 for a
 failure or a missed target; 2 for wrong usage.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from engine.compilation import show_compilation
 
-__all__ = ["BENCHMARKS", "COMMANDS", "EXPERIMENTS", "TRAINING", "main"]
+__all__ = ["BENCHMARKS", "COMMANDS", "DOCUMENTATION", "EXPERIMENTS", "TRAINING", "main"]
 
 BENCHMARKS = {
     "capacity": ("lab.benchmarks.capacity",),
@@ -65,14 +65,22 @@ TRAINING = {
 EXPERIMENTS = {
     "partition-tree": ("lab.jarvis.tree_search",),
 }
-COMMANDS = BENCHMARKS | TRAINING | EXPERIMENTS
+DOCUMENTATION = {
+    "pictures": ("lab.pictures",),
+}
+COMMANDS = BENCHMARKS | TRAINING | EXPERIMENTS | DOCUMENTATION
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is named; the worst of its modules' exit codes, 2 for wrong usage."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: sluice lab NAME [options]\n")
-        for kind, names in (("benchmarks", BENCHMARKS), ("training", TRAINING), ("experiments", EXPERIMENTS)):
+        for kind, names in (
+            ("benchmarks", BENCHMARKS),
+            ("training", TRAINING),
+            ("experiments", EXPERIMENTS),
+            ("documentation", DOCUMENTATION),
+        ):
             print(f"{kind}: {', '.join(names)}")
         return 0 if arguments else 2
     if arguments[0] not in COMMANDS:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from lab.__main__ import BENCHMARKS, COMMANDS, EXPERIMENTS, TRAINING, main
+from lab.__main__ import BENCHMARKS, COMMANDS, DOCUMENTATION, EXPERIMENTS, TRAINING, main
 
 
 def test_no_name_or_help_lists_all_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main([]), main(["--help"])) == (2, 0)
     printed = capsys.readouterr().out
     assert printed.count("usage: sluice lab NAME [options]") == 2
-    listed = [", ".join(names) for names in (BENCHMARKS, TRAINING, EXPERIMENTS)]
-    assert "benchmarks: {}\ntraining: {}\nexperiments: {}\n".format(*listed) in printed
+    listed = [", ".join(names) for names in (BENCHMARKS, TRAINING, EXPERIMENTS, DOCUMENTATION)]
+    assert "benchmarks: {}\ntraining: {}\nexperiments: {}\ndocumentation: {}\n".format(*listed) in printed
 
 
 def test_unknown_name_is_refused_with_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
