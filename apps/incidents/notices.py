@@ -28,6 +28,7 @@ from apps.incidents.models import (
     IncidentRouting,
 )
 from apps.incidents.selectors import silence_of
+from apps.jobs.models import FINISHED, Job, JobKind
 from apps.planning.remedies import remedies_by_query, remedies_request
 from apps.reports.deliveries import webhook_secret
 from apps.ui.numbers import seconds
@@ -38,6 +39,7 @@ _MAX_QUERIES = 20
 _SUBJECT_LENGTH = 180
 _REMEDIES_S = 20.0  # that a mail waits for what helps, which takes seconds to find; webhooks wait for nothing
 _MAX_SEARCHED = 3  # queries of an incident of which remedies are looked for
+_MAX_AT_ONCE = 6  # such searches of a cluster that wait or run
 _MAX_REMEDIES = 3  # that a mail names of each
 
 
@@ -87,8 +89,12 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
 def _look_for_remedies(incident: Incident) -> bool:
     """Begin to look for remedies of the first queries that are late by their estimates; whether any is looked for.
 
-    What is late by measurement alone is late for reasons that no estimate has.
+    What is late by measurement alone is late for reasons that no estimate has. Where much is late at once a few are
+    looked for: workers have the estimates to renew.
     """
+    unfinished = Job.objects.filter(kind=JobKind.REMEDIES, cluster=incident.cluster).exclude(state__in=FINISHED)
+    if unfinished.count() >= _MAX_AT_ONCE:
+        return False
     members = incident.members.filter(ended_at=None, measured=False).select_related("query__cluster")
     begun = False
     for member in members.order_by("first_at", "pk")[:_MAX_SEARCHED]:

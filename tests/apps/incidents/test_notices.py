@@ -175,3 +175,13 @@ def test_first_acknowledgement_stays(cluster: Cluster, user_of: Any) -> None:
     assert row.events.filter(kind="acknowledged").count() == 1 and row.is_open
     with pytest.raises(Malformed):
         incident_acknowledge(incident=incident, note="x" * 201)
+
+
+def test_many_incidents_at_once_look_for_the_remedies_of_a_few(cluster: Cluster) -> None:
+    incident_routing_update(cluster=cluster, emails=[OPS])
+    for number in range(8):
+        start_query(cluster, f"q{number}", 0.01, "a", bound_s=15.0)
+        late(cluster, f"q{number}", decided_by="estimate")
+    assert len(after(cluster, 0)) == 8
+    assert IncidentDelivery.objects.count() == 8
+    assert cluster.jobs.filter(kind=JobKind.REMEDIES).count() == 6
