@@ -228,6 +228,13 @@ def test_a_check_list_keeps_what_people_did_and_added(cluster: Cluster) -> None:
     assert len(items) == 4
 
 
+def test_a_change_of_an_event_leaves_alone_what_is_ticked_off_meanwhile(cluster: Cluster) -> None:
+    event = planned(cluster)
+    check_add(event=PlannedEvent.objects.get(), text="Tell the shop")
+    event_update(event=event, name="Black Friday")
+    assert [item.text for item in checklist_of(PlannedEvent.objects.get(name="Black Friday"))] == ["Tell the shop"]
+
+
 def test_what_was_done_for_one_occurrence_is_to_be_done_again_for_the_next(cluster: Cluster) -> None:
     event = planned(cluster, repeat="weekly")
     review = "Hold the plan against what came"
