@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from django.db import transaction
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.dispatch import Signal
 
 from apps.core.clock import shared_now
@@ -314,7 +314,7 @@ def latencies_between(
     )
     span = [int(moment.timestamp() * 1e6) for moment in (since - _LONGEST_WINDOW, until)]
     windows = windows.filter(window_us__range=span)  # the index goes by it, and would be read whole
-    windows = windows.filter(Q(version_number=version) | Q(version_number__isnull=True))
+    windows = windows.filter(version_number=version)  # those of a plan that has gone are of none that is known
     found = list(windows.order_by("-window_us").values_list("emitted_at", "latency_s")[:_MAX_WINDOWS])
     if found:
         stretches = stream_disturbances(since - timedelta(seconds=MAX_PERIOD_S), until)
