@@ -20,6 +20,7 @@ from apps.core.filters import (
 )
 from apps.fleet.choices import Evidence
 from engine.records import Record, Words
+from engine.words import counted
 
 __all__ = [
     "PromiseBoard",
@@ -70,12 +71,14 @@ class PromiseCounts(Record):
 
     name: Annotated[str, Words("The verdict, model, evidence or span; empty for all.")] = ""
     receipts: int = 0
-    held: Annotated[int, Words("Objective kept, and the interval held.")] = 0
-    outside: Annotated[int, Words("Objective kept, outside the interval.")] = 0
+    held: Annotated[int, Words("Objective kept and the interval held, where there were any.")] = 0
+    outside: Annotated[int, Words("Outside the interval, with the objective kept where there was one.")] = 0
     missed: int = 0
     not_known: Annotated[int, Words("Nothing was measured that they could be held against.")] = 0
     wrong: Annotated[int, Words("The verdict turned out wrong.")] = 0
     unexplained: Annotated[int, Words("Those of them without a reason of a person.")] = 0
+    objectives: Annotated[int, Words("Promises with an objective that something was measured of.")] = 0
+    kept: Annotated[int, Words("Those of them that kept it.")] = 0
     intervals: Annotated[int, Words("Promises with an interval that something was measured of.")] = 0
     intervals_held: int = 0
 
@@ -86,8 +89,15 @@ class PromiseCounts(Record):
 
     @property
     def kept_share(self) -> float | None:
-        """Share of the known that kept their objective; None where nothing is known."""
-        return (self.held + self.outside) / self.known if self.known else None
+        """Share of the objectives that were kept; None where there was none, or nothing is known."""
+        return self.kept / self.objectives if self.objectives else None
+
+    @property
+    def kept_words(self) -> str:
+        """`11 of 12 receipts kept the objective`, of those that had one."""
+        if not self.objectives:
+            return f"{counted(self.known, 'receipt')} had no objective"
+        return f"{self.kept} of {counted(self.objectives, 'receipt')} kept the objective"
 
     @property
     def interval_share(self) -> float | None:
@@ -120,11 +130,14 @@ def promise_board(rows: QuerySet[Receipt]) -> PromiseBoard:
     )
 
 
+_JUDGED = Q(promise__bound_s__isnull=False, measured_s__isnull=False)
 _COUNTS = {
     "receipts": Count("pk"),
     **{outcome.value: Count("pk", Q(outcome=outcome)) for outcome in list(ReceiptOutcome)[1:]},
     "wrong": Count("pk", Q(is_wrong=True)),
     "unexplained": Count("pk", Q(is_wrong=True, reason="")),
+    "objectives": Count("pk", _JUDGED),
+    "kept": Count("pk", _JUDGED & ~Q(outcome=ReceiptOutcome.MISSED)),
     "intervals": Count("pk", Q(interval_held__isnull=False)),
     "intervals_held": Count("pk", Q(interval_held=True)),
 }

@@ -242,7 +242,7 @@ class BoardFacts:
             return "No decision came back in this time."
         if not total.known:
             return f"Of {counted(total.receipts, 'receipt')} nothing is known: nothing was measured."
-        text = f"{total.held + total.outside} of {counted(total.known, 'receipt')} kept the objective"
+        text = total.kept_words
         if total.intervals:
             text += f", {total.intervals_held} of {counted(total.intervals, 'interval')} held"
         unknown = f"; of {total.not_known} more nothing is known" if total.not_known else ""
@@ -251,11 +251,12 @@ class BoardFacts:
     @property
     def stats(self) -> list[Stat]:
         total = self.total
-        few = "" if total.known >= _MIN_JUDGED else f"too few to say; {_MIN_JUDGED} are the least"
-        kept, intervals = percent(total.kept_share), percent(total.interval_share)
+        few = f"too few to say; {_MIN_JUDGED} are the least"
+        of_kept = few if total.objectives < _MIN_JUDGED else f"of {total.objectives} with a measurement"
+        of_intervals = few if total.intervals < _MIN_JUDGED else "of 90% intervals; 90% is right"
         return [
-            Stat("Objective kept", kept, few or f"of {counted(total.known, 'receipt')} with a measurement"),
-            Stat("Intervals held", intervals, few or "of 90% intervals; 90% is right"),
+            Stat("Objective kept", percent(total.kept_share), of_kept),
+            Stat("Intervals held", percent(total.interval_share), of_intervals),
             Stat("Verdicts wrong", Quantity(count(total.wrong)), f"{total.unexplained} without a reason", _tone(total)),
             Stat("Not known", Quantity(count(total.not_known)), "nothing was measured"),
         ]

@@ -93,11 +93,10 @@ def _finding(total: PromiseCounts) -> str:
         return "No decision came back: none was applied long enough ago."
     if not total.known:
         return f"{counted(total.receipts, 'receipt')}, of which nothing is known: nothing was measured."
-    kept = f"{total.held + total.outside} of {counted(total.known, 'receipt')} kept the objective"
     intervals = f", {total.intervals_held} of {counted(total.intervals, 'interval')} held" if total.intervals else ""
     unknown = f"; of {total.not_known} more nothing is known" if total.not_known else ""
     wrong = f" {counted(total.wrong, 'verdict')} turned out wrong." if total.wrong else ""
-    return f"{kept}{intervals}{unknown}.{wrong}"
+    return f"{total.kept_words}{intervals}{unknown}.{wrong}"
 
 
 _COUNTS: Sequence[ReportColumn[PromiseCounts]] = (

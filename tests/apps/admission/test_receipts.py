@@ -21,6 +21,7 @@ from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation
 from apps.fleet.choices import Evidence
 from apps.queries.services import query_delete, query_stop
+from apps.results.models import ResultWindow
 from tests.apps.recordings import recorded
 from tests.apps.small_cluster import make_query, run_jobs, small_cluster, start_query, user
 
@@ -156,6 +157,22 @@ def test_results_of_another_version_are_none_of_this_promise(applied: Any) -> No
     assert written(applied, due).lacking == ReceiptLack.NOTHING
 
 
+@pytest.mark.parametrize(("number", "outcome"), [(1, "held"), (None, "not_known")])
+def test_windows_of_a_plan_that_has_gone_are_none_of_this_promise(
+    applied: Any, number: int | None, outcome: str
+) -> None:
+    due = applied.decided_at + HOUR
+    Promise.objects.filter(request=applied).update(low_s=None)
+    ResultWindow.objects.bulk_create(
+        ResultWindow(
+            query=applied.query, plan="p", window_us=round(at.timestamp() * 1e6), width_us=10_000_000, row_count=0,
+            body=b"", complete=True, emitted_at=at, latency_s=0.5, version_number=number,
+        )
+        for at in (due - timedelta(seconds=10 * i) for i in range(60))
+    )  # fmt: skip
+    assert written(applied, due).outcome == outcome
+
+
 def test_a_receipt_that_comes_late_looks_at_its_own_hour(applied: Any) -> None:
     due = applied.decided_at + HOUR
     promises_keep(applied.decided_at)
@@ -221,6 +238,15 @@ def test_the_board_counts_by_verdict_model_and_evidence(applied: Any) -> None:
     assert [row.name for row in board.spans] == ["hour", "day"]
     (by_verdict,), (by_model,), (by_evidence,) = board.verdicts, board.models, board.evidence
     assert (by_verdict.name, by_model.name, by_evidence.name) == ("admit", "flow", "assumed")
+
+
+def test_a_promise_without_objective_kept_none(applied: Any) -> None:
+    report(applied, applied.decided_at + HOUR, 0.5)
+    Promise.objects.filter(request=applied).update(bound_s=None)
+    receipts_write(applied.decided_at + HOUR)
+    total = promise_board(receipts_listed()).total
+    assert (total.known, total.objectives, total.kept_share) == (1, 0, None)
+    assert total.kept_words == "1 receipt had no objective"
 
 
 def test_rest_lists_receipts_and_takes_the_reason(applied: Any, api_of: Any) -> None:
