@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -26,6 +27,7 @@ from apps.fleet.models import Cluster, Node
 from apps.fleet.services import link_create, node_create
 from apps.jobs.models import Job
 from apps.jobs.services import job_cancel
+from apps.ledger.entries import decision_recorded
 from apps.queries.choices import QueryState
 from apps.queries.models import Placement, Query
 from apps.queries.services import placement_move, query_start, query_update
@@ -115,12 +117,32 @@ def admission_decline(*, request: AdmissionRequest, user: User, reason: str) -> 
 
 def request_close(request: AdmissionRequest, state: AdmissionState, user: User | None, reason: str) -> None:
     """End a request that nothing more becomes of."""
+    if state in {AdmissionState.WITHDRAWN, AdmissionState.DECLINED}:
+        _record(request, state, reason)
     request.state, request.decided_by, request.decided_at = state, user, timezone.now()
     request.decision_reason = reason[:300]
     request.save(update_fields=["state", "decided_by", "decided_at", "decision_reason", "updated_at"])
     _end_parts(request)
     release_queued_query(request)
     admission_announce(request)
+
+
+def _record(request: AdmissionRequest, state: AdmissionState, reason: str) -> None:
+    """Put a decision into the ledger, with the least headroom of the cluster before and, where it applies, after it."""
+    decision = request.decision
+    before: dict[str, Any] = {"state": request.state}
+    after: dict[str, Any] = {"state": state, "verdict": request.verdict, "overridden": request.overridden}
+    if state == AdmissionState.APPLIED and decision is not None:
+        before["headroom_share"], after["headroom_share"] = decision.least_headrooms
+    decision_recorded(
+        kind="decision",
+        key=request.pk,
+        name=str(request.version),
+        cluster=request.cluster,
+        before=before,
+        after=after,
+        why=reason,
+    )
 
 
 def _end_parts(request: AdmissionRequest) -> None:
@@ -298,6 +320,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
         placement=placement_of(query, decision),
         rate_share=rate_share_in(changes),
     )
+    _record(request, AdmissionState.APPLIED, request.decision_reason)
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()
     promise_make(request, decision)
@@ -342,6 +365,7 @@ def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRe
     decision = request.decision
     start_s = 0.0 if decision is None else decision.start_s or start_s_in(decision.changes)
     request.starts_at = (request.previewed_at or shared_now()) + timedelta(seconds=start_s)
+    _record(request, AdmissionState.QUEUED, request.decision_reason)
     request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, shared_now()
     request.valid_until = None
     request.save()

@@ -19,7 +19,7 @@ from django.core.cache import cache
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
-__all__ = ["CountedWindow", "TokenRateThrottle", "count_up", "forget_counts", "take_back"]
+__all__ = ["CountedWindow", "TokenRateThrottle", "count_of", "count_up", "forget_counts", "take_back"]
 
 _PREFIX = "sluice:count:"
 _TIMEOUT_S = 0.5
@@ -55,12 +55,22 @@ class CountedWindow:
 
 def count_up(windows: Sequence[CountedWindow]) -> float:
     """Count one event in each window. Seconds until the fullest of those that are over their limit ends; 0 for none."""
+    seen = zip(windows, _counted(windows), strict=True)
+    over = [left / 1e3 for window, (count, left) in seen if count > window.limit]
+    return max(over, default=0.0)
+
+
+def count_of(window: CountedWindow) -> int:
+    """Count one event in a window; returns how many it has by now."""
+    return int(_counted([window])[0][0])
+
+
+def _counted(windows: Sequence[CountedWindow]) -> list[tuple[float, float]]:
+    """Count one event in each window: (events, milliseconds left) of each."""
     own = [_count_here(window) for window in windows]
     sent = [_PREFIX + window.key for window in windows], [round(window.window_s * 1e3) for window in windows]
     flat = _in_redis(_COUNT_UP, *sent)
-    seen = list(zip(flat[::2], flat[1::2], strict=True)) if flat else [(count, left * 1e3) for count, left in own]
-    over = [left / 1e3 for window, (count, left) in zip(windows, seen, strict=True) if count > window.limit]
-    return max(over, default=0.0)
+    return list(zip(flat[::2], flat[1::2], strict=True)) if flat else [(count, left * 1e3) for count, left in own]
 
 
 def take_back(windows: Sequence[CountedWindow]) -> None:

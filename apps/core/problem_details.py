@@ -177,6 +177,7 @@ def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
     Below /api/ it is the problem details of every REST error. Otherwise the template `ui/error.html`, or for htmx
     requests `ui/error_fragment.html`, with the context status, title, message, faults, request_id, retry_after_s, back.
     """
+    request.refusal = error  # type: ignore[attr-defined] # for the ledger
     request_id = getattr(request, "request_id", "")
     if request.path.startswith("/api/"):
         body = problem_details(error, instance=request.path, request_id=request_id)

@@ -7,6 +7,8 @@ from typing import Any
 from apps.core.errors import Conflict
 from apps.fleet import services
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.ledger.choices import ChangeAction
+from apps.ledger.models import ObjectChange
 from apps.ledger.undo import UndoWay, register_undo
 
 __all__: list[str] = []
@@ -20,6 +22,13 @@ def _remove_cluster(cluster: Cluster) -> None:
     services.cluster_delete(cluster=cluster)
 
 
+def _cluster_obstacle(change: ObjectChange) -> str:
+    """A cluster takes along what nobody could put together again."""
+    if change.action != ChangeAction.DELETED:
+        return ""
+    return "A deleted cluster does not come back: its measurements and decisions are gone. Import its document."
+
+
 def _revived(row: Any) -> None:
     """A pool, node or link that is back is checked as a new one, and estimated with."""
     services.row_revived(row)
@@ -30,6 +39,7 @@ register_undo(
     UndoWay(
         lambda row, fields: services.cluster_update(cluster=row, **fields),
         _remove_cluster,
+        obstacle=_cluster_obstacle,
     ),
 )
 register_undo(

@@ -7,6 +7,7 @@ from functools import partial
 
 from django.http import HttpRequest, HttpResponse
 
+from apps.ledger.entries import refusal_recorded
 from apps.ledger.origin import Origin, changes_from
 from apps.ledger.undo import undoable_group
 
@@ -14,7 +15,9 @@ __all__ = ["OriginMiddleware"]
 
 
 class OriginMiddleware:
-    """The sender of a request changes what it changes; this stands behind the middleware that knows the sender.
+    """The sender of a request makes its changes, and is refused what it is refused.
+
+    This stands behind the middleware that knows the sender.
 
     `request.undoable_group()` names what it has changed so far, for an offer to take it back.
     """
@@ -26,4 +29,6 @@ class OriginMiddleware:
         origin = Origin(request)
         request.undoable_group = partial(undoable_group, origin)  # type: ignore[attr-defined] # open for middleware
         with changes_from(origin):
-            return self.get_response(request)
+            response = self.get_response(request)
+        refusal_recorded(request, response.status_code)
+        return response

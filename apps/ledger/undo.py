@@ -62,13 +62,19 @@ def register_undo(model: type[Tracked], way: UndoWay) -> None:
 
 def undo_obstacle(change: ObjectChange) -> str:
     """Why a change cannot be taken back, by what the ledger alone says; empty where it may be tried."""
+    if change.action == ChangeAction.REFUSED:
+        return "It was refused: nothing was changed."
     way = _ways.get(change.kind)
+    if change.action == ChangeAction.DECIDED:
+        return "A decision stands; what it changed is taken back by itself."
     if way is None:
         return f"Changes of {change.kind} are recorded, but not taken back."
     if change.cause_id is not None:
         return "It came of another change, with which it is taken back."
     if change.action == ChangeAction.CREATED and way.remove is None:
         return f"A new {change.kind} is not taken back."
+    if obstacle := way.obstacle(change):
+        return obstacle
     if change.action == ChangeAction.DELETED and (not change.kept or way.revived is None):
         return f"Nothing is kept of a {change.kind} that was deleted this way."
     secret = tracked_models()[change.kind].ledger_secret
@@ -76,7 +82,7 @@ def undo_obstacle(change: ObjectChange) -> str:
         return "Secrets are not kept: give the one of before again."
     if change.at < timezone.now() - timedelta(days=settings.UNDO_DAYS):
         return f"It is older than {settings.UNDO_DAYS} days."
-    return way.obstacle(change)
+    return ""
 
 
 def change_undo(*, pk: int, why: str = "") -> ObjectChange:

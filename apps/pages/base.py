@@ -16,6 +16,7 @@ from apps.accounts.permissions import ScopeRequiredMixin
 from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
+from apps.ledger.entries import refusal_noted
 from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
 from apps.ui.tables import Table
@@ -90,6 +91,7 @@ def try_service(form: Any, call: Callable[[], Any], names: dict[str, str] | None
     try:
         return call(), True
     except (Malformed, Conflict, Impossible) as error:
+        refusal_noted(error)
         show_faults(form, error, names)
     return None, False
 

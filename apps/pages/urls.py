@@ -51,7 +51,8 @@ urlpatterns = [
     path("embed/<str:token>/", embeds.EmbeddedPanel.as_view(), name="embedded-panel"),
     # -- changes
     path(f"{_C}changes/", changes.ChangesPage.as_view(), name="changes"),
-    path(f"{_C}changes/<int:pk>/undo/", changes.ChangeUndo.as_view(), name="change-undo"),
+    path("changes/", changes.LedgerPage.as_view(), name="ledger"),
+    path("changes/<int:pk>/undo/", changes.ChangeUndo.as_view(), name="change-undo"),
     path("undo/<uuid:group>/", changes.GroupUndo.as_view(), name="group-undo"),
     # -- incidents
     path("incidents/menu/", incidents.IncidentsMenu.as_view(), name="incidents-menu"),

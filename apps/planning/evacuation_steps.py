@@ -28,7 +28,7 @@ from apps.planning.choices import (
 )
 from apps.planning.evacuations import EVACUATION, queries_moving, run_by_engine, stored_plan
 from apps.planning.models import Evacuation, EvacuationStep, PlacementRun
-from apps.planning.placement_moves import placement_abort, placement_apply, placement_return
+from apps.planning.placement_moves import act_recorded, placement_abort, placement_apply, placement_return
 from apps.planning.placement_search import PLACEMENT, stored_proposal
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Placement
@@ -96,6 +96,7 @@ def evacuation_confirm(*, run: Evacuation, user: User | None, accept_late: bool 
             f"{listed(late, _NAMED)} would be late, or that is not known; say that they may.",
             [("accept_late", f"{query} is late, or that is not known") for query in late],
         )
+    act_recorded(run, RunState.SCHEDULED)
     run.state, run.confirmed_by, run.confirmed_at = RunState.SCHEDULED, user, shared_now()
     run.save(update_fields=["state", "confirmed_by", "confirmed_at", "updated_at"])
     EVACUATION.announce(run)
@@ -108,6 +109,7 @@ def evacuation_stop(*, run: Evacuation, message: str = "A person stopped it.") -
     run = _locked(run)
     if run.state not in {RunState.SCHEDULED, RunState.RUNNING}:
         raise Conflict(f"The evacuation is {_words(run)}; only one under way is stopped.", code="wrong_state")
+    act_recorded(run, RunState.STOPPING)
     return _stop(run, message)
 
 
@@ -117,6 +119,7 @@ def evacuation_finish(*, run: Evacuation) -> Evacuation:
     run = _locked(run)
     if run.state != RunState.RUNNING or not run.steps.filter(state=EvacuationStepState.AWAY).exists():
         raise Conflict("No node of the evacuation is away; there is nothing to end.", code="wrong_state")
+    act_recorded(run, RunState.DONE)
     for step in run.steps.filter(state=EvacuationStepState.AWAY):
         _bring_back(run, step, run.back, shared_now())
     EVACUATION.announce(run)

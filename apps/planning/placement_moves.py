@@ -19,8 +19,9 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_cancel, job_heartbeat, job_submit, on_unanswered
+from apps.ledger.entries import decision_recorded
 from apps.planning.choices import APPLYING_STATES, UNDOABLE_STATES, MoveState, RunState
-from apps.planning.models import PlacementMove, PlacementRun
+from apps.planning.models import Evacuation, PlacementMove, PlacementRun
 from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from apps.queries.services import placement_move
@@ -34,6 +35,7 @@ __all__ = [
     "MAX_BATCH_SIZE",
     "MAX_PACE",
     "BatchDone",
+    "act_recorded",
     "apply_moves",
     "batch_apply",
     "batch_pause_s",
@@ -230,7 +232,20 @@ def _lock_run(run: PlacementRun) -> PlacementRun:
     return PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster", "job").get(pk=run.pk)
 
 
+def act_recorded(run: PlacementRun | Evacuation, state: str) -> None:
+    """Put what a person has done with a run into the ledger, before its state changes."""
+    decision_recorded(
+        kind="placement" if isinstance(run, PlacementRun) else "evacuation",
+        key=run.pk,
+        name=str(run),
+        cluster=run.cluster,
+        before={"state": run.state},
+        after={"state": state},
+    )
+
+
 def _begin_moves(run: PlacementRun, state: RunState, user: User | None, verb: str) -> tuple[PlacementRun, Job]:
+    act_recorded(run, state)
     run.state, run.message, run.finished_at, run.resume_at = state, "", None, None
     run.moves_job = job_submit(
         kind=JobKind.MOVES,

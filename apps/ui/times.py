@@ -1,4 +1,4 @@
-"""Times as texts: in the active zone, 24 hours, "22 min ago" under an hour."""
+"""Times as texts: in the active zone, 24 hours, "22 min ago" or "in 5 min" under an hour."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def short(moment: datetime | None, now: datetime | None = None) -> str:
 
 
 def ago(moment: datetime | None, now: datetime | None = None) -> str:
-    """22 min ago under an hour, then as `short`."""
+    """22 min ago under an hour, in 5 min under an hour to come, else as `short`."""
     if moment is None:
         return MISSING
     elapsed_s = ((now or timezone.now()) - moment).total_seconds()
@@ -46,6 +46,8 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
         return "just now"
     if 0 <= elapsed_s < 3600:
         return f"{max(1, round(elapsed_s / 60))}\u00a0min ago"
+    if -3600 < elapsed_s < 0:
+        return f"in {max(1, round(-elapsed_s / 60))}\u00a0min"
     return short(moment, now)
 
 

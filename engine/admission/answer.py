@@ -6,8 +6,9 @@ need no compiler loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, computed_field
@@ -183,6 +184,14 @@ class NodeEffect(Record):
     after_peak: float
 
 
+def _least_headroom(judged: Sequence[tuple[float, float | None]]) -> float | None:
+    """Of (bound, latency) in seconds; None where one of the latencies is not known."""
+    known = [(bound, latency) for bound, latency in judged if latency is not None and isfinite(latency)]
+    if not known or len(known) < len(judged):
+        return None
+    return min((bound - latency) / bound for bound, latency in known)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Alternative(Record):
     """Changes with which the candidate would pass, and what follows from them."""
@@ -331,6 +340,19 @@ class AdmissionDecision(Record):
     def words(self) -> AdmissionFinding:
         """The finding that the verdict rests on, in words."""
         return finding_words(self.finding)
+
+    @property
+    def least_headrooms(self) -> tuple[float | None, float | None]:
+        """The least headroom of an objective before and after, (bound - latency) / bound.
+
+        None where nobody knows it: a latency is not known, or effects were left out.
+        """
+        if self.unchanged:
+            return None, None
+        judged = [effect for effect in self.effects if effect.bound_s]
+        ran = [effect for effect in judged if not effect.is_candidate or effect.before_s is not None]
+        before = _least_headroom([(effect.bound_s or 0.0, effect.before_s) for effect in ran])
+        return before, _least_headroom([(effect.bound_s or 0.0, effect.after_s) for effect in judged])
 
     def placement_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`, by their names within it."""

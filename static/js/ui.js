@@ -123,6 +123,7 @@
 
   // -- the clock and "22 min ago" move on
   const ago = seconds => {
+    if (seconds < 0) return seconds > -3600 ? `in ${Math.max(1, Math.round(-seconds / 60))} min` : null;
     if (seconds < 45) return "just now";
     if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
     return null;

@@ -17,6 +17,7 @@ from django.http.multipartparser import MultiPartParserError
 from kombu.exceptions import OperationalError as BrokerError
 from rest_framework import exceptions as rest
 from rest_framework import serializers
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
@@ -150,6 +151,8 @@ def exception_handler(error: Exception, context: dict[str, object]) -> Response:
     if refusal is None:
         _log.exception("unexpected error in the API")
         refusal = errors.Internal("Something went wrong inside Sluice. The log has it by the request id.")
+    if isinstance(request, Request):
+        request._request.refusal = refusal  # type: ignore[attr-defined] # for the ledger
     headers = dict(refusal.headers)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="sluice"'

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+from django.core.exceptions import FieldDoesNotExist
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
 from apps.ledger.choices import ChangeAction
+from apps.ledger.entries import REQUEST
 from apps.ledger.models import ObjectChange
-from apps.ledger.recorder import tracked_models
-from apps.ledger.selectors import ChangeFilter, shown_fields
+from apps.ledger.recorder import canonical, tracked_models
+from apps.ledger.selectors import ChangeFilter, changes_of, shown_fields
 from apps.ledger.undo import undo_obstacle
 from apps.ui.numbers import MISSING
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.words import counted
 
-__all__ = ["UNDO_FORM", "changes_table", "kind_words"]
+__all__ = ["UNDO_FORM", "change_json", "changes_table", "kind_words"]
 
 UNDO_FORM = "undo-form"  #: id of the form that the list's buttons send
 _SHOWN = 4  # fields of a change that a list names
 _LENGTH = 60  # characters of a value
+_PEOPLE = 50  # whom a list offers to choose
+_RUNS = {"decision": "pages:admission", "placement": "pages:placement-run", "evacuation": "pages:evacuation"}
+_WITH_FIELDS = frozenset({ChangeAction.CHANGED, ChangeAction.DECIDED})
+_SPANS = (
+    (timedelta(hours=1), "Last hours"),
+    (timedelta(days=1), "Last day"),
+    (timedelta(days=7), "Last week"),
+    (timedelta(days=30), "Last 30 days"),
+)
 
 
 def kind_words(kind: str) -> str:
@@ -34,39 +49,52 @@ def kind_words(kind: str) -> str:
 
 
 def changes_table(request: HttpRequest, slug: str, rows: QuerySet[ObjectChange], *, of_one: bool = False) -> Table:
-    """Newest first; chips by what was done. The list of one object leaves its name out."""
+    """Newest first; chips by what was done. The list of one object leaves its name out; without `slug`, of all."""
     can_change = "operate" in signed_in_user(request).scopes
-    what = Column("what", "What", lambda row: f"{kind_words(row.kind).capitalize()} {row.name}", sort="name")
-    kinds = [] if of_one else [Choice(kind, kind_words(kind).capitalize()) for kind in tracked_models()]
+    names = _ObjectNames()
+    what = Column("what", "What", _what, sort="name", csv=lambda row: f"{kind_words(row.kind)} {row.name}")
+    where = Column("cluster", "Cluster", lambda row: row.cluster or MISSING, csv=lambda row: row.cluster)
+    kinds = sorted({*tracked_models(), *_RUNS, REQUEST})
+    people = rows.exclude(user="").order_by("user").values_list("user", flat=True).distinct()[:_PEOPLE]
+    menus = (
+        []
+        if of_one
+        else [
+            _menu("kind", [Choice(kind, kind_words(kind).capitalize()) for kind in kinds], "Every kind"),
+            _menu("user", [Choice(name, name) for name in people], "Everybody"),
+        ]
+    )
     return Table(
         request,
         [
             Column("at", "When", lambda row: time_tag(row.at), sort="at", csv=lambda row: row.at, high_first=True),
             *([] if of_one else [what]),
+            *([] if slug else [where]),
             Column(
                 "change",
                 "Change",
-                lambda row: _change(row, can_change),
+                lambda row: _change(row, can_change, names),
                 None,
-                lambda row: _text(row, can_change),
+                lambda row: _text(row, can_change, names),
                 full=True,
             ),
             Column("by", "By", _by, sort="user"),
             Column("why", "Why", lambda row: row.why or MISSING),
-            Column("undo", "", lambda row: _undo(row, slug, can_change), full=True),
+            Column("undo", "", lambda row: _undo(row, can_change), full=True),
         ],
         rows,
         caption="Changes",
         default_sort="-at",
         filters=[
             Filter("action", [Choice(value, label) for value, label in ChangeAction.choices]),
-            *([Filter("kind", kinds, all_label="Every kind")] if kinds else []),
+            *menus,
+            _menu("at__gte", _spans(), "All time"),
         ],
         filterset=ChangeFilter,
-        search=["name", "user", "why", "token"],
-        search_label="Name, person, token or reason",
+        search=["name", "user", "why", "token", "request_id"],
+        search_label="Name, person, token, reason or request",
         page_size=25,
-        file_name=f"changes-{slug}",
+        file_name=f"changes-{slug}" if slug else "changes",
         empty={
             "icon": "log",
             "title": "No changes yet",
@@ -75,12 +103,71 @@ def changes_table(request: HttpRequest, slug: str, rows: QuerySet[ObjectChange],
     )
 
 
-def _differences(change: ObjectChange, can_change: bool) -> Iterator[tuple[str, str, str]]:
+def change_json(change: ObjectChange, can_change: bool) -> str:
+    """An entry as the export in JSON has it: its columns, without values that are for others."""
+    row = {field.attname: getattr(change, field.attname) for field in ObjectChange._meta.concrete_fields}
+    for side in ("before", "after"):
+        row[side] = shown_fields(change, row[side], may_change=can_change)
+    return canonical(row)
+
+
+def _menu(name: str, choices: list[Choice], every: str) -> Filter:
+    return Filter(name, choices, all_label=every, as_menu=True)
+
+
+def _spans() -> list[Choice]:
+    """Spans until now, by the hour, so that an address stays among the choices for a while."""
+    now = timezone.now().replace(minute=0, second=0, microsecond=0)
+    return [Choice((now - span).isoformat().replace("+00:00", "Z"), label) for span, label in _SPANS]
+
+
+class _ObjectNames:
+    """Names of the objects that changes refer to by key; each is looked up once, one that is gone in the ledger."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[Any, Any], str] = {}
+
+    def text(self, kind: str, field: str, value: Any) -> str:
+        """A value of a field as a reader knows it: the name for a key, places for a placement."""
+        if field == "placement":
+            return _places(value)
+        if field == "headroom_share":
+            return MISSING if value is None else f"{value:.1%}"
+        model = tracked_models().get(kind)
+        try:
+            parent = None if model is None else model._meta.get_field(field).related_model
+        except FieldDoesNotExist:
+            parent = None
+        if parent is None or value is None:
+            return _value(value)
+        return _value(", ".join(self._name(parent, key) for key in (value if isinstance(value, list) else [value])))
+
+    def _name(self, model: Any, key: Any) -> str:
+        if (model, key) not in self._names:
+            row = model._base_manager.filter(pk=key).first()
+            self._names[model, key] = self._gone(model, key) if row is None else str(row)
+        return self._names[model, key]
+
+    def _gone(self, model: Any, key: Any) -> str:
+        kind = getattr(model, "ledger_kind", "")
+        newest = changes_of(kind, key).order_by("-pk").first() if kind else None
+        return f"{newest.name if newest else key} (deleted)"
+
+
+def _what(change: ObjectChange) -> Any:
+    """The object of an entry; of a run with the way to it."""
+    text = f"{kind_words(change.kind).capitalize()} {change.name}"
+    page = _RUNS.get(change.kind)
+    if page is None or not change.cluster:
+        return text
+    return format_html('<a href="{}">{}</a>', reverse(page, args=[change.cluster, change.object_id]), text)
+
+
+def _differences(change: ObjectChange, can_change: bool, names: _ObjectNames) -> Iterator[tuple[str, str, str]]:
     before = shown_fields(change, change.before, may_change=can_change) or {}
     after = shown_fields(change, change.after, may_change=can_change) or {}
     for name, value in after.items():
-        write = _places if name == "placement" else _value
-        yield name, write(before.get(name)), write(value)
+        yield name, names.text(change.kind, name, before.get(name)), names.text(change.kind, name, value)
 
 
 def _places(placement: Any) -> str:
@@ -97,19 +184,31 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LENGTH else f"{text[: _LENGTH - 1]}…"
 
 
-def _change(change: ObjectChange, can_change: bool) -> SafeString:
-    if change.action != ChangeAction.CHANGED:
+def _refusal(change: ObjectChange) -> str:
+    """Why an attempt was refused, and how many more there were."""
+    after = change.after or {}
+    left_out = after.get("left_out", 0)
+    more = f" {counted(left_out, 'more attempt')} before it." if left_out else ""
+    return f"Refused ({after.get('status')}): {after.get('message') or 'its page said why'}{more}"
+
+
+def _change(change: ObjectChange, can_change: bool, names: _ObjectNames) -> Any:
+    if change.action == ChangeAction.REFUSED:
+        return _refusal(change)
+    if change.action not in _WITH_FIELDS:
         return SafeString(change.get_action_display())
-    lines = list(_differences(change, can_change))
+    lines = list(_differences(change, can_change, names))
     shown = format_html_join("", "<div><code>{}</code> {} → {}</div>", lines[:_SHOWN])
     more = len(lines) - _SHOWN
     return format_html('{}<div class="muted">and {} more</div>', shown, more) if more > 0 else shown
 
 
-def _text(change: ObjectChange, can_change: bool) -> str:
-    if change.action != ChangeAction.CHANGED:
+def _text(change: ObjectChange, can_change: bool, names: _ObjectNames) -> str:
+    if change.action == ChangeAction.REFUSED:
+        return _refusal(change)
+    if change.action not in _WITH_FIELDS:
         return change.get_action_display()
-    return "; ".join(f"{name}: {before} → {after}" for name, before, after in _differences(change, can_change))
+    return "; ".join(f"{name}: {before} → {after}" for name, before, after in _differences(change, can_change, names))
 
 
 def _by(change: ObjectChange) -> str:
@@ -119,16 +218,21 @@ def _by(change: ObjectChange) -> str:
     return f"{who}, by a job" if change.user and change.job else who
 
 
-def _undo(change: ObjectChange, slug: str, can_change: bool) -> Any:
+def _undo(change: ObjectChange, can_change: bool) -> Any:
     """The button, or why there is none."""
     if hasattr(change, "undone"):
         return format_html('<span class="muted">taken back {}</span>', time_tag(change.undone.at))
+    if change.action in {ChangeAction.DECIDED, ChangeAction.REFUSED}:
+        return ""
     obstacle = undo_obstacle(change)
+    if obstacle and can_change and change.kind == "query" and (change.before or {}).get("running_version"):
+        ask = f"{reverse('pages:admission-new', args=[change.cluster])}?{urlencode({'query': change.name})}"
+        return format_html('<span class="muted sm">{} <a href="{}">Preview admission</a></span>', obstacle, ask)
     if obstacle:
         return format_html('<span class="muted sm">{}</span>', obstacle)
     if not can_change:
         return ""
-    url, label = reverse("pages:change-undo", args=[slug, change.pk]), f" {change.action} {change.name}"
+    url, label = reverse("pages:change-undo", args=[change.pk]), f" {change.action} {change.name}"
     return format_html(
         '<button class="btn tiny" form="{}" formaction="{}">Undo<span class="vh">{}</span></button>',
         UNDO_FORM,

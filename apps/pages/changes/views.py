@@ -9,17 +9,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
 from apps.ledger.selectors import changes_listed
 from apps.ledger.undo import change_undo, group_undo
 from apps.pages.base import ClusterPage, Page
-from apps.pages.changes.tables import UNDO_FORM, changes_table, kind_words
+from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, kind_words
 from apps.ui.feedback import toast
+from apps.ui.tables import Table
 from engine.words import counted
 
-__all__ = ["ChangeUndo", "ChangesPage", "GroupUndo"]
+__all__ = ["ChangeUndo", "ChangesPage", "GroupUndo", "LedgerPage"]
 
 
 class ChangesPage(ClusterPage):
@@ -32,7 +34,7 @@ class ChangesPage(ClusterPage):
         if "object" in request.GET:
             rows, name = self.of_object(rows, request.GET["object"])
         table = changes_table(request, slug, rows, of_one=bool(name))
-        return self.page({"table": table, "name": name, "undo_form": UNDO_FORM})
+        return _exported(request, table) or self.page({"table": table, "name": name, "undo_form": UNDO_FORM})
 
     def of_object(self, rows: QuerySet[ObjectChange], text: str) -> tuple[QuerySet[ObjectChange], str]:
         """Changes of the object that the address names, and its name by the newest."""
@@ -45,14 +47,23 @@ class ChangesPage(ClusterPage):
         return rows, f"{kind_words(kind)} {newest.name if newest else key}"
 
 
-class ChangeUndo(ClusterPage):
-    """POST: take one change of the cluster back."""
+class LedgerPage(Page):
+    """`/changes/`: changes of every cluster, and of what is of none: people, tokens, refused attempts."""
+
+    template_name = "pages/changes/ledger.html"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        table = changes_table(request, "", changes_listed())
+        return _exported(request, table) or self.page({"table": table, "undo_form": UNDO_FORM})
+
+
+class ChangeUndo(Page):
+    """POST: take one change back."""
 
     http_method_names = ["post"]
 
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        change = self.find(ObjectChange.objects.filter(cluster_key=self.cluster.pk), "change", pk=pk)
-        return _undone(request, [change_undo(pk=change.pk)])
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return _undone(request, [change_undo(pk=pk)])
 
 
 class GroupUndo(Page):
@@ -64,6 +75,14 @@ class GroupUndo(Page):
         return _undone(request, group_undo(group=str(group)))
 
 
+def _exported(request: HttpRequest, table: Table) -> HttpResponse | None:
+    """The list in JSON, where the address asks for that."""
+    if request.GET.get("export") != "json":
+        return None
+    can_change = "operate" in signed_in_user(request).scopes
+    return table.json_response(lambda row: change_json(row, can_change))  # type: ignore[return-value] # a stream
+
+
 def _undone(request: HttpRequest, changes: list[ObjectChange]) -> HttpResponse:
     first = changes[0]
     what = (
@@ -71,6 +90,7 @@ def _undone(request: HttpRequest, changes: list[ObjectChange]) -> HttpResponse:
     )
     toast(request, f"{what} {'is' if len(changes) == 1 else 'are'} taken back.")
     if any(change.action == ChangeAction.DELETED for change in changes):  # the page with the button may be its own
-        return redirect("pages:changes", first.cluster) if first.kind != "cluster" else redirect("pages:home")
+        has_page = first.cluster and first.kind != "cluster"
+        return redirect("pages:changes", first.cluster) if has_page else redirect("pages:ledger")
     address = request.META.get("HTTP_REFERER", "")
     return redirect(address if url_has_allowed_host_and_scheme(address, {request.get_host()}) else "pages:home")

@@ -219,7 +219,7 @@ def test_cluster_that_holds_something_is_not_taken_back(cluster: Cluster) -> Non
         change_undo(pk=last("cluster").pk)
     cluster_delete(cluster=cluster)
     deletion = last("cluster")
-    assert deletion.action == "deleted" and "Nothing is kept" in undo_obstacle(deletion)
+    assert deletion.action == "deleted" and "does not come back" in undo_obstacle(deletion)
     assert ObjectChange.objects.filter(kind="node", action="deleted").count() == 2
 
 

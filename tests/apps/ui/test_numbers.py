@@ -90,7 +90,9 @@ NOW = datetime(2026, 11, 21, 13, 32, 8, tzinfo=UTC)
         (timedelta(minutes=70), "13:22"),
         (timedelta(days=4), "17 Nov, 14:32"),
         (timedelta(days=400), "17 Oct 2025"),
-        (timedelta(seconds=-30), "14:32"),
+        (timedelta(seconds=-30), "in 1\u00a0min"),
+        (timedelta(minutes=-5), "in 5\u00a0min"),
+        (timedelta(minutes=-70), "15:42"),
     ],
 )
 def test_recent_times_are_relative(elapsed: timedelta, text: str) -> None:

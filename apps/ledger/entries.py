@@ -1,0 +1,124 @@
+"""Entries of the ledger that are no change of a tracked row: decisions, acts on runs, and refused attempts."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.http import HttpRequest
+
+from apps.core.counters import CountedWindow, count_of
+from apps.core.errors import SluiceError
+from apps.core.limits import MAX_OPERATOR_PATH, MAX_REASON, MAX_SLUG
+from apps.ledger.choices import ChangeAction
+from apps.ledger.models import ObjectChange
+from apps.ledger.origin import Origin, origin_now
+from apps.ledger.recorder import tracked_models
+
+__all__ = ["REQUEST", "decision_recorded", "refusal_noted", "refusal_recorded"]
+
+REQUEST = "request"  #: kind of what a refused attempt was: an address that something was asked of
+_EACH = 20  # refused attempts of one caller in a window that have an entry each
+_WINDOW_S = 3600.0
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_log = logging.getLogger(__name__)
+
+
+def decision_recorded(
+    *,
+    kind: str,
+    key: object,
+    name: str,
+    cluster: Any,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    why: str = "",
+) -> ObjectChange:
+    """Record what was decided of a run, in the transaction that decides; the run is the object of the entry."""
+    columns = (origin_now() or Origin()).columns()
+    columns["why"] = why[:MAX_REASON] or columns["why"]
+    return ObjectChange.objects.create(
+        kind=kind,
+        object_id=str(key),
+        name=name[:MAX_OPERATOR_PATH],
+        cluster=cluster.slug,
+        cluster_key=cluster.pk,
+        action=ChangeAction.DECIDED,
+        before=dict(before),
+        after=dict(after),
+        **columns,
+    )
+
+
+def refusal_noted(refusal: SluiceError) -> None:
+    """Note for the ledger why the present request is refused, where its page goes on to show that."""
+    origin = origin_now()
+    if origin is not None and origin.request is not None:
+        origin.request.refusal = refusal  # type: ignore[attr-defined]
+
+
+def refusal_recorded(request: HttpRequest, status: int) -> None:
+    """Record a refused attempt of somebody who is known: who, what, why it was refused.
+
+    Of one caller in an hour the first 20 have an entry each, then the 40th, the 80th and so on: each tells how many
+    were left out since the entry before, so that nobody fills the ledger by asking.
+    """
+    user = getattr(request, "user", None)
+    if not _counts(request, status) or user is None or not user.is_authenticated or user.pk is None:
+        return
+    origin = Origin(request).columns()
+    caller = hashlib.sha256(f"{user.pk}:{origin['token']}".encode()).hexdigest()[:32]
+    count = count_of(CountedWindow(f"refused:{caller}", _EACH, _WINDOW_S))
+    if count > _EACH and not _is_doubled(count):
+        return
+    left_out = count // 2 - 1 if count > _EACH else 0
+    refusal: SluiceError | None = getattr(request, "refusal", None)
+    after: dict[str, Any] = {"status": status}
+    if refusal is not None:
+        after |= {"code": refusal.code, "message": refusal.message[:MAX_REASON]}
+    if left_out:
+        after["left_out"] = left_out
+    slug, key = _cluster(request)
+    try:
+        with transaction.atomic():
+            ObjectChange.objects.create(
+                kind=REQUEST,
+                object_id="",
+                name=f"{request.method} {_path(request)}"[:MAX_OPERATOR_PATH],
+                cluster=slug,
+                cluster_key=key,
+                action=ChangeAction.REFUSED,
+                after=after,
+                **origin,
+            )
+    except DatabaseError as error:  # the answer stands: it is no less refused
+        _log.warning("a refused attempt is not in the ledger: %s", error)
+
+
+def _counts(request: HttpRequest, status: int) -> bool:
+    """Whether an answer refuses what somebody may not do, or what cannot be done as things are."""
+    return status == 403 or (status in {409, 422} and request.method not in _SAFE)
+
+
+def _is_doubled(count: int) -> bool:
+    """Whether it is 20 times a power of two."""
+    times, rest = divmod(count, _EACH)
+    return not rest and times & (times - 1) == 0
+
+
+def _path(request: HttpRequest) -> str:
+    """The path without a token that is a part of it."""
+    token = request.resolver_match.kwargs.get("token") if request.resolver_match else None
+    return request.path.replace(str(token), "...") if token else request.path
+
+
+def _cluster(request: HttpRequest) -> tuple[str, int | None]:
+    """Slug and key of the cluster whose page it was asked of."""
+    slug = str(request.resolver_match.kwargs.get("slug", "")) if request.resolver_match else ""
+    if not slug or len(slug) > MAX_SLUG:
+        return "", None
+    key = tracked_models()["cluster"]._base_manager.filter(slug=slug).values_list("pk", flat=True).first()
+    return (slug, key) if key is not None else ("", None)
