@@ -241,6 +241,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AdmissionSource": "apps.admission.choices.AdmissionSource",
         "AdmissionState": "apps.admission.choices.AdmissionState",
+        "EvacuationState": "apps.planning.choices.EVACUATION_STATES",
         "Evidence": "apps.fleet.choices.Evidence",
         "FitReason": "apps.microbatch.models.FitReason",
         "HistoryJob": "apps.planning.choices.HistoryJob",
@@ -261,6 +262,7 @@ SPECTACULAR_SETTINGS = {
         "PredictionPurpose": "apps.predictions.choices.PredictionPurpose",
         "PredictionState": "apps.predictions.choices.PredictionState",
         "TargetMetric": "apps.predictions.choices.TargetMetric",
+        "WrongReason": "apps.admission.choices.WrongReason",
         "PlacementMoveState": "apps.planning.choices.MoveState",
         "PlacementState": "apps.planning.choices.PLACEMENT_STATES",
         "PlanChoice": "apps.planning.choices.PlanChoice",

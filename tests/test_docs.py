@@ -221,11 +221,12 @@ def test_the_sections_cover_the_whole_schema() -> None:
         elements.InputModel,
         elements.Batch,
         elements.EventFields,
+        elements.MarginalCost,
         elements.MicroBatchTrigger,
         elements.OperatorCheckpoint,
     }
     line = re.findall(
-        r"^\| `(?:model|batches|event_fields|trigger|checkpoint)` .*$",
+        r"^\| `(?:model|batches|event_fields|trigger|checkpoint|marginal_cost)` .*$",
         (DOCS / "document.md").read_text(),
         re.MULTILINE,
     )

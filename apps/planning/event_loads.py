@@ -22,7 +22,7 @@ from apps.queries.models import ArrivalSeries
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.events.answer import FORECAST, TYPICAL_WEEK
-from engine.events.question import EventLoads
+from engine.events.question import EventLoads, note_last_time, note_unread, note_without_queries
 from engine.records import Fact
 
 __all__ = ["CameFactor", "OrdinaryLoad", "came_factors", "event_loads"]
@@ -136,10 +136,10 @@ def event_loads(
     read = {source.id.partition("@")[0] for source in deployment.sources}
     given = {factor.name: factor.by for factor in factors if factor.of == FactorOf.SOURCE}
     if idle := tuple(name for name in given if name not in read):
-        notes.append(Fact("event.not_read", names=idle))
+        notes.append(note_unread(idle))
     queries, idle = _own_factors(cluster, factors, deployment)
     if idle:
-        notes.append(Fact("event.without_queries", names=idle))
+        notes.append(note_without_queries(idle))
     loads = EventLoads(
         occurrence.starts_at.timestamp(),
         BUCKET_S,
@@ -190,9 +190,7 @@ def _traces(event: PlannedEvent, occurrence: Occurrence, given: set[str]) -> tup
         if factors is not None:
             found[name] = factors
     since = f"{before.starts_at.astimezone(zone_of(event.time_zone)):%d %B %Y, %H:%M}"
-    if found:
-        return found, Fact("event.trace", names=tuple(found), since=since)
-    return found, Fact("event.no_trace", since=since)
+    return found, note_last_time(tuple(found), since)
 
 
 def _own_factors(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Node, Objective
+from engine.records import Fact
 
-__all__ = ["EventLoads", "EventQuestion"]
+__all__ = ["EventLoads", "EventQuestion", "note_last_time", "note_unread", "note_without_queries"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,3 +80,18 @@ class EventQuestion:
     closed: Sequence[str] = ()
     budget_s: float = 60.0
     most: int = 64
+
+
+def note_last_time(names: tuple[str, ...], since: str) -> Fact:
+    """Sources that come as the last time, or that nothing of it is on record."""
+    return Fact("event.trace", names=names, since=since) if names else Fact("event.no_trace", since=since)
+
+
+def note_unread(names: tuple[str, ...]) -> Fact:
+    """Sources with a factor that nobody reads."""
+    return Fact("event.not_read", names=names)
+
+
+def note_without_queries(names: tuple[str, ...]) -> Fact:
+    """Teams and classes with a factor and without a running query that reads a source."""
+    return Fact("event.without_queries", names=names)
