@@ -44,6 +44,7 @@ from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
 from engine.records import Fact
+from engine.words import counted
 
 __all__ = ["FUTURES", "answer_event", "with_own_loads"]
 
@@ -342,6 +343,7 @@ class _EventAnswer:
         curve = PoolCurve(base, self.question.mace_every, closed=self.question.closed)
 
         def keeps(size: int) -> bool:
+            self.tell(0.9, f"Steps between the answers: {size} nodes")  # where a run that was cancelled ends
             (found,) = curve.sweep(1.0, [size], like=self.question.like, lose_one=lose_one, rounds=_ROUNDS)
             return _keeps(found, lose_one)
 
@@ -410,6 +412,7 @@ class _EventAnswer:
 
     def _late_without(self, stopped: Sequence[str]) -> tuple[str, ...]:
         """Queries that are over their objective in some bucket without those that are stopped."""
+        self.tell(0.97, f"What to delay: without {counted(len(stopped), 'query', 'queries')}")
         left = self.deployment
         for name in stopped:
             left = left.without_query(name)

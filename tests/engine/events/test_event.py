@@ -8,6 +8,7 @@ import pytest
 
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
+from engine.estimation.estimate import Progress
 from engine.events.answer import EventAnswer
 from engine.events.event import answer_event
 from engine.events.question import EventLoads, EventQuestion
@@ -39,10 +40,10 @@ def deployment(share: float = 0.3, **more: Any) -> Deployment:
     )
 
 
-def answer(base: Deployment, **loads: Any) -> EventAnswer:
+def answer(base: Deployment, tell: Progress | None = None, **loads: Any) -> EventAnswer:
     given = EventLoads(0.0, 3600.0, HOURS, **loads)
     question = EventQuestion({"std": TYPE}, base.objectives, lose_one=False, ends_s=HOURS * 3600.0, lead_time_s=60.0)
-    return answer_event(base, given, question)
+    return answer_event(base, given, question, tell)
 
 
 def test_a_query_has_its_own_load_and_the_larger_of_two_factors_counts() -> None:
@@ -89,3 +90,14 @@ def test_an_unknown_source_or_query_is_named() -> None:
         answer(deployment(), sources={"s9": 2.0})
     with pytest.raises(DocumentError, match="q9"):
         answer(deployment(), queries={"q9": 2.0})
+
+
+@pytest.mark.parametrize("stretch", ["Steps between the answers: ", "What to delay: "])
+def test_a_run_that_is_cancelled_ends_within_its_long_stretches(stretch: str) -> None:
+    def cancelled(share: float, step: str) -> None:
+        if step.startswith(stretch):
+            raise InterruptedError(step)
+
+    priorities = {f"q{i}": 5 - i for i in range(6)}
+    with pytest.raises(InterruptedError):
+        answer(deployment(0.4, priorities=priorities), cancelled, sources={"s0": 1.7})
