@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from engine.words import money_words
+from engine.words import MICROSECONDS_BELOW_S, MILLISECONDS_BELOW_S, money_words
 
 __all__ = [
     "MISSING",
@@ -125,9 +125,9 @@ def seconds(value: Any, *, apart_from: Any = None) -> Quantity:
     if number is None:
         return Quantity(MISSING)
     size = abs(number)
-    if size and size < 1e-4:
+    if size and size < MICROSECONDS_BELOW_S:
         return Quantity(significant(number * 1e6), "µs")
-    if size and size < 0.0995:
+    if size and size < MILLISECONDS_BELOW_S:
         return Quantity(significant(number * 1e3), "ms")
     if size >= 172_800:
         return Quantity(significant(number / 86_400), "d")

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
+    "MICROSECONDS_BELOW_S",
+    "MILLISECONDS_BELOW_S",
     "counted",
     "duration_words",
     "listed",
@@ -24,6 +26,9 @@ __all__ = [
 _UNBROKEN = "\u00a0"
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩", "CHF": "CHF"}
 _MAX_EXTRA_DIGITS = 6
+
+MICROSECONDS_BELOW_S = 1e-4
+MILLISECONDS_BELOW_S = 0.0995  #: what rounds to 0.1 s is written in seconds
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -94,16 +99,19 @@ def step_words(step_s: float) -> str:
 
 
 def seconds_words(*values: float) -> tuple[str, ...]:
-    """Seconds with two or three significant digits, or as many as it takes to tell different values apart.
+    """Seconds with two or three significant digits, or as many as it takes to tell different values apart; what is
+    below a tenth of a second in ms or µs, as in the figures beside the sentence.
 
     Examples
     --------
+    >>> [text.replace("\u00a0", " ") for text in seconds_words(0.0064, 0.0495, 0.32, 0.00002)]
+    ['6.4 ms', '49.5 ms', '0.32 s', '20 µs']
     >>> [text.replace("\u00a0", " ") for text in seconds_words(8.213, 13.6, 10.0)]
     ['8.2 s', '13.6 s', '10 s']
     >>> [text.replace("\u00a0", " ") for text in seconds_words(10.004, 10.0)]
     ['10.004 s', '10 s']
     """
-    return tuple(f"{text}{_UNBROKEN}s" for text in _distinct_texts(values, _plain))
+    return _distinct_texts(values, _with_unit)
 
 
 def load_words(*values: float) -> tuple[str, ...]:
@@ -200,6 +208,16 @@ def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str
         if len(set(texts)) == len(set(values)):
             break
     return texts
+
+
+def _with_unit(seconds: float, extra: int) -> str:
+    size = abs(seconds)
+    scale, unit = (1.0, "s")
+    if 0.0 < size < MICROSECONDS_BELOW_S:
+        scale, unit = 1e6, "µs"
+    elif 0.0 < size < MILLISECONDS_BELOW_S:
+        scale, unit = 1e3, "ms"
+    return f"{_plain(seconds * scale, extra)}{_UNBROKEN}{unit}"
 
 
 def _plain(value: float, extra: int) -> str:

@@ -41,7 +41,7 @@ def test_gallop_ends_within_a_step_of_the_limit(limit: int, start: int) -> None:
 def test_numbers_are_written_with_as_few_digits_as_needed() -> None:
     assert [text.replace("\u00a0", " ") for text in seconds_words(0.0, 0.0123, 8.21, 33.0, 120.4)] == [
         "0 s",
-        "0.012 s",
+        "12.3 ms",
         "8.2 s",
         "33 s",
         "120 s",
