@@ -67,6 +67,7 @@ PROBLEM_TITLES = {
     "conflict": "It contradicts something that exists",
     "stale": "The cluster has moved",
     "expired": "The preview has expired",
+    "nothing_on_paper": "No query of the incident is well on paper alone",
     "wrong_state": "Its state does not allow this",
     "already_undone": "The change was taken back already",
     "changed_since": "The object is not as the change left it",

@@ -48,6 +48,7 @@ from apps.incidents.services import (
     channel_delete,
     channel_update,
     incident_acknowledge,
+    incident_done,
     incident_routing_update,
     silence_create,
     silence_end,
@@ -70,6 +71,7 @@ class IncidentQuerySerializer(serializers.ModelSerializer):
             "query_id",
             "state",
             "measured",
+            "unconfirmed_at",
             "first_at",
             "last_late_at",
             "ended_at",
@@ -135,6 +137,12 @@ class IncidentAcknowledgeSerializer(StrictSerializer):
     """Note of the operator who acknowledged it."""
 
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_NOTE)
+
+
+class IncidentDoneSerializer(StrictSerializer):
+    """Word of a person on work outside of the console."""
+
+    reason = serializers.CharField(max_length=MAX_NOTE)
 
 
 class IncidentRoutingSerializer(StrictSerializer):
@@ -248,6 +256,14 @@ class IncidentViewSet(ReadViewSet):
         """Say that somebody has seen it. The first who says so is remembered."""
         values = read_body(IncidentAcknowledgeSerializer, request)
         row = incident_acknowledge(incident=self.get_object(), user=signed_in_user(request), **values)
+        return Response(show_row(row, incident_in_full(), IncidentDetailSerializer))
+
+    @extend_schema(request=IncidentDoneSerializer, responses=IncidentDetailSerializer, filters=False)
+    @action(detail=True, methods=["post"])
+    def done(self, request: Request, pk: str | None = None) -> Response:
+        """Say that what was mended on paper was done. Queries that are well on paper alone leave at the next round."""
+        values = read_body(IncidentDoneSerializer, request)
+        row = incident_done(incident=self.get_object(), user=signed_in_user(request), **values)
         return Response(show_row(row, incident_in_full(), IncidentDetailSerializer))
 
 

@@ -45,6 +45,8 @@ class IncidentEventKind(models.TextChoices):
     JOINED = "joined", "Query is late"
     WORSE = "worse", "Query is worse"
     MEASURED = "measured", "Measured now"  #: until then estimates alone expected it
+    UNCONFIRMED = "unconfirmed", "Query is well on paper"  #: by its estimate; nothing was measured since
+    DONE = "done", "Done"  #: a person says that what was changed on paper was done
     LEFT = "left", "Query is well again"
     MOVED = "moved", "Query has another cause"
     CAUSE = "cause", "Cause is another"

@@ -163,6 +163,9 @@ class Incident(models.Model):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="Note of the person who acknowledged it.")
+    done_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a person said last that what was mended on paper is done."
+    )
     measured = models.BooleanField(
         default=False, help_text="Whether it was measured, since it opened last; else estimates alone expect it."
     )
@@ -218,6 +221,9 @@ class IncidentQuery(models.Model):
     bound_s = models.FloatField(null=True)
     worst_s = models.FloatField(null=True, help_text="The largest latency that it was held against.")
     evidence = models.CharField(max_length=MAX_REASON, blank=True, help_text="What its state rests on, in words.")
+    unconfirmed_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it was well again on paper alone: nothing was measured since."
+    )
     other_cause = models.JSONField(default=dict, blank=True, help_text="Another cause that is named of it lately.")
     other_since = models.DateTimeField(null=True, blank=True)
 

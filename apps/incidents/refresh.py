@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.db import transaction
@@ -25,6 +26,7 @@ from apps.estimates.models import ObjectiveStatus
 from apps.estimates.objectives import objectives_judged
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
+from apps.incidents.books import books_changed_at, measured_at, queries_driven
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
 from apps.incidents.models import Incident, IncidentChannel, IncidentEvent, IncidentQuery, IncidentRouting
 from apps.incidents.notices import incident_notify
@@ -41,7 +43,7 @@ _UNCERTAIN = (MeasurementLack.STALE, MeasurementLack.FEW, MeasurementLack.DISTUR
 _RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.UNKNOWN: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
 _Key = tuple[str, str]
 _BATCH = 500  # rows of one statement
-_ACKNOWLEDGED = ("acknowledged_at", "acknowledged_by", "note")  # people write these, whatever a round is at
+_ACKNOWLEDGED = ("acknowledged_at", "acknowledged_by", "note", "done_at")  # people write these, whatever a round is at
 
 
 def connect() -> None:
@@ -233,6 +235,7 @@ class _Refresh:
         states = [ObjectiveState(row.state) for row in (status, before) if row is not None]
         return {
             "last_late_at": self.now,
+            "unconfirmed_at": None,
             "state": max(states, key=lambda state: _RANK[state]),
             "measured": status.decided_by == DecidedBy.MEASUREMENT or bool(before and before.measured),
             "bound_s": status.bound_s,
@@ -307,11 +310,49 @@ class _Refresh:
             return
         if is_running and (self.now - member.last_late_at).total_seconds() < CLEAR_S:
             return
+        if is_running and self._is_unconfirmed(member, status):
+            return
         self._leave(member)
         del self.members[member.query_id]
         self.has_changed = True
         text = evidence_words(status) if status is not None and is_running else "It does not run any more."
         self._event(member.incident, IncidentEventKind.LEFT, member.query.name, text)
+
+    def _is_unconfirmed(self, member: IncidentQuery, status: ObjectiveStatus | None) -> bool:
+        """Whether a query is well on paper alone: by its estimate, after it was measured late, or after a person
+        changed the books of what Sluice does not drive. It stays until something was measured since, or a person says
+        that it was done.
+        """
+        if status is None or status.decided_by != DecidedBy.ESTIMATE or not status.bound_s:
+            return False
+        if member.unconfirmed_at is None:
+            since = self.now if member.measured else self._mended_at(member)
+            if since is None:
+                return False
+            member.unconfirmed_at, self.has_changed = since, True
+            self._touch(member)
+            self._event(member.incident, IncidentEventKind.UNCONFIRMED, member.query.name, evidence_words(status))
+        done_at, since = member.incident.done_at, member.unconfirmed_at
+        is_done = done_at is not None and done_at >= since
+        is_measured = self.measured_at is not None and self.measured_at > since
+        return not is_done and (member.measured or not is_measured)
+
+    def _mended_at(self, member: IncidentQuery) -> datetime | None:
+        """When the books were changed since it was late last; None where they were not, or what they say happens.
+
+        It may look late for a while after the change that mends it, until it is estimated anew.
+        """
+        since = member.last_late_at - timedelta(seconds=CLEAR_S)
+        is_mended = self.books_changed_at is not None and self.books_changed_at > since
+        return self.books_changed_at if is_mended and not queries_driven([member.query_id]) else None
+
+    @cached_property
+    def books_changed_at(self) -> datetime | None:
+        return books_changed_at(self.cluster)
+
+    @cached_property
+    def measured_at(self) -> datetime | None:
+        return measured_at(self.cluster)
 
     # -- engines
     def _lose(self, connection: Connection) -> None:

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.core.errors import Fault, Malformed, fault_count
+from apps.core.errors import Conflict, Fault, Malformed, fault_count
 from apps.core.events import announce
 from apps.core.limits import MAX_NOTE
 from apps.core.messages import email_faults
@@ -30,6 +30,7 @@ __all__ = [
     "channel_delete",
     "channel_update",
     "incident_acknowledge",
+    "incident_done",
     "incident_routing_update",
     "incidents_purge",
     "silence_create",
@@ -56,6 +57,33 @@ def incident_acknowledge(*, incident: Incident, user: User | None = None, note: 
         announce(f"incidents:{row.cluster.slug}")
         announce("incidents")
         announce(f"cluster:{row.cluster.slug}")
+    return row
+
+
+@transaction.atomic
+def incident_done(*, incident: Incident, reason: str, user: User | None = None) -> Incident:
+    """Say that what was mended on paper was done: its queries that are well on paper leave at the next round.
+
+    Raises
+    ------
+    Malformed
+        There is no reason, or it is too long.
+    Conflict
+        No query of it is well on paper alone (`nothing_on_paper`).
+    """
+    reason = reason.strip()
+    if not 0 < len(reason) <= MAX_NOTE:
+        given = f"it has {len(reason)} characters" if reason else "it is empty"
+        raise Malformed(
+            "reason: say what was done.", [Fault("reason", f"{given}; allowed: 1 to {MAX_NOTE} characters")]
+        )
+    row = Incident.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=incident.pk)
+    if not row.is_open or not row.members.filter(ended_at=None, unconfirmed_at__isnull=False).exists():
+        raise Conflict("No query of the incident is well on paper alone.", code="nothing_on_paper")
+    row.done_at = timezone.now()
+    row.save(update_fields=["done_at", "updated_at"])
+    IncidentEvent.objects.create(incident=row, at=row.done_at, kind=IncidentEventKind.DONE, user=user, text=reason)
+    announce(f"incidents:{row.cluster.slug}")
     return row
 
 

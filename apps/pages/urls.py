@@ -67,6 +67,7 @@ urlpatterns = [
     ),
     path(f"{_C}incidents/silences/<int:pk>/end/", channels.SilenceEnd.as_view(), name="incident-silence-end"),
     path(f"{_C}incidents/<int:pk>/", incidents.IncidentPage.as_view(), name="incident"),
+    path(f"{_C}incidents/<int:pk>/done/", incidents.IncidentDone.as_view(), name="incident-done"),
     path(f"{_C}incidents/<int:pk>/acknowledge/", incidents.IncidentAcknowledge.as_view(), name="incident-acknowledge"),
     # -- fleet
     path("clusters/menu/", fleet.ClusterMenu.as_view(), name="cluster-menu"),

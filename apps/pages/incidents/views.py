@@ -29,7 +29,7 @@ from apps.incidents.selectors import (
     incidents_with_members,
     routing_of,
 )
-from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
+from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_done, incident_routing_update
 from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.pages.queries.remedies import best_remedy_words
 from apps.planning.remedies import remedies_by_query
@@ -43,7 +43,15 @@ from apps.ui.times import time_tag
 from engine.remedies.answer import QueryRemedies
 from engine.words import duration_words, listed
 
-__all__ = ["IncidentAcknowledge", "IncidentFacts", "IncidentPage", "IncidentsMenu", "IncidentsPage", "RoutingPage"]
+__all__ = [
+    "IncidentAcknowledge",
+    "IncidentDone",
+    "IncidentFacts",
+    "IncidentPage",
+    "IncidentsMenu",
+    "IncidentsPage",
+    "RoutingPage",
+]
 
 _NAMED = 4
 _SHOWN = 100  # queries and events of an incident
@@ -256,6 +264,17 @@ class IncidentAcknowledge(ClusterPage):
         return done(request, f"Acknowledged: {incident_title(incident)}.", "pages:incident", slug, pk)
 
 
+class IncidentDone(ClusterPage):
+    """POST: what was mended on paper was done, with how."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        incident = self.find(Incident.objects.filter(cluster=self.cluster), "incident", pk=pk)
+        incident_done(incident=incident, user=signed_in_user(request), reason=request.POST.get("reason", ""))
+        return done(request, "Noted as done: its queries leave at the next round.", "pages:incident", slug, pk)
+
+
 class RoutingPage(ClusterPage):
     """`/c/<slug>/incidents/routing/`: mail, webhooks and retention."""
 
@@ -335,6 +354,11 @@ class IncidentFacts:
     @cached_property
     def late_count(self) -> int:
         return self.incident.members.filter(ended_at=None).count()
+
+    @cached_property
+    def unconfirmed_count(self) -> int:
+        """Number of its queries that are well on paper alone."""
+        return self.incident.members.filter(ended_at=None, unconfirmed_at__isnull=False).count()
 
     @property
     def cause(self) -> str:

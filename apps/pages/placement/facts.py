@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.exports.services import placement_export, placement_queries
+from apps.incidents.books import queries_driven
 from apps.pages.exports import ExportFacts, export_facts
 from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
@@ -123,6 +124,13 @@ class PlacementRunFacts(SearchProgress):
         self.slug = run.cluster.slug
         tab = request.GET.get("show", "")
         self.show = tab if tab in _PARTS else ""
+
+    @cached_property
+    def is_driven(self) -> bool:
+        """Whether agents and stream processor execute a query that moves: else it moves in the books alone."""
+        names = self.run.moves.values_list("query", flat=True)
+        moved = self.run.cluster.queries.filter(name__in=list(names)).values_list("pk", flat=True)
+        return bool(queries_driven(list(moved)))
 
     @cached_property
     def exports(self) -> list[ExportFacts]:

@@ -298,7 +298,9 @@ class PlacementApply(RunAction, PlacementRunPage):
         form = PlacementApplyForm(self.request.POST)
         form.is_valid()
         applying, _ = placement_apply(run=run, user=signed_in_user(self.request), **form.cleaned_data)
-        toast(self.request, "The moves have begun.")
+        driven = PlacementRunFacts(self.request, applying, signed_in_user(self.request)).is_driven
+        words = "The moves have begun." if driven else "The moves are recorded here; nothing moves by that."
+        toast(self.request, words)
         return applying
 
 

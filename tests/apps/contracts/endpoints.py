@@ -116,6 +116,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "incident-list": _list(),
     "incident-detail": _row("incident"),
     "incident-acknowledge": _action("incident"),
+    "incident-done": _action("incident"),
     "incident-channel-list": Endpoint({"GET": OPERATE, "POST": OPERATE}),
     "incident-channel-detail": Endpoint(
         {"GET": OPERATE, "PATCH": OPERATE, "DELETE": OPERATE}, {"pk": "incident_channel"}

@@ -232,6 +232,7 @@ PAGES: dict[str, Page] = {
     "pages:incident-silence-end": _action(pk="incident_silence"),
     "pages:incident": _view(pk="incident"),
     "pages:incident-acknowledge": _action(pk="incident"),
+    "pages:incident-done": _action(pk="incident"),
     "pages:accuracy": _view(),
     "pages:promises": _view(),
     "pages:accuracy-simulate": _action(),

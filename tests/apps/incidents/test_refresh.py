@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from apps.core.errors import Conflict
 from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident, IncidentEvent
 from apps.incidents.notices import incident_title
 from apps.incidents.refresh import CLEAR_S, MOVE_S, REOPEN_S, incidents_refresh
+from apps.incidents.services import incident_done
+from apps.ledger.models import ObjectChange
 from apps.queries.models import Query
 from apps.queries.services import query_stop
 from tests.apps import small_cluster
@@ -156,7 +160,39 @@ def test_query_that_is_measured_no_more_is_not_well(cluster: Cluster) -> None:
     well(cluster, "one", lacking="stale", decided_by="estimate")
     assert after(cluster, 10 * CLEAR_S)[0].is_open
     well(cluster, "one", lacking="none", decided_by="estimate")  # nothing for an hour
-    assert not after(cluster, 11 * CLEAR_S)[0].is_open
+    (incident,) = after(cluster, 11 * CLEAR_S)
+    assert incident.is_open and timeline(incident)[-1] == ("unconfirmed", "one")
+    well(cluster, "one")
+    assert not after(cluster, 12 * CLEAR_S)[0].is_open
+
+
+def test_change_of_the_books_ends_no_incident_until_somebody_says_it_was_done(cluster: Cluster) -> None:
+    """Sluice drives none of these queries: that a person changes a node here moves nothing."""
+    late(cluster, "one", STREAM, decided_by="estimate", measured_s=None)
+    (incident,) = after(cluster, 0)
+    with pytest.raises(Conflict, match="well on paper"):
+        incident_done(incident=incident, reason="moved it")
+    ObjectChange.objects.create(
+        kind="node", object_id="1", name="n1", cluster_key=cluster.pk, action="changed", at=BEGIN, user="ada", group="g"
+    )
+    well(cluster, "one", decided_by="estimate", measured_s=None, lacking="none")
+    (incident,) = after(cluster, 2 * CLEAR_S)
+    assert incident.is_open and timeline(incident)[-1] == ("unconfirmed", "one")
+    incident_done(incident=incident, reason="moved it in Flink")
+    (incident,) = after(cluster, 3 * CLEAR_S)
+    assert not incident.is_open
+    assert [kind for kind, _ in timeline(incident)][-3:] == ["left", "resolved", "done"], "the clock of people is later"
+
+
+def test_measurement_after_a_change_of_the_books_ends_an_incident(cluster: Cluster) -> None:
+    late(cluster, "one", STREAM, decided_by="estimate", measured_s=None)
+    after(cluster, 0)
+    ObjectChange.objects.create(
+        kind="node", object_id="1", name="n1", cluster_key=cluster.pk, action="changed", at=BEGIN, user="ada", group="g"
+    )
+    well(cluster, "one", decided_by="estimate", measured_s=None, lacking="none")
+    well(cluster, "two", measured_at=BEGIN + timedelta(seconds=CLEAR_S))
+    assert not after(cluster, 2 * CLEAR_S)[0].is_open
 
 
 def test_stopped_query_leaves_at_once(cluster: Cluster) -> None:
