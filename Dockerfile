@@ -6,8 +6,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-
 RUN useradd --create-home --uid 10001 sluice && mkdir -p /app /data && chown sluice:sluice /app /data
 WORKDIR /app
 
-COPY requirements.txt .
-RUN pip install --no-cache-dir uv && uv pip install --system --no-cache --compile-bytecode -r requirements.txt
+COPY requirements.lock .
+RUN pip install --no-cache-dir uv && uv pip install --system --no-cache --compile-bytecode --require-hashes -r requirements.lock
 
 COPY --chown=sluice:sluice . .
 ENV PYTHONUNBUFFERED=1 \

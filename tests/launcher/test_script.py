@@ -170,6 +170,16 @@ def test_a_mirror_of_pip_serves_uv_too(installed: Copy) -> None:
     assert last.startswith("https://mirror.example.org/simple pip install ")
 
 
+def test_with_hashes_the_lock_is_installed(installed: Copy) -> None:
+    lock = installed.folder / "requirements.lock"
+    lock.write_text(f"# locked {time.time()}\n")
+    code, _, err = installed.run("lint", SLUICE_REQUIRE_HASHES="1")
+    assert (code, installed.stamp.read_text()) == (0, lock.read_text())
+    assert "installing the packages of requirements.lock" in err
+    code, _, err = installed.run("lint", SLUICE_REQUIRE_HASHES="yes")
+    assert code == 1 and "SLUICE_REQUIRE_HASHES='yes': allowed is 0 or 1" in err
+
+
 def test_the_script_and_the_launcher_know_the_same_commands() -> None:
     from launcher.cli import COMMANDS
 
