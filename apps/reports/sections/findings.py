@@ -15,7 +15,7 @@ from apps.reports.sections.forecast import ReportForecast
 from apps.reports.sections.objectives import ReportObjectives, ReportQuery
 from apps.reports.sections.purchases import ReportLoss, ReportPurchases
 from apps.ui.numbers import percent, seconds
-from engine.words import counted, listed
+from engine.words import counted, listed, statistic_words
 
 __all__ = ["report_finding", "report_risks"]
 
@@ -185,7 +185,8 @@ def _query_sentence(row: ReportQuery) -> str:
         )
     if not row.bound_s:
         return f"{first}. It has no objective."
-    statistic = "" if row.statistic == "worst" else f" Its {row.statistic} is {seconds(row.estimate_s)}."
+    name = statistic_words(row.statistic)
+    statistic = "" if row.statistic == "worst" else f" Its {name} is {seconds(row.estimate_s)}."
     verdict = "it is expected to be missed" if row.is_expected else _VERDICTS.get(row.state, "it is not judged")
     return f"{first}.{statistic} The objective is {seconds(row.bound_s)}: {verdict}."
 
