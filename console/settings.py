@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "apps.reports",
     "apps.incidents",
     "apps.exports",
+    "apps.operation",
     "apps.kubernetes",
     "apps.pages",
     "apps.demo",
