@@ -31,6 +31,7 @@ TAGS = [
         ("reports", "Reports, their schedules and deliveries."),
         ("exports", "Decisions and proposals as settings of Flink and Spark, with their reverse."),
         ("kubernetes", "Answers to Kubernetes before it creates or changes a job."),
+        ("operation", "Sluice itself: its processes, queues, database, and what to do."),
         ("incidents", "Late queries by cause, engines that are away, and where they are reported to."),
     )
 ]

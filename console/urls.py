@@ -35,6 +35,7 @@ urlpatterns = [
     path("api/v1/", include("apps.reports.api")),
     path("api/v1/", include("apps.incidents.api")),
     path("api/v1/", include("apps.exports.api")),
+    path("api/v1/", include("apps.operation.api")),
     path("api/v1/", include("apps.kubernetes.api")),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),

@@ -17,6 +17,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import FileResponse, HttpRequest, HttpResponse
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from apps.core.durations import duration_note
 from apps.core.errors import Malformed, SluiceError
 from apps.core.problem_details import error_response
 from apps.core.rest.problems import as_sluice_error
@@ -44,6 +45,8 @@ class AccessLogMiddleware:
         response = self.get_response(request)
         took_ms = (time.perf_counter() - began) * 1e3
         match = request.resolver_match
+        if match:
+            duration_note(match.view_name, took_ms / 1e3)
         _access_log.info(
             "time=%s method=%s route=%s path=%s status=%d ms=%.2f bytes=%s",
             datetime.now(UTC).isoformat(timespec="microseconds"),

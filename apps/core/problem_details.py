@@ -117,6 +117,7 @@ PROBLEM_TITLES = {
     # -- Sluice itself
     "engine": "The engine refused",
     "unavailable": "A part of Sluice does not answer",
+    "read_only": "Changes are refused for now",
     "worker_lost": "The job lost its worker too often",
     "too_long": "The job took too long",
     "cancelled": "The job was cancelled",

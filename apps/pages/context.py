@@ -287,6 +287,7 @@ class PageFrame:
         ]
         if self.user is not None and "admin" in self.user.scopes:
             entries.insert(2, ("People", "pages:people", "people"))
+            entries.insert(3, ("Sluice itself", "pages:operation", "tune"))
         return [NavItem(label, url_of(name), icon) for label, name, icon in entries if url_of(name)]
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.pages import embeds, jobs, kubernetes, names, people, search
+from apps.pages import embeds, jobs, kubernetes, names, operation, people, search
 from apps.pages import help as help_pages
 from apps.pages.accuracy import views as accuracy
 from apps.pages.admission import views as admission
@@ -352,6 +352,7 @@ urlpatterns = [
     path("views/default/", saved_views.SavedViewDefault.as_view(), name="saved-view-default"),
     path("views/<uuid:pk>/", saved_views.SavedViewCrud.change_view(), name="saved-view"),
     path("views/<uuid:pk>/delete/", saved_views.SavedViewCrud.delete_view(), name="saved-view-delete"),
+    path("settings/operation/", operation.OperationPage.as_view(), name="operation"),
     # -- people
     path("settings/people/", people.PeoplePage.as_view(), name="people"),
     path("settings/people/<int:pk>/password/", people.PersonPassword.as_view(), name="person-password"),

@@ -59,6 +59,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "change-detail": _row("change"),
     "change-undo": _action("change"),
     "change-group-undo": Endpoint({"POST": OPERATE}, {"group": "change_group"}),
+    "operation": Endpoint({"GET": ADMIN}),
     "job-list": _list(),
     "job-detail": _row("job"),
     "job-cancel": _action("job"),
