@@ -36,7 +36,7 @@ from engine.words import counted
 
 __all__ = ["Condition", "OperationConditions", "operation_conditions"]
 
-ConditionState = Literal["ok", "watch", "bad", "unknown"]
+Standing = Literal["ok", "watch", "bad", "unknown"]
 
 _BEAT_LATE_S = 600.0  # beat writes down its runs every three minutes
 _JOB_LATE_S, _JOB_STUCK_S = 300.0, 3600.0
@@ -74,7 +74,7 @@ class Condition(Record):
 
     group: str
     name: str
-    state: ConditionState
+    standing: Standing
     detail: str
     advice: str
     value: float | None = None
@@ -83,10 +83,10 @@ class Condition(Record):
 
 @dataclass(frozen=True)
 class OperationConditions(Record):
-    """Everything that is known of Sluice itself; `state` is the worst of its conditions, unknown ones aside."""
+    """Everything that is known of Sluice itself; `standing` is the worst of its conditions, unknown ones aside."""
 
     version: str
-    state: ConditionState
+    standing: Standing
     read_only: bool
     conditions: list[Condition]
 
@@ -94,8 +94,8 @@ class OperationConditions(Record):
 def operation_conditions() -> OperationConditions:
     """Ask all parts; one that cannot be asked is unknown, and the others are told."""
     conditions = [condition for group, ask in _GROUPS for condition in _asked(group, ask)]
-    states = {condition.state for condition in conditions}
-    worst: ConditionState = "bad" if "bad" in states else "watch" if "watch" in states else "ok"
+    states = {condition.standing for condition in conditions}
+    worst: Standing = "bad" if "bad" in states else "watch" if "watch" in states else "ok"
     return OperationConditions(VERSION, worst, read_only_reason() is not None, conditions)
 
 
@@ -114,7 +114,7 @@ def _asked(group: str, ask: Callable[[], Iterator[Condition]]) -> list[Condition
 
 def _processes() -> Iterator[Condition]:
     for name, state in health_states().items():
-        judged: ConditionState = "ok" if state == "ok" else "unknown" if state == "unknown" else "bad"
+        judged: Standing = "ok" if state == "ok" else "unknown" if state == "unknown" else "bad"
         advice = {"ok": "", "unknown": "It writes its heartbeat to Redis: start that."}.get(judged, _RESTART)
         yield Condition("Processes", name, judged, state, advice)
     last = PeriodicTask.objects.aggregate(last=Max("last_run_at"))["last"]
@@ -132,7 +132,7 @@ def _processes() -> Iterator[Condition]:
 def _queues() -> Iterator[Condition]:
     waiting = Job.objects.filter(state=JobState.QUEUED).aggregate(n=Count("pk"), oldest=Min("created_at"))
     age_s = (timezone.now() - waiting["oldest"]).total_seconds() if waiting["oldest"] else 0.0
-    judged: ConditionState = "bad" if age_s > _JOB_STUCK_S else "watch" if age_s > _JOB_LATE_S else "ok"
+    judged: Standing = "bad" if age_s > _JOB_STUCK_S else "watch" if age_s > _JOB_LATE_S else "ok"
     advice = "" if judged == "ok" else "Is a worker gone? Else start more workers, or raise SLUICE_WORKER_CONCURRENCY."
     detail = f"{counted(waiting['n'], 'job')} wait; the oldest for so long"
     yield Condition("Queues", "jobs", judged, detail, advice, age_s, "s")
@@ -191,7 +191,7 @@ def _broker() -> Iterator[Condition]:
         memory: dict[str, Any] = client.info("memory")
     used, most = float(memory["used_memory"]), float(memory.get("maxmemory") or 0)
     share = used / most if most else 0.0
-    judged: ConditionState = "bad" if share > _MEMORY_BAD else "watch" if share > _MEMORY_WATCH else "ok"
+    judged: Standing = "bad" if share > _MEMORY_BAD else "watch" if share > _MEMORY_WATCH else "ok"
     advice = "" if judged == "ok" else "Raise maxmemory, or lower SLUICE_STREAM_MAX_MB; agents keep what is beyond."
     detail = f"of {most / 2**20:,.0f} MiB that it may use" if most else "used; it has no limit of its own"
     yield Condition("Broker", "memory", judged, detail, advice, used, "bytes")
@@ -201,7 +201,7 @@ def _agents() -> Iterator[Condition]:
     rows = Agent.objects.filter(enabled=True).values("version").annotate(n=Count("pk")).order_by("version")
     for row in rows:
         version, number = row["version"], float(row["n"])
-        judged: ConditionState = "ok" if version == VERSION else "watch" if version else "unknown"
+        judged: Standing = "ok" if version == VERSION else "watch" if version else "unknown"
         advice = "" if judged == "ok" else f"Install {VERSION} on their hosts; the page Sources names them."
         yield Condition("Agents", version or "no version told", judged, "agents", advice, number, "count")
 
@@ -210,7 +210,7 @@ def _credentials() -> Iterator[Condition]:
     now = timezone.now()
     ending = Token.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lt=now + _ENDS_SOON)
     for token in ending.select_related("user").order_by("expires_at")[:_TABLES]:
-        left_s = (token.expires_at - now).total_seconds()
+        left_s = None if token.expires_at is None else (token.expires_at - now).total_seconds()
         advice = "Its owner makes another one under Tokens, and revokes this one."
         yield Condition("Credentials", str(token), "watch", f"token of {token.user}; ends in", advice, left_s, "s")
     advice = "Let your proxy's monitoring watch its certificate."
@@ -220,7 +220,7 @@ def _credentials() -> Iterator[Condition]:
 def _disk() -> Iterator[Condition]:
     usage = shutil.disk_usage(settings.VAR_DIR)
     share = usage.free / usage.total
-    judged: ConditionState = "bad" if share < _DISK_BAD else "watch" if share < _DISK_WATCH else "ok"
+    judged: Standing = "bad" if share < _DISK_BAD else "watch" if share < _DISK_WATCH else "ok"
     advice = "" if judged == "ok" else "Lower SLUICE_BASES_MAX_MB or SLUICE_HISTORY_DAYS, or give it a larger disk."
     detail = f"free of {usage.total / 2**30:,.0f} GiB, where the data folder lies"
     yield Condition("Disk", "data folder", judged, detail, advice, float(usage.free), "bytes")

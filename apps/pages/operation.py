@@ -28,6 +28,6 @@ class OperationPage(Page):
         report = operation_conditions()
         groups: dict[str, list[tuple[Condition, str]]] = {}
         for condition in report.conditions:
-            mark = state_mark(*_MARKS[condition.state])
+            mark = state_mark(*_MARKS[condition.standing])
             groups.setdefault(condition.group, []).append((condition, mark))
-        return self.page({"report": report, "mark": state_mark(*_MARKS[report.state]), "groups": groups})
+        return self.page({"report": report, "mark": state_mark(*_MARKS[report.standing]), "groups": groups})

@@ -31,12 +31,12 @@ def test_what_is_out_of_order_says_what_to_do(api_of: Callable[..., APIClient]) 
     job = Job.objects.create(kind=JobKind.values[0])
     Job.objects.filter(pk=job.pk).update(created_at=timezone.now() - timedelta(hours=2))
     rows = _by_name(api)
-    assert rows["Processes: database"]["state"] == "ok"
-    assert rows["Processes: worker"]["state"] == "bad" and rows["Processes: worker"]["advice"]
-    assert rows["Queues: jobs"]["state"] == "bad" and rows["Queues: jobs"]["value"] >= 7200
-    assert [row["state"] for name, row in rows.items() if "token of" in row["detail"]] == ["watch"]
-    assert rows["Credentials: certificate"]["state"] == "unknown"
-    assert all(row["advice"] for row in rows.values() if row["state"] != "ok")
+    assert rows["Processes: database"]["standing"] == "ok"
+    assert rows["Processes: worker"]["standing"] == "bad" and rows["Processes: worker"]["advice"]
+    assert rows["Queues: jobs"]["standing"] == "bad" and rows["Queues: jobs"]["value"] >= 7200
+    assert [row["standing"] for name, row in rows.items() if "token of" in row["detail"]] == ["watch"]
+    assert rows["Credentials: certificate"]["standing"] == "unknown"
+    assert all(row["advice"] for row in rows.values() if row["standing"] != "ok")
 
 
 def test_page_opens_without_redis(user_of: Callable[..., User], client: Client, settings: Any) -> None:
