@@ -1,4 +1,4 @@
-"""How long the newest requests of this process took, by route: for the page of Sluice itself.
+"""Durations of the newest requests of this process, by route: for the page of Sluice itself.
 
 Kept in memory, since a row for each request would cost more than many requests do: bounded, each web process by
 itself, and gone with it. Appending to a deque of a fixed length is atomic, so that no lock is needed.

@@ -55,7 +55,7 @@ class ArchiveMember(Record):
 
 @dataclass(frozen=True)
 class BackupManifest(Record):
-    """What a backup is of and what it holds.
+    """Contents of a backup, and what it is of.
 
     `rows` are the rows of each table at the moment of the backup, `migrations` those that were applied (`app.name`),
     `left_out` what was not saved and what becomes of it.

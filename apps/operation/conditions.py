@@ -27,7 +27,7 @@ from apps.incidents.models import KEEP_DAYS
 from apps.jobs.models import Job, JobState
 from apps.kubernetes.services import KEEP_DAYS as REVIEW_DAYS
 from apps.microbatch.services import KEEP_BATCHES
-from apps.operation.read_only import read_only_reason
+from apps.operation.readonly import read_only_reason
 from apps.results.services import RESULTS_KEPT
 from apps.telemetry.models import Agent
 from apps.telemetry.streams import stream_state
@@ -100,7 +100,7 @@ def operation_conditions() -> OperationConditions:
 
 
 def _asked(group: str, ask: Callable[[], Iterator[Condition]]) -> list[Condition]:
-    """What a part tells, up to where it cannot be asked any more."""
+    """All that a part tells, up to where it cannot be asked any more."""
     found: list[Condition] = []
     try:
         with transaction.atomic():  # a refused statement must not spoil what is asked next
