@@ -82,7 +82,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "apps.operation.readonly.ReadOnlyMiddleware",
+    "apps.operation.write_lock.ReadOnlyMiddleware",
     "apps.ledger.middleware.OriginMiddleware",
     "apps.ui.parts.LivePartMiddleware",
     "apps.accounts.middleware.TimeZoneMiddleware",

@@ -27,7 +27,7 @@ from apps.incidents.models import KEEP_DAYS
 from apps.jobs.models import Job, JobState
 from apps.kubernetes.services import KEEP_DAYS as REVIEW_DAYS
 from apps.microbatch.services import KEEP_BATCHES
-from apps.operation.readonly import read_only_reason
+from apps.operation.write_lock import read_only_reason
 from apps.results.services import RESULTS_KEPT
 from apps.telemetry.models import Agent
 from apps.telemetry.streams import stream_state

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def _quiet(tmp_path: Path, settings: Any) -> None:
     settings.VAR_DIR = tmp_path
-    call_command("readonly", "on", "--reason", "Moving <b>house</b>.")
+    call_command("write_lock", "on", "--reason", "Moving <b>house</b>.")
 
 
 def test_changes_over_rest_are_refused_and_may_be_sent_again(api: APIClient) -> None:
@@ -32,7 +32,7 @@ def test_changes_over_rest_are_refused_and_may_be_sent_again(api: APIClient) -> 
     assert "Moving <b>house</b>." in answer.json()["detail"]
     assert not Cluster.objects.exists()
     assert api.get("/api/v1/clusters").status_code == 200
-    call_command("readonly", "off")
+    call_command("write_lock", "off")
     assert api.post("/api/v1/clusters", {"name": "New", "slug": "new"}, format="json").status_code == 201
 
 

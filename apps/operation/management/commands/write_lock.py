@@ -1,4 +1,4 @@
-"""`./sluice manage readonly on|off`: everybody reads, and changes are refused."""
+"""`./sluice manage write_lock on|off`: everybody reads, and changes are refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from apps.operation.readonly import read_only_begin, read_only_end
+from apps.operation.write_lock import read_only_begin, read_only_end
 
 
 class Command(BaseCommand):
@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["state"] == "on":
             read_only_begin(options["reason"])
-            self.stdout.write("Changes are refused with 503 until `./sluice manage readonly off`.")
+            self.stdout.write("Changes are refused with 503 until `./sluice manage write_lock off`.")
         elif options["reason"]:
             raise CommandError("--reason is for `on`.")
         else:
