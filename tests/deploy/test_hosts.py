@@ -45,6 +45,11 @@ def test_every_process_has_a_unit_that_is_locked_down() -> None:
         assert variable_of("var_dir") in text
 
 
+def test_web_processes_share_no_access_log() -> None:
+    text = (ROOT / "deploy" / "systemd" / "sluice-web@.service").read_text()
+    assert "BindPaths=/var/lib/sluice/log-%i:/var/lib/sluice/log\n" in text
+
+
 @pytest.fixture
 def web() -> Iterator[EngineServer]:
     """A server in place of one web process."""

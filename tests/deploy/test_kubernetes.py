@@ -83,6 +83,12 @@ def test_database_being_away_restarts_no_web_process() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz?live=1"
 
 
+def test_web_processes_share_no_access_log() -> None:
+    spec = dict(workloads(BASE))["web"]["spec"]
+    (name,) = (m["name"] for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/data/log")
+    assert {"name": name, "emptyDir": {}} in spec["volumes"]
+
+
 def test_selectors_find_the_pods_they_are_for() -> None:
     labels = {name: template["metadata"]["labels"] for name, template in workloads(BASE + RELAY)}
     for document in BASE + RELAY:
