@@ -18,9 +18,8 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.origin import Origin, origin_now
 from apps.ledger.recorder import tracked_models
 
-__all__ = ["REQUEST", "decision_recorded", "refusal_noted", "refusal_recorded"]
+__all__ = ["decision_recorded", "refusal_noted", "refusal_recorded"]
 
-REQUEST = "request"  #: kind of what a refused attempt was: an address that something was asked of
 _EACH = 20  # refused attempts of one caller in a window that have an entry each
 _WINDOW_S = 3600.0
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -85,7 +84,7 @@ def refusal_recorded(request: HttpRequest, status: int) -> None:
     try:
         with transaction.atomic():
             ObjectChange.objects.create(
-                kind=REQUEST,
+                kind="request",  # what was asked of an address
                 object_id="",
                 name=f"{request.method} {_path(request)}"[:MAX_OPERATOR_PATH],
                 cluster=slug,

@@ -17,7 +17,6 @@ from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
 from apps.ledger.choices import ChangeAction
-from apps.ledger.entries import REQUEST
 from apps.ledger.models import ObjectChange
 from apps.ledger.recorder import canonical, tracked_models
 from apps.ledger.selectors import ChangeFilter, changes_of, shown_fields
@@ -52,9 +51,9 @@ def changes_table(request: HttpRequest, slug: str, rows: QuerySet[ObjectChange],
     """Newest first; chips by what was done. The list of one object leaves its name out; without `slug`, of all."""
     can_change = "operate" in signed_in_user(request).scopes
     names = _ObjectNames()
-    what = Column("what", "What", _what, sort="name", csv=lambda row: f"{kind_words(row.kind)} {row.name}")
+    what = Column("what", "What", _what, sort="name", csv=lambda row: f"{kind_words(row.kind)} {row.name}", full=True)
     where = Column("cluster", "Cluster", lambda row: row.cluster or MISSING, csv=lambda row: row.cluster)
-    kinds = sorted({*tracked_models(), *_RUNS, REQUEST})
+    kinds = rows.order_by("kind").values_list("kind", flat=True).distinct()
     people = rows.exclude(user="").order_by("user").values_list("user", flat=True).distinct()[:_PEOPLE]
     menus = (
         []
@@ -112,7 +111,7 @@ def change_json(change: ObjectChange, can_change: bool) -> str:
 
 
 def _menu(name: str, choices: list[Choice], every: str) -> Filter:
-    return Filter(name, choices, all_label=every, as_menu=True)
+    return Filter(name, choices, all_label=every)
 
 
 def _spans() -> list[Choice]:
