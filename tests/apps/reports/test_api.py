@@ -97,7 +97,7 @@ def test_latency_report_covers_the_users_of_a_query(
     made = api.post("/api/v1/report-definitions", body, format="json")
     report = write(REPORT.request(definition=ReportDefinition.objects.get(pk=made.data["id"]))[0])
     assert report.finding.startswith("In the worst case an event of late takes ")
-    assert report.finding.endswith("The objective is 2\u00a0s: it is missed.")
+    assert report.finding.endswith("The objective is 2\u00a0s: it is expected to be missed.")
     facts = api.get(f"/api/v1/reports/{report.pk}").data["facts"]
     assert [row["query"] for row in facts["objectives"]["rows"]] == ["late"]
     assert facts["curves"]["late"]["flow_s"]

@@ -46,7 +46,7 @@ def test_mail_has_text_html_and_attachments(definition: ReportDefinition, write:
     assert kinds == ["text/plain", "text/html", "application/pdf", "application/zip"]
     assert mail["Message-ID"] == f"<{report.pk}.{report.deliveries.get().pk}@sluice>"
     text = next(part for part in mail.walk() if part.get_content_type() == "text/plain")
-    assert "1 of 2 objectives hold; late is over." in text.get_payload(decode=True).decode()
+    assert "1 of 2 objectives hold; late is expected to be over." in text.get_payload(decode=True).decode()
     assert report.deliveries.get().state == DeliveryState.SENT
 
 

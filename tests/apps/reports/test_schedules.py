@@ -113,7 +113,7 @@ def test_facts_are_the_same_everywhere(definition: ReportDefinition, write: Call
     facts = report_facts(report)
     assert facts is not None
     assert report.state == ReportState.READY
-    assert report.finding == "1 of 2 objectives hold; late is over." == facts.finding
+    assert report.finding == "1 of 2 objectives hold; late is expected to be over." == facts.finding
     states = {row.query: row.state for row in facts.objectives.rows}
     assert states == {"late": "breached", "calm": "holds"}
     assert isinstance(facts, ProvisioningReport) and isinstance(facts.forecast, NoForecast)
