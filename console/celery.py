@@ -5,13 +5,24 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import after_setup_logger, after_setup_task_logger, heartbeat_sent
+from celery.signals import (
+    after_setup_logger,
+    after_setup_task_logger,
+    before_task_publish,
+    heartbeat_sent,
+    worker_process_shutdown,
+)
 
+from apps.core.traces import TracedTask, flush_spans, pass_parent_on
+from console.env import ENV
 from engine.redaction import RedactingFormatter
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-app = Celery("sluice")
+app = Celery("sluice", task_cls=TracedTask if ENV.otlp_endpoint else None)
+if ENV.otlp_endpoint:
+    before_task_publish.connect(pass_parent_on)
+    worker_process_shutdown.connect(flush_spans)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
 

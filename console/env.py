@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -130,6 +131,21 @@ class _Reader:
             self.faults.append(f"{variable_of(field)}: allowed is a URL with a host, such as {schemes[0]}://host:port")
         return text if usable else ""
 
+    def collector(self, field: str) -> str:
+        """A server of HTTP that traces go to, if there are the packages that send them."""
+        text = self.server(field, ("http", "https"))
+        if "?" in text or "#" in text:
+            self.faults.append(f"{variable_of(field)}: allowed is a URL without a query, such as http://collector:4318")
+        if text:
+            try:
+                version("opentelemetry-exporter-otlp-proto-http")
+            except PackageNotFoundError:
+                self.faults.append(
+                    f"{variable_of(field)}: traces need packages that are not installed: "
+                    ".venv/bin/python -m pip install -r deploy/traces.txt"
+                )
+        return text
+
     def _fault(self, field: str, allowed: str) -> None:
         self.faults.append(f"{variable_of(field)}={self.text(field)!r}: allowed is {allowed}")
 
@@ -169,6 +185,7 @@ class Env:
     metrics_networks: list[str]
     metrics_listed: int
     embed_origins: list[str]
+    otlp_endpoint: str
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
@@ -210,6 +227,7 @@ class Env:
             ),
             metrics_networks=reader.networks("metrics_networks"),
             embed_origins=reader.origins("embed_origins"),
+            otlp_endpoint=reader.collector("otlp_endpoint"),
             metrics_listed=reader.whole("metrics_listed", 1000, 1, 20_000),
         )
         if reader.faults:

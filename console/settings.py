@@ -16,7 +16,10 @@ VAR_DIR = ENV.var_dir
 VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds sessions and what people uploaded
 
 SECRET_KEY = ENV.secret_key or kept_secret(VAR_DIR / "secret_key")
-for _secret in (SECRET_KEY, *(urlsplit(url).password for url in (ENV.database_url, ENV.redis_url, ENV.email_url))):
+for _secret in (
+    SECRET_KEY,
+    *(urlsplit(url).password for url in (ENV.database_url, ENV.redis_url, ENV.email_url, ENV.otlp_endpoint)),
+):
     note_secret(_secret)
     note_secret(unquote(_secret or ""))
 DEBUG = ENV.debug
@@ -315,6 +318,7 @@ DEMO = ENV.demo
 
 # -- mail and webhooks: how reports leave
 PUBLIC_URL = ENV.public_url.rstrip("/")
+OTLP_ENDPOINT = ENV.otlp_endpoint.rstrip("/")
 WEBHOOK_PRIVATE = ENV.webhook_private
 CONNECT_HOSTS = ENV.connect_hosts  # in private networks, that connections and channels may ask
 METRICS_NETWORKS = ENV.metrics_networks  # that /metrics answers without a token
@@ -355,6 +359,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"()": "apps.core.logs.line_formatter"}, "bare": {"()": "apps.core.logs.bare_formatter"}},
+    "filters": {"sparse": {"()": "apps.core.logs.SparseFilter"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "line"},
         "none": {"class": "logging.NullHandler"},
@@ -369,6 +374,7 @@ LOGGING = {
     },
     "loggers": {
         "sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False},
+        "opentelemetry.exporter.otlp.proto.http.trace_exporter": {"filters": ["sparse"]},
         # what it says of addresses has their secrets; why a message did not arrive is kept with it
         "apprise": {"handlers": ["none"], "propagate": False},
         # handlers that Django (with SLUICE_DEBUG) and uvicorn bring know nothing of secrets: lines leave by the root's

@@ -10,7 +10,7 @@ import structlog
 
 from engine.redaction import RedactingFormatter
 
-__all__ = ["bare_formatter", "line_formatter", "request_id"]
+__all__ = ["SparseFilter", "bare_formatter", "line_formatter", "request_id"]
 
 
 def _of_request(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -48,6 +48,18 @@ def line_formatter() -> logging.Formatter:
 def bare_formatter() -> logging.Formatter:
     """Formatter of the access log: messages as they are, without secrets."""
     return RedactingFormatter(logging.Formatter("%(message)s"))
+
+
+class SparseFilter(logging.Filter):
+    """Lets one line through in five minutes: for what says the same again as long as something is away."""
+
+    _next_s = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self._next_s:
+            return False
+        self._next_s = record.created + 300.0
+        return True
 
 
 def request_id() -> str:

@@ -21,6 +21,7 @@ from apps.core.durations import duration_note
 from apps.core.errors import Malformed, SluiceError
 from apps.core.problem_details import error_response
 from apps.core.rest.problems import as_sluice_error
+from apps.core.traces import request_span
 
 __all__ = [
     "AccessLogMiddleware",
@@ -102,8 +103,9 @@ class RequestIdMiddleware:
         own_id = request.headers.get("X-Request-ID", "")
         request_id = own_id if _ACCEPTABLE_ID.match(own_id) else uuid.uuid4().hex[:16]
         request.request_id = request_id  # type: ignore[attr-defined] # Django leaves requests open for middleware
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id), request_span(request, request_id) as span:
             response = self.get_response(request)
+            span.answered(response)
         response["X-Request-ID"] = request_id
         return response
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import connection
 
 from apps.core.rest.problems import as_sluice_error
+from apps.core.traces import note_on_span
 from apps.jobs.models import Job
 from apps.jobs.services import (
     JobCancelled,
@@ -105,6 +106,14 @@ def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | Non
     job = job_start(job_id, redelivered=bool(delivery.get("redelivered")), worker=worker)
     if job is None:
         return None
+    note_on_span(job=str(job.pk), job_kind=job.kind, job_attempt=job.attempt)
+    ended = _attempt(job, work)
+    note_on_span(job_state=ended.state if ended is not None else "superseded")
+    return ended
+
+
+def _attempt(job: Job, work: Callable[[JobReporter], JobOutcome]) -> Job | None:
+    """Do the work of a started job; None when another attempt has taken it over."""
     report = JobReporter(job)
     context = structlog.contextvars.bound_contextvars(job=str(job.pk), attempt=job.attempt)
     with report.held, changes_from(Origin(job=job)), context:

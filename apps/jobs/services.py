@@ -23,6 +23,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Conflict, SluiceError, Unavailable
 from apps.core.events import announce
 from apps.core.health import redis_client
+from apps.core.traces import span_parent, within_trace
 from apps.jobs.models import FINISHED, Job, JobKind, JobState
 
 __all__ = [
@@ -109,6 +110,7 @@ def job_submit(
                 cluster=cluster,
                 requested_by=user if user is not None and user.pk else None,
                 dedupe_key=dedupe_key or "",
+                traceparent=span_parent(),
             )
             transaction.on_commit(lambda: _send(job), robust=True)
     except IntegrityError:
@@ -276,7 +278,8 @@ def _require_broker() -> None:
 
 def _send(job: Job) -> None:
     try:
-        current_app.send_task(job.kind, args=[str(job.pk)], queue=job.queue, priority=job.priority, retry=False)
+        with within_trace(job.traceparent):
+            current_app.send_task(job.kind, args=[str(job.pk)], queue=job.queue, priority=job.priority, retry=False)
     except (BrokerError, redis.RedisError, OSError) as error:
         _log.warning("job %s could not be sent and waits for the next sweep: %s", job.pk, error)
 
