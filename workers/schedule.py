@@ -7,6 +7,7 @@ from collections.abc import Callable
 from celery import shared_task
 from django.utils import timezone
 
+from apps.accounts.services import sessions_purge
 from apps.admission.kept_questions import kept_questions_purge
 from apps.admission.previews import previews_purge, queue_review
 from apps.admission.receipts import promises_purge, receipts_write_due
@@ -55,6 +56,7 @@ from apps.telemetry.streams import generations_purge, plans_purge
 __all__ = ["SCHEDULED", "send_deliveries"]
 
 _PURGES: tuple[Callable[[], int], ...] = (
+    sessions_purge,
     idempotency_purge,
     reviews_purge,
     decision_notices_purge,

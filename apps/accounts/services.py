@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.contrib.auth.password_validation import validate_password
+from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
+from django.db import OperationalError, transaction
 from django.db.models import Case, CharField, QuerySet, Value, When
 from django.utils import timezone
 
 from apps.accounts.choices import Role, Scope, TokenState
 from apps.accounts.models import Token, User
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 from apps.core.events import announce_session_end
 from apps.ledger.recorder import recorded
@@ -23,6 +27,7 @@ from engine.redaction import note_secret
 __all__ = [
     "password_change",
     "password_set",
+    "sessions_purge",
     "token_create",
     "token_digest",
     "token_revoke",
@@ -32,6 +37,7 @@ __all__ = [
     "user_update",
 ]
 
+_log = logging.getLogger(__name__)
 _USED_EVERY = timedelta(minutes=1)
 
 
@@ -186,10 +192,22 @@ def token_revoke(*, token: Token) -> Token:
 
 
 def token_used(*, token: Token) -> None:
-    """Store the last use of a token, at most once a minute, so that not every read costs a write."""
+    """Store the last use of a token, at most once a minute, so that not every read costs a write.
+
+    A read is answered also where the database takes no writes just now.
+    """
     now = timezone.now()
     if token.last_used_at is None or now - token.last_used_at >= _USED_EVERY:
-        Token.objects.filter(pk=token.pk).update(last_used_at=now)
+        try:
+            with transaction.atomic():
+                Token.objects.filter(pk=token.pk).update(last_used_at=now)
+        except OperationalError as error:
+            _log.warning("the last use of token %s is not stored: %s", token.prefix, error)
+
+
+def sessions_purge() -> int:
+    """Remove sessions that have expired; returns how many."""
+    return Session.objects.filter(expire_date__lt=shared_now()).delete()[0]
 
 
 def tokens_of(user: User) -> QuerySet[Token]:
