@@ -13,6 +13,7 @@ from celery.signals import (
     worker_process_shutdown,
 )
 
+from apps.core.logs import BoundFormatter
 from apps.core.traces import TracedTask, flush_spans, pass_parent_on
 from console.env import ENV
 from engine.redaction import RedactingFormatter
@@ -29,11 +30,11 @@ app.autodiscover_tasks(["workers"])
 
 @after_setup_logger.connect
 @after_setup_task_logger.connect
-def hide_secrets(logger: Any, **kwargs: Any) -> None:
-    """Celery brings handlers of its own: their lines show no secrets either."""
+def format_lines(logger: Any, **kwargs: Any) -> None:
+    """Celery brings handlers of its own: their lines name job and trace, and show no secrets either."""
     for handler in logger.handlers:
-        if not isinstance(handler.formatter, RedactingFormatter):
-            handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
+        if not isinstance(handler.formatter, RedactingFormatter | BoundFormatter):
+            handler.setFormatter(BoundFormatter(handler.formatter or logging.Formatter()))
 
 
 @heartbeat_sent.connect

@@ -10,14 +10,15 @@ import structlog
 
 from engine.redaction import RedactingFormatter
 
-__all__ = ["SparseFilter", "bare_formatter", "line_formatter", "request_id"]
+__all__ = ["BoundFormatter", "SparseFilter", "bare_formatter", "line_formatter", "request_id"]
 
 
 def _of_request(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Django reports refused requests after the middleware has ended, but with the request at hand."""
-    known = getattr(getattr(event.get("_record"), "request", None), "request_id", None)
-    if known:
-        event.setdefault("request_id", known)
+    request = getattr(event.get("_record"), "request", None)
+    for name in ("request_id", "trace_id"):
+        if known := getattr(request, name, None):
+            event.setdefault(name, known)
     return event
 
 
@@ -48,6 +49,19 @@ def line_formatter() -> logging.Formatter:
 def bare_formatter() -> logging.Formatter:
     """Formatter of the access log: messages as they are, without secrets."""
     return RedactingFormatter(logging.Formatter("%(message)s"))
+
+
+class BoundFormatter(logging.Formatter):
+    """Another formatter's lines with the bound values (job, attempt, trace_id) at the end of the first, no secrets."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = RedactingFormatter(inner)
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *more = self._inner.format(record).split("\n")
+        bound = [f"{name}={value}" for name, value in structlog.contextvars.get_contextvars().items()]
+        return "\n".join([" ".join([first, *bound]), *more])
 
 
 class SparseFilter(logging.Filter):

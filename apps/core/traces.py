@@ -61,7 +61,7 @@ class RequestSpan:
         match = self._request.resolver_match
         if match is not None:
             self._span.update_name(f"{_method(self._request)} {match.view_name}")
-            self._span.set_attribute("http.route", f"/{match.route}")
+            self._span.set_attribute("http.route", f"/{match.route.rstrip('$')}")
         self._span.set_attribute("http.response.status_code", response.status_code)
         if response.status_code >= 500:
             _fail(self._span)
@@ -78,6 +78,7 @@ def request_span(request: HttpRequest, request_id: str) -> Iterator[RequestSpan]
     method = _method(request)
     facts = {"http.request.method": method, "url.scheme": request.scheme, "sluice.request_id": request_id}
     with _span(method, _context(request.headers), SpanKind.SERVER, facts) as span:
+        request.trace_id = _trace_id(span)  # type: ignore[attr-defined] # for lines that Django writes afterwards
         yield RequestSpan(request, span)
 
 
@@ -152,7 +153,7 @@ def _span(name: str, context: Context, kind: Any, facts: Mapping[str, str]) -> I
         tracer.start_as_current_span(
             name, context, kind, facts, record_exception=False, set_status_on_exception=False
         ) as span,
-        structlog.contextvars.bound_contextvars(trace_id=format(span.get_span_context().trace_id, "032x")),
+        structlog.contextvars.bound_contextvars(trace_id=_trace_id(span)),
     ):
         try:
             yield span
@@ -162,6 +163,10 @@ def _span(name: str, context: Context, kind: Any, facts: Mapping[str, str]) -> I
             raise
 
 
+def _trace_id(span: Span) -> str:
+    return format(span.get_span_context().trace_id, "032x")
+
+
 def _fail(span: Span) -> None:
     from opentelemetry.trace import StatusCode
 
@@ -169,12 +174,12 @@ def _fail(span: Span) -> None:
 
 
 def _context(headers: Mapping[str, str]) -> Context:
+    """The caller's span. Its `tracestate` is left out: a caller may write anything there, and spans would tell it."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    return TraceContextTextMapPropagator().extract(
-        {name: headers[name] for name in (PARENT_HEADER, "tracestate") if name in headers}, Context()
-    )
+    carrier = {PARENT_HEADER: headers[PARENT_HEADER]} if PARENT_HEADER in headers else {}
+    return TraceContextTextMapPropagator().extract(carrier, Context())
 
 
 def _method(request: HttpRequest) -> str:

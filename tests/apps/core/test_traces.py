@@ -18,7 +18,7 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.core import traces
-from apps.core.logs import SparseFilter, line_formatter
+from apps.core.logs import BoundFormatter, SparseFilter, line_formatter
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, run_job
 from apps.jobs.services import job_resend, job_submit
@@ -103,13 +103,18 @@ def waiting_parents() -> list[str]:
 
 
 @pytest.mark.django_db
-def test_a_request_is_one_span_in_its_callers_trace(collector: Collector, client: Client) -> None:
+def test_a_request_is_one_span_in_its_callers_trace(
+    collector: Collector, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     client.get(
-        "/api/v1/jobs/5cc9f1d4-not-told?token=slu_secret", headers={"traceparent": PARENT, "X-Request-ID": "mine"}
+        "/api/v1/jobs/5cc9f1d4-not-told?token=slu_secret",
+        headers={"traceparent": PARENT, "tracestate": "a=slu_secret", "X-Request-ID": "mine"},
     )
     client.generic("SLU_SECRET", "/login/", "slu_secret")
     client.get("/login/", headers={"traceparent": "00-slu_secret"})
     first, odd, own = collector.spans()
+    refusals = [line_formatter().format(record) for record in caplog.records if record.name == "django.request"]
+    assert f"trace_id={CALLER}" in refusals[0]
     assert (first.trace_id.hex(), first.parent_span_id.hex()) == (CALLER, PARENT.split("-")[2])
     assert facts(first)["sluice.request_id"] == "mine"
     assert odd.name == "_OTHER accounts:login"
@@ -129,10 +134,11 @@ def test_a_job_stays_in_the_trace_of_who_asked_though_it_is_sent_again(collector
 
     app = Celery("traced", task_cls=traces.TracedTask, set_as_current=False)
     lines: list[str] = []
+    in_a_worker = BoundFormatter(logging.Formatter("%(message)s"))
 
     def work(report: Any) -> JobOutcome:
         record = logging.makeLogRecord({"msg": "at work", "name": "x", "levelno": 20, "levelname": "INFO"})
-        lines.append(line_formatter().format(record))
+        lines.extend([line_formatter().format(record), in_a_worker.format(record)])
         return JobOutcome()
 
     @app.task(name="traced")
@@ -146,7 +152,7 @@ def test_a_job_stays_in_the_trace_of_who_asked_though_it_is_sent_again(collector
     assert task_span.parent_span_id == request_span.span_id
     assert facts(task_span) | {"sluice.job": str(job.pk), "sluice.job_state": JobState.SUCCEEDED} == facts(task_span)
     assert facts(task_span)["sluice.job_kind"] == JobKind.ESTIMATE
-    assert f"trace_id={CALLER}" in lines[0]
+    assert all(f"trace_id={CALLER}" in line and f"job={job.pk}" in line for line in lines)
 
 
 def test_an_error_is_named_by_its_class_alone(collector: Collector) -> None:
