@@ -47,8 +47,7 @@ class ChangeSerializer(serializers.ModelSerializer):
 
     def _shown(self, change: ObjectChange, fields: dict[str, Any] | None) -> dict[str, Any] | None:
         request = self.context["request"]
-        held = getattr(request.auth, "scopes", request.user.scopes)  # a token may have fewer than its owner
-        may_change = "operate" in request.user.scopes and bool({"operate", "admin"} & set(held))
+        may_change = "operate" in request.user.scopes and bool({"operate", "admin"} & _scopes_held(request))
         return shown_fields(change, fields, may_change=may_change)
 
     @field_type(int | None)
@@ -72,8 +71,14 @@ def _why(request: Request) -> str:
     return str(serializer.validated_data["why"])
 
 
+def _scopes_held(request: Request) -> set[str]:
+    """Scopes that a request may use: a token may have fewer than its owner."""
+    own = set(getattr(request.user, "scopes", ()))
+    return own & set(getattr(request.auth, "scopes", own))
+
+
 class ChangeViewSet(ReadViewSet):
-    """Changes of objects, newest first: who, when, why, before and after."""
+    """Changes of objects, newest first: who, when, why, before and after. Those of people and tokens are for admins."""
 
     queryset = ObjectChange.objects.none()
     serializer_class = ChangeSerializer
@@ -81,14 +86,14 @@ class ChangeViewSet(ReadViewSet):
     ordering = "-pk"
 
     def get_queryset(self) -> Any:
-        return changes_listed()
+        return changes_listed(of_people="admin" in _scopes_held(self.request))
 
     @extend_schema(request=UndoSerializer, responses=ChangeSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
     def undo(self, request: Request, pk: str | None = None) -> Response:
         """Take a change back, if its object is still as it left it. Answers with the change that does it."""
         undoing = change_undo(pk=self.get_object().pk, why=_why(request))
-        return Response(self.get_serializer(changes_listed().get(pk=undoing.pk)).data)
+        return Response(self.get_serializer(changes_listed(of_people=True).get(pk=undoing.pk)).data)
 
 
 class GroupUndoView(ApiMixin, APIView):
@@ -98,7 +103,7 @@ class GroupUndoView(ApiMixin, APIView):
     def post(self, request: Request, group: UUID) -> Response:
         """Take back all changes of a request, the last first: all of them or none."""
         undoing = group_undo(group=str(group), why=_why(request))
-        rows = changes_listed().filter(pk__in=[change.pk for change in undoing]).order_by("-pk")
+        rows = changes_listed(of_people=True).filter(pk__in=[change.pk for change in undoing]).order_by("-pk")
         return Response(ChangeSerializer(rows, many=True, context={"request": request}).data)
 
 

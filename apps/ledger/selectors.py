@@ -17,9 +17,10 @@ __all__ = ["ChangeFilter", "changes_listed", "changes_of", "shown_fields"]
 HIDDEN = "…"  #: in the place of a value that is for those who may change it
 
 
-def changes_listed() -> QuerySet[ObjectChange]:
-    """Changes with the one that took each back."""
-    return ObjectChange.objects.select_related("undone", "undoes")
+def changes_listed(*, of_people: bool = False) -> QuerySet[ObjectChange]:
+    """Changes with the one that took each back; those of no cluster, people and tokens among them, for admins."""
+    rows = ObjectChange.objects.select_related("undone", "undoes")
+    return rows if of_people else rows.exclude(cluster="")
 
 
 def changes_of(kind: str, key: object) -> QuerySet[ObjectChange]:

@@ -50,10 +50,11 @@ class ChangesPage(ClusterPage):
 class LedgerPage(Page):
     """`/changes/`: changes of every cluster, and of what is of none: people, tokens, refused attempts."""
 
+    scope = "admin"
     template_name = "pages/changes/ledger.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        table = changes_table(request, "", changes_listed())
+        table = changes_table(request, "", changes_listed(of_people=True))
         return _exported(request, table) or self.page({"table": table, "undo_form": UNDO_FORM})
 
 
@@ -91,6 +92,6 @@ def _undone(request: HttpRequest, changes: list[ObjectChange]) -> HttpResponse:
     toast(request, f"{what} {'is' if len(changes) == 1 else 'are'} taken back.")
     if any(change.action == ChangeAction.DELETED for change in changes):  # the page with the button may be its own
         has_page = first.cluster and first.kind != "cluster"
-        return redirect("pages:changes", first.cluster) if has_page else redirect("pages:ledger")
+        return redirect("pages:changes", first.cluster) if has_page else redirect("pages:home")
     address = request.META.get("HTTP_REFERER", "")
     return redirect(address if url_has_allowed_host_and_scheme(address, {request.get_host()}) else "pages:home")

@@ -288,6 +288,7 @@ PAGES: dict[str, Page] = {
     "pages:job": _view(pk="job"),
     "pages:job-progress": _view(pk="job"),
     "pages:job-cancel": _action(pk="job"),
+    "pages:ledger": Page(get=ADMIN),
     "pages:operation": Page(get=ADMIN),
     "pages:people": Page(get=ADMIN, post=ADMIN),
     "pages:person-change": _action(ADMIN, pk="person"),
