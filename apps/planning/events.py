@@ -128,7 +128,7 @@ def _event_store(event: PlannedEvent, fields: Mapping[str, Any], *, is_new: bool
     if PlannedEvent.objects.filter(cluster=event.cluster, name=event.name).exclude(pk=event.pk).exists():
         message = f"{event.cluster.slug} has an event {event.name!r} already; allowed: another name"
         raise Conflict(f"name: {message}.", [("name", message)])
-    kept = {"id", "checklist"}  # somebody may tick an item off meanwhile
+    kept = {"id"} | ({"checklist"} - given.keys())  # somebody may tick an item off meanwhile
     event.save(update_fields=None if is_new else {field.name for field in event._meta.concrete_fields} - kept)
     announce(f"planned-events:{event.cluster.slug}")
     return event

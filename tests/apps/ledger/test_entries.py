@@ -63,13 +63,13 @@ def test_page_shows_names_of_what_is_there_and_of_what_is_gone(cluster: Cluster,
     assert f"{cluster.pools.get(name='pool').name} → spare" in here
     node_update(node=node, pool=cluster.pools.get(name="pool"))
     pool_delete(pool=pool)
-    everywhere = browser.get("/changes/?kind=node&user=&action=changed").content.decode()
+    everywhere = browser.get("/c/little/changes/?kind=node&user=&action=changed").content.decode()
     assert "spare (deleted)" in everywhere
 
 
 def test_ledger_is_exported_as_json_and_csv(cluster: Cluster, browser: Client) -> None:
     node_drain(node=cluster.nodes.get(name="a"))
-    rows = json.loads(browser.get("/changes/?kind=node&action=changed&export=json").content)
+    rows = json.loads(browser.get("/c/little/changes/?kind=node&action=changed&export=json").content)
     assert [(row["name"], row["after"]) for row in rows] == [("a", {"state": "draining"})]
-    assert b"state: active" in browser.get("/changes/?kind=node&action=changed&export=csv").content
-    assert json.loads(browser.get("/changes/?q=nobody-has-this-name&export=json").content) == []
+    assert b"state: active" in browser.get("/c/little/changes/?kind=node&action=changed&export=csv").content
+    assert json.loads(browser.get("/c/little/changes/?q=nobody-has-this-name&export=json").content) == []
