@@ -162,10 +162,11 @@ def refine_all(now: datetime | None = None, *, pace_of: Callable[[Cluster], Pace
     return total
 
 
-@transaction.atomic  # so that all changes of a cluster ask for one estimate
 def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _NOW) -> ModelUpdates:
     """Learn from what was measured and pass on what differs from what the models have, when the pace says so: what is
     not material waits until an estimate is a minute old, and is then passed on all together.
+
+    Only what is written is within a transaction: SQLite takes no other writes meanwhile, and who learns gives way.
     """
     present = now or timezone.now()
     places = places_of(cluster)
@@ -182,11 +183,12 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _
         moves += [moved] if moved else []
     arrivals = arrivals_news(cluster=cluster, firsts=_firsts(lives, plans), now=present)
     if pace.is_due(combine_changes(move.news for move in (*moves, *inputs, *arrivals))):
-        updates.placements = sum(_move(move) for move in moves)
-        updates.inputs = sum(_store(news, present) for news in inputs)
-        for arrival in arrivals:
-            arrivals_store(cluster=cluster, news=arrival)
-        updates.sources = len(arrivals)
+        with transaction.atomic():  # so that all changes of a cluster ask for one estimate
+            updates.placements = sum(_move(move) for move in moves)
+            updates.inputs = sum(_store(news, present) for news in inputs)
+            for arrival in arrivals:
+                arrivals_store(cluster=cluster, news=arrival)
+            updates.sources = len(arrivals)
     return updates
 
 
