@@ -93,7 +93,7 @@ SENTENCES: dict[str, Template] = {
     "piece is faster.",
     "alone_overloaded": "Its mean load is {load_share:.2f} of that core's capacity, so it never catches up.",
     "alone_split": "Split into {parts} parts it would be {split_value:.3g} {is_seconds:either s|of its objective}; "
-    "may_split does not list it.",
+    "it is not among those that may be split.",
     "alone_with_state": "It has state that is not by key, so it cannot be split.",
     "alone_unknown": "Whether it has state is not known; without state, or with state by key, it could be split.",
 }

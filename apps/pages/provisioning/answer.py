@@ -182,7 +182,7 @@ class BenchAnswer:
         return self._trouble(self.chosen)
 
     def _trouble(self, size: BenchSize) -> str:
-        """Reason against a number of nodes: `checkout would take 11.9 s of its 10 s.`"""
+        """Reason against a number of nodes: `checkout would take 11.9 s, against 10 s.`"""
         if size.stuck:
             return f"{size.stuck}."
         if size.state == BREAKS and set(size.endless) & set(size.late):
@@ -192,8 +192,8 @@ class BenchAnswer:
             bound = self.sweep.objectives[name].bound_s
             value = seconds(size.queries[name], apart_from=bound)
             if len(size.late) == 1:
-                return f"{name} would take {value} of its {seconds(bound)}."
-            return f"{name} would take {value} of its {seconds(bound)}, and {len(size.late) - 1} more would be late."
+                return f"{name} would take {value}, against {seconds(bound)}."
+            return f"{name} would take {value}, against {seconds(bound)}, and {len(size.late) - 1} more would be late."
         endless = [name for name in size.lost_endless if name in size.lost_late]
         if endless:
             names = listed(endless, 2) if len(endless) <= 2 else f"{len(endless)} queries"

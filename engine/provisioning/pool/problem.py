@@ -56,7 +56,7 @@ class PoolProblem:
         if not self.split:
             return "splitting was not asked for"
         limits = self.deployment.constraints.may_split
-        return "may_split does not list it" if limits is not None and operator.id not in limits else ""
+        return "it is not among those that may be split" if limits is not None and operator.id not in limits else ""
 
     @cached_property
     def seconds(self) -> FloatArray:

@@ -126,7 +126,7 @@ class TestSplitting:
         assert alone["load_share"] == pytest.approx(1.6)
         assert alone["parts"] == 3
         assert alone["split_value"] == 0.0
-        assert any("may_split does not list it" in words for words in report["messages"])
+        assert any("it is not among those that may be split" in words for words in report["messages"])
 
     def test_stateful_operator_is_not_split(self) -> None:
         deployment = fleet([operator("p/a", 24.0, node="n", stateless=False)], [node("n"), node("m")])

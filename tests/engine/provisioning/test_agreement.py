@@ -77,7 +77,7 @@ class TestSplits:
         [
             (False, None, "it has state that is not by key, so it cannot be split"),
             (None, None, "nobody knows whether it has state that is not by key"),
-            (True, [], "may_split does not list it"),
+            (True, [], "it is not among those that may be split"),
         ],
     )
     def test_operator_that_cannot_be_split_proves_the_pool_impossible(
