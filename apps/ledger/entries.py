@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import DatabaseError, transaction
 from django.http import HttpRequest
 
@@ -60,13 +61,13 @@ def refusal_noted(refusal: SluiceError) -> None:
 
 
 def refusal_recorded(request: HttpRequest, status: int) -> None:
-    """Record a refused attempt of somebody who is known: who, what, why it was refused.
+    """Record a refused attempt of a person or token: who, what, why it was refused. Agents have states of their own.
 
     Of one caller in an hour the first 20 have an entry each, then the 40th, the 80th and so on: each tells how many
     were left out since the entry before, so that nobody fills the ledger by asking.
     """
     user = getattr(request, "user", None)
-    if not _counts(request, status) or user is None or not user.is_authenticated or user.pk is None:
+    if not _counts(request, status) or not isinstance(user, AbstractBaseUser):
         return
     origin = Origin(request).columns()
     caller = hashlib.sha256(f"{user.pk}:{origin['token']}".encode()).hexdigest()[:32]

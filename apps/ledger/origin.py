@@ -9,9 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.http import HttpRequest
 
-from apps.core.limits import MAX_REASON
+from apps.core.limits import MAX_NAME, MAX_REASON
 
 __all__ = ["Origin", "change_reason", "changes_from", "origin_now"]
 
@@ -34,8 +35,10 @@ class Origin:
         user = (
             getattr(self.request, "user", None) if self.request is not None else getattr(self.job, "requested_by", None)
         )
-        if user is not None and getattr(user, "is_authenticated", False):
+        if isinstance(user, AbstractBaseUser):
             columns |= {"user_key": user.pk, "user": user.get_username()}
+        elif isinstance(name := getattr(user, "name", None), str):  # an agent
+            columns["user"] = name[:MAX_NAME]
         if self.job is not None:
             columns["job"] = str(self.job.pk)
         if self.request is not None:

@@ -31,6 +31,7 @@ _PARTS = {
     "pages:jobs-menu",
     "pages:job-progress",
     "pages:report-file",
+    "pages:evacuation-commands",
 }
 
 

@@ -103,7 +103,7 @@ def test_from_an_empty_console_to_two_queries(page: Page, trace: Path) -> None:
     apply(page, FIRST[0])
     page.get_by_role("link", name=f"Open {FIRST[0]}").click()
     expect(page.get_by_role("heading", name="Latency over the horizon")).to_be_visible()
-    expect(page.locator("h1 .badge")).to_have_text("Holds")
+    expect(page.locator("h1 .badge")).to_have_text("Holds by estimate")
 
     describe(page, *SECOND)
     ask(page, SECOND[0])
