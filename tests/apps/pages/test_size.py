@@ -181,7 +181,7 @@ def test_bench_of_a_large_cluster_asks_a_job_without_a_snapshot(
 def test_a_round_of_incidents_takes_the_same_statements_for_more_late_queries(cluster: Cluster) -> None:
     """As long as they fit into one batch, which on SQLite is bounded by the number of values."""
     counts = []
-    for count in (16, 120):
+    for count in (16, 80):
         grow(cluster, count)
         Incident.objects.all().delete()
         with CaptureQueriesContext(connection) as opened:
