@@ -169,6 +169,7 @@ def test_variables_exist(page: Path) -> None:
     known = {variable_of(field.name) for field in fields(Env)} | set(re.findall(r"export (\w+)=", text))
     others = [
         ROOT / "docker-compose.yml",
+        ROOT / "sluice",
         *ROOT.glob("tests/*.py"),
         *ROOT.glob("launcher/**/*.py"),
         *ROOT.glob("spark_jobs/**/*.py"),
