@@ -51,7 +51,9 @@ def _page_addresses() -> list[str]:
     filled = {"uuid": "00000000-0000-0000-0000-000000000000", "int": "1", "path": "x.md"}
     found = []
     for path, view in _views():
-        if not path.startswith(("api/", "embed/", "healthz", "login/", "logout/", "metrics", "webhooks/")) and hasattr(view, "view_class"):
+        if not path.startswith(("api/", "embed/", "healthz", "login/", "logout/", "metrics", "webhooks/")) and hasattr(
+            view, "view_class"
+        ):
             found.append("/" + re.sub(r"<(?:(\w+):)?\w+>", lambda kind: filled.get(kind[1] or "", "x"), path))
     assert len(found) > 20
     return found
