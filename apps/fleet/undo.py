@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from apps.core.errors import Conflict
 from apps.fleet import services
 from apps.fleet.models import Cluster, Link, Node, NodePool
@@ -29,11 +27,6 @@ def _cluster_obstacle(change: ObjectChange) -> str:
     return "A deleted cluster does not come back: its measurements and decisions are gone. Import its document."
 
 
-def _revived(row: Any) -> None:
-    """A pool, node or link that is back is checked as a new one, and estimated with."""
-    services.row_revived(row)
-
-
 register_undo(
     Cluster,
     UndoWay(
@@ -47,7 +40,7 @@ register_undo(
     UndoWay(
         lambda row, fields: services.pool_update(pool=row, **fields),
         lambda row: services.pool_delete(pool=row),
-        _revived,
+        services.row_revived,
     ),
 )
 register_undo(
@@ -55,7 +48,7 @@ register_undo(
     UndoWay(
         lambda row, fields: services.node_update(node=row, **fields),
         lambda row: services.node_delete(node=row),
-        _revived,
+        services.row_revived,
     ),
 )
 register_undo(
@@ -63,6 +56,6 @@ register_undo(
     UndoWay(
         lambda row, fields: services.link_update(link=row, **fields),
         lambda row: services.link_delete(link=row),
-        _revived,
+        services.row_revived,
     ),
 )
