@@ -19,6 +19,7 @@ from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.provisioning.survival import lose_each
 from tests.engine.estimation.clusters import random_cluster
+from tests.thoroughness import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 ALL = 1000
@@ -76,7 +77,7 @@ def test_losses_beside_a_candidate_are_all_losses(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 @given(SEEDS)
 def test_losses_beside_any_candidate_are_all_losses(seed: int) -> None:
     check_losses(seed)

@@ -16,6 +16,7 @@ from engine.provisioning.changes import apply_changes
 from tests.engine.estimation.clusters import random_cluster
 from tests.engine.samples import deployment as document
 from tests.engine.samples import entry
+from tests.thoroughness import examples
 
 MEASURED = {"kind": "measured"}
 _STEPS = 600
@@ -111,7 +112,7 @@ def test_flow_keeps_up_below_saturation_and_falls_behind_above(seed: int, query:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, derandomize=True)
+@settings(max_examples=examples(150), derandomize=True)
 @given(st.integers(0, 5000), st.sampled_from(["q0", "q1", "q2", "q3"]), st.sampled_from([0.1, 0.5, 0.95]))
 def test_flow_keeps_up_below_any_saturation(seed: int, query: str, load: float) -> None:
     check_saturation(seed, query, load)

@@ -20,6 +20,7 @@ from tests.engine.estimation.clusters import random_change, random_cluster
 from tests.engine.estimation.test_propagation import SEEDS, check_servers, pairs, written
 from tests.engine.samples import deployment as document
 from tests.engine.samples import entry, operator
+from tests.thoroughness import examples
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +54,7 @@ def test_change_in_an_excerpt_equals_that_of_the_whole(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, derandomize=True)
+@settings(max_examples=examples(150), derandomize=True)
 @given(st.integers(0, 400))
 @example(117)  # what waits is elsewhere
 def test_any_change_in_an_excerpt_equals_that_of_the_whole(seed: int) -> None:

@@ -23,6 +23,7 @@ from engine.estimation.reports import QueryReport
 from tests.engine.estimation.clusters import other_change, random_change, random_cluster
 from tests.engine.samples import deployment as document
 from tests.engine.samples import entry, operator
+from tests.thoroughness import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -75,7 +76,7 @@ def test_flow_of_a_change_equals_that_of_the_whole(seed: int, change: Change) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [random_change, other_change])
-@settings(max_examples=1500, derandomize=True)
+@settings(max_examples=examples(1500), derandomize=True)
 @given(seed=SEEDS)
 def test_flow_of_any_change_equals_that_of_the_whole(seed: int, change: Change) -> None:
     check_flow(seed, change)
@@ -89,7 +90,7 @@ def test_estimate_of_another_change_equals_that_of_the_whole(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [random_change, other_change])
-@settings(max_examples=100, derandomize=True)
+@settings(max_examples=examples(100), derandomize=True)
 @given(seed=SEEDS)
 @example(seed=373)  # a batch of another query's operators
 @example(seed=1612)  # a sink whose last events waited before the horizon
@@ -117,7 +118,7 @@ def check_estimate(seed: int, change: Change) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, derandomize=True)
+@settings(max_examples=examples(10), derandomize=True)
 @given(SEEDS)
 @example(9)  # what waits where the horizon begins is gone
 @example(126)  # its oldest event is another one
@@ -175,7 +176,7 @@ def test_change_of_what_is_under_a_stress_equals_the_whole(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 @given(SEEDS)
 def test_change_of_what_is_under_any_stress_equals_the_whole(seed: int) -> None:
     check_change_of_a_shifted_base(seed)

@@ -1,0 +1,23 @@
+"""Examples of the long property tests: a share of them in the usual run, all of them beside the laboratory's tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+__all__ = ["examples"]
+
+_THOROUGH = "SLUICE_THOROUGH"
+_USUAL_SHARE = 5
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the tests are imported, whose decorators ask."""
+    if config.getoption("--lab") or config.getoption("--with-lab"):
+        os.environ[_THOROUGH] = "1"
+
+
+def examples(count: int) -> int:
+    """Number of examples of a property: `count` in a thorough run, a fifth of it in others."""
+    return count if os.environ.get(_THOROUGH) == "1" else max(1, count // _USUAL_SHARE)
