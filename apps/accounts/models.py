@@ -1,16 +1,22 @@
-"""People and tokens."""
+"""People, groups of them, teams, what they are granted, and tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from apps.accounts.choices import ROLE_SCOPES, Role
-from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_TIME_ZONE, PREFIX_LENGTH
-from apps.ledger.recorder import Tracked, TrackedQuerySet
+from apps.accounts.reach import Reach, implied_scopes, reach_of_grants
+from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_NOTE, MAX_TIME_ZONE, PREFIX_LENGTH
+from apps.ledger.recorder import Tracked, TrackedQuerySet, add_related
 
-__all__ = ["Token", "User"]
+__all__ = ["Grant", "Group", "Team", "Token", "User"]
 
 
 class PersonManager(UserManager.from_queryset(TrackedQuerySet)):  # type: ignore[misc] # made at run time
@@ -20,7 +26,7 @@ class PersonManager(UserManager.from_queryset(TrackedQuerySet)):  # type: ignore
 
 
 class User(Tracked, AbstractUser):
-    """A person who signs in; `role` decides the scopes."""
+    """A person who signs in; grants to the person and to the groups that it is in decide what it may do where."""
 
     ledger_kind, ledger_name, ledger_cluster, ledger_kept = "person", "username", None, False
     ledger_ignored = frozenset({"last_login", "date_joined", "single_keys"})
@@ -29,15 +35,119 @@ class User(Tracked, AbstractUser):
 
     objects = PersonManager()
 
-    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
     time_zone = models.CharField(
         max_length=MAX_TIME_ZONE, default="UTC", help_text="IANA name; every time is shown in it."
     )
     single_keys = models.BooleanField(default=True, help_text="Single-key shortcuts such as / and [.")
 
+    @cached_property
+    def reach(self) -> Reach:
+        """Scopes of the person by where they hold, read once for each time that the person is read."""
+        grants = Grant.objects.filter(models.Q(user=self) | models.Q(group__members=self))
+        rows = list(grants.values_list("role", "cluster", "team"))
+        return reach_of_grants([*rows, (Role.ADMIN, None, None)] if self.is_superuser else rows)
+
     @property
     def scopes(self) -> frozenset[str]:
-        return ROLE_SCOPES[Role.ADMIN if self.is_superuser else self.role]
+        """Scopes held somewhere: what the person may do at all."""
+        return self.reach.anywhere
+
+    @property
+    def role(self) -> str:
+        """The role on everything, granted to the person itself; empty without one."""
+        grant = self.grants.filter(cluster=None, team=None).first()
+        return grant.role if grant is not None else ""
+
+    def get_role_display(self) -> str:
+        """The highest role that the person has on everything, else what it has elsewhere, in words."""
+        names = [role.label for role in Role if ROLE_SCOPES[role] <= self.reach.everything]
+        if names:
+            return str(names[-1])
+        names = [role.label for role in Role if ROLE_SCOPES[role] <= self.scopes]
+        return f"{names[-1]} in parts" if names else "No role"
+
+    def refresh_from_db(self, *args: Any, **options: Any) -> None:
+        self.__dict__.pop("reach", None)
+        super().refresh_from_db(*args, **options)
+
+
+class Team(Tracked):
+    """People who own queries together; its name is what lists and documents call it."""
+
+    ledger_kind, ledger_cluster, ledger_kept = "team", None, False
+
+    name = models.CharField(max_length=MAX_NAME, unique=True)
+    description = models.CharField(max_length=MAX_NOTE, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Group(Tracked):
+    """People who are granted roles together."""
+
+    ledger_kind, ledger_cluster, ledger_kept = "group", None, False
+
+    name = models.CharField(max_length=MAX_NAME, unique=True)
+    members = models.ManyToManyField(User, related_name="memberships", blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def ledger_more(cls, images: Mapping[Any, dict[str, Any]]) -> None:
+        """Add the keys of its members."""
+        add_related(images, cls.members.through, "group", "user")
+
+
+class Grant(Tracked):
+    """A role given to a person or a group: on a cluster, on what a team owns, or (without either) on everything."""
+
+    ledger_kind, ledger_kept = "grant", False
+    ledger_name = Coalesce("user__username", "group__name")
+
+    user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    cluster = models.ForeignKey("fleet.Cluster", null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(user__isnull=True) ^ models.Q(group__isnull=True), name="grant_has_one_holder"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(cluster__isnull=True) | models.Q(team__isnull=True), name="grant_has_one_place"
+            ),
+            models.UniqueConstraint(
+                Coalesce("user", 0),
+                Coalesce("group", 0),
+                Coalesce("cluster", 0),
+                Coalesce("team", 0),
+                name="one_role_per_holder_and_place",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_role_display()} of {self.user or self.group} on {self.place}"
+
+    @property
+    def place(self) -> str:
+        """Where it holds, in words."""
+        if self.cluster is not None:
+            return f"cluster {self.cluster}"
+        return "everything" if self.team is None else f"team {self.team}"
 
 
 class Token(Tracked):
@@ -62,3 +172,8 @@ class Token(Tracked):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Scopes of it by where they hold: never more than its owner, also after the owner's roles were lowered."""
+        return self.user.reach.within(implied_scopes(self.scopes))

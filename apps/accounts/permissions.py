@@ -71,10 +71,7 @@ def signed_in_user(request: HttpRequest | Request) -> User:
 
 def scopes_of(user: User, token: object = None) -> frozenset[str]:
     """Scopes of the caller: a token has never more than its owner, also after the owner's role was lowered."""
-    if isinstance(token, Token):
-        held = frozenset(Scope.values) if Scope.ADMIN in token.scopes else frozenset(token.scopes)
-        return held & user.scopes
-    return user.scopes
+    return token.reach.anywhere if isinstance(token, Token) else user.scopes
 
 
 def role_hint(scope: str) -> str:

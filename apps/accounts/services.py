@@ -17,6 +17,7 @@ from django.db.models import Case, CharField, QuerySet, Value, When
 from django.utils import timezone
 
 from apps.accounts.choices import Role, Scope, TokenState
+from apps.accounts.grants import admin_kept, grant_give
 from apps.accounts.models import Token, User
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
@@ -53,12 +54,12 @@ def user_create(*, username: str, password: str, role: str = Role.VIEWER, email:
     faults = []
     if role not in Role.values:
         faults.append(Fault("role", f"{role!r} is not one of {', '.join(Role.values)}"))
-    user = User(username=username, email=email, role=role)
+    user = User(username=username, email=email)
     user.set_password(password)
     try:
         user.clean_fields()
     except ValidationError as error:
-        faults += [fault for fault in field_faults(error) if fault.path != "role"]
+        faults += field_faults(error)
     try:
         validate_password(password, user)
     except ValidationError as error:
@@ -68,17 +69,20 @@ def user_create(*, username: str, password: str, role: str = Role.VIEWER, email:
     if User.objects.filter(username=username).exists():
         raise Conflict(f"There is a user {username!r} already.", [("username", "is taken")])
     user.save()
+    grant_give(user=user, role=role)
     return user
 
 
 @recorded()
 def user_update(*, user: User, by: User, role: str | None = None, is_active: bool | None = None) -> User:
-    """Change somebody else's role, or whether she may sign in. Nobody can lock herself out this way.
+    """Change somebody else's role on everything, or whether she may sign in. Nobody can lock herself out this way.
 
     Raises
     ------
     Forbidden
         `user` is the one who asks.
+    Conflict
+        `last_admin`: nobody would be left who may administer everything.
     """
     if user.pk == by.pk:
         raise Forbidden("Nobody changes their own role or access: ask another administrator.")
@@ -86,10 +90,11 @@ def user_update(*, user: User, by: User, role: str | None = None, is_active: boo
         if role not in Role.values:
             fault = Fault("role", f"{role!r} is not one of {', '.join(Role.values)}")
             raise Malformed("The person cannot be changed.", [fault])
-        user.role = role
+        grant_give(user=user, role=role)
     if is_active is not None:
-        user.is_active = is_active
-    user.save(update_fields=["role", "is_active"])
+        with admin_kept():
+            user.is_active = is_active
+            user.save(update_fields=["is_active"])
     if not user.is_active:
         announce_session_end(user.pk)
     return user

@@ -22,7 +22,7 @@ from django.db.models import (
     When,
 )
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, Coalesce, NullIf
+from django.db.models.functions import Cast, Coalesce
 from django.db.models.lookups import GreaterThanOrEqual, IsNull
 
 from apps.core.filters import (
@@ -197,7 +197,7 @@ def objectives_by_headroom(run: EstimateRun | None) -> QuerySet[QueryEstimate]:
     Headroom is counted from the larger of measurement and estimate; of a run of the past from the estimate.
     """
     estimates = QueryEstimate.objects.filter(run=run) if run is not None else QueryEstimate.objects.none()
-    rows = estimates.select_related("query", "version", "status").defer("series")
+    rows = estimates.select_related("query__team", "version", "status").defer("series")
     rows = rows.annotate(
         shown_state=Coalesce("status__state", "state"),
         measured_rank=Case(When(status__lacking="", then="status__measured_s")),
@@ -256,7 +256,7 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
             tightest_factor=Case(
                 When(is_running, then=Cast(KT("newest__result__capacity__tightest_factor"), FloatField()))
             ),
-            team_rank=NullIf("team", Value("")),
+            team_rank=F("team__name"),
         )
         .order_by("name")
     )
@@ -353,7 +353,7 @@ class ObjectiveStatusFilter(ListFilter):
 
     cluster = TextFilter("query__cluster__slug", label="Slug of the cluster")
     query = TextFilter("query__name", label="Name of the query")
-    team = TextFilter("query__team", label="Team of the query")
+    team = TextFilter("query__team__name", label="Team of the query")
     state = ChoiceFilter(choices=ObjectiveState.choices)
     decided_by = ChoiceFilter(choices=DecidedBy.choices, label="Evidence that decided")
     lacking = ChoiceFilter(choices=MeasurementLack.choices, label="Why the measurement does not count")

@@ -425,7 +425,7 @@ def _images(model: type[Tracked], keys: Sequence[Any]) -> dict[Any, _Image]:
     facts = {
         key: (
             str(row.pop("ledger_name")),
-            row.pop("ledger_slug", row.get("slug", "") if path == "" else ""),
+            row.pop("ledger_slug", row.get("slug", "") if path == "" else "") or "",
             row.pop("ledger_key", key if path == "" else None),
         )
         for key, row in images.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import forms
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.debug import sensitive_post_parameters
@@ -10,7 +11,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from apps.accounts import services
 from apps.accounts.choices import Role
 from apps.accounts.forms import new_password_field
-from apps.accounts.models import User
+from apps.accounts.models import Grant, User
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.pages.base import Page, done, try_service
@@ -96,10 +97,14 @@ def _person(pk: int) -> User:
     return person
 
 
+def _everywhere() -> QuerySet[Grant]:
+    return Grant.objects.filter(cluster=None, team=None)
+
+
 def people_table(request: HttpRequest) -> Table:
     columns = [
         Column("username", "Person", lambda user: user.username, sort="username"),
-        Column("role", "Role", lambda user: user.get_role_display(), sort="role"),
+        Column("role", "Role", lambda user: user.get_role_display(), sort="role_rank"),
         Column("active", "May sign in", lambda user: "yes" if user.is_active else "no", sort="is_active"),
         Column(
             "seen",
@@ -114,10 +119,10 @@ def people_table(request: HttpRequest) -> Table:
     return Table(
         request,
         columns,
-        User.objects.all(),
+        User.objects.annotate(role_rank=Subquery(_everywhere().filter(user=OuterRef("pk")).values("role"))),
         caption="People",
         default_sort="username",
-        filters=[Filter("role", roles, lambda rows, value: rows.filter(role=value))],
+        filters=[Filter("role", roles, lambda rows, value: rows.filter(grants__in=_everywhere().filter(role=value)))],
         search=["username", "email"],
         search_label="Name",
         file_name="people",

@@ -92,7 +92,7 @@ class SearchHit:
 
 def hits_of(cluster: Cluster, text: str, limit: int = _HITS_LIMIT) -> list[SearchHit]:
     """At most `limit` of each kind: queries, nodes, sources, agents, connections, decisions."""
-    queries = _queries(cluster).filter(_contains(text, "name", "team", "description")).order_by("name")
+    queries = _queries(cluster).filter(_contains(text, "name", "team__name", "description")).order_by("name")
     nodes = _nodes(cluster).filter(_contains(text, "name", "pool__name"))
     sources = _sources(cluster).filter(_contains(text, "source_id", "description"))
     agents = cluster.agents.filter(_contains(text, "name", "host")).order_by("name")
@@ -138,7 +138,7 @@ def _kinds(cluster: Cluster) -> list[tuple[str, Any, QuerySet[Any], str]]:
 
 
 def _queries(cluster: Cluster) -> QuerySet[Query]:
-    return cluster.queries.select_related("objective_status")
+    return cluster.queries.select_related("objective_status", "team")
 
 
 def _nodes(cluster: Cluster) -> QuerySet[Node]:
@@ -174,7 +174,7 @@ def _query_hits(cluster: Cluster, rows: Iterable[Query]) -> list[SearchHit]:
             "Query",
             STATES[_query_state(row)],
             row.name,
-            ", ".join([row.team] * bool(row.team) + ["never ran"] * (row.pk in new)),
+            ", ".join([str(row.team)] * bool(row.team) + ["never ran"] * (row.pk in new)),
             url_of("pages:query", cluster.slug, row.name),
         )
         for row in listed

@@ -53,7 +53,7 @@ class LoadOwners:
     """Sources, teams and classes of a cluster that a factor may name."""
 
     def __init__(self, cluster: Cluster) -> None:
-        rows = list(Query.objects.filter(cluster=cluster).values_list("team", "priority", "state", "name"))
+        rows = list(Query.objects.filter(cluster=cluster).values_list("team__name", "priority", "state", "name"))
         self.sources = list(ArrivalSeries.objects.filter(cluster=cluster).values_list("source_id", flat=True))
         self.teams = sorted({team for team, *_ in rows if team})
         self.classes = [str(priority) for priority in sorted({priority for _, priority, *_ in rows})]

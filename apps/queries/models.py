@@ -11,7 +11,8 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils import timezone
 
-from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_NAME, MAX_NOTE, MAX_SLUG
+from apps.accounts.models import Team
+from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.models import PackedJSONField
 from apps.fleet.choices import CostEvidence, CycleUnit, Evidence
 from apps.fleet.models import SLUG, Cluster, Node
@@ -94,7 +95,9 @@ class Query(Tracked):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="queries")
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
-    team = models.CharField(max_length=MAX_NAME, blank=True)
+    team = models.ForeignKey(
+        Team, null=True, blank=True, on_delete=models.PROTECT, related_name="queries", help_text="Team that owns it."
+    )
     description = models.TextField(blank=True)
     state = models.CharField(max_length=10, choices=QueryState.choices, default=QueryState.DRAFT, db_index=True)
     objective_statistic = models.CharField(max_length=8, blank=True, help_text="worst, mean or q0.99.")

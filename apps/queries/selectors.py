@@ -45,14 +45,14 @@ def queries_listed() -> QuerySet[Query]:
     """Queries with cluster, running version, status, `latest_number` and `operator_count` of the newest version."""
     newest = QueryVersion.objects.filter(query=OuterRef("pk")).order_by("-number")
     operators = newest.annotate(n=Count("operators")).values("n")[:1]
-    return Query.objects.select_related("cluster", "running_version", "objective_status").annotate(
+    return Query.objects.select_related("cluster", "running_version", "objective_status", "team").annotate(
         latest_number=Max("versions__number"), operator_count=Subquery(operators)
     )
 
 
 def query_by_name(cluster: Cluster, name: str) -> Query:
     """A cluster's query by its name."""
-    query = cluster.queries.select_related("cluster", "running_version").filter(name=name).first()
+    query = cluster.queries.select_related("cluster", "running_version", "team").filter(name=name).first()
     if query is None:
         raise Missing(f"Cluster {cluster.slug!r} has no query {name!r}.", [("query", f"no query {name!r}")])
     return query
@@ -153,18 +153,18 @@ class QueryFilter(ListFilter):
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
     state = ChoiceFilter(choices=QueryState.choices)
     objective_state = ChoiceFilter("objective_status__state", choices=ObjectiveState.choices, label="Of its objective")
-    team = TextFilter(label="Its team")
+    team = TextFilter("team__name", label="Its team")
     name = TextFilter(label="Its name")
     priority = NumberFilter(whole=True)
     created_at = TimeFilter()
     updated_at = TimeFilter()
     sorts = sort_paths(
         "name",
-        "team",
         "state",
         "priority",
         "created_at",
         "updated_at",
+        team="team__name",
         cluster="cluster__slug",
         objective_state="objective_status__state",
         headroom_share="objective_status__headroom_share",

@@ -43,11 +43,20 @@ class ObjectiveField(serializers.JSONField):
         return None if bound is None else {"statistic": instance.objective_statistic, "bound_s": bound}
 
 
+class TeamField(serializers.CharField):
+    """The name of a query's team; empty where it has none."""
+
+    def get_attribute(self, instance: Query) -> str:
+        return str(instance.team or "")
+
+
 class QuerySerializer(InClusterSerializer):
     """A query in a list."""
 
     name = serializers.CharField()
-    team = serializers.CharField(required=False, allow_blank=True)
+    team = TeamField(
+        required=False, allow_blank=True, help_text="Name of the team that owns it; one of a new name is made."
+    )
     description = serializers.CharField(required=False, allow_blank=True)
     objective = ObjectiveField(required=False, allow_null=True)
     priority = serializers.IntegerField(required=False)

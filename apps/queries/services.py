@@ -10,7 +10,8 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
-from apps.accounts.models import User
+from apps.accounts.models import Team, User
+from apps.accounts.teams import team_named
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, join_path
 from apps.core.events import announce
 from apps.core.limits import MAX_DESCRIPTION
@@ -89,8 +90,8 @@ def query_create(
     Conflict
         The name is taken.
     """
-    query = Query(cluster=cluster, name=name, team=team, description=description, priority=priority)
-    operators = _read_query(query, body, objective, path)
+    query = Query(cluster=cluster, name=name, description=description, priority=priority)
+    operators = _read_query(query, body, objective, path, team=team)
     check_free(cluster.queries.all(), query, name=name)
     query.save()
     _store_version(query, operators, 1, note, user)
@@ -99,13 +100,19 @@ def query_create(
 
 
 def _read_query(
-    query: Query, body: Any, objective: Mapping[str, object] | None, path: str, known: Surroundings | None = None
+    query: Query,
+    body: Any,
+    objective: Mapping[str, object] | None,
+    path: str,
+    known: Surroundings | None = None,
+    team: str = "",
 ) -> tuple[EngineOperator, ...]:
     """Operators of a new query's body, its objective set, and all of it checked."""
     faults: list[Fault] = []
     parse = lambda: body_parse(query.cluster, body, query=query.name, path=path, surroundings=known)  # noqa: E731
     operators = _collected(faults, parse)
     _collected(faults, lambda: _set_objective(query, objective))
+    _collected(faults, lambda: _set_team(query, team))
     _collected(faults, lambda: check_row(query, _long(query)))
     if faults or operators is None:
         raise _malformed(faults)
@@ -234,8 +241,11 @@ def query_version_create(
 
 
 @recorded()
-def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
-    """Change name, team, description, priority or objective (None: no objective). A running query keeps its name."""
+def query_update(*, query: Query, objective: Any = ..., team: Team | str | None = ..., **fields: Any) -> Query:  # type: ignore[assignment]
+    """Change name, team, description, priority or objective (None: no objective). A running query keeps its name.
+
+    A team that is named is made where there is none of that name.
+    """
     _refresh_locked(query)
     if fields.get("name", query.name) != query.name and query.state in {QueryState.RUNNING, QueryState.QUEUED}:
         message = f"query {query.name!r} is {query.state}; allowed: to rename it when it is stopped"
@@ -245,6 +255,8 @@ def query_update(*, query: Query, objective: Any = ..., **fields: Any) -> Query:
         setattr(query, name, value)
     if objective is not ...:
         _collected(faults, lambda: _set_objective(query, objective))
+    if team is not ...:
+        _collected(faults, lambda: _set_team(query, team))
     _collected(faults, lambda: check_row(query, _long(query)))
     if faults:
         raise _malformed(faults)
@@ -314,6 +326,10 @@ def _inputs_by_name(version: QueryVersion) -> list[tuple[tuple[str, str, int], O
         name = entry.operator.name, entry.upstream.name if entry.upstream else entry.source_id
         by_name.append(((*name, sum(key[:2] == name for key, _ in by_name)), entry))
     return by_name
+
+
+def _set_team(query: Query, team: Team | str | None) -> None:
+    query.team = team_named(team) if isinstance(team, str) else team
 
 
 def _set_objective(query: Query, objective: Any) -> None:

@@ -74,7 +74,7 @@ def _subject_faults(asked: LatencyParameters, cluster: Cluster) -> Iterator[Faul
         yield Fault("parameters", "a latency report is about a query or about a team: give one of the two")
     elif asked.query and not cluster.queries.filter(name=asked.query).exists():
         yield Fault("parameters.query", f"{asked.query!r} is no query of cluster {cluster.slug}")
-    elif asked.team and not cluster.queries.filter(team=asked.team).exists():
+    elif asked.team and not cluster.queries.filter(team__name=asked.team).exists():
         yield Fault("parameters.team", f"no query of cluster {cluster.slug} belongs to the team {asked.team!r}")
 
 

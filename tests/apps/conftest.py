@@ -11,6 +11,7 @@ from rest_framework.test import APIClient
 from apps.accounts.choices import Role
 from apps.accounts.models import User
 from apps.accounts.services import token_create
+from tests.apps.people import person
 
 PASSWORD = "correct horse battery"
 
@@ -22,7 +23,7 @@ def user_of(db: None) -> Callable[..., User]:
     def make(role: str = Role.OPERATOR, username: str = "") -> User:
         name = username or f"a-{role}"
         found = User.objects.filter(username=name).first()
-        return found or User.objects.create_user(name, password=PASSWORD, role=role)
+        return found or person(name, role, PASSWORD)
 
     return make
 

@@ -150,7 +150,7 @@ class QueryForm(forms.Form):
 def _known(query: Query) -> dict[str, Any]:
     return {
         "name": query.name,
-        "team": query.team,
+        "team": str(query.team or ""),
         "statistic": query.objective_statistic or _NONE,
         "bound_s": query.objective_bound_s,
         "priority": query.priority,

@@ -130,11 +130,11 @@ def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | Non
     return QueriesTable(
         request,
         _columns(cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
-        rows.select_related("objective_status").defer("backlogs"),
+        rows.select_related("objective_status", "team").defer("backlogs"),
         caption="Queries",
         default_sort="headroom",
         filters=[_states(counts, request.GET.get("state", "")), *_teams(rows)],
-        search=["name", "team", "description"],
+        search=["name", "team__name", "description"],
         search_label="Name, team or description",
         views=views,
         load=partial(query_lines, run),
@@ -167,11 +167,11 @@ def _states(counts: Mapping[str, int], chosen: str) -> Filter:
 
 
 def _teams(rows: QuerySet[Query]) -> list[Filter]:
-    teams = rows.exclude(team="").order_by("team").values_list("team").annotate(n=Count("pk"))
+    teams = rows.exclude(team=None).order_by("team__name").values_list("team__name").annotate(n=Count("pk"))
     choices = [Choice(team, team, n) for team, n in teams[: _MAX_TEAMS + 1]]
     if not 1 < len(choices) <= _MAX_TEAMS:
         return []
-    return [Filter("team", choices, lambda rows, value: rows.filter(team=value), "Every team")]
+    return [Filter("team", choices, lambda rows, value: rows.filter(team__name=value), "Every team")]
 
 
 _MAX_TEAMS = 6  # more are no row of chips
@@ -272,7 +272,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             csv=lambda line: (line.capacity or {}).get("rate_per_s"),
             num=True,
         ),
-        Column("team", "Team", lambda line: line.query.team or MISSING, sort=F("team_rank")),
+        Column("team", "Team", lambda line: str(line.query.team or MISSING), sort=F("team_rank")),
     ]
 
 

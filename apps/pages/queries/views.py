@@ -590,7 +590,8 @@ class QueryCrud(Crud):
     def context(self, row: Query) -> dict[str, object]:
         bound_s = row.objective_bound_s
         objective = {"statistic": row.objective_statistic, "bound_s": bound_s} if bound_s else None
-        return {"query": row, "rest_body": {"team": row.team, "priority": row.priority, "objective": objective}}
+        asked = {"team": str(row.team or ""), "priority": row.priority, "objective": objective}
+        return {"query": row, "rest_body": asked}
 
     def saved(self, row: Query) -> HttpResponse:
         return done(self.request, f"{row.name} is saved.", "pages:query", self.slug, row.name)

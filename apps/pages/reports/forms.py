@@ -151,7 +151,7 @@ class DefinitionForm(forms.Form):
     ) -> None:
         super().__init__(*arguments, **options)
         self.queries = queries = Query.objects.filter(cluster=cluster)
-        teams = queries.exclude(team="").order_by("team").values_list("team", flat=True).distinct()
+        teams = queries.exclude(team=None).order_by("team__name").values_list("team__name", flat=True).distinct()
         self.fields["query"].widget.attrs |= name_attributes(cluster.slug, "queries")
         choice_field(self, "team").choices = [("", "–"), *((name, name) for name in teams)]
         row_field(self, "webhooks").queryset = Webhook.objects.filter(cluster=cluster)

@@ -253,7 +253,7 @@ def _query(row: QueryEstimate, period: QueryPeriod | None) -> ReportQuery:
     headroom_s, headroom_share = row.headroom
     return ReportQuery(
         query=row.query.name,
-        team=row.query.team,
+        team=str(row.query.team or ""),
         version=row.version.number,
         statistic=row.statistic,
         bound_s=row.bound_s,
@@ -282,7 +282,7 @@ def _query(row: QueryEstimate, period: QueryPeriod | None) -> ReportQuery:
 def queries_of(cluster: Cluster, query: str | None, team: str | None) -> QuerySet[Query]:
     """The one query of that name, or those of a team."""
     queries = Query.objects.filter(cluster=cluster).order_by("name")
-    return queries.filter(name=query) if query else queries.filter(team=team)
+    return queries.filter(name=query) if query else queries.filter(team__name=team)
 
 
 def absent_queries(queries: QuerySet[Query], objectives: ReportObjectives) -> list[AbsentQuery]:

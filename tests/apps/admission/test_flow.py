@@ -407,7 +407,7 @@ def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -
     request, _ = ADMISSION.request(
         cluster=cluster, user=admitter, question=AdmissionQuestion(document=document(team="Growth"))
     )
-    assert (request.query.team, request.query.objective_bound_s) == ("Growth", 2.0)
+    assert (str(request.query.team), request.query.objective_bound_s) == ("Growth", 2.0)
     assert cluster.arrivals.get(source_id="taps").events == pytest.approx(6000.0)
     run_jobs()
     request.refresh_from_db()

@@ -34,7 +34,7 @@ def post(when, path, body):
     if when == "before the job is sent":
         services._send = die
     settings.ALLOWED_HOSTS = ["testserver"]
-    user = User.objects.filter(username="ada").first() or User.objects.create_user("ada", role="admin")
+    user = User.objects.filter(username="ada").first() or person("ada", "admin")
     client = APIClient()
     client.force_authenticate(user)
     answer = client.post(path, json.loads(body), format="json", headers={"Idempotency-Key": f"k {path}"})

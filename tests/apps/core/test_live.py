@@ -24,6 +24,7 @@ from apps.core.events import announce
 from apps.core.health import worker_beat
 from apps.core.logs import line_formatter
 from tests.apps.core.sockets import Socket
+from tests.apps.people import person
 from tests.servers import PATIENCE_S, RedisServer
 
 GONE = "redis://127.0.0.1:1/0"
@@ -48,7 +49,7 @@ def socket(cookie: str = "", origin: str = "http://localhost") -> Socket:
 @pytest.fixture
 def signed_in(transactional_db: None) -> str:
     client = Client()
-    client.force_login(User.objects.create_user("ada"))
+    client.force_login(person("ada"))
     return f"{django_settings.SESSION_COOKIE_NAME}={client.cookies[django_settings.SESSION_COOKIE_NAME].value}"
 
 
@@ -144,12 +145,12 @@ def _change_own_password(cookie: str) -> None:
 
 
 def _reset_by_an_administrator(cookie: str) -> None:
-    admin, ada = User.objects.create_user("root", role="admin"), User.objects.get(username="ada")
+    admin, ada = person("root", "admin"), User.objects.get(username="ada")
     password_set(user=ada, password="correct horse battery", by=admin)
 
 
 def _switch_off(cookie: str) -> None:
-    admin, ada = User.objects.create_user("root", role="admin"), User.objects.get(username="ada")
+    admin, ada = person("root", "admin"), User.objects.get(username="ada")
     user_update(user=ada, by=admin, is_active=False)
 
 

@@ -17,6 +17,7 @@ from apps.admission.choices import Verdict
 from apps.core import errors
 from apps.core.errors import Fault, Malformed, SluiceError
 from apps.core.problem_details import PROBLEM_JSON, PROBLEM_TITLES, problem_details, problem_of_job
+from tests.apps.people import person
 
 ROOT = Path(settings.BASE_DIR)
 PAGE = ROOT / "docs" / "errors.md"
@@ -70,7 +71,7 @@ def test_every_type_is_a_section_of_the_documentation() -> None:
 
 @pytest.mark.django_db
 def test_a_type_leads_to_its_section(client: Client, django_user_model: Any) -> None:
-    client.force_login(django_user_model.objects.create_user("reader", password="correct horse"))
+    client.force_login(person("reader"))
     kind = problem_details(Malformed("No."), instance="/api/v1/nodes", request_id="r")["type"]
     page, _, anchor = kind.partition("#")
     assert f'id="{anchor}"' in client.get(page).content.decode()

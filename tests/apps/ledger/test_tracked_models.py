@@ -219,7 +219,11 @@ def test_people_and_tokens_are_recorded_without_their_secrets(cluster: Cluster) 
     boss = user_create(username="boss", password="correct-horse-9", role="admin")
     ann = user_create(username="ann", password="correct-horse-7")
     user_update(user=ann, by=boss, role="operator")
-    assert (last("person").before, last("person").after) == ({"role": "viewer"}, {"role": "operator"})
+    assert (last("grant").before, last("grant").after, last("grant").name) == (
+        {"role": "viewer"},
+        {"role": "operator"},
+        "ann",
+    )
     assert last("person").cluster_key is None
     password_set(user=ann, password="battery-staple-8", by=boss)
     change = last("person")

@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from apps.accounts.teams import team_named
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.fleet.models import Cluster
 from apps.jobs.models import JobState
@@ -38,7 +39,7 @@ def cluster() -> Cluster:
     cluster = small_cluster.small_cluster()
     cluster.pools.update(price_per_hour=2)
     first = small_cluster.start_query(cluster, "first", 0.5, "a")
-    first.priority, first.team = 5, "ads"
+    first.priority, first.team = 5, team_named("ads")
     first.save()
     small_cluster.start_query(cluster, "report", 0.2, "a", bound_s=None)
     return cluster

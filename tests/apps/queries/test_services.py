@@ -152,7 +152,7 @@ def test_statistics_are_carried_to_a_new_version_where_asked() -> None:
 def test_an_update_changes_the_objective_and_removes_it() -> None:
     query = make_query(make_cluster())
     query_update(query=query, objective={"statistic": "q0.95", "bound_s": 0.5}, team="search")
-    assert (query.objective_statistic, query.objective_bound_s, query.team) == ("q0.95", 0.5, "search")
+    assert (query.objective_statistic, query.objective_bound_s, str(query.team)) == ("q0.95", 0.5, "search")
     query_update(query=query, priority=3)
     assert query.objective_bound_s == 0.5
     query_update(query=query, objective=None)

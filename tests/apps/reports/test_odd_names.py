@@ -14,6 +14,7 @@ import pytest
 from django.test import Client
 
 from apps.accounts.choices import Role
+from apps.accounts.teams import team_named
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_update
@@ -33,7 +34,7 @@ SECTIONS = {"sections": ["objectives", "fleet", "changes"]}
 def report(cluster: Cluster, write: Callable[[Report], Report]) -> Report:
     """Mailed, of a cluster and a team with names of that kind."""
     cluster_update(cluster=cluster, name=MARKUP)
-    cluster.queries.update(team="=HYPERLINK(0)")
+    cluster.queries.update(team=team_named("=HYPERLINK(0)"))
     made = definition_create(
         cluster=cluster, kind="provisioning", name=MARKUP, parameters=SECTIONS, emails=["ops@example.org"]
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rest_framework.test import APIClient
 
-from apps.accounts.models import User
+from apps.accounts.models import Grant, User
 from apps.accounts.services import token_create
 
 pytestmark = pytest.mark.django_db
@@ -116,5 +116,5 @@ def test_owner_who_only_reads_by_now_changes_no_view_of_the_team(
     api_of: Callable[..., APIClient], user_of: Callable[..., User]
 ) -> None:
     team = api_of("operator").post("/api/v1/saved-views", {**VIEW, "is_team": True}, format="json")["Location"]
-    user_of("operator").__class__.objects.update(role="viewer")
+    Grant.objects.update(role="viewer")
     assert api_of("operator").delete(team).status_code == 403

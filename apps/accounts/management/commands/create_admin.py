@@ -44,7 +44,7 @@ class Command(BaseCommand):
         except SluiceError as error:
             faults = "; ".join(f"{fault.path}: {fault.message}" for fault in error.faults)
             raise CommandError(f"{error.message} {faults}") from None
-        self.stdout.write(f"Created {user.get_role_display().lower()} {user.username}.")
+        self.stdout.write(f"Created {Role(options['role']).label.lower()} {user.username}.")
         if variable:
             return
         if options["password_to"] is None:

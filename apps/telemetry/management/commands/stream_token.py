@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from apps.accounts.choices import Role, Scope
+from apps.accounts.grants import grant_give
 from apps.accounts.models import Token, User
 from apps.accounts.services import token_create, token_digest
 
@@ -42,10 +43,11 @@ class Command(BaseCommand):
 
 
 def _new(name: str) -> str:
-    user, created = User.objects.get_or_create(username=USERNAME, defaults={"role": Role.OPERATOR})
+    user, created = User.objects.get_or_create(username=USERNAME)
     if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
+        grant_give(user=user, role=Role.OPERATOR)
     if not user.is_active or Scope.INGEST not in user.scopes:
         raise CommandError(f"The user {USERNAME!r} may not send statistics. Give it the role Operator, and let it in.")
     return token_create(user=user, name=name, scopes=[Scope.INGEST])[1]

@@ -15,9 +15,9 @@ from django.urls import URLResolver, get_resolver
 from rest_framework.test import APIClient
 
 from agent import VERSION
-from apps.accounts.models import User
 from apps.planning.models import BacktestRun, Forecast, PlacementRun, PlanComparison, WhatIf
 from tests.apps.core.upgrade.sample import list_releases, load_postgresql, load_sqlite
+from tests.apps.people import person
 from tests.databases import copy_sqlite_template, django_on, postgres_template, scratch_database
 
 RELEASES = list_releases()
@@ -129,7 +129,7 @@ def list_paths(patterns: list[Any], prefix: str = "") -> Iterator[str]:
 def check_lists() -> None:
     """Every list of the REST API answers."""
     client = APIClient(raise_request_exception=False)
-    client.force_authenticate(User.objects.create_user("reader", password="x", role="admin"))
+    client.force_authenticate(person("reader", "admin"))
     paths = sorted(set(list_paths(get_resolver().url_patterns)))
     assert len(paths) > 15
     assert {path: code for path in paths if (code := client.get(path).status_code) != 200} == {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from apps.accounts.teams import team_named
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.jobs.runner import run_job
@@ -117,7 +118,7 @@ def test_a_report_is_shown_and_downloaded(browser: Client, cluster: Cluster) -> 
 def test_names_are_text_in_pictures_too(browser: Client, cluster: Cluster) -> None:
     browser.post("/c/little/reports/new/", {**FORM, "name": "<b>&"})
     query = cluster.queries.get(name="late")
-    query.team = "<script>alert(1)</script>"
+    query.team = team_named("<script>alert(1)</script>")
     query.save()
     definition = ReportDefinition.objects.get()
     browser.post(f"/c/little/reports/definitions/{definition.pk}/run/")
