@@ -155,6 +155,9 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 INTERACTIVE_QUEUE, BACKGROUND_QUEUE = "interactive", "background"
 CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in (INTERACTIVE_QUEUE, BACKGROUND_QUEUE)]
 CELERY_TASK_DEFAULT_QUEUE = CELERY_TASK_DEFAULT_ROUTING_KEY = BACKGROUND_QUEUE
+# ranks within a queue, the least first, as the broker keeps them apart: what people look at, what else they wait for,
+# the schedule, and what takes minutes. A task without one would go first
+FIRST_PRIORITY, ASKED_PRIORITY, SCHEDULED_PRIORITY, LONG_PRIORITY = 0, 3, 6, 9
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
@@ -164,33 +167,41 @@ CELERY_TASK_TIME_LIMIT = ENV.task_visibility_s * 0.9
 CELERY_TASK_SOFT_TIME_LIMIT = ENV.task_visibility_s * 0.8
 CELERY_BEAT_SCHEDULER = "console.beat:SoleScheduler"  # a second beat stands by
 CELERY_TIMEZONE = "UTC"
+_EVERY_S = {  # seconds by the work of the schedule
+    "sweep_jobs": 10.0,
+    "review_queue": 15.0,
+    "refresh_estimates": 30.0,
+    "review_plans": 60.0,
+    "run_due_reports": 15.0,
+    "send_deliveries": 20.0,
+    "renew_alerts": 60.0,
+    "renew_forecasts": 60.0,
+    "refine_measurements": 10.0,
+    "advance_evacuations": 5.0,
+    "advance_rollouts": 5.0,
+    "advance_trials": 5.0,
+    "renew_refined": 60.0,
+    "observe_accuracy": 15.0,
+    "refresh_objectives": 15.0,
+    "observe_executions": 60.0,
+    "poll_spark_queries": 30.0,
+    "poll_connections": 2.0,
+    "write_receipts": 60.0,
+    "seal_ledger": 60.0,
+    "run_due_history": 300.0,
+    "purge": 3600.0,
+}
 CELERY_BEAT_SCHEDULE = {
-    "sweep-jobs": {"task": "workers.sweep_jobs", "schedule": 10.0, "options": {"expires": 10.0}},
-    "review-queue": {"task": "workers.review_queue", "schedule": 15.0, "options": {"expires": 15.0}},
-    "refresh-estimates": {"task": "workers.refresh_estimates", "schedule": 30.0, "options": {"expires": 30.0}},
-    "review-plans": {"task": "workers.review_plans", "schedule": 60.0, "options": {"expires": 60.0}},
-    "run-due-reports": {"task": "workers.run_due_reports", "schedule": 15.0, "options": {"expires": 15.0}},
-    "send-deliveries": {"task": "workers.send_deliveries", "schedule": 20.0, "options": {"expires": 20.0}},
-    "renew-alerts": {"task": "workers.renew_alerts", "schedule": 60.0, "options": {"expires": 60.0}},
-    "renew-forecasts": {"task": "workers.renew_forecasts", "schedule": 60.0, "options": {"expires": 60.0}},
-    "refine-measurements": {"task": "workers.refine_measurements", "schedule": 10.0, "options": {"expires": 10.0}},
-    "advance-evacuations": {"task": "workers.advance_evacuations", "schedule": 5.0, "options": {"expires": 5.0}},
-    "advance-rollouts": {"task": "workers.advance_rollouts", "schedule": 5.0, "options": {"expires": 5.0}},
-    "advance-trials": {"task": "workers.advance_trials", "schedule": 5.0, "options": {"expires": 5.0}},
-    "renew-refined": {"task": "workers.renew_refined", "schedule": 60.0, "options": {"expires": 60.0}},
-    "observe-accuracy": {"task": "workers.observe_accuracy", "schedule": 15.0, "options": {"expires": 15.0}},
-    "refresh-objectives": {"task": "workers.refresh_objectives", "schedule": 15.0, "options": {"expires": 15.0}},
-    "observe-executions": {"task": "workers.observe_executions", "schedule": 60.0, "options": {"expires": 60.0}},
-    "poll-spark-queries": {"task": "workers.poll_spark_queries", "schedule": 30.0, "options": {"expires": 30.0}},
-    "poll-connections": {
-        "task": "workers.poll_connections",
-        "schedule": 2.0,
-        "options": {"expires": 2.0, "queue": INTERACTIVE_QUEUE},
-    },
-    "write-receipts": {"task": "workers.write_receipts", "schedule": 60.0, "options": {"expires": 60.0}},
-    "seal-ledger": {"task": "workers.seal_ledger", "schedule": 60.0, "options": {"expires": 60.0}},
-    "run-due-history": {"task": "workers.run_due_history", "schedule": 300.0, "options": {"expires": 300.0}},
-    "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
+    name.replace("_", "-"): {
+        "task": f"workers.{name}",
+        "schedule": every_s,
+        "options": {
+            "expires": every_s,
+            "priority": SCHEDULED_PRIORITY,
+            "queue": INTERACTIVE_QUEUE if name == "poll_connections" else BACKGROUND_QUEUE,
+        },
+    }
+    for name, every_s in _EVERY_S.items()
 }
 
 # -- plans

@@ -321,8 +321,8 @@ def connections_poll(now: datetime | None = None) -> int:
         if Connection.objects.filter(unchanged, pk=connection.pk).update(asked_at=present):
             answers = connection.state == ConnectionState.CONNECTED
             queue = settings.INTERACTIVE_QUEUE if answers else settings.BACKGROUND_QUEUE
-            expires_s = 2.0 * connection.poll_interval_s
-            current_app.send_task(POLL_TASK, args=[connection.pk], queue=queue, expires=expires_s, retry=False)
+            sending = {"expires": 2.0 * connection.poll_interval_s, "priority": settings.SCHEDULED_PRIORITY}
+            current_app.send_task(POLL_TASK, args=[connection.pk], queue=queue, retry=False, **sending)
             sent += 1
     return sent
 

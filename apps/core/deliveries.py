@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from celery import current_app
+from django.conf import settings
 from django.db import models, transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
@@ -166,4 +167,4 @@ def send_soon() -> None:
 
 def _send_task() -> None:
     with suppress(BrokerError, OSError):
-        current_app.send_task(SEND_TASK, retry=False)
+        current_app.send_task(SEND_TASK, priority=settings.SCHEDULED_PRIORITY, retry=False)

@@ -81,9 +81,9 @@ _QUICK = frozenset(
 )
 
 
-# Verdicts take a second or less, and API servers hang up on those who wait behind an import.
-_FIRST = frozenset({JobKind.ADMISSION_PREVIEW, JobKind.DRY_RUN})
-_LATER = 3  # one of the ranks that the broker keeps apart
+# Verdicts take a second or less, and API servers hang up on those who wait behind an import. Whoever reads a verdict
+# waits for the rest of its page.
+_FIRST = frozenset({JobKind.ADMISSION_PREVIEW, JobKind.DRY_RUN, JobKind.ADMISSION_PARTS})
 LATER = "later"  #: parameter of a job that goes to the background for its size, or after others of its kind
 
 
@@ -144,16 +144,17 @@ class Job(models.Model):
 
     @property
     def priority(self) -> int:
-        """Rank among the waiting tasks of its queue, 0 first.
+        """Rank among the waiting tasks of its queue, the least first.
 
-        Of what people wait for, verdicts go first. In the background these are parts of previews, which people look at,
-        what takes seconds in a smaller cluster, also where nobody asked for it, as the estimate after a query started,
-        and the schedule's own short tasks; searches and replays come then.
+        Verdicts go first, and parts of previews, which people look at; then what else takes seconds in a smaller
+        cluster and somebody asked for. Where nobody did, as the estimate after a query started, it is of the schedule's
+        rank. Searches and replays come last.
         """
-        is_first = self.kind in _FIRST
-        if self.queue == settings.BACKGROUND_QUEUE:
-            is_first = self.kind in _QUICK or (self.kind == JobKind.ADMISSION_PARTS and not self._is_later)
-        return 0 if is_first else _LATER
+        if self.kind in _FIRST and not (self.kind == JobKind.ADMISSION_PARTS and self._is_later):
+            return settings.FIRST_PRIORITY
+        if self.kind not in _QUICK:
+            return settings.LONG_PRIORITY
+        return settings.SCHEDULED_PRIORITY if self.requested_by_id is None else settings.ASKED_PRIORITY
 
     @property
     def _is_later(self) -> bool:

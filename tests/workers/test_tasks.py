@@ -25,10 +25,11 @@ def test_every_kind_of_job_has_a_task(kind: str) -> None:
     assert kind in app.tasks
 
 
-def test_every_schedule_has_a_task_that_expires_before_the_next() -> None:
+def test_every_schedule_has_a_task_that_expires_before_the_next_and_comes_after_people() -> None:
     for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
         assert entry["task"] in app.tasks, name
         assert entry["options"]["expires"] <= entry["schedule"], name
+        assert entry["options"]["priority"] == settings.SCHEDULED_PRIORITY, name
 
 
 def test_a_warm_engine_answers_within_a_second() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.conf import settings as django_settings
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from kombu import Consumer, Message
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible, Unavailable
@@ -33,6 +35,7 @@ from apps.jobs.services import (
     job_submit,
     job_succeed,
 )
+from console.celery import app
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +48,7 @@ def submit(**arguments: Any) -> Job:
 def sent(queue: str = "background") -> int:
     """Messages that wait at the broker."""
     with redis.Redis.from_url(django_settings.REDIS_URL) as client:
-        return sum(client.llen(key) for key in (queue, f"{queue}\x06\x163"))  # at both ranks
+        return sum(client.llen(f"{queue}\x06\x16{rank}" if rank else queue) for rank in (0, 3, 6, 9))
 
 
 def silence(job: Job) -> None:
@@ -94,14 +97,47 @@ def test_verdicts_go_before_what_else_people_wait_for(user_of: Callable[..., Use
         assert (client.llen("interactive"), client.llen("interactive\x06\x163")) == (2, 1)
 
 
+def test_whoever_looks_at_a_preview_waits_for_no_scheduled_task(user_of: Callable[..., User]) -> None:
+    with app.connection_for_write() as connection:
+        for entry in django_settings.CELERY_BEAT_SCHEDULE.values():
+            app.send_task(entry["task"], connection=connection, **entry["options"])
+    submit()
+    job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of())
+    job_submit(JobKind.ESTIMATE, "Of a large cluster", {LATER: True}, user=user_of())
+    job_submit(JobKind.ADMISSION_PARTS, "Alternatives", {}, user=user_of())
+    taken = taken_by_a_worker()
+    assert taken[:2] == [JobKind.ADMISSION_PARTS, JobKind.ESTIMATE]
+    assert taken[-1] == JobKind.BACKTEST
+    assert {*taken[2:-1]} == {
+        JobKind.ESTIMATE,
+        *(entry["task"] for entry in django_settings.CELERY_BEAT_SCHEDULE.values()),
+    }
+
+
+def taken_by_a_worker() -> list[str]:
+    """Names of all waiting tasks, in the order in which a worker of both queues takes them from the broker."""
+    names: list[str] = []
+
+    def take(body: object, message: Message) -> None:
+        names.append(message.headers["task"])
+        message.ack()
+
+    with app.connection_for_read() as connection, connection.channel() as channel:
+        channel.basic_qos(0, 1, False)
+        with Consumer(channel, list(app.amqp.queues.values()), callbacks=[take]), suppress(TimeoutError):
+            while True:
+                connection.drain_events(timeout=0.2)
+    return names
+
+
 def test_what_takes_long_for_its_size_leaves_the_queue_of_verdicts(user_of: Callable[..., User]) -> None:
     job = job_submit(JobKind.ESTIMATE, "Of a large cluster", {LATER: True}, user=user_of())
-    assert (job.queue, job.priority) == ("background", 0)
+    assert (job.queue, job.priority) == ("background", 3)
     after_a_change = job_submit(JobKind.ESTIMATE, "After a query started", {})
-    assert (after_a_change.queue, after_a_change.priority) == ("background", 0)
-    assert job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of()).priority == 3
+    assert (after_a_change.queue, after_a_change.priority) == ("background", 6)
+    assert job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of()).priority == 9
     parts = job_submit(JobKind.ADMISSION_PARTS, "Of a program", {LATER: True}, user=user_of())
-    assert (parts.queue, parts.priority) == ("background", 3)
+    assert (parts.queue, parts.priority) == ("background", 9)
 
 
 def test_waiting_job_is_sent_again_once_somebody_waits_for_it(user_of: Callable[..., User]) -> None:
@@ -280,7 +316,7 @@ def test_progress_is_written_four_times_a_second_at_most(django_assert_max_num_q
 def test_lost_messages_are_sent_again() -> None:
     job = submit()
     with redis.Redis.from_url(django_settings.REDIS_URL) as client:
-        client.delete("background")
+        client.delete(*client.keys("background*"))
     assert not jobs_lost().exists()
     Job.objects.update(sent_at=timezone.now() - timedelta(minutes=2))
     for lost in jobs_lost():
