@@ -136,7 +136,7 @@ def parallelism_export(query: Query, parallelism: int, *, engine: str = "") -> E
     if choice.slots_short:
         raise Impossible(choice.words, [("parallelism", choice.words)], code="nothing_to_export")
     if kept.is_stale:
-        message = f"The plan of {query.name} is of another version or placement than runs now; ask for another plan."
+        message = f"The plan of {query.name} is of another version, placement or drain than now; ask for another plan."
         raise Impossible(message, [("query", "runs otherwise than it was planned")], code="nothing_to_export")
     before = placement_now(query)
     after = dict(before)

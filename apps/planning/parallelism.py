@@ -30,6 +30,7 @@ from apps.core.errors import Impossible, Missing, from_engine
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.records import StoredRecordField
 from apps.estimates.bases import cluster_base
+from apps.fleet.choices import NodeState
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
@@ -68,7 +69,7 @@ class KeptPlan:
     plan: ParallelismPlan
     question: ParallelismQuestion
     at: datetime
-    is_stale: bool  #: whether another version runs since, or the same one elsewhere
+    is_stale: bool  #: whether another version runs since, or the same one elsewhere, or other nodes are draining
 
 
 def parallelism_request(*, query: Query, question: Mapping[str, object], user: User | None = None) -> Job:
@@ -135,8 +136,9 @@ def parallelism_latest(query: Query) -> KeptPlan | None:
 
 
 def _placement(query: Query) -> dict[str, object]:
-    """Basis of a plan: the version that runs, and where."""
-    return {"version": query.running_version_id, "replicas": placement_now(query)}
+    """Basis of a plan: the version that runs and where, and the nodes that take nothing new."""
+    closed = sorted(query.cluster.nodes.filter(state=NodeState.DRAINING).values_list("name", flat=True))
+    return {"version": query.running_version_id, "replicas": placement_now(query), "closed": closed}
 
 
 def _jobs(query: Query) -> Any:
@@ -154,10 +156,12 @@ def plan_query(report: JobReporter) -> JobOutcome:
         raise Impossible("The query does not run any more.", [("query", "it does not run any more")])
     report(0.0, "Taking a snapshot")
     placement = _placement(query)
-    deployment = cluster_snapshot(cluster).deployment
+    snapshot = cluster_snapshot(cluster)
+    deployment = snapshot.deployment
     base = cluster_base(cluster, deployment, report)
     report(0.5, "Parallelism")
-    plan = plan_parallelism(base, scalable_job(query, deployment), ParallelismQuestion.parse(params["question"]))
+    question, job = ParallelismQuestion.parse(params["question"]), scalable_job(query, deployment)
+    plan = plan_parallelism(base, job, question, closed=snapshot.closed_nodes)
     return JobOutcome(
         {"plan": plan.to_dict(), "placement": placement},
         f"/c/{cluster.slug}/queries/{query.name}/parallelism/",
@@ -289,7 +293,9 @@ class ParallelismAnswerSerializer(serializers.Serializer):
     query = serializers.CharField()
     query_id = serializers.IntegerField()
     answered_at = serializers.DateTimeField()
-    is_stale = serializers.BooleanField(help_text="Whether another version runs since, or the same one elsewhere.")
+    is_stale = serializers.BooleanField(
+        help_text="Whether another version runs since, or the same one elsewhere, or other nodes are draining."
+    )
     question = StoredRecordField(ParallelismQuestion)
     plan = StoredRecordField(ParallelismPlan)
 

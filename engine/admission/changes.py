@@ -14,6 +14,7 @@ from pydantic import Discriminator
 from engine.document.candidate import Candidate
 from engine.document.deployment import Deployment, Replica
 from engine.document.kinds import CAPACITY, CORES, ID, INDEX, POSITIVE, STATISTIC
+from engine.document.open_hosts import OpenHosts
 from engine.errors import DocumentError, Fault, suggestion, value_words
 from engine.kinds import Enumeration, Number
 from engine.records import BAD, Record, Words
@@ -210,7 +211,7 @@ class _Checker:
         faults: list[Fault],
     ) -> None:
         self.running, self.candidate, self.faults = running, candidate, faults
-        self.may_move, self.closed = may_move, closed
+        self.may_move, self.hosts = may_move, OpenHosts(running, closed)
         self.cores = {node.id: node.cores for node in running.nodes}
         self.own = {operator.id for operator in candidate.operators}
         self.seen: set[tuple[Any, ...]] = set()
@@ -266,21 +267,11 @@ class _Checker:
             self.fault(f"{path}.operator", f"operator is {name!r}; the policy leaves running queries where they are")
         if node not in self.cores:
             self.unknown(f"{path}.node", node, "node", list(self.cores))
-        elif why := self._closed_to(name, node):
-            self.fault(f"{path}.node", f"node is {node!r}; {why}")
+        elif refusal := self.hosts.refusal(name, node):
+            self.fault(f"{path}.node", f"node is {node!r}; {refusal}")
         elif change.core >= self.cores[node]:
             allowed = f"a number from 0 to {self.cores[node] - 1} on node {node!r}"
             self.fault(f"{path}.core", f"core is {change.core}; allowed: {allowed}")
-
-    def _closed_to(self, operator: str, node: str) -> str:
-        """Reason why an operator may not go to a node; empty if it may."""
-        limits = self.running.constraints
-        pin = limits.pin.get(operator, node)
-        if node in self.closed:
-            return "it takes nothing new"
-        if pin != node:
-            return f"operator {operator!r} is pinned to {pin!r}"
-        return f"it is forbidden to operator {operator!r}" if node in limits.forbid.get(operator, ()) else ""
 
     def _start_at(self, change: LaterStart, path: str) -> LaterStart:
         if change.p > self.running.subintervals:

@@ -24,6 +24,7 @@ from engine.arrays import FloatArray
 from engine.costream.first_placement import FirstPlacement, PlacementOptions
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node, state_need_bytes
+from engine.document.open_hosts import OpenHosts
 from engine.errors import InfeasibleError
 from engine.estimation.backlog import burdened_series
 from engine.estimation.mace import mace
@@ -223,19 +224,16 @@ def _hot_servers(search: AdmissionSearch, base: AdmissionScenario) -> list[int]:
 def _targets(search: AdmissionSearch, base: AdmissionScenario, j: int) -> list[int]:
     """Servers that operator `j` may move to."""
     deployment = base.deployment
-    operator, limits = deployment.operators[j], deployment.constraints
-    apart = {name for group in limits.apart if operator.id in group for name in group} - {operator.id}
-    out = {replica.node for op in deployment.operators if op.id in apart for replica in op.replicas}
-    out |= set(search.question.policy.closed_nodes) | set(limits.forbid.get(operator.id, ()))
+    operator, hosts = deployment.operators[j], OpenHosts(deployment, search.question.policy.closed_nodes)
     here = (operator.replicas[0].node, operator.replicas[0].core)
     need = state_need_bytes(operator) or 0.0
     free = {name: entry.free_bytes for name, entry in memory_by_node(deployment).items() if name != here[0]}
-    out |= {name for name, size in free.items() if need > 0.0 and size is not None and need > size}
+    out = {name for name, size in free.items() if need > 0.0 and size is not None and need > size}
     targets = []
     for i, server in enumerate(deployment.servers):
         if server.node is not None:
             node = deployment.nodes[server.node].id
-            if node not in out and (node, server.core) != here:
+            if node not in out and hosts.takes(operator.id, node) and (node, server.core) != here:
                 targets.append(i)
     return targets
 

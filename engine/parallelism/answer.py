@@ -13,10 +13,10 @@ from engine.document.elements import Replica
 from engine.parallelism.autoscaler import AutoscalerOptions
 from engine.records import Fact, Flag, Omitted, Record, Sentence, Words
 
-__all__ = ["NO_SLOTS", "SKEWS", "OperatorScaling", "ParallelismChoice", "ParallelismPlan", "RestartOutlook"]
+__all__ = ["NO_HOST", "NO_SLOTS", "SKEWS", "OperatorScaling", "ParallelismChoice", "ParallelismPlan", "RestartOutlook"]
 
-#: State of a choice that needs more slots than there are; others are those of capacities.
-NO_SLOTS = "no_slots"
+#: States of a choice that needs more slots than there are, or hosts that take more of it; others are of capacities.
+NO_SLOTS, NO_HOST = "no_slots", "no_host"
 #: How much is known of the spread of keys.
 SKEWS = ("not_keyed", "measured", "assumed_even")
 
@@ -64,7 +64,8 @@ class RestartOutlook(Record):
 class ParallelismChoice(Record):
     """Subtasks of a query, and what they come to.
 
-    Rates are events/s of its sources. `state` is that of a capacity, or ``no_slots``. Without `rate_per_s` only
+    Rates are events/s of its sources. `state` is that of a capacity, ``no_slots`` or
+    ``no_host``. Without `rate_per_s` only
     `at_most_per_s` is sure. `gain` is the rate over that of now. Where keys are only assumed to be even, `low_per_s`
     and `gain_low` count a single key with all events. `latency_state` is that of the objective. `breaks` and `mends`
     are other queries whose objectives break, or hold again.

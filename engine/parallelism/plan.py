@@ -11,7 +11,7 @@ a largest rate mu it is back after::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,11 +21,13 @@ from engine.capacity.saturation import ClusterSaturation
 from engine.capacity.utilisation import UtilisationModel, is_measured
 from engine.document.deployment import Deployment
 from engine.document.elements import Backlog, Operator, Replica
+from engine.document.open_hosts import OpenHosts
 from engine.document.unknown_costs import FULL_SPAN_S
 from engine.estimation.base import EstimateBase
 from engine.estimation.estimate import Estimate
 from engine.latency_state import UNKNOWN
 from engine.parallelism.answer import (
+    NO_HOST,
     NO_SLOTS,
     SKEWS,
     OperatorScaling,
@@ -50,15 +52,19 @@ _FAR = 0.3  # of a bound: a query below that by the mean path is not looked at w
 _NOT_KEYED, _MEASURED_KEYS, _EVEN_KEYS = SKEWS
 
 
-def plan_parallelism(base: EstimateBase, job: ScalableJob, question: ParallelismQuestion) -> ParallelismPlan:
-    """Rates, latencies, slots and restarts of a query by its parallelism.
+def plan_parallelism(
+    base: EstimateBase, job: ScalableJob, question: ParallelismQuestion, *, closed: Collection[str] = ()
+) -> ParallelismPlan:
+    """Rates, latencies, slots and restarts of a query by its parallelism; nothing is added to `closed` nodes.
 
     Raises
     ------
     DocumentError
         With every fault of the question: operators that the query does not have, or that cannot be scaled.
     """
-    return _Planner(base, question.stated(job), question).plan()
+    places = {node: replace(place, free=0) if node in closed else place for node, place in job.places.items()}
+    hosts = OpenHosts(base.estimate.deployment, closed)
+    return _Planner(base, question.stated(replace(job, places=places)), question, hosts).plan()
 
 
 def with_subtasks(deployment: Deployment, placement: Mapping[str, tuple[Replica, ...]]) -> Deployment:
@@ -78,6 +84,7 @@ class _Planner:
     base: EstimateBase
     job: ScalableJob
     question: ParallelismQuestion
+    hosts: OpenHosts
 
     @property
     def deployment(self) -> Deployment:
@@ -94,7 +101,7 @@ class _Planner:
 
     @cached_property
     def places(self) -> SubtaskPlaces:
-        return SubtaskPlaces(self.deployment, self.job, self.model)
+        return SubtaskPlaces(self.hosts, self.job, self.model)
 
     @cached_property
     def scaled(self) -> tuple[str, ...]:
@@ -193,7 +200,12 @@ class _Planner:
         if short:
             return made
         self.places.full_hosts.clear()
+        self.places.homeless.clear()
         placement = self.places.replicas(changed, busiest) if changed else {}
+        if homeless := self.places.homeless:
+            names = [own_name(name, self.job.query) for name in homeless]
+            note = Fact("parallelism.no_host", names=names, count=max(homeless.values()))
+            return replace(made, state=NO_HOST, slots_short=max(homeless.values()), notes=(note,))
         full = sorted(self.places.full_hosts)
         after = self._placed(placement)
         capacity = self.present if not changed else ClusterSaturation(after).of_query(self.job.query)

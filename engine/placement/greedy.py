@@ -19,11 +19,13 @@ from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
+from engine.document.open_hosts import OpenHosts
 from engine.errors import Fault, InfeasibleError
 from engine.estimation.backlog import burdened_series
 from engine.placement.ground import RunningGround
 from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
+from engine.records import Fact
 from engine.words import size_words
 
 __all__ = [
@@ -108,10 +110,8 @@ def greedy(
     missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
     if not missing:
         return None
-    free = free_bytes(deployment, ground)
-    nodes_of = {
-        deployment.operators[i].id: OpenNodes(deployment, deployment.operators[i], closed, free) for i in missing
-    }
+    free, hosts = free_bytes(deployment, ground), OpenHosts(deployment, closed)
+    nodes_of = {deployment.operators[i].id: OpenNodes(hosts, deployment.operators[i], free) for i in missing}
     _refuse_impossible(deployment, missing, nodes_of)
     core_loads = CoreLoads(deployment, coarse, ground)
     peaks = {i: float(core_loads.load[i].max()) for i in missing}
@@ -198,25 +198,16 @@ def free_bytes(deployment: Deployment, ground: RunningGround | None) -> dict[str
 class OpenNodes:
     """The nodes an operator may use, and why the others are out; `free` are bytes of memory, None where unknown."""
 
-    def __init__(
-        self, deployment: Deployment, operator: Operator, closed: Collection[str], free: Mapping[str, float | None]
-    ) -> None:
-        limits = deployment.constraints
+    def __init__(self, hosts: OpenHosts, operator: Operator, free: Mapping[str, float | None]) -> None:
         self.operator, self.free = operator, free
         self.need = state_need_bytes(operator) or 0.0
-        self.apart = {name for group in limits.apart if operator.id in group for name in group} - {operator.id}
-        self.out: dict[str, str] = {}
-        self.nodes = [node.id for node in deployment.nodes]
-        pin, forbidden = limits.pin.get(operator.id), limits.forbid.get(operator.id, ())
-        for name in self.nodes:
-            if pin is not None and name != pin:
-                self.out[name] = f"it is pinned to {pin}"
-            elif name in forbidden:
-                self.out[name] = f"{name} is forbidden to it"
-            elif name in closed:
-                self.out[name] = f"{name} takes nothing new"
-            elif self._is_over(name, 0.0):
-                self.out[name] = self._memory_words(name, 0.0)
+        self.apart = hosts.others(operator.id)
+        self.nodes = [node.id for node in hosts.deployment.nodes]
+        self.out: dict[str, Fact | str] = dict(hosts.refusals(operator.id))
+        if self.need > 0.0:
+            for name in self.nodes:
+                if name not in self.out and self._is_over(name, 0.0):
+                    self.out[name] = self._memory_words(name, 0.0)
 
     @cached_property
     def _open(self) -> list[str]:
@@ -250,7 +241,7 @@ class OpenNodes:
     def fault(
         self, index: int, homes: Mapping[str, set[str]], held: Mapping[str, float] = MappingProxyType({})
     ) -> Fault:
-        reasons = dict.fromkeys(self.out.values())
+        reasons = dict.fromkeys(str(self.out[name]) for name in self.nodes if name in self.out)
         for name in self.nodes:
             if name not in self.out and self._is_over(name, held.get(name, 0.0)):
                 reasons[self._memory_words(name, held.get(name, 0.0))] = None

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from engine.document.deployment import Deployment, Operator
 from engine.document.memory import MEMORY_SLACK, state_need_bytes
+from engine.document.open_hosts import CLOSED, OpenHosts
 from engine.errors import Fault, InfeasibleError, OptionError, suggestion
 from engine.placement.answer import AppliedLimits
 from engine.words import counted, listed, size_words
@@ -42,10 +43,13 @@ class PlacementLimits:
 
     def open_nodes(self, name: str) -> list[bool]:
         """Nodes that an operator may move to, as flags."""
-        limits = self.deployment.constraints
-        if name not in limits.pin and name not in limits.forbid and name not in self._part_bytes:
+        if not self._hosts.is_limited(name) and name not in self._part_bytes:
             return self._not_closed
         return [not self.why_not(name, node.id) for node in self.deployment.nodes]
+
+    @cached_property
+    def _hosts(self) -> OpenHosts:
+        return OpenHosts(self.deployment, self.closed)
 
     @cached_property
     def _not_closed(self) -> list[bool]:
@@ -62,21 +66,14 @@ class PlacementLimits:
 
     def may_stay(self, name: str, node: str) -> bool:
         """Whether an operator that is on `node` may remain; closed nodes keep only what is fixed there."""
-        if node in self.closed and name not in self.fixed:
-            return False
-        limits = self.deployment.constraints
-        return limits.pin.get(name, node) == node and node not in limits.forbid.get(name, ())
+        refusal = self._hosts.refusal(name, node)
+        return refusal is None or (refusal.kind == CLOSED and name in self.fixed)
 
     def why_not(self, name: str, node: str) -> str:
         """Reason that an operator may not move to a node; empty if it may."""
-        limits = self.deployment.constraints
-        pin = limits.pin.get(name)
-        if pin is not None and pin != node:
-            return f"it is pinned to {pin}"
-        if node in limits.forbid.get(name, ()):
-            return f"{node} is forbidden to it"
-        if node in self.closed:
-            return f"{node} takes nothing new"
+        refusal = self._hosts.refusal(name, node)
+        if refusal is not None:
+            return str(refusal)
         need = self._part_bytes.get(name, 0.0)
         memory = self.deployment.nodes[self.deployment.node_index[node]].memory_bytes
         if memory is None or need <= memory * (1.0 + MEMORY_SLACK):

@@ -10,6 +10,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Replica
 from engine.document.memory import memory_by_node, state_need_bytes
+from engine.document.open_hosts import OpenHosts
 from engine.placement.greedy import CoreLoads, OpenNodes, Placement, greedy, settle_all
 
 __all__ = ["Refuge", "Refuges"]
@@ -110,12 +111,12 @@ class Refuges:
         """Nodes open to operators; those that nothing limits have the same."""
         found: dict[str, OpenNodes] = {}
         plain: OpenNodes | None = None
-        limits, closed = self._deployment.constraints, self._closed | {node}
+        limits, hosts = self._deployment.constraints, OpenHosts(self._deployment, self._closed | {node})
         limited = {*limits.pin, *limits.forbid, *(name for group in limits.apart for name in group)}
         for i in unplaced:
             operator = self._deployment.operators[i]
             if plain is None or operator.id in limited:
-                found[operator.id] = OpenNodes(self._deployment, operator, closed, self._free)
+                found[operator.id] = OpenNodes(hosts, operator, self._free)
                 plain = plain if operator.id in limited else found[operator.id]
             else:
                 found[operator.id] = plain

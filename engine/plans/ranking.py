@@ -13,6 +13,7 @@ from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
 from engine.document.elements import Batch, Constraints, Node, Operator, Replica
+from engine.document.open_hosts import OpenHosts
 from engine.document.topology import DataflowGraph
 from engine.estimation.estimate import estimate
 from engine.estimation.flow import Flow, flow
@@ -196,7 +197,8 @@ def _within(
     """The plan in the place of what runs, and of all that runs only what shares a server with it."""
     present = {op.id: op.replicas for op in deployment.operators if op.query == query} if places == "keep" else {}
     operators = [op for op in deployment.operators if op.query != query]
-    operators += [replace(op, query=query, replicas=_places(op, present, places)) for op in plan.operators]
+    hosts = OpenHosts(deployment, closed)
+    operators += [replace(op, query=query, replicas=_places(op, present, places, hosts)) for op in plan.operators]
     limits = _limits(deployment.constraints, {op.id for op in operators})
     # extended by nothing, it is checked as a whole
     whole = replace(deployment, operators=tuple(operators), constraints=limits, plans={}).extended()
@@ -216,11 +218,16 @@ def _limits(limits: Constraints, there: Collection[str]) -> Constraints:
     )
 
 
-def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places: str) -> tuple[Replica, ...]:
-    """Place of an operator now, also as the first part of a fused one; else the place its plan asks for."""
+def _places(
+    operator: Operator, present: dict[str, tuple[Replica, ...]], places: str, hosts: OpenHosts
+) -> tuple[Replica, ...]:
+    """Place of an operator now; else that of the first part of a fused one, or the place its plan asks for, if open."""
     if places == "free":
         return ()
-    return present.get(operator.id) or present.get(operator.id.split("+")[0]) or operator.replicas
+    if now := present.get(operator.id):
+        return now
+    wanted = present.get(operator.id.split("+")[0]) or operator.replicas
+    return wanted if hosts.take(operator.id, wanted) else ()
 
 
 def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:

@@ -31,12 +31,13 @@ from engine.costream.accuracy import PredictionRecord
 from engine.document.candidate import Candidate
 from engine.document.deployment import Deployment, Operator
 from engine.document.elements import Replica
+from engine.document.open_hosts import OpenHosts
 from engine.errors import DocumentError
 from engine.estimation.base import EstimateBase
 from engine.estimation.loads import loads_of
 from engine.latency_state import WITHIN
 from engine.measurement.trust import QueryCalibration
-from engine.parallelism.answer import NO_SLOTS, ParallelismChoice, ParallelismPlan
+from engine.parallelism.answer import NO_HOST, NO_SLOTS, ParallelismChoice, ParallelismPlan
 from engine.parallelism.job import ScalableJob
 from engine.parallelism.plan import plan_parallelism, with_subtasks
 from engine.parallelism.question import ParallelismQuestion
@@ -154,6 +155,10 @@ class _Finder:
     @property
     def now(self) -> QueryOutcome:
         return self.before[self.query]
+
+    @cached_property
+    def hosts(self) -> OpenHosts:
+        return OpenHosts(self.running, self.question.policy.closed_nodes)
 
     def answer(self) -> QueryRemedies:
         self.tell(0.0, "Estimating what runs")
@@ -402,19 +407,17 @@ class _Finder:
         if self.job is None:
             return
         self.tell(0.65, "Trying other parallelisms")
-        closed = {*self.question.policy.closed_nodes}
-        places = {node: place for node, place in self.job.places.items() if node not in closed}
-        plan = plan_parallelism(self.base, replace(self.job, places=places), ParallelismQuestion())
+        plan = plan_parallelism(self.base, self.job, ParallelismQuestion(), closed=self.hosts.closed)
         others = [choice for choice in plan.choices if choice.parallelism > plan.now]
         if not plan.scaled:
             row = next((row for row in plan.operators if row.grounds is not None), None)
             why = "" if row is None else f"{row.operator}: {row.grounds}"
             self._vain("parallelism", Fact("remedies.not_scalable", why=why))
             return
-        fitting = [choice for choice in others if choice.state != NO_SLOTS and choice.estimate_s is not None]
-        possible = [choice for choice in fitting if self._may_be(choice.placement)]
+        possible = [c for c in others if c.state not in (NO_SLOTS, NO_HOST) and c.estimate_s is not None]
         if not possible:
-            self._vain("parallelism", Fact("remedies.not_allowed" if fitting else "remedies.no_slots"))
+            is_kept_off = any(choice.state == NO_HOST for choice in others)
+            self._vain("parallelism", Fact("remedies.not_allowed" if is_kept_off else "remedies.no_slots"))
             return
         choice = min(possible, key=lambda c: (bool(c.breaks), _RANKS[c.latency_state], c.parallelism))
         deployment = with_subtasks(self.running, choice.placement)
@@ -424,17 +427,6 @@ class _Finder:
             yield remedy
         else:
             self._note_best("parallelism", after)
-
-    def _may_be(self, placement: Mapping[str, tuple[Replica, ...]]) -> bool:
-        """Whether pins, forbidden nodes and those that take nothing new let operators be there."""
-        limits, closed = self.running.constraints, {*self.question.policy.closed_nodes}
-        for name, replicas in placement.items():
-            was = {replica.node for replica in self._operator(name).replicas}
-            now = {replica.node for replica in replicas}
-            pin = limits.pin.get(name)
-            if (pin is not None and now != {pin}) or now & {*limits.forbid.get(name, ())} or (now - was) & closed:
-                return False
-        return True
 
     def _spread(self, plan: ParallelismPlan, choice: ParallelismChoice, after: Evaluation) -> Remedy:
         restart, present = choice.restart, plan.choice(plan.now)
@@ -462,6 +454,10 @@ class _Finder:
     # -- another plan
     def _other_plans(self) -> Iterator[Remedy]:
         for key, deployment in self.plans.items():
+            own = (deployment.operators[j] for j in deployment.operators_of(self.query))
+            if not all(self.hosts.take(operator.id, operator.replicas) for operator in own):
+                self._vain("plan", Fact("remedies.plan_not_allowed"))
+                continue
             self.tell(0.8, f"Estimating plan {key}")
             after = self.evaluator.full(self._scenario(deployment, {self.query}))
             remedy = self._remedy(

@@ -27,6 +27,8 @@ def _choice_words(
 ) -> str:
     if state == "no_slots":
         return f"Parallelism {parallelism} needs {counted(slots, 'slot')}, {slots_short} more than there are."
+    if state == "no_host":
+        return f"Parallelism {parallelism} needs hosts that pins, company or draining keep from it."
     if rate_per_s is None:
         if state not in ("known", "unknown"):
             return f"Parallelism {parallelism}: no rate of its own to grow."
@@ -80,6 +82,9 @@ SENTENCES: dict[str, Template] = {
     # notes
     "capped": "{names:listed} {names:either has|have} fewer subtasks: by key groups, or by the partitions read.",
     "host_full": "No core is left on {hosts:listed}: more subtasks there share those that are in use.",
+    "no_host": "For {count:counted subtask} of {names:listed} there is a slot on no host that takes more of "
+    "{names:either it|them}: of the others some are draining, forbidden or held by what it stays apart from, or it is "
+    "pinned.",
     "partitions_unknown": "How many partitions {names:listed} {names:either reads|read} is not known; subtasks beyond "
     "them read nothing.",
     "groups_by_default": "The maximum parallelism is not told: key groups are as many as Flink has by default.",

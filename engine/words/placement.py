@@ -60,6 +60,11 @@ def _apart_sentence(
 
 
 SENTENCES: dict[str, Template] = {
+    # why a node may not take an operator
+    "pinned": "it is pinned to {node}",
+    "forbidden": "{node} is forbidden to it",
+    "closed": "{node} takes nothing new",
+    # others
     "move": _move_words,
     "apart": _apart_sentence,
     "nothing_to_place": "There is no operator to place.",

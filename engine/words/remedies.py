@@ -127,6 +127,7 @@ SENTENCES: dict[str, Template] = {
     "enough by mean costs.",
     "not_needed": "none is needed: placed again it passes on the nodes that are there.",
     "no_bound": "it never catches up as it is, so no promise would be kept.",
-    "not_allowed": "every larger parallelism needs nodes that pins, or draining, keep from it.",
+    "not_allowed": "every larger parallelism needs hosts that pins, company or draining keep from it.",
+    "plan_not_allowed": "it was compared on hosts that pins, company or draining keep from it by now.",
     "no_objective": "others are in the way as well.",
 }

@@ -16,6 +16,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Combine, Deployment, Node, Operator, Replica
 from engine.document.memory import MEMORY_SLACK, needs_of, rooms_of
+from engine.document.open_hosts import OpenHosts
 from engine.estimation.loads import loads_of
 from engine.placement.problem import BoolArray, PlacementProblem
 from engine.provisioning.nodes import lose_nodes
@@ -240,7 +241,9 @@ def pool_problem(
     node = np.array([server.node for _, server in cores], dtype=np.int64)
     load, output = _series(deployment)
     budget = deployment.capacities[:, : len(cores)].T * deployment.subinterval_s
-    allowed = _allowed(deployment, closed)[:, node][operator] if len(cores) else np.ones((len(items), 0), dtype=bool)
+    allowed = (
+        OpenHosts(deployment, closed).table[:, node][operator] if len(cores) else np.ones((len(items), 0), dtype=bool)
+    )
     start = np.array([core for _, _, core in items], dtype=np.int64)
     held = start >= 0
     # What is on a closed node stays there.
@@ -271,18 +274,6 @@ def _series(deployment: Deployment) -> tuple[FloatArray, FloatArray]:
     together = replace(deployment, nodes=(node,), links=(), operators=operators, combine=Combine("sum"))
     series = loads_of(together, graph=deployment.graph).operators()
     return series.load, series.output
-
-
-def _allowed(deployment: Deployment, closed: Sequence[str]) -> BoolArray:
-    """Nodes allowed to operators by pins, forbidden and closed nodes, shape (operators, nodes)."""
-    index, nodes = deployment.operator_index, deployment.node_index
-    allowed = np.ones((len(index), len(nodes)), dtype=bool)
-    for name, node in deployment.constraints.pin.items():
-        allowed[index[name]] = [other == node for other in nodes]
-    for name, forbidden in deployment.constraints.forbid.items():
-        allowed[index[name], [nodes[node] for node in forbidden if node in nodes]] = False
-    allowed[:, [nodes[name] for name in closed]] = False
-    return allowed
 
 
 def _groups(deployment: Deployment, operator: IntArray) -> tuple[tuple[int, ...], ...]:

@@ -64,14 +64,14 @@ class TestClosedPlaces:
         with pytest.raises(DocumentError) as caught:
             decide(running(), candidate(), policy=AdmissionPolicy(closed_nodes=("n2",)), changes=[moved("c/op", "n2")])
         assert [(fault.path, fault.message) for fault in caught.value.faults] == [
-            ("changes[0].node", "node is 'n2'; it takes nothing new")
+            ("changes[0].node", "node is 'n2'; n2 takes nothing new")
         ]
 
     @pytest.mark.parametrize(
         ("constraints", "why"),
         [
-            ({"pin": {"p/op": "n1"}}, "operator 'p/op' is pinned to 'n1'"),
-            ({"forbid": {"p/op": ["n2"]}}, "it is forbidden to operator 'p/op'"),
+            ({"pin": {"p/op": "n1"}}, "it is pinned to n1"),
+            ({"forbid": {"p/op": ["n2"]}}, "n2 is forbidden to it"),
         ],
     )
     def test_move_against_a_constraint_is_refused(self, constraints: dict[str, Any], why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,9 +43,11 @@ def counted(rate: float = 400.0, cores: int = 8, bound_s: float = 0.5, steps: in
     )
 
 
-def plan_of(deployment: Deployment, job: ScalableJob | None = None, **question: Any) -> ParallelismPlan:
-    base = EstimateBase.of(deployment, 1)
-    return plan_parallelism(base, job or document_job(deployment, "q"), ParallelismQuestion.parse(question))
+def plan_of(
+    deployment: Deployment, job: ScalableJob | None = None, *, closed: Sequence[str] = (), **question: Any
+) -> ParallelismPlan:
+    base, asked = EstimateBase.of(deployment, 1), ParallelismQuestion.parse(question)
+    return plan_parallelism(base, job or document_job(deployment, "q"), asked, closed=closed)
 
 
 def test_keyed_operator_gains_by_its_key_groups() -> None:
@@ -105,6 +108,43 @@ def test_cores_of_a_host_are_shared_by_all_its_slots() -> None:
 def test_parallelism_beyond_the_slots_has_no_figures() -> None:
     *_, choice = plan_of(counted(cores=4), parallelism=[9]).choices
     assert (choice.state, choice.slots, choice.slots_short, choice.rate_per_s) == ("no_slots", 9, 6, None)
+
+
+def beside(**limits: Any) -> Deployment:
+    """`counted` on n, which has cores for three of `count`; m has cores for four, and an operator of another query."""
+    document = counted(cores=4).to_document() | {"constraints": limits}
+    other = measured("other", "s", 0.1, 0) | {"query": "p", "node": "m"}
+    document["nodes"] = [*document["nodes"], {"id": "m", "capacity_cps": 1000.0, "cores": 4}]  # type: ignore[misc]
+    document["operators"] = [*document["operators"], other]  # type: ignore[misc]
+    return Deployment.parse(document)
+
+
+def test_subtasks_are_added_on_any_node_without_limits() -> None:
+    *_, five = plan_of(beside(), parallelism=[5]).choices
+    assert five.rate_per_s is not None
+    assert {replica.node for replica in five.placement["count"]} == {"n", "m"}
+
+
+LIMITS = [
+    ({}, ["m"]),
+    ({"pin": {"count": "n"}}, []),
+    ({"forbid": {"count": ["m"]}}, []),
+    ({"apart": [["count", "other"]]}, []),
+]
+
+
+@pytest.mark.parametrize(("limits", "closed"), LIMITS)
+def test_no_subtask_is_added_where_its_operator_may_not_be(limits: dict[str, Any], closed: list[str]) -> None:
+    _, three, five = plan_of(beside(**limits), closed=closed, parallelism=[3, 5]).choices
+    assert {replica.node for replica in three.placement["count"]} == {"n"}
+    assert five.state in ("no_host", "no_slots") and five.slots_short > 0
+    assert (five.rate_per_s, five.placement) == (None, {})
+
+
+def test_fewer_subtasks_leave_a_draining_node_first() -> None:
+    deployment = beside().with_placement({"count": [Replica("m", 0, 0.5), Replica("n", 2, 0.5)]})
+    one, _ = plan_of(deployment, closed=["m"], parallelism=[1]).choices
+    assert {replica.node for replica in one.placement["count"]} == {"n"}
 
 
 def test_partitions_cap_a_source() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from engine.__main__ import main as engine
 from engine.document.deployment import Deployment
-from engine.document.elements import Batch
+from engine.document.elements import Batch, Replica
 from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.mace import mace
 from engine.plans.answer import OneNode, PlanRanking
@@ -170,6 +170,14 @@ def test_plan_that_fits_no_node_is_reported() -> None:
     astray = replace(new, inputs=(replace(new.inputs[0], source="nothing"),))
     with pytest.raises(DocumentError, match="nothing"):
         rank(deployment, "q", [QueryPlan("v2", (astray,))])
+
+
+def test_plan_is_not_compared_on_a_draining_node_that_it_asks_for() -> None:
+    deployment = running()
+    new = replace(plan_of(deployment)[0], id="new", replicas=(Replica("b"),))
+    (asked,) = rank(deployment, "q", [QueryPlan("v2", (new,))]).plans
+    (draining,) = rank(deployment, "q", [QueryPlan("v2", (new,))], closed=["b"]).plans
+    assert [{part.node for part in plan.placement["new"]} for plan in (asked, draining)] == [{"b"}, {"a"}]
 
 
 # -- samples

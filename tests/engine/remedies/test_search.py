@@ -8,6 +8,7 @@ import pytest
 
 from engine.admission.answer import AdmissionPolicy
 from engine.document.deployment import Deployment
+from engine.document.elements import Replica
 from engine.estimation.base import EstimateBase
 from engine.parallelism.job import document_job
 from engine.remedies.answer import QueryRemedies, Remedy
@@ -103,6 +104,14 @@ def test_pins_and_draining_nodes_are_respected() -> None:
     draining = remedies_of(crowded(), policy=AdmissionPolicy(closed_nodes=("b",)))
     places = {r.node for remedy in draining.remedies for replicas in remedy.placement.values() for r in replicas}
     assert "b" not in places
+
+
+def test_plan_that_was_compared_on_a_node_that_is_draining_by_now_is_none() -> None:
+    deployment, plan = crowded(), crowded().with_placement({"late/count": [Replica("b")]})
+    assert "plan" in by_kind(remedies_of(deployment, plans={"v2": plan}))
+    draining = remedies_of(deployment, plans={"v2": plan}, policy=AdmissionPolicy(closed_nodes=("b",)))
+    assert "plan" not in by_kind(draining)
+    assert any(row.kind == "plan" and "keep from it" in str(row.why) for row in draining.tried)
 
 
 def test_what_holds_needs_none() -> None:
