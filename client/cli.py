@@ -1,4 +1,4 @@
-"""`./sluice admit`, `estimate`, `capacity`, `parallelism`, `backlog`, `connect`: arguments, question, answer."""
+"""Commands that ask a console, `./sluice admit` and others: arguments, question, answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from client.connections import CONNECT_EXIT_TEXT, connect_engine, operators_of
 from client.console import ConsoleConnection
 from client.documents import manifest_text, query_document, read_document
 from client.errors import ClientError
+from client.evacuations import EVACUATE_EXIT_TEXT, evacuation_status, evacuation_text, moment
 from client.parallelism import PARALLELISM_EXIT_TEXT, back_lines, parallelism_status, parallelism_text
+from client.remedies import REMEDIES_EXIT_TEXT, remedies_status, remedies_text
 from client.report import (
     BACKLOG_EXIT_TEXT,
     ESTIMATE_EXIT_TEXT,
@@ -186,6 +188,30 @@ def _parallelism(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]
     return parallelism_status(answer["plan"]), answer, parallelism_text(answer)
 
 
+def _remedies(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    console = _connection(options)
+    path = f"{_query_path(console, options)}/remedies"
+    if options.preview is not None:
+        preview = console.post(f"{path}/preview", {"remedy": options.preview})
+        page = console.address(str(preview["page"]))
+        return PASSED, {"url": page, "preview": preview}, f"{options.preview} is previewed, and applied, here:\n{page}"
+    found = console.post_job(path, {})
+    page = console.address(f"/c/{options.cluster}/queries/{quote(options.query, safe='')}/remedies/")
+    return remedies_status(found["answer"]), {"url": page, **found}, remedies_text(found, page)
+
+
+def _evacuate(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    names = ("cluster", "nodes", "order", "domain", "starts_at", "ends_at", "hold_s", "back")
+    asked = {name: value for name in names if (value := getattr(options, name)) is not None}
+    console = _connection(options)
+    run = _about_cluster(console, options.cluster, lambda: console.post_job("/api/v1/evacuations", asked))
+    status = evacuation_status(run, accept_late=options.accept_late)
+    if options.confirm and status == PASSED:
+        run = console.post(f"/api/v1/evacuations/{run['id']}/confirm", {"accept_late": options.accept_late})
+    page = console.address(f"/c/{run.get('cluster')}/fleet/evacuations/{run.get('id')}/")
+    return status, {"url": page, "evacuation": run}, evacuation_text(run, page)
+
+
 def _query_path(console: ConsoleConnection, options: argparse.Namespace) -> str:
     """Address of a query by its name."""
     asked = urlencode({"cluster": options.cluster, "name": options.query})
@@ -318,6 +344,27 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     parallelism.add_argument(
         "--part", choices=("all", "settings", "patch", "calls"), default="all", help="of the export (all)"
     )
+    remedies = _command(commands, "remedies", "What helps a query that is late or at risk.", REMEDIES_EXIT_TEXT)
+    remedies.set_defaults(parser=remedies, ask=_remedies, fault=lambda options: "")
+    remedies.add_argument("query", metavar="QUERY", help="its name")
+    remedies.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    remedies.add_argument("--preview", metavar="REMEDY", help="preview one of those that were found, such as move-1")
+    evacuate = _command(
+        commands, "evacuate", "What it takes to empty nodes, and for how long who is late.", EVACUATE_EXIT_TEXT
+    )
+    evacuate.set_defaults(parser=evacuate, ask=_evacuate, fault=_evacuate_fault)
+    evacuate.add_argument("nodes", nargs="+", metavar="NODE", help="its name, rack=r7 for a label, or pool=large")
+    evacuate.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    evacuate.add_argument("--from", type=moment, dest="starts_at", metavar="TIME", help="(as soon as it is confirmed)")
+    evacuate.add_argument("--until", type=moment, dest="ends_at", metavar="TIME", help="when all are back (when told)")
+    evacuate.add_argument("--order", choices=("together", "each", "domain"), help="a rolling upgrade: each, domain")
+    evacuate.add_argument("--domain", metavar="LABEL", help="whose nodes go together, such as rack")
+    evacuate.add_argument("--hold", type=_seconds, dest="hold_s", metavar="S", help="that each is away, one by one")
+    evacuate.add_argument(
+        "--back", action=argparse.BooleanOptionalAction, default=True, help="operators return with their nodes"
+    )
+    evacuate.add_argument("--confirm", action="store_true", help="have it done, if the exit status is 0 then")
+    evacuate.add_argument("--accept-late", action="store_true", help="queries may be late, or miss their objectives")
     backlog = _command(
         commands, "backlog", "What waits for a running query; with an amount, state it.", BACKLOG_EXIT_TEXT
     )
@@ -389,6 +436,14 @@ def _parallelism_fault(options: argparse.Namespace) -> str:
     asked = (options.operators, options.parallelism, options.restart_s, options.partitions)
     if options.export is not None and any(value is not None for value in asked):
         return "--export is of the newest plan; --operators, --parallelism, --restart and --partitions ask for another"
+    return ""
+
+
+def _evacuate_fault(options: argparse.Namespace) -> str:
+    if options.order == "domain" and not options.domain:
+        return "--domain is missing: the label whose nodes go together"
+    if options.domain and options.order != "domain":
+        return "--domain goes with --order domain"
     return ""
 
 

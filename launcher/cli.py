@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from launcher.places import ROOT, child_environment
 
@@ -27,28 +28,8 @@ def _engine(rest: list[str]) -> int:
     return _become("-m", "engine", *rest)
 
 
-def _admit(rest: list[str]) -> int:
-    return _become("-m", "client", "admit", *rest)
-
-
-def _estimate(rest: list[str]) -> int:
-    return _become("-m", "client", "estimate", *rest)
-
-
-def _capacity(rest: list[str]) -> int:
-    return _become("-m", "client", "capacity", *rest)
-
-
-def _parallelism(rest: list[str]) -> int:
-    return _become("-m", "client", "parallelism", *rest)
-
-
-def _backlog(rest: list[str]) -> int:
-    return _become("-m", "client", "backlog", *rest)
-
-
-def _connect(rest: list[str]) -> int:
-    return _become("-m", "client", "connect", *rest)
+def _ask(command: str, rest: list[str]) -> int:
+    return _become("-m", "client", command, *rest)
 
 
 def _agent(rest: list[str]) -> int:
@@ -123,15 +104,11 @@ def _doctor(rest: list[str]) -> int:
     return doctor()
 
 
+_CONSOLE_COMMANDS = ("admit", "estimate", "capacity", "parallelism", "remedies", "evacuate", "backlog", "connect")
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "up": _up,
     "test": _test,
-    "admit": _admit,
-    "estimate": _estimate,
-    "capacity": _capacity,
-    "parallelism": _parallelism,
-    "backlog": _backlog,
-    "connect": _connect,
+    **{name: partial(_ask, name) for name in _CONSOLE_COMMANDS},
     "engine": _engine,
     "agent": _agent,
     "history": _history,

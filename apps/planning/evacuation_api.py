@@ -20,7 +20,12 @@ from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.viewsets import RunDeletion, RunRowSerializer, RunViewSet, describe_create
 from apps.planning.choices import EvacuationOrder
 from apps.planning.evacuation_commands import evacuation_commands
-from apps.planning.evacuation_steps import evacuation_confirm, evacuation_finish, evacuation_stop
+from apps.planning.evacuation_steps import (
+    evacuation_confirm,
+    evacuation_finish,
+    evacuation_obstacle,
+    evacuation_stop,
+)
 from apps.planning.evacuations import EVACUATION, EvacuationFilter, load_words
 from apps.planning.models import Evacuation, EvacuationStep
 from apps.planning.placement_moves import MAX_BATCH_SIZE, MAX_PACE
@@ -99,12 +104,19 @@ class EvacuationDetailSerializer(EvacuationSerializer):
 
     plan = StoredRecordField(EvacuationPlan, source="result")
     load = serializers.SerializerMethodField(help_text="The load that the plan is made for, in words.")
+    obstacle = serializers.SerializerMethodField(
+        help_text="Why the plan cannot be confirmed, whatever is accepted with it; empty if it can."
+    )
 
     class Meta(EvacuationSerializer.Meta):
-        fields = [*EvacuationSerializer.Meta.fields, "snapshot", "load", "plan"]
+        fields = [*EvacuationSerializer.Meta.fields, "snapshot", "load", "obstacle", "plan"]
 
     def get_load(self, run: Evacuation) -> str:
         return load_words(run) if run.facts else ""
+
+    def get_obstacle(self, run: Evacuation) -> str:
+        obstacle = evacuation_obstacle(run)
+        return obstacle.message if obstacle else ""
 
 
 @describe_create(

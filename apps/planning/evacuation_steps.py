@@ -39,9 +39,9 @@ __all__ = [
     "evacuation_advance",
     "evacuation_confirm",
     "evacuation_finish",
+    "evacuation_obstacle",
     "evacuation_stop",
     "evacuations_advance",
-    "time_fault",
 ]
 
 _log = logging.getLogger(__name__)
@@ -72,25 +72,9 @@ def evacuation_confirm(*, run: Evacuation, user: User | None, accept_late: bool 
     plan = stored_plan(run)
     if run.state != RunState.PROPOSED or plan is None:
         raise Conflict(f"The evacuation is {_words(run)}; only a plan can be confirmed.", code="wrong_state")
-    refused = [step for step in plan.steps if step.refusal is not None]
-    if refused:
-        faults = [
-            (fault["path"], fault["message"]) for step in refused if step.refusal for fault in step.refusal.faults
-        ]
-        raise Impossible(f"{listed(refused[0].nodes, _NAMED)} cannot be emptied: {faults[0][1]}.", faults)
-    foreign = run_by_engine(run.cluster, queries_moving(plan))
-    if foreign:
-        message = _foreign_words(foreign)
-        raise Impossible(f"{message}: follow the commands of the plan instead.", [("", message)])
-    _require_time(run)
-    other = _overlapping(run)
-    if other is not None:
-        raise Conflict(
-            f"The evacuation of {listed(other.nodes, _NAMED)} is {_words(other)} at that time.",
-            code="busy",
-            data={"evacuation": str(other.pk)},
-        )
-    late = list(dict.fromkeys([*run.facts["breaks"], *run.facts["late"]]))
+    if obstacle := evacuation_obstacle(run):
+        raise obstacle
+    late = list(dict.fromkeys([*run.facts["breaks"], *run.facts.get("risks", ()), *run.facts["late"]]))
     if late and not accept_late:
         raise Conflict(
             f"{listed(late, _NAMED)} would be late, or that is not known; say that they may.",
@@ -101,6 +85,34 @@ def evacuation_confirm(*, run: Evacuation, user: User | None, accept_late: bool 
     run.save(update_fields=["state", "confirmed_by", "confirmed_at", "updated_at"])
     EVACUATION.announce(run)
     return run
+
+
+def evacuation_obstacle(run: Evacuation) -> SluiceError | None:
+    """Why a plan cannot be confirmed, whatever is accepted with it; None if it can, and of what is no such plan."""
+    plan = stored_plan(run)
+    if run.state != RunState.PROPOSED or plan is None:
+        return None
+    refused = [step for step in plan.steps if step.refusal is not None]
+    if refused:
+        faults = [
+            (fault["path"], fault["message"]) for step in refused if step.refusal for fault in step.refusal.faults
+        ]
+        return Impossible(f"{listed(refused[0].nodes, _NAMED)} cannot be emptied: {faults[0][1]}.", faults)
+    foreign = run_by_engine(run.cluster, queries_moving(plan))
+    if foreign:
+        message = _foreign_words(foreign)
+        return Impossible(f"{message}: follow the commands of the plan instead.", [("", message)])
+    late = _time_fault(run)
+    if late and run.ends_at is not None:
+        return Conflict(f"{late} Plan it anew.", [("ends_at", f"{run.ends_at.isoformat()} is too early")])
+    other = _overlapping(run)
+    if other is not None:
+        return Conflict(
+            f"The evacuation of {listed(other.nodes, _NAMED)} is {_words(other)} at that time.",
+            code="busy",
+            data={"evacuation": str(other.pk)},
+        )
+    return None
 
 
 @transaction.atomic
@@ -158,7 +170,7 @@ def evacuation_advance(*, run: Evacuation, now: datetime | None = None) -> bool:
 
 def _begin(run: Evacuation, now: datetime) -> None:
     """Begin, unless the time is not enough any more, as after an outage."""
-    if late := time_fault(run):
+    if late := _time_fault(run):
         _end(run, RunState.STOPPED, late)
         return
     others = run.cluster.nodes.exclude(state__in=ABSENT).exclude(name__in=run.nodes)
@@ -413,13 +425,7 @@ def _measured_late(run: Evacuation, now: datetime) -> Iterator[str]:
             yield query
 
 
-def _require_time(run: Evacuation) -> None:
-    message = time_fault(run)
-    if message and run.ends_at is not None:
-        raise Conflict(message, [("ends_at", f"{run.ends_at.isoformat()} is too early")])
-
-
-def time_fault(run: Evacuation) -> str:
+def _time_fault(run: Evacuation) -> str:
     """Why the time of a plan is over, or too short to empty the nodes and bring them back; empty where it is not."""
     if run.ends_at is None:
         return ""

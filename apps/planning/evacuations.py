@@ -190,6 +190,7 @@ class EvacuationKind(RunKind[Evacuation]):
             "moves": sum(len(step.moves) for step in plan.steps),
             "possible": plan.is_possible,
             "breaks": list(plan.breaks),
+            "risks": list(plan.risks),
             "late": list(dict.fromkeys(delay.query for step in plan.steps for delay in step.late)),
             "needed_s": needed_s(run, plan),
             "load": basis,

@@ -28,14 +28,17 @@ from apps.planning.choices import (
     RunState,
 )
 from apps.planning.evacuation_commands import evacuation_commands
-from apps.planning.evacuation_steps import evacuation_confirm, evacuation_finish, evacuation_stop, time_fault
+from apps.planning.evacuation_steps import (
+    evacuation_confirm,
+    evacuation_finish,
+    evacuation_obstacle,
+    evacuation_stop,
+)
 from apps.planning.evacuations import (
     EVACUATION,
     EvacuationFilter,
     failure_domain_labels,
     load_words,
-    queries_moving,
-    run_by_engine,
     stored_plan,
 )
 from apps.planning.models import Evacuation, EvacuationStep
@@ -293,8 +296,7 @@ class EvacuationFacts:
 
     @property
     def can_confirm(self) -> bool:
-        is_free = not self.by_engine and not self.time_fault
-        return self.run.state == RunState.PROPOSED and self.is_possible and is_free
+        return self.run.state == RunState.PROPOSED and self.is_possible and not self.obstacle
 
     @property
     def can_finish(self) -> bool:
@@ -312,13 +314,18 @@ class EvacuationFacts:
         return self.plan is not None and self.plan.is_possible
 
     @cached_property
-    def by_engine(self) -> str:
-        """Queries that have to move and that a connected engine runs."""
-        return listed(run_by_engine(self.run.cluster, queries_moving(self.plan)), _NAMED) if self.plan else ""
+    def obstacle(self) -> str:
+        """Why a possible plan cannot be confirmed."""
+        obstacle = evacuation_obstacle(self.run) if self.is_possible else None
+        return obstacle.message if obstacle else ""
 
     @property
     def breaks(self) -> str:
         return listed(self.run.facts.get("breaks", []), _NAMED)
+
+    @property
+    def risks(self) -> str:
+        return listed(self.run.facts.get("risks", []), _NAMED)
 
     @property
     def late(self) -> str:
@@ -342,12 +349,9 @@ class EvacuationFacts:
         takes += f", {duration_words(self.run.hold_s)} away each included." if hold_s else ", besides the time away."
         if self.breaks:
             return f"{what}, and {self.breaks} would miss the objective meanwhile. {takes}"
+        if self.risks:
+            return f"{what}, and {self.risks} may miss the objective meanwhile, or that is not known. {takes}"
         return f"{what}, and no objective is missed with the nodes away. {takes}"
-
-    @property
-    def time_fault(self) -> str:
-        """Why its time is too short, while it waits to be confirmed."""
-        return time_fault(self.run) if self.run.state == RunState.PROPOSED else ""
 
     @property
     def load(self) -> str:

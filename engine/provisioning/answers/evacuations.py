@@ -108,6 +108,12 @@ class EvacuationPlan(Record):
         return tuple(dict.fromkeys(query for step in self.steps for query in step.breaks))
 
     @property
+    def risks(self) -> tuple[str, ...]:
+        """Queries that may miss their objective in a step, or of which that is not known, and that miss it in none."""
+        queries = dict.fromkeys(query for step in self.steps for query in step.risks)
+        return tuple(query for query in queries if query not in self.breaks)
+
+    @property
     def lasts_s(self) -> float:
         """Time that states travel on the way out, and back where operators come back, in seconds."""
         return sum(step.lasts_s for step in self.steps) * (2.0 if self.back else 1.0)
