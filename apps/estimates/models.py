@@ -281,6 +281,11 @@ class QueryEstimate(models.Model):
         return self.standing.mark if self.standing else judged_state(self.state, DecidedBy.ESTIMATE)
 
     @property
+    def is_expected(self) -> bool:
+        """Whether an estimate alone says how it stands."""
+        return self.standing is None or self.standing.is_expected
+
+    @property
     def headroom(self) -> tuple[float | None, float | None]:
         """Objective minus the larger of measurement and estimate: in seconds, and as a share of the objective.
 

@@ -58,6 +58,7 @@ __all__ = [
     "UnscoredFilter",
     "estimate_under_way",
     "estimates_named",
+    "expected_counts",
     "node_estimates",
     "nodes_by_excess",
     "objective_statuses",
@@ -265,6 +266,12 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
 def state_counts(rows: QuerySet[Any]) -> dict[str, int]:
     """Numbers of rows by `shown_state`."""
     return dict(rows.order_by().values_list("shown_state").annotate(n=Count("pk")))
+
+
+def expected_counts(rows: QuerySet[Query]) -> dict[str, int]:
+    """Numbers of running queries by `shown_state` that an estimate alone decides."""
+    rows = rows.filter(state=QueryState.RUNNING, objective_status__decided_by=DecidedBy.ESTIMATE)
+    return state_counts(rows)
 
 
 def objective_statuses() -> QuerySet[ObjectiveStatus]:

@@ -367,6 +367,11 @@ def forecast_factors(run: Evacuation, deployment: Deployment) -> tuple[dict[str,
     return factors, {"by": "forecast", "forecast": forecast.pk, "as_present": lacking, "until": until}
 
 
+def _day_words(moment: datetime) -> str:
+    """`30 Nov, 02:00 UTC`."""
+    return f"{moment.day} {moment:%b, %H:%M} UTC"
+
+
 def load_words(run: Evacuation) -> str:
     """The load that a plan is made for, in words."""
     basis = run.facts.get("load", {})
@@ -374,7 +379,7 @@ def load_words(run: Evacuation) -> str:
         lacking = basis["as_present"]
         rest = f"; {listed(lacking, _NAMED)} as now, having no forecast" if lacking else ""
         until = basis.get("until")
-        span = f"until {datetime.fromisoformat(until):%Y-%m-%d %H:%M} UTC, where it ends" if until else "for that time"
+        span = f"until {_day_words(datetime.fromisoformat(until))}, where it ends" if until else "for that time"
         return f"At the upper end of the load forecast {span}{rest}."
     if basis.get("why") == "beyond_forecast":
         return "At the present load: the newest forecast does not reach that time, so what it will be is not known."

@@ -110,7 +110,7 @@ def _count_of_forecast(event: PlannedEvent) -> NodeCount:
             if not why:
                 nodes = forecast_regret(row, cost_per_violation_hour=cost, horizon_days=days).recommended
         except SluiceError as error:
-            why = error.message
+            why = error.message.removesuffix(".")
     judged = ""
     if row is not None and row.result and (sizes := [pool.size for pool in forecast_answer(row).pools]):
         judged = f" of {min(sizes)} to {max(sizes)}"

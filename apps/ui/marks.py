@@ -14,6 +14,8 @@ __all__ = [
     "VERDICTS",
     "Mark",
     "evidence_mark",
+    "expected_icon",
+    "expected_mark",
     "icon",
     "judged_state",
     "state_badge",
@@ -230,6 +232,16 @@ def state_mark(state: str, label: str = "") -> SafeString:
     """`<span class="st …">` with icon and word; `label` replaces the word."""
     mark = STATES.get(state, _UNKNOWN)
     return format_html('<span class="st {}">{}{}</span>', mark.tone, icon(mark.drawing), label or mark.label)
+
+
+def expected_mark(state: str, label: str = "") -> SafeString:
+    """`state_mark` of an objective of which nothing was measured: what a model says of another placement or load."""
+    return state_mark(judged_state(state, "estimate"), label)
+
+
+def expected_icon(state: str) -> SafeString:
+    """The shape of `expected_mark` alone."""
+    return state_icon(judged_state(state, "estimate"))
 
 
 def state_badge(state: str, label: str = "") -> SafeString:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from engine.words import MICROSECONDS_BELOW_S, MILLISECONDS_BELOW_S, money_words
+from engine.words import load_words, money_words, number_words, percent_words, size_words, time_unit
 
 __all__ = [
     "MISSING",
@@ -32,9 +32,6 @@ __all__ = [
 MISSING = "–"
 _NBSP = "\u00a0"
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
-_SMALL_PERCENT = 0.1
-_NEARLY_WHOLE = 99.5
 
 
 class Quantity(NamedTuple):
@@ -82,30 +79,7 @@ def significant(value: Any, *, apart_from: Any = None) -> str:
     if number is None:
         return MISSING
     other = as_float(apart_from)
-    digits = _digits(abs(number))
-    text = _fixed(number, digits)
-    while other is not None and number != other and text == _fixed(other, digits) and digits < 6:
-        digits += 1
-        text = _fixed(number, digits)
-    return text
-
-
-def _digits(size: float) -> int:
-    """Digits after the point."""
-    if size == 0 or size >= 100:
-        return 0
-    if size >= 1:
-        return 1
-    return min(9, 1 - math.floor(math.log10(size)))
-
-
-def _fixed(number: float, digits: int) -> str:
-    text = f"{number:,.{digits}f}"
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    if text.lstrip("-") == "0":
-        return "0"
-    return text.replace("-", "−")
+    return number_words(number)[0] if other is None else number_words(number, other)[0]
 
 
 def scaled(value: Any, unit: str = "") -> Quantity:
@@ -124,18 +98,9 @@ def seconds(value: Any, *, apart_from: Any = None) -> Quantity:
     number = as_float(value)
     if number is None:
         return Quantity(MISSING)
-    size = abs(number)
-    if size and size < MICROSECONDS_BELOW_S:
-        return Quantity(significant(number * 1e6), "µs")
-    if size and size < MILLISECONDS_BELOW_S:
-        return Quantity(significant(number * 1e3), "ms")
-    if size >= 172_800:
-        return Quantity(significant(number / 86_400), "d")
-    if size >= 7200 or (size >= 3600 and size % 3600 == 0):
-        return Quantity(significant(number / 3600), "h")
-    if size >= 600:
-        return Quantity(significant(number / 60), "min")
-    return Quantity(significant(number, apart_from=apart_from), "s")
+    unit_s, unit = time_unit(number)
+    bound = as_float(apart_from)
+    return Quantity(significant(number / unit_s, apart_from=None if bound is None else bound / unit_s), unit)
 
 
 def seconds_range(low: Any, high: Any, *, apart_from: Any = None) -> Quantity:
@@ -148,24 +113,17 @@ def seconds_range(low: Any, high: Any, *, apart_from: Any = None) -> Quantity:
 
 
 def percent(share: Any) -> Quantity:
-    """A share of 1 in percent, whole from 10 % on.
-
-    What is above 0 and hardly there is "under 0.1%", what is nearly but not wholly 1 is "over 99%".
+    """A share of 1 in percent, as sentences have it.
 
     Examples
     --------
-    >>> [str(percent(share)) for share in (0.00027, 0.0412, 0.938, 0.9972, 123.4, 0.0)]
-    ['under 0.1%', '4.1%', '94%', 'over 99%', '12,340%', '0%']
+    >>> [str(percent(share)) for share in (0.0412, 0.938, None)]
+    ['4.1%', '94%', '–']
     """
     number = as_float(share)
     if number is None:
         return Quantity(MISSING)
-    value = number * 100
-    if 0 < value < _SMALL_PERCENT:
-        return Quantity(f"under {_SMALL_PERCENT:g}", "%")
-    if _NEARLY_WHOLE <= value < 100:
-        return Quantity("over 99", "%")
-    return Quantity(_fixed(value, 0) if abs(value) >= 10 else significant(value), "%")
+    return Quantity(percent_words(number).removesuffix("%"), "%")
 
 
 def ratio(value: Any) -> str:
@@ -173,7 +131,7 @@ def ratio(value: Any) -> str:
     number = as_float(value)
     if number is None:
         return MISSING
-    return f"{number:.2f}" if abs(number) >= 0.005 else "0"
+    return load_words(number)[0] if abs(number) >= 0.005 else "0"
 
 
 def factor(value: Any) -> Quantity:
@@ -222,10 +180,8 @@ def bytes_size(size_bytes: Any) -> Quantity:
     number = as_float(size_bytes)
     if number is None:
         return Quantity(MISSING)
-    for size, unit in _BINARY:
-        if abs(number) >= size * 0.9995:
-            return Quantity(significant(number / size), unit)
-    return Quantity(significant(number), "B")
+    text, _, unit = size_words(number).partition(_NBSP)
+    return Quantity(text, unit)
 
 
 def count(value: Any) -> str:
@@ -233,4 +189,4 @@ def count(value: Any) -> str:
     number = as_float(value)
     if number is None:
         return MISSING
-    return _fixed(number, 0) if abs(number) < 10_000 else str(scaled(number))
+    return f"{round(number):,}".replace("-", "−") if abs(number) < 10_000 else str(scaled(number))

@@ -15,7 +15,7 @@ from apps.ui.numbers import as_float, ratio, seconds
 from apps.ui.svg.axes import line_data, span_words
 from apps.ui.svg.scales import Scale
 from apps.ui.svg.shapes import Shape, circle, number, path, path_data, picture, rect, svg_text
-from engine.words import duration_words
+from engine.words import bound_words, duration_words
 
 __all__ = [
     "EXCESS_CAP_S",
@@ -96,9 +96,9 @@ def _headroom_label(
     measured: float | None,
     is_endless: bool,
 ) -> str:
-    text = f"estimate {seconds(estimate, apart_from=bound)} of {seconds(bound)} objective"
+    text = f"estimate {bound_words(estimate, bound)}"
     if is_endless:
-        text = f"never catches up, {seconds(bound)} objective"
+        text = f"never catches up, objective {seconds(bound)}"
     if low is not None and high is not None:
         text += f", interval {seconds(low)} to {seconds(high)}"
     if measured is not None:

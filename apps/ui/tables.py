@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, reduce
 from io import StringIO
@@ -26,10 +26,21 @@ from django.http.response import HttpResponseBase
 from django.utils.safestring import SafeString
 from django_filters import FilterSet
 
-from apps.ui.marks import STATES, icon
+from apps.ui.marks import STATES, icon, judged_state
 from apps.ui.times import time_tag
 
-__all__ = ["ALL_ROWS", "Choice", "Column", "Filter", "Table", "address", "csv_cell", "request_columns", "state_choices"]
+__all__ = [
+    "ALL_ROWS",
+    "Choice",
+    "Column",
+    "Filter",
+    "Table",
+    "address",
+    "csv_cell",
+    "judged_choice",
+    "request_columns",
+    "state_choices",
+]
 
 
 ALL_ROWS = "all"  # of the parameter `view`: neither a saved view nor a default
@@ -63,7 +74,7 @@ class Column:
     `cell` gives what is shown (text is escaped, SafeString is not), `csv` the raw value for export (default: `cell`).
     `sort` is a database field for querysets, or an expression, whose nulls come last, or a key function for lists.
     `num` aligns right; on phones `full` takes the whole width at the top of the record, `hide` is left out and `short`
-    replaces the label. The first column is the row's heading.
+    replaces the label; `file_only` is in the export alone. The first column is the row's heading.
     """
 
     key: str
@@ -76,18 +87,23 @@ class Column:
     hide: bool = False
     high_first: bool = False
     short: str = ""
+    file_only: bool = False
     css: Callable[[Any], str] = lambda row: ""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of a filter. `count` is shown in its chip; `drawing` and `tone` draw its mark."""
+    """One value of a filter. `count` is shown in its chip; `drawing` and `tone` draw its mark.
+
+    `besides` is a part of its rows that has a mark of its own and is not counted in `count`.
+    """
 
     value: str
     label: str
     count: int | None = None
     drawing: str = ""
     tone: str = ""
+    besides: Choice | None = None
 
     @property
     def mark(self) -> SafeString:
@@ -101,6 +117,17 @@ def state_choices(states: Iterable[str], counts: Mapping[str, int]) -> list[Choi
         Choice(state, mark.label, counts.get(state, 0), mark.drawing, mark.tone or "muted")
         for state, mark in marks.items()
     ]
+
+
+def judged_choice(state: str, count: int, expected: int) -> Choice:
+    """The choice of an objective's state: those that were measured, and besides them those that are `expected` by an
+    estimate alone, each with its mark. `count` is the number of both.
+    """
+    own, theirs = STATES[state], STATES[judged_state(state, "estimate")]
+    if own == theirs or not expected:
+        return Choice(state, own.label, count, own.drawing, own.tone or "muted")
+    besides = Choice(state, theirs.label, expected, theirs.drawing, theirs.tone or "muted")
+    return besides if count == expected else replace(judged_choice(state, count - expected, 0), besides=besides)
 
 
 @dataclass(frozen=True)
@@ -266,9 +293,14 @@ class Table:
         return self.page.paginator.count
 
     @property
+    def shown_columns(self) -> list[Column]:
+        """Those of the page."""
+        return [column for column in self.columns if not column.file_only]
+
+    @property
     def headers(self) -> list[Header]:
         sorted_by, descends = self.sort
-        return [self._header(column, sorted_by, descends) for column in self.columns]
+        return [self._header(column, sorted_by, descends) for column in self.shown_columns]
 
     def _header(self, column: Column, sorted_by: Column | None, descends: bool) -> Header:
         if not column.sort:
@@ -284,7 +316,7 @@ class Table:
         """(identity, cells) of the rows on this page."""
         rows = list(self.page)
         return [
-            (self.identify(row), [Cell(column, column.cell(line), column.css(line)) for column in self.columns])
+            (self.identify(row), [Cell(column, column.cell(line), column.css(line)) for column in self.shown_columns])
             for row, line in zip(rows, self.load(rows), strict=True)
         ]
 

@@ -39,6 +39,7 @@ from engine.query_graph.graph import (
     OperatorNode,
     QueryGraph,
 )
+from engine.words import number_words
 
 __all__ = ["FEATURES", "FEATURE_WIDTHS", "MAX_WIDTH", "TrainingDomain", "host_features", "operator_features"]
 
@@ -127,6 +128,7 @@ def _sink(op: OperatorNode) -> list[float]:
 _ROWS = {"source": _source, "filter": _filter, "join": _join, "agg": _aggregation, "sink": _sink}
 
 
+_TINY = 1e-4  # less is practically nothing
 _MARGIN = 0.01  # share of a bound by which a value may be beyond it
 
 
@@ -145,7 +147,7 @@ class DomainFeature:
     def text(self, value: float) -> str:
         """The value in words, without its unit."""
         shown = value * self.factor
-        return f"{shown:,.0f}" if shown >= 1000 else f"{shown:.3g}"
+        return f"under {_TINY:g}" if 0.0 < shown < _TINY else number_words(shown)[0]
 
 
 FEATURES = {

@@ -15,6 +15,7 @@ from engine.document.elements import Operator, Replica
 from engine.document.policies import SchedulingGap
 from engine.document.reader import OperatorRecord
 from engine.records import Record, Sentence, Unwritten
+from engine.words import seconds_words
 
 __all__ = [
     "OneNode",
@@ -158,7 +159,7 @@ class PlanFinding(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def words(self) -> str:
-        by = f"{abs(self.seconds):.3g} s"
+        by = seconds_words(abs(self.seconds))[0]
         return {
             "better": f"{self.key} would be {by} faster than what runs.",
             "best": f"{self.key} is the fastest.",

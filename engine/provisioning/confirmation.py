@@ -23,7 +23,7 @@ from engine.provisioning.answers.objectives import ObjectiveMiss, RealisedObject
 from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.problem import Placement, PoolProblem
-from engine.words import percent_words, server_words
+from engine.words import bound_words, percent_words, server_words
 
 __all__ = [
     "Confirmation",
@@ -372,7 +372,7 @@ def _miss(
 
 def _miss_words(entry: Objective, value_s: float, lost: str | None, realised: RealisedObjective | None) -> str:
     if realised is None:
-        text = f"query {entry.query} takes {value_s:.3g} s of its {entry.bound_s:g} s with mean costs"
+        text = f"query {entry.query} takes {bound_words(value_s, entry.bound_s)} with mean costs"
         return f"{text} and {lost} lost" if lost else text
     return f"query {entry.query} {'is at risk at' if realised.state == 'at_risk' else 'takes'} {realised.words}"
 
@@ -384,6 +384,5 @@ def _where_words(report: QueryReport) -> str:
     if where is None:
         return ""
     if where.excess_s > 0.0:
-        when = f"s {where.from_p} to {where.to_p}" if where.to_p > where.from_p else f" {where.to_p}"
-        return f"; {server_words(where.server)} falls behind in subinterval{when}"
+        return f"; {server_words(where.server)} falls behind"
     return f"; {server_words(where.server)} is loaded {percent_words(where.load_mean)} in the mean"

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
-    "MICROSECONDS_BELOW_S",
-    "MILLISECONDS_BELOW_S",
+    "bound_words",
     "counted",
     "duration_words",
     "listed",
     "load_words",
     "mix_text",
     "money_words",
+    "number_words",
     "percent_words",
     "seconds_words",
     "server_words",
@@ -21,14 +21,17 @@ __all__ = [
     "statistic_text",
     "statistic_words",
     "step_words",
+    "time_unit",
 ]
 
 _UNBROKEN = "\u00a0"
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩", "CHF": "CHF"}
 _MAX_EXTRA_DIGITS = 6
+_MAX_DIGITS = 9
 
-MICROSECONDS_BELOW_S = 1e-4
-MILLISECONDS_BELOW_S = 0.0995  #: what rounds to 0.1 s is written in seconds
+_MINUTES_FROM_S = 120.0  #: of spans; a time of 60 s has a bound beside it that is in seconds
+_MICROSECONDS_BELOW_S = 1e-4
+_MILLISECONDS_BELOW_S = 0.0995  #: what rounds to 0.1 s is written in seconds
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -66,14 +69,14 @@ def mix_text(counts: Mapping[str, int]) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """``0.25 s``, ``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
+    """``0.25 s``, ``60 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
 
     Examples
     --------
-    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 0.25, 45.0, 1320.0, 12000.0, 187200.0)]
-    ['0 s', '0.25 s', '45 s', '22 min', '3 h 20 min', '2 days 4 h']
+    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 0.25, 60.0, 1320.0, 12000.0, 187200.0)]
+    ['0 s', '0.25 s', '60 s', '22 min', '3 h 20 min', '2 days 4 h']
     """
-    if seconds < 60.0:
+    if seconds < _MINUTES_FROM_S:
         return seconds_words(seconds)[0]
     minutes = round(seconds / 60.0)
     if minutes < 60:
@@ -89,18 +92,19 @@ def step_words(step_s: float) -> str:
 
     Examples
     --------
-    >>> [step_words(step_s).replace("\u00a0", " ") for step_s in (300.0, 7200.0, 2.5)]
-    ['5 min', '2 h', '2.5 s']
+    >>> [step_words(step_s).replace("\u00a0", " ") for step_s in (300.0, 7200.0, 2.5, 0.001)]
+    ['5 min', '2 h', '2.5 s', '1 ms']
     """
     for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
-        if step_s >= unit_s and step_s % unit_s == 0.0:
+        if step_s >= max(unit_s, _MINUTES_FROM_S) and step_s % unit_s == 0.0:
             return f"{step_s / unit_s:g}\u00a0{unit}"
-    return f"{step_s:.3g}\u00a0s"
+    unit_s, unit = time_unit(step_s)
+    return f"{step_s / unit_s:.3g}{_UNBROKEN}{unit}"
 
 
 def seconds_words(*values: float) -> tuple[str, ...]:
-    """Seconds with two or three significant digits, or as many as it takes to tell different values apart; what is
-    below a tenth of a second in ms or µs, as in the figures beside the sentence.
+    """Seconds with two or three significant digits, or as many as it takes to tell different values apart, in the units
+    of `time_unit`, as in the figures beside the sentence.
 
     Examples
     --------
@@ -110,8 +114,67 @@ def seconds_words(*values: float) -> tuple[str, ...]:
     ['8.2 s', '13.6 s', '10 s']
     >>> [text.replace("\u00a0", " ") for text in seconds_words(10.004, 10.0)]
     ['10.004 s', '10 s']
+    >>> [text.replace("\u00a0", " ") for text in seconds_words(3990.0, 9000.0, 1800.0)]
+    ['3,990 s', '2.5 h', '30 min']
     """
-    return _distinct_texts(values, _with_unit)
+
+    def written(seconds: float, extra: int) -> str:
+        unit_s, unit = time_unit(seconds)
+        return f"{_plain(seconds / unit_s, extra)}{_UNBROKEN}{unit}"
+
+    return _distinct_texts(values, written)
+
+
+def bound_words(value_s: float, bound_s: float, low_s: float | None = None, high_s: float | None = None) -> str:
+    """A latency, with its interval where there is one, against its bound in s; what is over the bound says so.
+
+    Examples
+    --------
+    >>> bound_words(5.2, 6.0, 4.1, 6.9).replace("\u00a0", " "), bound_words(3990.0, 60.0).replace("\u00a0", " ")
+    ('5.2 s [4.1, 6.9] of its 6 s', '3,990 s, over its 60 s')
+    >>> bound_words(0.089, 30.0, 0.048, 0.27).replace("\u00a0", " ")
+    '89 ms [48 ms, 0.27 s] of its 30 s'
+    """
+    value, bound, *ends = seconds_words(value_s, bound_s, *(end_s for end_s in (low_s, high_s) if end_s is not None))
+    if ends:
+        unit = f"{_UNBROKEN}{value.rpartition(_UNBROKEN)[2]}"
+        inside = ends if any(not end.endswith(unit) for end in ends) else [end.removesuffix(unit) for end in ends]
+        value = f"{value} [{', '.join(inside)}]"
+    return f"{value}, over its {bound}" if value_s > bound_s else f"{value} of its {bound}"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Length in s and sign of the unit in which a time is written, everywhere: it depends on nothing but the time, and
+    what is no whole number of minutes stays in seconds up to two hours, as its bound is.
+
+    Examples
+    --------
+    >>> [time_unit(seconds)[1] for seconds in (2e-5, 0.0495, 0.32, 66.0, 600.0, 3990.0, 3600.0, 9000.0, 259200.0)]
+    ['µs', 'ms', 's', 's', 'min', 's', 'h', 'h', 'd']
+    """
+    size = round(abs(seconds), 6)
+    if size >= 172_800.0:
+        return 86_400.0, "d"
+    if size >= 7200.0 or (size and size % 3600.0 == 0.0):
+        return 3600.0, "h"
+    if size >= 600.0 and size % 60.0 == 0.0:
+        return 60.0, "min"
+    if 0.0 < abs(seconds) < _MICROSECONDS_BELOW_S:
+        return 1e-6, "µs"
+    if 0.0 < abs(seconds) < _MILLISECONDS_BELOW_S:
+        return 1e-3, "ms"
+    return 1.0, "s"
+
+
+def number_words(*values: float) -> tuple[str, ...]:
+    """Numbers with two or three significant digits, or as many as it takes to tell different values apart.
+
+    Examples
+    --------
+    >>> number_words(1214.0), number_words(-0.4), number_words(3.04, 3.0)
+    (('1,214',), ('−0.4',), ('3.04', '3'))
+    """
+    return _distinct_texts(values, _plain)
 
 
 def load_words(*values: float) -> tuple[str, ...]:
@@ -139,16 +202,21 @@ def money_words(amount: float, currency: str = "") -> str:
 
 
 def percent_words(share: float) -> str:
-    """A share as a percentage without decimals from one on; what is less than a whole is never written as one.
+    """A share as a percentage: whole from 10 % on, with two significant digits below. What is hardly there is "under
+    0.1%", and what is less than a whole is never written as one.
 
     Examples
     --------
     >>> percent_words(0.943), percent_words(1.0), percent_words(0.9972), percent_words(4.0), percent_words(0.0042)
-    ('94%', '100%', 'over 99%', '400%', '0.4%')
+    ('94%', '100%', 'over 99%', '400%', '0.42%')
+    >>> percent_words(0.0412), percent_words(0.00027), percent_words(123.4), percent_words(0.0)
+    ('4.1%', 'under 0.1%', '12,340%', '0%')
     """
+    if 0.0 < share < 0.001:
+        return "under 0.1%"
     if 0.995 <= share < 1.0:
         return "over 99%"
-    return f"{100 * share:.1g}%" if 0.0 < share < 0.0095 else f"{100 * share:.0f}%"
+    return f"{_plain(float(round(100 * share)) if abs(share) >= 0.1 else 100 * share, 0)}%"
 
 
 def size_words(size_bytes: float) -> str:
@@ -210,19 +278,10 @@ def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str
     return texts
 
 
-def _with_unit(seconds: float, extra: int) -> str:
-    size = abs(seconds)
-    scale, unit = (1.0, "s")
-    if 0.0 < size < MICROSECONDS_BELOW_S:
-        scale, unit = 1e6, "µs"
-    elif 0.0 < size < MILLISECONDS_BELOW_S:
-        scale, unit = 1e3, "ms"
-    return f"{_plain(seconds * scale, extra)}{_UNBROKEN}{unit}"
-
-
 def _plain(value: float, extra: int) -> str:
     digits = 1 if 1.0 <= abs(value) < 100.0 else 0
     if 0.0 < abs(value) < 1.0:
-        digits = 1 - math.floor(math.log10(abs(value)))
-    text = f"{value:.{digits + extra}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
+        digits = min(_MAX_DIGITS, 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{digits + extra}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text.replace("-", "−")

@@ -34,7 +34,7 @@ SENTENCES = {
     "before it had a lower rate, the last {before:,.1f} events/s, and does not count.",
     "attempts_above": "{vertex} has {now:,.1f} events/s in its newest attempt: {count:counted attempt} before it had a "
     "higher rate, the last {before:,.1f} events/s, which counts for as long as its polls are kept.",
-    "arrivals_coarse": "Arrivals of {vertex} are known by {step_s:g} s: of a burst shorter than that only the mean is "
+    "arrivals_coarse": "Arrivals of {vertex} are known by {step_s:step}: of a burst shorter than that only the mean is "
     "seen, so intervals are wide. Shorter intervals between polls, or offsets, tell more.",
     "source_backpressured": "{vertex} was held back by its readers for {held:percent} of the time: its rate is what "
     "the job could take, not what came. Offsets of the broker tell that.",
@@ -167,13 +167,13 @@ SENTENCES = {
     "threads_contradict": "{operator} takes {mean:.2g} threads by its rate and cost, and has {threads}: one of the "
     "three is wrong. The cost counts as it is told.",
     "hosts_unknown": "{count:counted host} tell their load; which of them runs what is not known, so none is used.",
-    "gaps": "{count:counted step} of {step_s:g} s are missing in the series of {series}.",
+    "gaps": "{count:counted step} of {step_s:step} are missing in the series of {series}.",
     # Flink
     "places_missing": "No TaskManager is known: operators have no node.",
     "part_unreadable": "{what} cannot be read and is left out: {path}: {fault}.",
     "parts_unreadable": "{what} cannot be read and is left out: {path}: {fault}, and {more} more.",
-    "clock_ahead": "Flink's clock is {by_s:.0f} s ahead of the time of asking; Flink's is used.",
-    "clock_behind": "Flink's clock is {by_s:.0f} s behind the time of asking; Flink's is used.",
+    "clock_ahead": "Flink's clock is {by_s:duration} ahead of the time of asking; Flink's is used.",
+    "clock_behind": "Flink's clock is {by_s:duration} behind the time of asking; Flink's is used.",
     "version_unknown": "Flink {version} is none of those the reader was tried on (1.14 to 2.3); look at what it found.",
     "cores_unknown": "TaskManager {place} tells no CPU cores; 1 is assumed.",
     "cores_shared": "{count:counted TaskManager} on {host} report {claimed:g} cores together, the machine has "
@@ -193,19 +193,19 @@ SENTENCES = {
     "plan_unread": "{part}. What that makes results of {vertex} wait for is in no estimate, so that a person has to "
     "decide on those that rest on it.",
     "window_unknown": "The window {window} of {vertex} has no fixed size: its wait is not counted.",
-    "early_results": "Results of {vertex} leave every {early_s:g} s, before its window of {size_s:g} s closes: the "
+    "early_results": "Results of {vertex} leave every {early_s:step}, before its window of {size_s:step} closes: the "
     "first of them count, which those that follow correct.",
-    "results_by_event": "Results of {vertex} leave with each event, before its window of {size_s:g} s closes: the "
+    "results_by_event": "Results of {vertex} leave with each event, before its window of {size_s:step} closes: the "
     "first of them count, which those that follow correct.",
-    "watermark_assumed": "How late watermarks are at the window of {vertex} is not told; {delay_s:g} s is assumed, "
+    "watermark_assumed": "How late watermarks are at the window of {vertex} is not told; {delay_s:step} is assumed, "
     "Flink's own time from one to the next.",
     "window_time_assumed": "Whether the window of {vertex} closes by event time or by the clock is not told; the "
     "clock is assumed.",
-    "checkpoints_unmeasured": "Checkpoints of {job} are to be taken every {interval_s:g} s, and none is complete yet: "
+    "checkpoints_unmeasured": "Checkpoints of {job} are to be taken every {interval_s:step}, and none is complete yet: "
     "for how long they stop operators is not known.",
-    "checkpoints_pause": "Each checkpoint of {job} stops {vertex} for {mean_s:.3g} s on average and {most_s:.3g} s at "
-    "most, by the newest {checkpoints:counted checkpoint}: {share:.2%} of its time, which its costs hold, and which "
-    "events wait for every {interval_s:g} s.",
+    "checkpoints_pause": "Each checkpoint of {job} stops {vertex} for {mean_s:seconds} on average and {most_s:seconds} "
+    "at most, by the newest {checkpoints:counted checkpoint}: {share:.2%} of its time, which its costs hold, and which "
+    "events wait for every {interval_s:step}.",
     "results_commit": "Results of {vertex} are committed at checkpoints: each waits for the next one to be complete.",
     "commits_assumed": "{vertex} has a committer, and what it has committed is not told yet: each of its results is "
     "taken to wait for a checkpoint to be complete. Where the sink delivers at least once, none does.",
@@ -219,7 +219,7 @@ SENTENCES = {
     "state_incremental": "Checkpoint {checkpoint:.0f} of {job}{total:in_all} may be incremental, and this Flink tells "
     "only what it wrote: how much state there is in full is not known.",
     "state_unbounded": "{keepers:listed} of {job} {keepers:either keeps|keep} every row for good: no time to live is "
-    "told. By the newest {checkpoints:counted checkpoint}, over {span_s:.0f} s, state of {newest:size} grows by "
+    "told. By the newest {checkpoints:counted checkpoint}, over {span_s:duration}, state of {newest:size} grows by "
     "{hour:size} an hour, to {day:size} in a day; what a row costs grows with it, and estimates hold for now alone.",
     "state_unbounded_unmeasured": "{keepers:listed} of {job} {keepers:either keeps|keep} every row for good: no time "
     "to live is told. State grows as long as the job runs, and what a row costs with it; by how much an hour, "

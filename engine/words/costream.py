@@ -35,12 +35,12 @@ SENTENCES = {
     "state_together": "All state together takes {size:size}, for which {names:listed 5} {names:either has|have} no "
     "memory left.",
     # what stands in for what is not stated
-    "memory_unstated": "Node {names[0]} does not state its memory; {ram_mb:,.0f}\u00a0MB, the least of the training "
+    "memory_unstated": "Node {names[0]} does not state its memory; {ram_mb:megabytes}, the least of the training "
     "corpus, stand in for it.",
-    "memory_unstated+": "{names:counted node} do not state their memory; {ram_mb:,.0f}\u00a0MB, the least of the "
+    "memory_unstated+": "{names:counted node} do not state their memory; {ram_mb:megabytes}, the least of the "
     "training corpus, stand in for it.",
     "large": "{names:listed} {names:either has|have} more left than any host of the training corpus; its most, "
-    "{cpu_percent:.0f}% of a core and {ram_mb:,.0f}\u00a0MB, stands in for it.",
+    "{cpu_percent:.0f}% of a core and {ram_mb:megabytes}, stands in for it.",
     "state_unstated": "{names:listed} {names:either does not state the bytes of its state|do not state the bytes of "
     "their state}; none are counted.",
     "unit_unknown": "{names:listed} {names:either counts|count} nanoseconds of CPU, which cannot be converted to "

@@ -8,7 +8,7 @@ SENTENCES = {
     # bounds
     "bounds_hold": "The upper ends of theorems 2 and 3 hold for mean costs and even arrivals; {proven}.",
     "bounds_limited": "Theorems 2 and 3 do not prove their upper ends here: {limits:listed}; {proven}.",
-    "proven": "{proven_s:.4g} s is proven for mean costs, however events fall within a subinterval",
+    "proven": "{proven_s:seconds} is proven for mean costs, however events fall within a subinterval",
     "unproven": "no upper bound is proven",
     "limited_by_policy": "nodes run another policy than stimulus time",
     "limited_by_sources": "{sources} sources share {servers} servers",
@@ -20,10 +20,10 @@ SENTENCES = {
     "alarm_alone": "Flow is while Mace is 0 with {sources} sources on {nodes} nodes: the paper's bounds do not hold "
     "here",
     # randomness
-    "arrivals_inside": "Arrivals of {source} inside {step_s:g} s: Poisson, around a rate that moves with dispersion "
-    "{index:.1f} at {at_s:g} s.",
-    "arrivals_within": "Arrivals of {source} inside {step_s:g} s: Poisson, around a rate that moves with dispersion "
-    "{index:.1f} at {at_s:g} s, within {shortest_s:g} to {at_s:g} s.",
+    "arrivals_inside": "Arrivals of {source} inside {step_s:step}: Poisson, around a rate that moves with dispersion "
+    "{index:.1f} at {at_s:step}.",
+    "arrivals_within": "Arrivals of {source} inside {step_s:step}: Poisson, around a rate that moves with dispersion "
+    "{index:.1f} at {at_s:step}, within {shortest_s:step} to {at_s:step}.",
     "cost_variation": "Variation of the cost of {operator}<-{source}: {origin}.",
     "from_dispersion": "from its dispersion over {events:g} events, what comes of slow changes included",
     "from_batches": "from batches, what comes of slow changes included",
@@ -48,6 +48,6 @@ SENTENCES = {
     "sessions_alike": "Sessions of {0:listed}: keys are taken to be alike; those with most events last longer.",
     "source_silent": "{source} has no events: unless it is marked idle, windows of {operator} do not close.",
     "batches_unstated": "Batches of {0:listed}: what they take beyond their work (planning, commits) is not stated.",
-    "burst_elsewhere": "Results of {operator} come at once, up to {longest_s:.3g} s of work on {server:server}: other "
-    "queries there are counted as if they came spread out.",
+    "burst_elsewhere": "Results of {operator} come at once, up to {longest_s:seconds} of work on {server:server}: "
+    "other queries there are counted as if they came spread out.",
 }

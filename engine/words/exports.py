@@ -12,7 +12,7 @@ SENTENCES = {
     "no_vertex": "Without a counterpart on the engine, so that nothing is exported for it: {names:comma}.",
     "not_placed": "Placed nowhere by the decision, so that it stays as it is: {names:comma}.",
     "before_unknown": "Not known where it ran before, so that the reverse leaves it out: {names:comma}.",
-    "start": "The decision rests on a start {start_s:g} s later: no setting delays it, so apply it then.",
+    "start": "The decision rests on a start {start_s:duration} later: no setting delays it, so apply it then.",
     "memory_short": "State has too little memory: {nodes:listed 6} that other queries leave. Give it more first.",
     "memory": "Memory for state: {nodes:listed 6} that other queries leave.",
     "memory_of": "{node} {size:size} of {left:size}",
@@ -39,8 +39,8 @@ SENTENCES = {
     "slots": "{needed} slots a TaskManager in place of {slots}; cores and memory grow with them.",
     "overrides": "{setting} is read when the job starts. Flink from 2.0 on ignores it in application mode where "
     "FLINK-38770 is not mended: look at the vertices' parallelism afterwards, or send the call.",
-    "rate_share": "The decision lets in {share:.0%} of the events: Flink has no setting for it. Its sources, or what "
-    "writes to them, have to hold back the rest.",
+    "rate_share": "The decision lets in {share:percent} of the events: Flink has no setting for it. Its sources, or "
+    "what writes to them, have to hold back the rest.",
     "other_vertices": "No operator stands for {count} of its vertices; they keep their parallelism.",
     "scheduler_refuses": "The job runs under the scheduler {scheduler}, which refuses the call: that takes {setting}: "
     "{adaptive} in Flink's configuration. Until then apply the settings, which the job reads when it starts.",
@@ -49,9 +49,9 @@ SENTENCES = {
     "at its parallelism afterwards.",
     "adaptive_alone": "The call works with the adaptive scheduler alone ({setting}: {adaptive}). ",
     # Spark
-    "share_unlimited": "The decision lets in {share:.0%} of the events. A limit per trigger (maxOffsetsPerTrigger) "
+    "share_unlimited": "The decision lets in {share:percent} of the events. A limit per trigger (maxOffsetsPerTrigger) "
     "follows from one source's events/s and the trigger's interval; one of them is not known here.",
-    "share_limited": "{share:.0%} of {rate_eps:g} events/s in {trigger_s:g} s are {limit} a trigger, set by "
+    "share_limited": "{share:percent} of {rate_eps:g} events/s in {trigger_s:step} are {limit} a trigger, set by "
     'option("maxOffsetsPerTrigger", ...) of a Kafka source. It evens out bursts, and what is over waits in Kafka.',
     "executors": "Spark sends tasks to any executor with a free core: no setting binds an operator to one.",
     "shuffle_partitions": "Shuffles of a query have one number of partitions: {most} for all, where between {least} "

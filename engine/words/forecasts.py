@@ -49,7 +49,7 @@ SENTENCES: dict[str, Template] = {
     "futures": "Probabilities from {count} futures.",
     "kept_as_present": "Without a forecast and kept at their present arrivals: {names:comma}.",
     "shape": "Every bucket has the shape of the present arrivals, scaled source by source to the forecast rate; it is "
-    "judged by one stretch of {length_s:g} s.",
+    "judged by one stretch of {length_s:duration}.",
     "upper_end": "The upper end takes every source at the upper end of its own band at once; probabilities draw them "
     "jointly.",
     "else_as_is": "Placement, plans, statistics and nodes stay as they are.",

@@ -28,7 +28,7 @@ def _catch_up_words(state: str, at_s: float | None, low_s: float | None, high_s:
 
 
 def _time_words(seconds: float) -> str:
-    return seconds_words(float(f"{seconds:.3g}"))[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
+    return seconds_words(seconds)[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
 
 
 SENTENCES: dict[str, Template] = {

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.words import duration_words, listed, server_words, size_words
+from engine.words import counted, duration_words, listed, number_words, seconds_words, server_words, size_words
 from engine.words.templates import Template
 
 __all__ = ["NOTHING_BETTER", "SENTENCES"]
 
 NOTHING_BETTER = "No better placement was found: everything stays where it is."
+
+
+def _spared_words(moves: int, made: int, least: float, value: float, is_seconds: int, percent: float) -> str:
+    """Sentence on moves that are not made since they win next to nothing."""
+    fewest, most = (seconds_words if is_seconds else number_words)(least, value)
+    of_it = "" if is_seconds else " of its objective"
+    return (
+        f"With {counted(moves, 'move')} instead of {made} the worst would be {fewest} instead of {most}{of_it}: for "
+        f"less than {percent:g}% no more are made."
+    )
 
 
 def _move_words(
@@ -21,7 +31,8 @@ def _move_words(
     """Clauses on the load a move takes away, the delay of the core relieved most, and the load of the core joined."""
     clauses = []
     name, before_s, after_s = fallen or ("", 0.0, 0.0)
-    falls = f"falls from {before_s:.3g} s to {after_s:.3g} s"
+    before, after = seconds_words(before_s, after_s)
+    falls = f"falls from {before} to {after}"
     if relieved is not None:
         core, share = relieved
         delay = f", whose longest delay {falls}" if core == name else ""
@@ -86,15 +97,14 @@ SENTENCES: dict[str, Template] = {
     "events, a faster or one more node would help.",
     "more_moves": "So may more than {most:counted move}.",
     # moves
-    "spared": "With {moves} moves instead of {made} the worst would be {least:.4g} instead of {value:.4g} "
-    "{is_seconds:either s|of its objective}: for less than {percent:g} % no more are made.",
-    "first_moves": "After the first {n} of {of} moves the longest delay of a core is {after_s:.3g} s, down from "
-    "{before_s:.3g} s; max_moves asks for a placement with fewer.",
+    "spared": _spared_words,
+    "first_moves": "After the first {n} of {of} moves the longest delay of a core is {after_s:seconds}, down from "
+    "{before_s:seconds}; max_moves asks for a placement with fewer.",
     "memory_before": "Before: {memory}.",
     "memory_while_moving": "While {operator} moves, {node} holds {bytes:size} more than its memory: stop the operator "
     "first.",
     # operators that alone cost as much as the whole placement
-    "alone": "Operator {operator} alone on the best core it may use takes {own_s:.3g} s: no placement of it in one "
+    "alone": "Operator {operator} alone on the best core it may use takes {own_s:seconds}: no placement of it in one "
     "piece is faster.",
     "alone_overloaded": "Its mean load is {load_share:.2f} of that core's capacity, so it never catches up.",
     "alone_split": "Split into {parts} parts it would be {split_value:.3g} {is_seconds:either s|of its objective}; "

@@ -54,6 +54,8 @@ class _Templates(Formatter):
                 return step_words(value)
             case "size":
                 return size_words(value)
+            case "megabytes":
+                return size_words(1e6 * value)
             case "in_all":
                 return "" if value is None else f" ({size_words(value)} in all)"
             case "listed":

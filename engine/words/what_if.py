@@ -24,7 +24,7 @@ SENTENCES: dict[str, Template] = {
     "lose_node": "node {lose_node} lost",
     "capacity": _capacity_words,
     "resize_pool": "pool {resize_pool} from {was} to {nodes:counted node}",
-    "objective": "objective of {objective}: {was} at most {bound_s:g} s",
+    "objective": "objective of {objective}: {was} at most {bound_s:seconds}",
     "add_query": "query {was} added",
     "remove_query": "query {remove_query} removed",
 }

@@ -35,6 +35,7 @@ from apps.admission.trials import (
 )
 from apps.exports.services import admission_export
 from apps.fleet.models import Cluster
+from apps.incidents.books import queries_driven
 from apps.measurements.stream_processor import timing_now
 from apps.pages.accuracy.receipts import REASONS, ReceiptLine
 from apps.pages.admission import tables as rows
@@ -658,6 +659,11 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def apply_path(self) -> str:
         return f"{ADMISSION.address(self.request)}/{'approve' if self.verb == 'Approve' else 'apply'}"
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether its decision is in the books alone: no agent and no stream processor executes the query."""
+        return self.request.query_id is not None and not queries_driven([self.request.query_id])
 
     @property
     def share_note(self) -> str:

@@ -141,8 +141,9 @@ class DescribedForm(_AskForm, DocumentForm):
         super().__init__(*args, **kwargs)
         self.fields["document"].label = "Document"
         self.fields["document"].help_text = (
-            '{"query": …, "operators": […]}, and if wanted "sources", "objective", "priority", "team", "description". '
-            "Without cycles_per_event it never ran, and is predicted."
+            '`{"query": …, "operators": […]}`, and if wanted `sources`, `objective`, `priority`, `team`, '
+            "`description`. "
+            "Without `cycles_per_event` it never ran, and is predicted."
         )
 
     @property

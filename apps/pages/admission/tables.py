@@ -21,7 +21,7 @@ from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views
 from apps.saved_views.models import SavedList
-from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
+from apps.ui.marks import STATES, VERDICTS, judged_state, state_mark, verdict_badge, verdict_icon
 from apps.ui.numbers import MISSING, Quantity, cps, factor, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
@@ -377,8 +377,8 @@ class EffectRow:
         """The state after, in a word or two."""
         before, after = self.effect.before_state, self.state
         if after == "breached":
-            return "Already over" if before == "breached" else "Breaches"
-        return STATES[after].label
+            return "Already over" if before == "breached" else "Would be late"
+        return STATES[judged_state(after, "estimate")].label
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class _ReadingForm(forms.Form):
         super().__init__(*args, **kwargs)
         names = [(column.name, column.name) for column in inspection.columns]
         choice_field(self, "time_column").choices = names
-        choice_field(self, "count_column").choices = [("", "None: each line is one event"), *names]
+        choice_field(self, "count_column").choices = [("", "No column: each line is one event"), *names]
 
     @property
     def upload(self) -> UploadedTrace:
@@ -112,7 +112,7 @@ class ColumnsForm(_ReadingForm, _SourceForm):
         help_text="A range as long as the horizon.",
     )
     start = forms.CharField(
-        label="Begins at", required=False, help_text="Such as 1998-06-12 15:00; for a range from a chosen time."
+        label="Begins at", required=False, help_text="Such as `1998-06-12 15:00`; for a range from a chosen time."
     )
     fill = forms.ChoiceField(
         label="If the trace ends before the horizon",

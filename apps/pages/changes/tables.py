@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.core.exceptions import FieldDoesNotExist
-from django.db.models import QuerySet
+from django.db.models import DateTimeField, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -21,9 +22,9 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.recorder import canonical, tracked_models
 from apps.ledger.selectors import ChangeFilter, changes_of, shown_fields
 from apps.ledger.undo import undo_obstacle
-from apps.ui.numbers import MISSING
+from apps.ui.numbers import MISSING, bytes_size, cps, percent, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table
-from apps.ui.times import time_tag
+from apps.ui.times import exact, time_tag
 from engine.words import counted
 
 __all__ = ["UNDO_FORM", "change_json", "changes_table", "kind_words"]
@@ -120,6 +121,27 @@ def _spans() -> list[Choice]:
     return [Choice((now - span).isoformat().replace("+00:00", "Z"), label) for span, label in _SPANS]
 
 
+#: Of fields by the last part of their names, which is their unit.
+_QUANTITIES = {"s": seconds, "share": percent, "bytes": bytes_size, "cps": cps, "eps": rate}
+
+
+def _column(kind: str, field: str) -> Any:
+    """The field of a model; None where a change has one that no model has."""
+    model = tracked_models().get(kind)
+    try:
+        return None if model is None else model._meta.get_field(field)
+    except FieldDoesNotExist:
+        return None
+
+
+def _label(kind: str, field: str) -> str:
+    """`Running version` of the field `running_version`, without the unit that its value has."""
+    column = _column(kind, field)
+    name = field.rpartition("_")[0] if field.rpartition("_")[2] in _QUANTITIES and "_" in field else ""
+    words = name or str(getattr(column, "verbose_name", "") or field)
+    return words.replace("_", " ").capitalize()
+
+
 class _ObjectNames:
     """Names of the objects that changes refer to by key; each is looked up once, one that is gone in the ledger."""
 
@@ -127,19 +149,23 @@ class _ObjectNames:
         self._names: dict[tuple[Any, Any], str] = {}
 
     def text(self, kind: str, field: str, value: Any) -> str:
-        """A value of a field as a reader knows it: the name for a key, places for a placement."""
+        """A value of a field as a reader knows it: the name for a key, the label of a choice, a number in its unit."""
         if field == "placement":
             return _places(value)
-        if field == "headroom_share":
-            return MISSING if value is None else f"{value:.1%}"
-        model = tracked_models().get(kind)
-        try:
-            parent = None if model is None else model._meta.get_field(field).related_model
-        except FieldDoesNotExist:
-            parent = None
-        if parent is None or value is None:
-            return _value(value)
-        return _value(", ".join(self._name(parent, key) for key in (value if isinstance(value, list) else [value])))
+        if value is None or isinstance(value, bool):
+            return MISSING if value is None else "yes" if value else "no"
+        column = _column(kind, field)
+        if column is not None and column.related_model is not None:
+            keys = value if isinstance(value, list) else [value]
+            return _value(", ".join(self._name(column.related_model, key) for key in keys))
+        if isinstance(value, str):
+            labels = dict(getattr(column, "flatchoices", None) or ())
+            moment = parse_datetime(value) if isinstance(column, DateTimeField) else None
+            return exact(moment) if moment is not None else _value(labels.get(value, value))
+        if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
+            return counted(len(value), "entry", "entries")
+        quantity = _QUANTITIES.get(field.rpartition("_")[2]) if isinstance(value, int | float) else None
+        return _value(value) if quantity is None else str(quantity(value))
 
     def _name(self, model: Any, key: Any) -> str:
         if (model, key) not in self._names:
@@ -197,7 +223,8 @@ def _change(change: ObjectChange, can_change: bool, names: _ObjectNames) -> Any:
     if change.action not in _WITH_FIELDS:
         return SafeString(change.get_action_display())
     lines = list(_differences(change, can_change, names))
-    shown = format_html_join("", "<div><code>{}</code> {} → {}</div>", lines[:_SHOWN])
+    labelled = [(_label(change.kind, name), before, after) for name, before, after in lines[:_SHOWN]]
+    shown = format_html_join("", '<div><span class="muted">{}:</span> {} → {}</div>', labelled)
     more = len(lines) - _SHOWN
     return format_html('{}<div class="muted">and {} more</div>', shown, more) if more > 0 else shown
 

@@ -28,7 +28,7 @@ ENGINE_HELP = {
         "A zip of recorded answers of its REST API, or JSON {path: answer}; several rounds give statistics.",
     ),
     ConnectionEngine.SPARK: (
-        "A listener that serves progress, such as http://driver:4050 (docs/examples/spark_progress.py).",
+        "A listener that serves progress, such as http://driver:4050 (`docs/examples/spark_progress.py`).",
         "Lines or a list of StreamingQueryProgress, or an event log.",
     ),
     ConnectionEngine.PROMETHEUS: (
@@ -140,8 +140,8 @@ class ConnectionForm(RowForm):
         required=False,
         help_text="A list as JSON, for a Prometheus alone: engines tell theirs. PromQL says how many events/s an "
         "operator takes (rate) and how many seconds one takes (cost): "
-        '[{"name": "parse", "rate": "sum(rate(in_total[1m]))", "cost": "…"}, '
-        '{"name": "count", "reads": ["parse"], "rate": "…"}].',
+        '`[{"name": "parse", "rate": "sum(rate(in_total[1m]))", "cost": "…"}, '
+        '{"name": "count", "reads": ["parse"], "rate": "…"}]`.',
     )
 
     class Meta:
@@ -163,10 +163,10 @@ class ConnectionForm(RowForm):
             "name": "Empty: after the host. It also names the pool of its nodes.",
             "verify_tls": "Without, whoever stands between can read the token and change the answers.",
             "ca_pem": "PEM, where its certificate is signed by a CA of your own.",
-            "latency_metric": "End of the name of an operator metric that holds seconds, such as resultLatency_p99.",
-            "latency_query": "Seconds, in place of a metric; $job stands for the id of the job.",
-            "lag_query": "A counter of events that come to a source, such as kafka_exporter's; "
-            "$topic stands for what that reads.",
+            "latency_metric": "End of the name of an operator metric that holds seconds, such as `resultLatency_p99`.",
+            "latency_query": "Seconds, in place of a metric; `$job` stands for the id of the job.",
+            "lag_query": "A counter of events that come to a source, such as that of `kafka_exporter`; "
+            "`$topic` stands for what that reads.",
             "prometheus_url": "That both queries go to. A Flink's own counters of the last hour are read there, too.",
         }
         widgets = {

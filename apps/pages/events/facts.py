@@ -19,7 +19,7 @@ from apps.planning.event_times import Occurrence, occurrence_at
 from apps.planning.models import EventRun, PlannedEvent
 from apps.queries.arrivals.times import zone_of
 from apps.reports.node_counts import NodeCounts, node_counts
-from apps.ui.marks import state_mark
+from apps.ui.marks import expected_mark, state_mark
 from apps.ui.numbers import Quantity, factor, money, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.events.answer import (
@@ -192,9 +192,9 @@ class EventFacts:
         first = None if seen is None else self.at(seen.index)
         note = ""
         if found.unknown:
-            mark, note = state_mark("unknown", "Unknown"), found.unknown
+            mark, note = state_mark("unknown"), found.unknown
         elif entry.breaks:
-            mark = state_mark("breached", "Breaks")
+            mark = expected_mark("breached", "Breaks")
             note = (
                 "never catches up"
                 if seen and seen.never_catches_up
@@ -206,9 +206,9 @@ class EventFacts:
             mark = state_mark("at_risk", "At risk")
             note = "at the upper end of loads" if band == "high" else "by random costs and arrivals"
         elif found.is_for_person:
-            mark, note = state_mark("unknown", "Unknown"), str(found.lacking)
+            mark, note = state_mark("unknown"), str(found.lacking)
         else:
-            mark = state_mark("holds", "Holds")
+            mark = expected_mark("holds", "Holds")
         worst = found.worst_mean_s if seen is None else seen.estimate_s
         interval = "" if seen is None else str(seconds_range(seen.low_s, seen.high_s, apart_from=found.bound_s))
         return QueryRow(

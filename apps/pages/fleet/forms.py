@@ -200,8 +200,8 @@ class ImportForm(forms.Form):
         required=False,
         widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
         help_text=(
-            "Nodes: name, pool, capacity_cps, cores, memory_bytes, state, labels. "
-            "Links: from, to, bandwidth_bytes_s, delay_s."
+            "Nodes: `name, pool, capacity_cps, cores, memory_bytes, state, labels`. "
+            "Links: `from, to, bandwidth_bytes_s, delay_s`."
         ),
     )
 

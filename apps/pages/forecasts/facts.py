@@ -57,7 +57,7 @@ def load_chart(row: Forecast, series: ForecastCurves, histories: Sequence[LoadHi
     x_s = [float((back + i) * row.bucket_s) for i in range(ahead)]
     start = row.starts_at - timedelta(seconds=back * row.bucket_s)
     highest = max(curves["mean"])
-    what = source or f"{len(names)} sources together"
+    what = source or (next(iter(names)) if len(names) == 1 else f"{len(names)} sources together")
     lines = [
         Series("band", "90% band", low=curves["low"], high=curves["high"], x=x_s),
         Series("estimate", "History", y=[*history, *([None] * ahead)]),

@@ -99,7 +99,7 @@ def latency_chart_of_batches(
             ],
         )
         series.insert(0, line)
-    finding = f"The {statistic} latency of the newest micro-batch was {seconds(measured_s[-1])}."
+    finding = f"The {statistic_words(statistic)} latency of the newest micro-batch was {seconds(measured_s[-1])}."
     return Chart("batch-latency", finding, "s", axis.axis, series, constraint_s, "Constraint", axis.marks(fits))
 
 

@@ -75,7 +75,7 @@ _HELP = {
     "max_rows_per_trigger": "maxOffsetsPerTrigger and the like. Empty: no limit.",
     "stateful": "",
     "constraint_s": "That the latency of its rows is to keep. Empty: none.",
-    "statistic": "Of the constraint: mean, or a quantile such as q0.95.",
+    "statistic": "Of the constraint: `mean`, or a quantile such as `q0.95`.",
     "auto_refit": "",
 }
 

@@ -421,13 +421,15 @@ def _of_cause(cluster: Cluster, group: _LateGroup) -> AttentionItem:
     cause = next(iter(standing.lateness if standing else ()), LatenessCause(UNEXPLAINED))
     names = _listed_first([row.query.name for row in group.worst], group.count)
     verb = "over" if group.breached == group.count else "over or may be over"
-    expected = "" if group.measured else "expected to be "
+    is_all = group.measured == group.count
+    expected = "" if is_all else "or are expected to be " if group.measured else "expected to be "
     text = f"{names} are {expected}{verb} their objectives. {cause_sentence(cause)}"
     mark = STATES[
         "at_risk" if not group.breached else judged_state("breached", MEASUREMENT if group.measured else ESTIMATE)
     ]
     helps = _helps_url(cluster, group.worst[0].query.name)
-    late = f"{group.count} queries {'late' if group.measured else 'expected late'}"
+    words = "late" if is_all else "late or expected late" if group.measured else "expected late"
+    late = f"{group.count} queries {words}"
     return AttentionItem(mark.drawing, mark.tone, f"{cause_title(cause)}: {late}", text, "", helps=helps)
 
 

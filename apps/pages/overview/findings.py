@@ -153,6 +153,11 @@ class Findings:
         return {state: total.n for state, total in self.totals.items()}
 
     @property
+    def expected_counts(self) -> dict[str, int]:
+        """Numbers of estimates by state that no measurement decides."""
+        return {state: total.expected for state, total in self.totals.items()}
+
+    @property
     def row_count(self) -> int:
         return sum(total.n for total in self.totals.values())
 
@@ -298,11 +303,13 @@ class Findings:
         gap, share = row.headroom
         if gap is None:
             never = row.judged_state == ObjectiveState.BREACHED
-            note = f"{row.query.name} never catches up" if never else "No latency is known"
+            words = "is expected never to catch up" if row.is_expected else "never catches up"
+            note = f"{row.query.name} {words}" if never else "No latency is known"
             return Stat("Smallest headroom", Quantity(MISSING), note, "bad" if never else "watch")
         over = (share or 0) < 0
         size = percent(abs(share or 0))
-        note = f"{row.query.name}, {size} over" if over else f"{row.query.name}, {size} of its objective"
+        expected = "expected " if row.is_expected else ""
+        note = f"{row.query.name}, {expected}{size} over" if over else f"{row.query.name}, {size} of its objective"
         tone = "bad" if over else "watch" if row.judged_state == ObjectiveState.AT_RISK else ""
         return Stat("Smallest headroom", seconds(gap), note, tone)
 

@@ -22,7 +22,7 @@ from apps.queries.selectors import queries_never_run
 from apps.ui.marks import STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
-from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.tables import Column, Filter, Table, judged_choice
 from engine.words import statistic_text
 
 __all__ = [
@@ -120,8 +120,7 @@ def _states(findings: Findings) -> Filter:
     for state in _STATE_ORDER:
         count = findings.counts.get(state, 0)
         if count or state not in (ObjectiveState.NONE, ObjectiveState.UNKNOWN):
-            mark = STATES[state]
-            choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
+            choices.append(judged_choice(state, count, findings.expected_counts.get(state, 0)))
     keep = lambda rows, value: rows.filter(shown_state=value)  # noqa: E731
     return Filter("state", choices, keep, all_count=findings.row_count)
 

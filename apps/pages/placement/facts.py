@@ -32,6 +32,7 @@ from apps.planning.placement_search import (
     stored_proposal,
 )
 from apps.planning.placements import PlacementStanding, placement_standing
+from apps.queries.choices import QueryState
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Table
@@ -219,6 +220,12 @@ class PlacementRunFacts(SearchProgress):
     def finding(self) -> SafeString:
         """Moving 3 operators takes the worst case from 8.1 s to 5.2 s; no placement can be below 5.1 s."""
         return sentence("pages/placement/sentences/finding.html", facts=self)
+
+    @property
+    def waiting(self) -> list[str]:
+        """Queries of the cluster that wait to be admitted, which a search of what runs does not place."""
+        queued = self.run.cluster.queries.filter(state=QueryState.QUEUED)
+        return list(queued.order_by("name").values_list("name", flat=True))
 
     @property
     def tightest(self) -> tuple[TightestQuery, TightestQuery] | None:

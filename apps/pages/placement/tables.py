@@ -20,7 +20,7 @@ from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placement_search import PLACEMENT, PlacementFacts, TightestQuery, stored_facts
 from apps.planning.placements import PlacementFilter
 from apps.saved_views.models import SavedList
-from apps.ui.marks import STATES, state_icon, state_mark
+from apps.ui.marks import STATES, expected_icon, expected_mark, state_icon, state_mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -165,7 +165,7 @@ def queries_table(request: HttpRequest, slug: str, queries: Sequence[QueryChange
 
 def _query(slug: str, row: QueryChange) -> SafeString:
     url = reverse("pages:query", args=[slug, row.query])
-    mark = state_icon(row.after_state)
+    mark = expected_icon(row.after_state)
     return format_html('<span class="nm">{}<a class="name" href="{}">{}</a></span>', mark, url, row.query)
 
 
@@ -207,14 +207,17 @@ def _change_words(row: QueryChange) -> SafeString | str:
 
 
 def _state(row: QueryChange) -> SafeString:
-    return state_mark(row.after_state, "" if row.before_state == row.after_state else _turned(row))
+    return expected_mark(row.after_state, "" if row.before_state == row.after_state else _turned(row))
 
 
 def _turned(row: QueryChange) -> str:
     """Said where the state changes."""
-    return {"holds": "Holds again", "breached": "Now breached", "at_risk": "Now at risk", "unknown": "Now unknown"}.get(
-        row.after_state, ""
-    )
+    return {
+        "holds": "Would hold again",
+        "breached": "Would be late",
+        "at_risk": "Would be at risk",
+        "unknown": "Would not be known",
+    }.get(row.after_state, "")
 
 
 # -- moves

@@ -20,7 +20,7 @@ from apps.planning.models import Scenario, WhatIf
 from apps.planning.scenarios import scenarios_visible
 from apps.planning.what_ifs import WHAT_IF, WhatIfFilter, scenario_answers
 from apps.saved_views.models import SavedList
-from apps.ui.marks import state_mark
+from apps.ui.marks import expected_mark
 from apps.ui.numbers import MISSING, as_float, factor, money, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
 from engine.provisioning.answers.scenarios import ComparedScenario
@@ -86,7 +86,7 @@ _WORDS: dict[str, Any] = {
     "lose_node": lambda c: f"{c['lose_node']} lost",
     "capacity": lambda c: f"another capacity of {c['capacity']}",
     "resize_pool": lambda c: f"{counted(c['nodes'], 'node')} in pool {c['resize_pool']}",
-    "objective": lambda c: f"{c['objective']} within {c['bound_s']:g} s",
+    "objective": lambda c: f"{c['objective']} within {seconds(c['bound_s'])}",
     "add_query": lambda c: f"{c['add_query'].get('query', 'a query')} added",
     "remove_query": lambda c: f"{c['remove_query']} removed",
     "arrivals": lambda c: f"other arrivals of {c['arrivals']}",
@@ -94,10 +94,10 @@ _WORDS: dict[str, Any] = {
 
 
 LABELS = {
-    "holds": "Holds",
+    "holds": "Would hold",
     "fragile": "Breaks if a node is lost",
     "at_risk": "At risk",
-    "breached": "Breaches",
+    "breached": "Would be late",
     "unknown": "Not known",
     "infeasible": "Cannot be placed",
     "none": "No objectives",
@@ -205,7 +205,7 @@ def _heading(cluster: Cluster, row: ScenarioRow) -> SafeString:
 
 def outcome_mark(state: str) -> SafeString:
     """The mark and words of a scenario's state."""
-    return state_mark(_MARKS.get(state, state), LABELS[state])
+    return expected_mark(_MARKS.get(state, state), LABELS[state])
 
 
 def _seconds(name: str, row: ScenarioRow) -> Any:

@@ -251,7 +251,7 @@ class PlanPicture:
         longest = max(self.hops, key=lambda hop: hop.wait_s, default=None)
         if bottleneck is None or longest is None or not bottleneck.excess_s or longest.server == bottleneck.server:
             return ""
-        where, elsewhere = server_words(bottleneck.server), server_words(longest.server)
+        where, elsewhere = server_words(bottleneck.server, begins=True), server_words(longest.server)
         return (
             f"{where} is the bottleneck, although queries spend less time there: it has "
             f"{seconds(bottleneck.excess_s)} of work waiting at its peak; a shorter wait on {elsewhere} "

@@ -411,7 +411,8 @@ class QueryDetail:
         gap, share = self.estimate.headroom
         tone = _TONES.get(self.state, "")
         if gap is None:
-            note = "It never catches up" if self.state == ObjectiveState.BREACHED else "Its latency is not known"
+            never = "It is expected never to catch up" if self.estimate.is_expected else "It never catches up"
+            note = never if self.state == ObjectiveState.BREACHED else "Its latency is not known"
             return Stat("Headroom", Quantity(MISSING), note, tone)
         note, scheduling = f"{percent(share)} of the objective", self.answer.scheduling if self.answer else None
         if scheduling and scheduling.lacking:

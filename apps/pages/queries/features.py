@@ -65,7 +65,7 @@ FEATURES = (
     ),
     FeatureField("window.slide", "Slide", _WINDOWED, hint="Of a sliding window."),
     FeatureField(
-        "window.emit", "Emits", _WINDOWED, (ON_CLOSE, ON_UPDATE), "When its results go out; on_close unless given."
+        "window.emit", "Emits", _WINDOWED, (ON_CLOSE, ON_UPDATE), "When its results go out; on close unless given."
     ),
     FeatureField(
         "window.watermark_delay_s", "Watermark delay", _WINDOWED, hint="Seconds, of event time; empty: by the clock."

@@ -164,7 +164,7 @@ class DocumentForm(forms.Form):
     document = forms.CharField(
         label="Operators",
         widget=forms.Textarea(attrs={"rows": 18, "spellcheck": "false"}),
-        help_text='{"operators": [...]} as in the deployment document; a node is optional. Without cycles_per_event '
+        help_text='`{"operators": […]}` as in the deployment document; a node is optional. Without `cycles_per_event` '
         "an operator never ran, and Sluice predicts the query from its plan.",
         error_messages={"required": "Paste the operators, or choose a file."},
     )

@@ -15,6 +15,7 @@ from apps.jobs.models import JobState
 from apps.pages.base import ClusterPage, try_service
 from apps.queries.imports import IMPORT
 from apps.queries.models import ImportRun
+from engine.words import counted
 
 __all__ = ["DocumentImportPage", "ImportRunPage"]
 
@@ -118,7 +119,8 @@ def _listed(names: list[str]) -> list[tuple[str, int, list[str]]]:
 
 def _sentence(run: ImportRun, failed: bool) -> str:
     counts = run.counts
-    what = f"{counts['nodes']:,} nodes and {counts['queries']:,} queries of {counts['operators']:,} operators"
+    nodes, queries = counted(counts["nodes"], "node"), counted(counts["queries"], "query", "queries")
+    what = f"{nodes} and {queries} of {counted(counts['operators'], 'operator')}"
     if failed:
         return f"The document describes {what}. It cannot be imported; nothing was stored."
     if run.result is None:

@@ -14,7 +14,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.models import EstimateRun, QueryEstimate
-from apps.estimates.selectors import objective_statuses, objectives_by_headroom, queries_judged, state_counts
+from apps.estimates.selectors import (
+    expected_counts,
+    objective_statuses,
+    objectives_by_headroom,
+    queries_judged,
+    state_counts,
+)
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.overview.tables import (
@@ -35,7 +41,7 @@ from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag
-from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.tables import Choice, Column, Filter, Table, judged_choice
 from apps.ui.times import time_tag
 
 __all__ = ["QueriesTable", "QueryLine", "estimates_table", "queries_sentence", "queries_table"]
@@ -93,22 +99,28 @@ def query_lines(run: EstimateRun | None, queries: Sequence[Any]) -> list[QueryLi
     return [QueryLine(query, estimates.get(query.pk), query.pk in new, query.shown_state) for query in queries]
 
 
-def queries_sentence(counts: Mapping[str, int]) -> str:
-    """9 running: 1 breached, 1 at risk, 7 hold. 2 drafts, 1 queued."""
+def queries_sentence(counts: Mapping[str, int], expected: Mapping[str, int]) -> str:
+    """9 running: 1 expected over the objective, 1 at risk, 7 hold. 2 drafts, 1 queued."""
     if not counts:
         return "None yet. Describe a query, then preview its admission."
-    judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := counts.get(state, 0))]
+    split = {**counts}
+    for state in set(expected) & {"breached", "holds"}:
+        split[state] -= expected[state]
+        split[f"expected_{state}"] = expected[state]
+    judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := split.get(state, 0))]
     others = [f"{n} {words}" for state, words in _OTHER_WORDS if (n := counts.get(state, 0))]
-    running = sum(counts.get(state, 0) for state, _ in _RUNNING_WORDS)
+    running = sum(split.get(state, 0) for state, _ in _RUNNING_WORDS)
     text = f"{running} running: {', '.join(judged)}." if judged else "None running."
     return f"{text} {', '.join(others)}." if others else text
 
 
 _RUNNING_WORDS = (
     ("breached", "over the objective"),
+    ("expected_breached", "expected over the objective"),
     ("at_risk", "at risk"),
     ("unknown", "of unknown latency"),
     ("holds", "within the objective"),
+    ("expected_holds", "within the objective by estimate"),
     ("none", "without an objective"),
     ("no_estimate", "not estimated yet"),
 )
@@ -126,14 +138,14 @@ def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | Non
     if can_change:
         empty |= {"url": reverse("pages:query-new", args=[cluster.slug]), "action": "New query", "action_icon": "plus"}
     rows = queries_judged(cluster, run)
-    counts = state_counts(rows)
+    counts, expected = state_counts(rows), expected_counts(rows)
     return QueriesTable(
         request,
         _columns(cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
         rows.select_related("objective_status", "team").defer("backlogs"),
         caption="Queries",
         default_sort="headroom",
-        filters=[_states(counts, request.GET.get("state", "")), *_teams(rows)],
+        filters=[_states(counts, expected, request.GET.get("state", "")), *_teams(rows)],
         search=["name", "team__name", "description"],
         search_label="Name, team or description",
         views=views,
@@ -144,6 +156,7 @@ def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | Non
         identify=lambda query: query.name,
         empty=empty,
         counts=counts,
+        expected=expected,
     )
 
 
@@ -152,16 +165,16 @@ class QueriesTable(Table):
     """The list of queries, with how many are in each state."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)  #: of them, by an estimate alone
 
 
-def _states(counts: Mapping[str, int], chosen: str) -> Filter:
+def _states(counts: Mapping[str, int], expected: Mapping[str, int], chosen: str) -> Filter:
     """States of the rows, and the chosen one: that no query is breached any more is an answer, too."""
     choices = []
     for state in _ORDER:
         count = counts.get(state, 0)
         if count or state == chosen:
-            mark = STATES[state]
-            choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
+            choices.append(judged_choice(state, count, expected.get(state, 0)))
     keep = lambda rows, value: rows.filter(shown_state=value)  # noqa: E731
     return Filter("state", choices, keep, "All", sum(counts.values()))
 
@@ -192,7 +205,8 @@ def _bar(line: QueryLine) -> Any:
 def _estimate(line: QueryLine) -> Any:
     if line.estimate is None:
         return format_html('<span class="muted">{}</span>', "predicted" if line.never_ran else "none yet")
-    return estimate_cell(line.estimate)
+    interval = interval_cell(line.estimate)
+    return format_html('{} <span class="muted sm interval">{}</span>', estimate_cell(line.estimate), interval)
 
 
 def _bottleneck(slug: str, line: QueryLine) -> Any:
@@ -253,10 +267,9 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
         Column(
             "interval",
             "Interval, 90%",
-            lambda line: interval_cell(line.estimate) if line.estimate else MISSING,
+            lambda line: MISSING,
             csv=lambda line: estimate_figures(line.estimate)[1] if line.estimate else None,
-            num=True,
-            short="Interval",
+            file_only=True,
         ),
         Column(
             "bottleneck",
@@ -321,8 +334,7 @@ def _run_columns() -> list[Column]:
             "Interval, 90%",
             interval_cell,
             csv=lambda row: estimate_figures(row)[1],
-            num=True,
-            short="Interval",
+            file_only=True,
         ),
         Column(
             "objective",

@@ -98,7 +98,15 @@ class QueriesPage(ClusterPage):
         run = run_latest(self.cluster)
         table = queries_table(request, self.cluster, run, can_change="operate" in signed_in_user(request).scopes)
         bulk = {"bulk_actions": QueriesChange.actions, "bulk_url": reverse(QueriesChange.address, args=[slug])}
-        return self.page({"table": table, "sentence": queries_sentence(table.counts), "run": run, "key": _KEY, **bulk})
+        return self.page(
+            {
+                "table": table,
+                "sentence": queries_sentence(table.counts, table.expected),
+                "run": run,
+                "key": _KEY,
+                **bulk,
+            }
+        )
 
 
 class QueriesChange(BulkPage):

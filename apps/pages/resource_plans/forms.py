@@ -23,7 +23,7 @@ from apps.queries.choices import QueryState
 from apps.queries.selectors import query_by_name
 from apps.ui.forms import choice_field
 from apps.ui.name_search import name_attributes
-from apps.ui.numbers import as_float, significant
+from apps.ui.numbers import as_float, rate, seconds, significant
 from apps.ui.record_forms import field_at, shown_kind
 from engine.kinds import Number
 from engine.records import BAD, RecordField, Words
@@ -171,6 +171,10 @@ def _shown(spec: InputSpec, value: Any) -> str:
     if spec.is_flag:
         return "Yes" if value else "No"
     words = spec.words
+    if words.unit == "events/s":
+        return str(rate(value))
+    if words.unit in {"µs", "ms", "s"}:
+        return str(seconds(value))
     number = value * words.scale
     text = f"{number:,.0f}" if abs(number) >= 1e4 else significant(number)
     return f"{text}{'' if words.unit == '%' else ' '}{words.unit}".strip()

@@ -146,7 +146,7 @@ class SourceForm(forms.Form):
     options = JsonField(
         label="Options of the collector",
         required=False,
-        help_text='As JSON, such as {"path": "/var/log/app.log"} of a log file, {"rate_per_s": 50} of a generator.',
+        help_text='As JSON, such as `{"path": "/var/log/app.log"}` of a log file, `{"rate_per_s": 50}` of a generator.',
     )
 
     def __init__(self, *args: Any, source: TelemetrySource | None = None, **kwargs: Any) -> None:

@@ -10,6 +10,8 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from apps.fleet.models import Cluster
+from apps.jobs.models import JobKind
+from apps.jobs.selectors import job_under_way
 from apps.planning.forecast_findings import (
     PoolFix,
     Shortage,
@@ -44,6 +46,7 @@ _MISSING = (
     "There is no forecast: upload or generate load history under Provisioning, Forecast. From then on Sluice renews "
     "the forecast every day, and the next report says when an objective would be violated."
 )
+_UNDER_WAY = "The first forecast is being computed: the next report says when an objective would be violated."
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,8 @@ class ReportForecast(Record):
 def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> ReportForecast | NoForecast:
     row = forecast_latest(cluster)
     if row is None:
-        return NoForecast(False, _MISSING, horizon_days)
+        text = _UNDER_WAY if job_under_way(JobKind.FORECAST, cluster) else _MISSING
+        return NoForecast(False, text, horizon_days)
     if row.is_over:
         text = f"The newest forecast rests on load histories that end on {row.starts_at:%d %B %Y}: upload newer load."
         return NoForecast(False, text, horizon_days)

@@ -36,7 +36,7 @@ from apps.ui.svg.shapes import Drawing, Shape, path, rect
 from engine.arrays import step_maxima
 from engine.document.policies import SchedulingBound
 from engine.records import Moment, Record
-from engine.words import counted, statistic_text
+from engine.words import bound_words, counted, statistic_text
 
 __all__ = [
     "AbsentQuery",
@@ -382,7 +382,7 @@ def _headroom_row(row: ReportQuery, left: float, bar: float, base: float, width:
     if end > limit:
         shapes.append(rect(limit, base - 6, end - limit, 5, fill="bad"))
     shapes.append(path("M", end, base + 1.5, "V", base - 8.5, stroke="c-estimate", stroke_width=1.6))
-    words = f"{row.beside_bound(row.estimate_s)} of {seconds(row.bound_s)}"
+    words = bound_words(row.estimate_s, row.bound_s)
     shapes.append(label(left + bar + 8, base - 1, words, size=8, colour="ink-2"))
     is_over = row.headroom_s is None or row.headroom_s < 0
     colour = "bad" if is_over else "ink-3"

@@ -151,8 +151,10 @@ def _heading(column: str) -> SafeString:
 
 @register.simple_tag
 def options(choices: Iterable[Any], chosen: Any) -> SafeString:
-    """The `<option>`s of values, or of pairs of a value and its label; `chosen` is selected."""
-    pairs = [choice if isinstance(choice, tuple) else (choice, choice) for choice in choices]
+    """The `<option>`s of values, which are told without their underscores, or of pairs of a value and its label;
+    `chosen` is selected.
+    """
+    pairs = [choice if isinstance(choice, tuple) else (choice, str(choice).replace("_", " ")) for choice in choices]
     marked = [(value, mark_safe(" selected" if value == chosen else ""), label) for value, label in pairs]
     return format_html_join("", '<option value="{}"{}>{}</option>', marked)
 

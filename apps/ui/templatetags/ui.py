@@ -11,7 +11,7 @@ from django import template
 from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from apps.ui import marks, numbers, pictures, tables, times
@@ -24,6 +24,8 @@ register = template.Library()
 # -- shapes and words
 register.simple_tag(ui_marks.icon, name="icon")
 register.simple_tag(marks.state_mark, name="state")
+register.simple_tag(marks.expected_mark, name="expected")
+register.simple_tag(marks.expected_icon, name="expected_icon")
 register.simple_tag(marks.verdict_badge, name="verdict")
 register.simple_tag(marks.evidence_mark, name="evidence")
 register.simple_tag(marks.verdict_icon, name="verdict_icon")
@@ -71,6 +73,19 @@ def counted_noun(number: int, nouns: str) -> str:
 def listed_names(names: Sequence[str], most: int = 3) -> str:
     """`{{ names|listed }}`: a, b and 4 more; `{{ names|listed:5 }}` names more of them."""
     return listed(names, most)
+
+
+@register.filter
+def coded(text: Any) -> SafeString:
+    """`{{ field.help_text|coded }}`: what stands between backquotes as code."""
+    parts = conditional_escape(text).split("`")
+    return mark_safe("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
+
+
+@register.filter
+def plain(value: str) -> str:
+    """`{{ source.kind|plain }}`: `log file` of a value that documents write `log_file`."""
+    return value.replace("_", " ")
 
 
 # -- times

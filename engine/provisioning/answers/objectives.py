@@ -16,7 +16,7 @@ from engine.document.policies import PolicyGap, SchedulingGap
 from engine.estimation.answer import OperatorShare
 from engine.latency_state import KNOWN, LatencyStanding, objective_state
 from engine.records import Fact, Record, Sentence, Unwritten
-from engine.words import listed, seconds_words, step_words
+from engine.words import bound_words, listed, step_words
 
 __all__ = [
     "ObjectiveAnswer",
@@ -96,8 +96,7 @@ class RealisedObjective(Record):
 
     @property
     def _words(self) -> str:
-        median, low, high, bound = seconds_words(self.estimate_s, self.low_s, self.high_s, self.bound_s)
-        text = f"{median} [{low[:-2]}, {high[:-2]}] of its {bound}"
+        text = bound_words(self.estimate_s, self.bound_s, self.low_s, self.high_s)
         text = f"{text} with {self.lost} lost" if self.lost else text
         if self.is_lacking and self.gap is not None:
             return f"{text} ({self.gap.words(self.policy_high_s)})"

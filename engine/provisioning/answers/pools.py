@@ -16,7 +16,7 @@ from engine.document.elements import Node, Replica
 from engine.latency_state import KnownSeconds, lasting_load
 from engine.provisioning.answers.objectives import ObjectiveAnswer, ObjectiveMiss
 from engine.records import Record, Unbounded, Unwritten
-from engine.words import counted, listed, load_words, mix_text
+from engine.words import bound_words, counted, listed, load_words, mix_text, seconds_words
 
 __all__ = [
     "MixAnswer",
@@ -186,12 +186,12 @@ class Refutation(Record):
         if self.parts > 1:
             return (
                 f"operator {self.operator}, in {self.parts} equal parts, each alone on the best core it may have takes "
-                f"query {self.query} to {self.least_s:.3g} s, over its {self.bound_s:g} s: "
+                f"query {self.query} to {bound_words(self.least_s, self.bound_s)}: "
                 "no number of such nodes helps"
             )
         return (
             f"operator {self.operator} alone on the best core it may have takes query {self.query} to "
-            f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps"
+            f"{bound_words(self.least_s, self.bound_s)}: no number of such nodes helps"
         )
 
     @property
@@ -199,15 +199,16 @@ class Refutation(Record):
         if not math.isfinite(self.least_s):
             lost = "with its largest node lost there is no core to run on"
             return lost if self.lose else "there is no core to run on"
+        least, bound = seconds_words(self.least_s, self.bound_s)
         if self.lose:
             return (
-                f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool with its "
-                f"largest node lost, takes {self.least_s:.3g} s: some query among {self.query} is late wherever the "
+                f"all that may wait {bound} at most, on one server as large as the whole pool with its "
+                f"largest node lost, takes {least}: some query among {self.query} is late wherever the "
                 "operators are"
             )
         return (
-            f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool, takes "
-            f"{self.least_s:.3g} s: some query among {self.query} is late wherever the operators are"
+            f"all that may wait {bound} at most, on one server as large as the whole pool, takes "
+            f"{least}: some query among {self.query} is late wherever the operators are"
         )
 
 

@@ -45,7 +45,7 @@ def table_of(html: str) -> str:
 def test_list_begins_with_queries_over_their_objective(browser: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "idea", 0.1)
     html = body(browser.get("/c/little/queries/"))
-    assert "2 running: 1 over the objective, 1 within the objective. 1 not admitted yet." in html
+    assert "2 running: 1 expected over the objective, 1 within the objective by estimate. 1 not admitted yet." in html
     rows = table_of(html)
     assert rows.index("late") < rows.index("calm") < rows.index("idea")
     assert "none yet" in rows
