@@ -8,8 +8,9 @@ from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
-from engine.words import counted, duration_words
+from engine.words import counted, seconds_words
 from engine.words.capacity import rate_words
+from engine.words.states import state_words
 
 __all__ = ["PARALLELISM_EXIT_TEXT", "back_lines", "parallelism_status", "parallelism_text"]
 
@@ -82,8 +83,8 @@ def _row(choice: Mapping[str, Any], begins: datetime) -> list[str]:
         _sustained(choice),
         "-" if low is None or high is None else f"{rate_words(low)} to {rate_words(high)}",
         "-" if gain is None else _gain(choice),
-        "-" if estimate_s is None else duration_words(estimate_s),
-        str(choice.get("latency_state", "-")).replace("_", " "),
+        "-" if estimate_s is None else seconds_words(estimate_s)[0],
+        state_words(choice["latency_state"], is_measured=False) if choice.get("latency_state") else "-",
         _restart(choice.get("restart")),
         _back(choice.get("restart"), begins),
         str(choice.get("slots", "-")),

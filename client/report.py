@@ -7,6 +7,8 @@ from typing import Any
 
 from engine.admission.text import decision_text
 from engine.listing import column_lines
+from engine.words import seconds_words, statistic_text
+from engine.words.states import state_words
 
 __all__ = [
     "BACKLOG_EXIT_TEXT",
@@ -139,10 +141,14 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
     for row in _estimated(estimate):
         low, high = row.get("low_s"), row.get("high_s")
         interval = f"{_seconds(low)} to {_seconds(high)}" if low is not None and high is not None else "-"
-        bound = f"{row.get('statistic') or ''} {_seconds(row['bound_s'])}" if row.get("bound_s") is not None else "-"
+        bound = (
+            f"{statistic_text(row.get('statistic') or '')} {_seconds(row['bound_s'])}"
+            if row.get("bound_s") is not None
+            else "-"
+        )
         server = row.get("bottleneck") or (row.get("result") or {}).get("bottleneck")
         where = server.get("server") if isinstance(server, Mapping) else server
-        state = str(row.get("state") or "-")
+        state = state_words(row["state"], is_measured=False) if row.get("state") else "-"
         rows.append([str(row.get("query")), _seconds(row.get("estimate_s")), interval, bound, state, str(where or "-")])
     if len(rows) == 1:
         return "No query runs."
@@ -190,4 +196,4 @@ def _estimated(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g} s" if value < 9999.5 else f"{value:,.0f} s"
+    return "-" if value is None else seconds_words(value)[0]

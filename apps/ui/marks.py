@@ -7,6 +7,8 @@ from typing import NamedTuple
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from engine.words.states import STATE_WORDS
+
 __all__ = [
     "EVIDENCE",
     "ICONS",
@@ -121,15 +123,15 @@ class Mark(NamedTuple):
 
 STATES: dict[str, Mark] = {
     # how an estimate stands against its objective
-    "holds": Mark("ok", "ok", "Holds"),
-    "at_risk": Mark("watch", "watch", "At risk"),
-    "breached": Mark("bad", "bad", "Breached"),
-    "unknown": Mark("unknown", "watch", "Not known"),
-    "none": Mark("unknown", "", "No objective"),
+    "holds": Mark("ok", "ok", STATE_WORDS["holds"].capitalize()),
+    "at_risk": Mark("watch", "watch", STATE_WORDS["at_risk"].capitalize()),
+    "breached": Mark("bad", "bad", STATE_WORDS["breached"].capitalize()),
+    "unknown": Mark("unknown", "watch", STATE_WORDS["unknown"].capitalize()),
+    "none": Mark("unknown", "", STATE_WORDS["none"].capitalize()),
     "no_estimate": Mark("unknown", "", "No estimate yet"),
     # and where an estimate alone says so: no result was measured; at risk is always a word of estimates
-    "expected_holds": Mark("ok_expected", "ok", "Holds by estimate"),
-    "expected_breached": Mark("bad_expected", "bad", "Expected late"),
+    "expected_holds": Mark("ok_expected", "ok", STATE_WORDS["expected_holds"].capitalize()),
+    "expected_breached": Mark("bad_expected", "bad", STATE_WORDS["expected_breached"].capitalize()),
     # machines
     "active": Mark("ok", "ok", "Active"),
     "draining": Mark("watch", "watch", "Draining"),

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.listing import column_lines
-from engine.words import counted
+from engine.words import counted, percent_words, seconds_words, statistic_text
+from engine.words.states import state_words
 
 __all__ = ["VERDICT_WORDS", "decision_text"]
 
@@ -21,7 +22,6 @@ VERDICT_WORDS = {
     "reject": "REJECT",
 }
 _MARKS = {"bad": "x", "watch": "!", "info": "-", "ok": "+"}
-_DIGITS = 4
 
 
 def decision_text(decision: Mapping[str, Any]) -> str:
@@ -75,7 +75,8 @@ def _queries(effects: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in sorted(shown, key=lambda row: (not row.get("is_candidate"), -abs(row.get("change_s") or 0.0))):
         name = f"{row.get('query', '')}{' (new)' if row.get('is_candidate') else ''}"
         times = [_estimate(row, "before_s"), _estimate(row, "after_s"), _interval(row), _objective(row)]
-        rows.append([name, *times, _text(row, "after_state"), _text(row, "bottleneck")])
+        state = state_words(row["after_state"], is_measured=False) if row.get("after_state") else "-"
+        rows.append([name, *times, state, _text(row, "bottleneck")])
     others = counted(len(effects) - len(shown), "other query stays as it is", "other queries stay as they are")
     return column_lines(rows) + ([f"  {others}"] if len(effects) > len(shown) else [])
 
@@ -100,7 +101,7 @@ def _interval(row: Mapping[str, Any]) -> str:
 def _objective(row: Mapping[str, Any]) -> str:
     if row.get("bound_s") is None:
         return "-"
-    return f"{row.get('statistic', '')} {_seconds(row['bound_s'])}".strip()
+    return f"{statistic_text(row.get('statistic', ''))} {_seconds(row['bound_s'])}".strip()
 
 
 def _placement(decision: Mapping[str, Any]) -> list[str]:
@@ -114,7 +115,7 @@ def _placement(decision: Mapping[str, Any]) -> list[str]:
 def _replicas(replicas: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for part in replicas:
         core = f"#{part['core']}" if part.get("core") else ""
-        share = f" {100 * part['fraction']:.0f} %" if part.get("fraction", 1.0) < 1.0 else ""
+        share = f" {percent_words(part['fraction'])}" if part.get("fraction", 1.0) < 1.0 else ""
         yield f"{part.get('node', '')}{core}{share}"
 
 
@@ -129,7 +130,7 @@ def _alternatives(choices: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.{_DIGITS}g} s"
+    return seconds_words(value)[0]
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

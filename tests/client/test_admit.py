@@ -15,6 +15,7 @@ from client.errors import ClientError
 from client.settings import read_settings, settings_path
 from engine.admission.decision import command as decide
 from engine.command_options import AdmitOptions
+from engine.words import seconds_words
 from tests.client.fake_console import FakeConsole, Reply, fake_console
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +67,10 @@ def ask(*more: str, file: Path | str | None = QUERY) -> int:
         ("", [], "failed", 1),
     ],
 )
+def _time(seconds: float) -> list[str]:
+    return seconds_words(seconds)[0].split()
+
+
 def test_exit_status_is_the_verdict(
     console: FakeConsole, verdict: str, options: list[str], state: str, status: int
 ) -> None:
@@ -153,8 +158,8 @@ def test_decision_is_told_in_words(console: FakeConsole, capsys: pytest.CaptureF
     assert "top-pages would miss its objective" in told and "(on n2, 4 s after the start)" in told
     neighbour = next(line for line in told.splitlines() if line.startswith("  top-pages"))
     effect = next(row for row in decision["effects"] if row["query"] == "top-pages")
-    assert neighbour.split()[1:5] == [f"{effect['before_s']:.4g}", "s", f"{effect['after_s']:.4g}", "s"]
-    assert neighbour.split()[-5:] == ["worst", "2", "s", "breached", "n2"]
+    assert neighbour.split()[1:5] == [*_time(effect["before_s"]), *_time(effect["after_s"])]
+    assert neighbour.split()[-5:] == ["2", "s", "expected", "late", "n2"]
     first = decision["choices"][0]
     assert f"  {first['id']}: {first['title']} (admit with changes)" in told
     assert f"{console.url}/c/prod/admission/a1/" in told
