@@ -83,7 +83,7 @@ def _row(choice: Mapping[str, Any], begins: datetime) -> list[str]:
         _sustained(choice),
         "-" if low is None or high is None else f"{rate_words(low)} to {rate_words(high)}",
         "-" if gain is None else _gain(choice),
-        "-" if estimate_s is None else seconds_words(estimate_s)[0],
+        "-" if estimate_s is None else seconds_words(estimate_s)[0].replace("\u00a0", " "),
         state_words(choice["latency_state"], is_measured=False) if choice.get("latency_state") else "-",
         _restart(choice.get("restart")),
         _back(choice.get("restart"), begins),

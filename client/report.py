@@ -196,4 +196,4 @@ def _estimated(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else seconds_words(value)[0]
+    return "-" if value is None else seconds_words(value)[0].replace("\u00a0", " ")

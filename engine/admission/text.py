@@ -130,7 +130,7 @@ def _alternatives(choices: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _seconds(value: float) -> str:
-    return seconds_words(value)[0]
+    return seconds_words(value)[0].replace("\u00a0", " ")  # terminals wrap at ordinary spaces
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

@@ -16,6 +16,7 @@ from client.settings import read_settings, settings_path
 from engine.admission.decision import command as decide
 from engine.command_options import AdmitOptions
 from engine.words import seconds_words
+from engine.words.states import state_words
 from tests.client.fake_console import FakeConsole, Reply, fake_console
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +32,10 @@ def admission(verdict: str = "admit", state: str = "preview", **more: Any) -> di
 def problem(status: int, code: str, detail: str, faults: Any = ()) -> Reply:
     body = {"type": f"/help/docs/errors#{code}", "status": status, "code": code, "detail": detail}
     return Reply(status, {**body, "faults": list(faults)}, {"Content-Type": "application/problem+json"})
+
+
+def _time(seconds: float) -> list[str]:
+    return seconds_words(seconds)[0].split()
 
 
 @pytest.fixture
@@ -67,10 +72,6 @@ def ask(*more: str, file: Path | str | None = QUERY) -> int:
         ("", [], "failed", 1),
     ],
 )
-def _time(seconds: float) -> list[str]:
-    return seconds_words(seconds)[0].split()
-
-
 def test_exit_status_is_the_verdict(
     console: FakeConsole, verdict: str, options: list[str], state: str, status: int
 ) -> None:
@@ -303,7 +304,7 @@ def test_estimate_of_a_cluster(
     console.replies["POST /api/v1/estimates"] = [Reply(200, {"id": 3, "queries": rows})]
     assert main(["estimate", "--cluster", "prod"]) == status
     first = capsys.readouterr().out.splitlines()[1]
-    assert first.split() == f"q0 1.5 s 1 s to 2 s worst 2.5 s {states[0]} n1#0".split()
+    assert first.split() == f"q0 1.5 s 1 s to 2 s worst 2.5 s {state_words(states[0], is_measured=False)} n1#0".split()
     assert console.asked[0][2] == {"cluster": "prod"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -122,7 +122,13 @@ def _spans() -> list[Choice]:
 
 
 #: Of fields by the last part of their names, which is their unit.
-_QUANTITIES = {"s": seconds, "share": percent, "bytes": bytes_size, "cps": cps, "eps": rate}
+_QUANTITIES: Mapping[str, Callable[[Any], object]] = {
+    "s": seconds,
+    "share": percent,
+    "bytes": bytes_size,
+    "cps": cps,
+    "eps": rate,
+}
 
 
 def _column(kind: str, field: str) -> Any:

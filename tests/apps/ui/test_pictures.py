@@ -41,7 +41,7 @@ def test_objective_mark_is_at_three_quarters_of_every_bar() -> None:
 
 def test_headroom_bar_has_a_label_and_paints_the_excess() -> None:
     bar = pictures.headroom_bar(8.2, 10, 7.1, 10.4, 7.9, name="checkout")
-    assert 'aria-label="checkout: estimate 8.2\u00a0s of 10\u00a0s objective, interval 7.1\u00a0s to 10.4\u00a0s' in bar
+    assert 'aria-label="checkout: estimate 8.2\u00a0s of its 10\u00a0s, interval 7.1\u00a0s to 10.4\u00a0s' in bar
     assert "measured 7.9" in bar
     assert "--bad" not in bar
     assert "--bad" in pictures.headroom_bar(3.4, 3)
@@ -141,5 +141,5 @@ def test_time_axis_handles_the_change_to_winter_time() -> None:
 
 def test_headroom_bar_of_what_never_catches_up_fills_the_width_and_says_so() -> None:
     bar = pictures.headroom_bar(25, 60, is_endless=True)
-    assert "never catches up, 60" in bar
+    assert "never catches up, objective 60" in bar
     assert "--bad" in bar

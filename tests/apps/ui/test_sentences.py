@@ -39,7 +39,7 @@ def row(name: str) -> SimpleNamespace:
         ),
         (
             {"judged": 1, "risky": group("a<b"), "risky_high": "10.4 s"},
-            "<b>a&lt;b</b> may go over, up to 10.4 s of 10\u00a0s.",
+            "<b>a&lt;b</b> may go over its objective of 10\u00a0s: its interval reaches 10.4 s.",
         ),
         (
             {"judged": 1, "least": row("a"), "held": 1, "least_headroom": (5.0, 0.5)},

@@ -212,7 +212,7 @@ def test_early_results_are_told() -> None:
     description = f"[9]:GroupWindowAggregate(groupBy=[k], {DAY}, emit=[early delay 10000 millisecond])<br/>"
     answers = cluster(vertex("v1", "Source: a"), vertex("v2", "GroupWindowAggregate[9]", "v1", description=description))
     findings = {finding.code: str(finding.message) for finding in read_flink(answers, NOW_MS / 1000).findings}
-    assert "every 10 s" in findings["early_results"]
+    assert "every 10\u00a0s" in findings["early_results"]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_pauses_are_the_synchronous_part_and_the_alignment_of_the_newest_checkpo
     still = {f"{BASE}/details/{n}/subtasks/v1": subtasks((0, 0, 0)) for n in (41, 42)}
     picture = read_flink(answers(*ROWS, counted=(0, 9), **parts, **still), NOW_S)
     assert checkpoints(picture) == [None, {"interval_s": 10.0, "pause_s": [0.41, 0.88, 1.36]}, None]
-    assert "stops count for 0.88 s on average and 1.36 s at most" in told_of(picture, "checkpoints_pause")[0]
+    assert "stops count for 0.88\u00a0s on average and 1.4\u00a0s at most" in told_of(picture, "checkpoints_pause")[0]
 
 
 @pytest.mark.parametrize("part", [{"unaligned": True}, {"aligning_ms": 0.0}])

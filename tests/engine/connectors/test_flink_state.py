@@ -155,7 +155,7 @@ def test_join_that_keeps_every_row_is_told_with_its_growth_an_hour() -> None:
     rows.insert(3, {"id": 51, "status": "IN_PROGRESS"})
     history = {BASE: {"latest": {"completed": rows[-1]}, "history": rows[::-1]}}
     (message,) = unbounded(joined() | history)
-    assert "out of orders keeps every row" in message and "10 checkpoints, over 90 s" in message
+    assert "out of orders keeps every row" in message and "10 checkpoints, over 90\u00a0s" in message
     assert "state of 19 MiB grows by 360 MiB an hour" in message.replace("\u00a0", " ")
 
 

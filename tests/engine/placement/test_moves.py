@@ -32,7 +32,7 @@ def test_moves_off_the_bottleneck_come_first() -> None:
     steps = steps_of(deployment, {"p/0": "k", "p/1": "m"})
     assert [step.operator.id for step in steps] == ["p/1", "p/0"]
     assert [step.mace_s for step in steps] == pytest.approx([0.2, 0.2])
-    relieved = "takes 0.33 of the load of n away, whose longest delay falls from 0.8 s to 0.2 s"
+    relieved = "takes 0.33 of the load of n away, whose longest delay falls from 0.8\u00a0s to 0.2\u00a0s"
     words = Fact("placement.move", **vars(steps[0].effects), over=steps[0].over)
     assert words == f"{relieved}; m goes to 0.90 of its capacity at peak"
 

@@ -135,7 +135,7 @@ class TestSmallestPool:
         assert answer.figures.coarse_sources == ("s0", "s1")
         said = answer.message.replace("\u00a0", " ")
         assert "Arrivals of s0 and s1 are known as counts per 5 min, which hide bursts" in said
-        assert any("inside 300 s" in sentence for sentence in answer.to_dict()["assumed"])
+        assert any("inside 5\u00a0min" in sentence for sentence in answer.to_dict()["assumed"])
 
     def test_equal_questions_get_equal_answers(self) -> None:
         base = Deployment.parse(queueing(6))

@@ -76,7 +76,7 @@ def test_rate_inside_a_coarse_step_has_the_variance_of_its_dispersion() -> None:
     assert variance == pytest.approx(0.8 / OU_MEAN_VARIANCE)
     assert length == pytest.approx(2.0)
     assert (noise.inside, noise.step_s, noise.unknown) == (1.0, 4.0, True)
-    assert str(noise.assumed).startswith("Arrivals of s inside 4 s")
+    assert str(noise.assumed).startswith("Arrivals of s inside 4\u00a0s")
 
 
 def test_rates_that_move_faster_vary_more_for_the_same_counts_of_steps() -> None:

@@ -231,7 +231,7 @@ def test_coarse_counts_are_named_and_nothing_is_under_their_step() -> None:
     query = realised(document)
     assert query.under_s == 60.0
     assert query.assumed_sources == ("s",)
-    assert str(query.assumed[0]).startswith("Arrivals of s inside 60 s")
+    assert str(query.assumed[0]).startswith("Arrivals of s inside 60\u00a0s")
 
 
 def test_what_another_server_assumes_is_no_query_of_its_own() -> None:
