@@ -10,6 +10,7 @@ from typing import Any
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
 from engine.words import counted, duration_words, listed, seconds_words
+from engine.words.states import state_words
 
 __all__ = ["EVACUATE_EXIT_TEXT", "evacuation_status", "evacuation_text", "moment"]
 
@@ -73,7 +74,8 @@ def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:
     for query in step.get("queries") or ():
         if query.get("after_state") in ("breached", "at_risk"):
             after = "never catches up" if query.get("after_s") is None else seconds_words(query["after_s"])[0]
-            yield f"  {query['query']} {query['after_state'].replace('_', ' ')} with the nodes away: {after}"
+            state = state_words(query["after_state"], is_measured=False)
+            yield f"  {query['query']} {state} with the nodes away: {after}"
     for loss in step.get("losses") or ():
         parts = [str(loss["refusal"])] if loss.get("refusal") else []
         parts += [f"breaks {listed(loss['breaks'], _NAMED)}"] if loss.get("breaks") else []

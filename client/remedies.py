@@ -8,6 +8,7 @@ from typing import Any
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
 from engine.words import duration_words, seconds_words
+from engine.words.states import state_words
 
 __all__ = ["REMEDIES_EXIT_TEXT", "remedies_status", "remedies_text"]
 
@@ -56,7 +57,7 @@ def _row(remedy: Mapping[str, Any]) -> list[str]:
         str(remedy["id"]),
         seconds_words(remedy["estimate_s"])[0],
         interval,
-        str(remedy["state"]).replace("_", " "),
+        state_words(remedy["state"], is_measured=False),
         "-" if won_s is None else seconds_words(won_s)[0],
         ready,
         ", ".join(remedy.get("breaks") or ()) or "nobody",
