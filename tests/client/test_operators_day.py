@@ -114,7 +114,7 @@ def test_evacuation_says_what_moves_and_what_is_not_known(
         "at least 20\u00a0s, an estimate",
         "n9#0  n2#1  not known",
         "shares is late while operators move: not known how long",
-        "orders breached with the nodes away: never catches up",
+        "orders expected late with the nodes away: never catches up",
         "losing n3 as well: breaks shares",
     ):
         assert part in text

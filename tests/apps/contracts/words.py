@@ -89,7 +89,7 @@ def _spellings(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _rounded(text: str, unit: float) -> tuple[float, float]:
-    """What a number is worth, and by how much it may be rounded."""
+    """Worth of a number, and by how much it may be rounded."""
     decimals = len(text.partition(".")[2])
     return float(text.replace(",", "")) * unit, 0.50005 * 10.0**-decimals * unit
 
@@ -139,6 +139,6 @@ _RULES: dict[str, Callable[[Sequence[str]], Iterator[str]]] = {
 
 
 def faults_of(html: str) -> list[str]:
-    """What is wrong with the words of a page, each with the rule that it breaks."""
+    """Faults in the words of a page, each with the rule that it breaks."""
     lines = text_lines(html)
     return [f"{rule}: {fault}" for rule, find in _RULES.items() for fault in dict.fromkeys(find(lines))]
