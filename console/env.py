@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from apps.signin.provider_settings import ProviderSettings
+
 __all__ = ["BASE_DIR", "ENV", "Env", "EnvError", "variable_of"]
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -21,7 +23,9 @@ _FALSE = ("0", "false", "no", "off")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+_ROLES = ("viewer", "author", "operator", "admitter", "admin")
 _LOOPBACK = "127.0.0.0/8,::1"
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\Z", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(\*\.)?[a-z0-9_.-]{1,253}(:[0-9]{1,5})?\Z", re.IGNORECASE)
 
@@ -146,6 +150,44 @@ class _Reader:
                 )
         return text
 
+    def secret_file(self, field: str) -> str:
+        """Path of a file that holds a secret and can be read; neither is repeated where it does not."""
+        path = self.text(field)
+        try:
+            if path and not Path(path).read_text().strip():
+                self.faults.append(f"{variable_of(field)}: the file is empty")
+        except (OSError, UnicodeError) as error:
+            self.faults.append(f"{variable_of(field)}: the file cannot be read: {type(error).__name__}")
+        return path
+
+    def issuer(self, field: str) -> str:
+        """A provider of OpenID Connect: encrypted, but on this machine."""
+        text = self.server(field, ("https", "http"))
+        if text and urlsplit(text).scheme != "https" and urlsplit(text).hostname not in _LOCAL_HOSTS:
+            self.faults.append(f"{variable_of(field)}: allowed is https, and http on this machine alone")
+        if "?" in text or "#" in text:
+            self.faults.append(f"{variable_of(field)}: allowed is a URL without a query")
+        return text
+
+    def roles(self, field: str) -> list[str]:
+        names = self.words(field)
+        if not set(names) <= set(_ROLES):
+            self._fault(field, f"of {', '.join(_ROLES)}, with commas between")
+        return names
+
+    def choice(self, field: str, default: str, allowed: tuple[str, ...]) -> str:
+        text = self.text(field, default)
+        if text not in allowed:
+            self._fault(field, f"one of {', '.join(allowed)}")
+        return text
+
+    def all_or_none(self, *fields: str) -> None:
+        """Variables that mean nothing without each other."""
+        lacking = [variable_of(field) for field in fields if not self.text(field)]
+        if 0 < len(lacking) < len(fields):
+            together = ", ".join(map(variable_of, fields))
+            self.faults.append(f"{', '.join(lacking)}: not given, and {together} go together")
+
     def _fault(self, field: str, allowed: str) -> None:
         self.faults.append(f"{variable_of(field)}={self.text(field)!r}: allowed is {allowed}")
 
@@ -186,6 +228,16 @@ class Env:
     metrics_listed: int
     embed_origins: list[str]
     otlp_endpoint: str
+    oidc_issuer: str
+    oidc_client_id: str
+    oidc_client_secret_file: str
+    oidc_name: str
+    oidc_scopes: str
+    oidc_groups_claim: str
+    oidc_username_claim: str
+    oidc_role: str
+    local_accounts: list[str]
+    second_factor_roles: list[str]
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
@@ -229,10 +281,38 @@ class Env:
             embed_origins=reader.origins("embed_origins"),
             otlp_endpoint=reader.collector("otlp_endpoint"),
             metrics_listed=reader.whole("metrics_listed", 1000, 1, 20_000),
+            oidc_issuer=reader.issuer("oidc_issuer"),
+            oidc_client_id=reader.text("oidc_client_id"),
+            oidc_client_secret_file=reader.secret_file("oidc_client_secret_file"),
+            oidc_name=reader.text("oidc_name", "single sign-on"),
+            oidc_scopes=reader.text("oidc_scopes", "openid profile email"),
+            oidc_groups_claim=reader.text("oidc_groups_claim", "groups"),
+            oidc_username_claim=reader.text("oidc_username_claim", "preferred_username"),
+            oidc_role=reader.choice("oidc_role", "viewer", ("none", *_ROLES)),
+            local_accounts=reader.words("local_accounts"),
+            second_factor_roles=reader.roles("second_factor_roles"),
         )
+        reader.all_or_none("oidc_issuer", "oidc_client_id", "oidc_client_secret_file")
+        if env.local_accounts and not env.oidc_issuer:
+            reader.faults.append("SLUICE_LOCAL_ACCOUNTS: without SLUICE_OIDC_ISSUER nobody else could sign in")
         if reader.faults:
             raise EnvError("\n".join(reader.faults))
         return env
+
+    @property
+    def provider(self) -> ProviderSettings | None:
+        """The provider of OpenID Connect, if one is configured."""
+        if not self.oidc_issuer:
+            return None
+        return ProviderSettings(
+            name=self.oidc_name,
+            issuer=self.oidc_issuer,
+            client_id=self.oidc_client_id,
+            client_secret=Path(self.oidc_client_secret_file).read_text().strip(),
+            scopes=self.oidc_scopes,
+            groups_claim=self.oidc_groups_claim,
+            username_claim=self.oidc_username_claim,
+        )
 
 
 def _read_or_leave() -> Env:

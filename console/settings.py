@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "apps.ui",
     "apps.ledger",
     "apps.accounts",
+    "apps.signin",
     "apps.jobs",
     "apps.fleet",
     "apps.saved_views",
@@ -58,7 +59,7 @@ INSTALLED_APPS = [
     "apps.demo",
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.sessions",
+    "django.contrib.sessions",  # its middleware; the table goes on for processes of before, which are being replaced
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
@@ -86,6 +87,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "apps.operation.write_lock.ReadOnlyMiddleware",
+    "apps.signin.middleware.SignInMiddleware",
     "apps.ledger.middleware.OriginMiddleware",
     "apps.ui.parts.LivePartMiddleware",
     "apps.accounts.middleware.TimeZoneMiddleware",
@@ -187,6 +189,7 @@ _EVERY_S = {  # seconds by the work of the schedule
     "poll_spark_queries": 30.0,
     "poll_connections": 2.0,
     "write_receipts": 60.0,
+    "renew_provider_sessions": 30.0,
     "seal_ledger": 60.0,
     "run_due_history": 300.0,
     "purge": 3600.0,
@@ -312,8 +315,15 @@ STREAM_MAX_BYTES = int(ENV.stream_max_mb * 2**20)  # of telemetry that waits in 
 
 # -- sessions and security
 CSRF_FAILURE_VIEW = "apps.core.problem_details.csrf_failure"
-LOGIN_URL = "accounts:login"
+LOGIN_URL = "signin:login"
 LOGIN_REDIRECT_URL = "/"
+SESSION_ENGINE = "apps.signin.session_store"
+PASSWORD_RESET_TIMEOUT = 3600
+PROVIDER = ENV.provider  # that people sign in with; None: local accounts alone
+note_secret(PROVIDER.client_secret if PROVIDER else "")
+PROVIDER_ROLE = ENV.oidc_role.replace("none", "")  # on everything, of people whom the provider brings
+LOCAL_ACCOUNTS = frozenset(ENV.local_accounts)  # that sign in with a password; empty: all
+SECOND_FACTOR_ROLES = frozenset(ENV.second_factor_roles)
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -365,6 +375,7 @@ WHITENOISE_USE_FINDERS = DEBUG or not any(STATIC_ROOT.iterdir())
 ACCESS_LOG = VAR_DIR / "log" / "access.log"
 ACCESS_LOG.parent.mkdir(exist_ok=True)
 
+_TALKATIVE = ("uvicorn.error", "websockets", "httpcore", "django.db.backends", "authlib")
 _WITH_HANDLERS = ("django", "django.server", "uvicorn", "uvicorn.access")
 LOGGING = {
     "version": 1,
@@ -391,7 +402,7 @@ LOGGING = {
         # handlers that Django (with SLUICE_DEBUG) and uvicorn bring know nothing of secrets: lines leave by the root's
         **{name: {"handlers": [], "level": "INFO", "propagate": True} for name in _WITH_HANDLERS},
         # what these say below INFO are headers, cookies, and statements with their values
-        **{name: {"level": "INFO"} for name in ("uvicorn.error", "websockets", "httpcore", "django.db.backends")},
+        **{name: {"level": "INFO"} for name in _TALKATIVE},
     },
     "root": {"handlers": ["console"], "level": ENV.log_level},
 }

@@ -40,6 +40,7 @@ urlpatterns = [
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("", include("apps.kubernetes.urls")),
+    path("", include("apps.signin.urls")),
     path("", include("apps.accounts.urls")),
     path("", include("apps.pages.urls")),
 ]

@@ -18,8 +18,8 @@ _NAMES = (
 )
 # of each match the group "secret" is taken out
 _RULES = (
-    # tokens of people, of enrolment and of agents, and Sluice's own cookies; the first characters are no secret
-    re.compile(r"\bsl[uea]_[\w-]{2,6}(?P<secret>[\w-]{10,})"),
+    # tokens of people, of enrolment, of agents and of links that are mailed; the first characters are no secret
+    re.compile(r"\bsl[ueair]_[\w-]{2,6}(?P<secret>[\w-]{10,})"),
     re.compile(r"\b(?:bearer|basic)\s+(?P<secret>[\w.~+/=-]{6,})", re.IGNORECASE),
     # a name and password in an address
     re.compile(r"\b[a-z][a-z0-9+.-]*://(?P<secret>[^/\s@\"'<>]*)@", re.IGNORECASE),

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from celery import shared_task
 from django.utils import timezone
 
-from apps.accounts.services import sessions_purge
 from apps.admission.kept_questions import kept_questions_purge
 from apps.admission.previews import previews_purge, queue_review
 from apps.admission.receipts import promises_purge, receipts_write_due
@@ -51,6 +50,9 @@ from apps.results.services import results_purge
 from apps.rollouts.rollout_services import rollouts_advance
 from apps.rollouts.services import configs_purge
 from apps.rollouts.versions import parts_renew
+from apps.signin.password_resets import RESET_TASK, password_reset_send
+from apps.signin.provider_accounts import provider_sessions_renew
+from apps.signin.sessions import sessions_purge
 from apps.telemetry.streams import generations_purge, plans_purge
 
 __all__ = ["SCHEDULED", "send_deliveries"]
@@ -133,6 +135,7 @@ SCHEDULED: dict[str, Callable[[], int]] = {
     "workers.refresh_objectives": objectives_refresh_all,
     "workers.renew_alerts": alerts_renew,
     "workers.renew_forecasts": forecast_renew_all,
+    "workers.renew_provider_sessions": provider_sessions_renew,
     "workers.renew_refined": lambda: parts_renew(timezone.now()),
     "workers.review_plans": plans_review,
     "workers.review_queue": queue_review,
@@ -159,3 +162,9 @@ for _name, _work in SCHEDULED.items():
 def poll_connection(pk: int) -> bool:
     """Ask one connection; returns whether it was refreshed."""
     return connection_poll_due(pk)
+
+
+@shared_task(name=RESET_TASK)
+def send_password_reset(name: str) -> int:
+    """Mail a link to whom a user name or an address belongs to; returns how many mails have left."""
+    return password_reset_send(name)

@@ -28,6 +28,7 @@ __all__ = [
     "SignInAttempt",
     "attempt_begin",
     "device_remember",
+    "request_begin",
 ]
 
 ALLOWED, WINDOW_S = 5, 300  # per account and address, or per known device
@@ -78,6 +79,22 @@ def attempt_begin(request: HttpRequest, username: str) -> SignInAttempt:
             retry_after_s=left_s,
         )
     return SignInAttempt(own, shared)
+
+
+def request_begin(request: HttpRequest, kind: str, *, limit: int, window_s: float, name: str = "") -> None:
+    """Count a request of somebody unknown by address, and with `name` by what it is about, known or not.
+
+    Raises
+    ------
+    TooMany
+        There were more than `limit` of them within `window_s`.
+    """
+    keys = [_network(request.META.get("REMOTE_ADDR", "")), *([_normalised(name)] if name else [])]
+    left_s = count_up([CountedWindow(f"{kind}:{_digest(key)}", limit, window_s) for key in keys])
+    if left_s:
+        minutes = max(1, round(left_s / 60))
+        words = f"Too many requests. Wait {minutes} minute{'s' if minutes > 1 else ''} and try again."
+        raise TooMany(words, retry_after_s=left_s)
 
 
 def device_remember(request: HttpRequest, response: HttpResponse, username: str) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.contrib.auth.password_validation import validate_password
-from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.db import OperationalError, transaction
 from django.db.models import Case, CharField, QuerySet, Value, When
@@ -19,7 +18,6 @@ from django.utils import timezone
 from apps.accounts.choices import Role, Scope, TokenState
 from apps.accounts.grants import admin_kept, grant_give
 from apps.accounts.models import Token, User
-from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 from apps.core.events import announce_session_end
 from apps.ledger.recorder import recorded
@@ -28,7 +26,6 @@ from engine.redaction import note_secret
 __all__ = [
     "password_change",
     "password_set",
-    "sessions_purge",
     "token_create",
     "token_digest",
     "token_revoke",
@@ -208,11 +205,6 @@ def token_used(*, token: Token) -> None:
                 Token.objects.filter(pk=token.pk).update(last_used_at=now)
         except OperationalError as error:
             _log.warning("the last use of token %s is not stored: %s", token.prefix, error)
-
-
-def sessions_purge() -> int:
-    """Remove sessions that have expired; returns how many."""
-    return Session.objects.filter(expire_date__lt=shared_now()).delete()[0]
 
 
 def tokens_of(user: User) -> QuerySet[Token]:

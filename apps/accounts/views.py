@@ -1,14 +1,9 @@
-"""Pages: sign-in and sign-out, own settings and own tokens. Failed sign-ins are slowed down."""
+"""Pages: own settings, own password and own tokens."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.views import LoginView as DjangoLoginView
-from django.contrib.auth.views import LogoutView as DjangoLogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.decorators import method_decorator
@@ -16,57 +11,14 @@ from django.views import View
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from apps.accounts.attempts import SignInAttempt, attempt_begin, device_remember
+from apps.accounts.attempts import attempt_begin
 from apps.accounts.forms import PasswordForm, ProfileForm, TokenForm
 from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
 from apps.accounts.services import password_change, token_create, token_revoke, tokens_of
-from apps.core.body_sizes import SMALL
 from apps.core.errors import SluiceError
-from apps.core.events import announce_session_end
 
-__all__ = ["LoginView", "LogoutView", "PasswordView", "SettingsView", "TokenRevokeView", "TokensView"]
-
-
-class LoginView(DjangoLoginView):
-    """GET shows the form, POST signs in; too many failures become the error page 429."""
-
-    body_sizes = {"POST": SMALL}
-    template_name = "accounts/login.html"
-    redirect_authenticated_user = True
-
-    attempt: SignInAttempt
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        self.attempt = attempt_begin(request, request.POST.get("username", ""))
-        return super().post(request, *args, **kwargs)
-
-    def form_valid(self, form: Any) -> HttpResponse:
-        self.attempt.succeed()
-        response = super().form_valid(form)
-        device_remember(self.request, response, form.get_user().get_username())
-        return response
-
-    def form_invalid(self, form: Any) -> HttpResponse:
-        response = super().form_invalid(form)
-        response.status_code = 422
-        return response
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, object]:
-        return super().get_context_data(demo=settings.DEMO, **kwargs)
-
-
-class LogoutView(DjangoLogoutView):
-    """`/logout/`: POST ends the session, and the open pages of it."""
-
-    next_page = "accounts:login"
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        user = request.user
-        response = super().post(request, *args, **kwargs)
-        if user.is_authenticated:
-            announce_session_end(user.pk)
-        return response
+__all__ = ["PasswordView", "SettingsView", "TokenRevokeView", "TokensView"]
 
 
 class _OwnSettings(ScopeRequiredMixin, View):

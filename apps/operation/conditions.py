@@ -61,7 +61,7 @@ _RETENTION = {
     "queries_": "kept, with their query",
     "fleet_": "kept, with their cluster",
     "results_resultwindow": f"purge, after {RESULTS_KEPT.days} days",
-    "django_session": "purge, once they have expired",
+    "signin_session": "purge, once they have expired",
 }
 
 

@@ -25,7 +25,7 @@ __all__ = ["ReadOnlyMiddleware", "read_only_begin", "read_only_end", "read_only_
 
 RETRY_AFTER_S = 60
 _DEFAULT_REASON = "Sluice is being worked on."
-_TAKEN = {"accounts:login", "accounts:logout"}  # who reads has to sign in
+_TAKEN = {"signin:login", "signin:code", "signin:link", "signin:logout"}  # who reads has to sign in
 
 
 def read_only_begin(reason: str = "") -> None:

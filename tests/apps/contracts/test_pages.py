@@ -24,7 +24,9 @@ pytestmark = pytest.mark.django_db
 
 QUERY_COUNTS = Path(__file__).with_name("page_queries.json")
 #: Addresses that have cases of their own: signing in and out, the schema and its documentation, what asks for no login.
-OTHERS = {"accounts:login", "accounts:logout", "api-schema", "api-docs", "healthz", "metrics", "pages:embedded-panel"}
+OTHERS = {"api-schema", "api-docs", "healthz", "metrics", "pages:embedded-panel"}
+OTHERS |= {f"signin:{name}" for name in ("login", "logout", "code", "link", "forgotten", "reset", "invitation")}
+OTHERS |= {f"signin:provider{part}" for part in ("", "-answer", "-logout")}
 OTHERS |= {f"kubernetes-admission{part}" for part in ("", "-cluster", "-token")}  # called by API servers
 every_page = pytest.mark.parametrize("name", PAGES)
 writable = pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.post])

@@ -59,6 +59,7 @@ from apps.rollouts.rollout_services import rollout_start
 from apps.rollouts.services import ConfigRequest, config_create
 from apps.saved_views.selectors import ViewCaller
 from apps.saved_views.services import saved_view_create
+from apps.signin.invitations import invitation_create
 from apps.telemetry.agent_services import enrolment_create
 from apps.telemetry.live_services import live_start
 from apps.telemetry.sources import source_upsert, table_upsert
@@ -110,6 +111,8 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "change_group": change.group,
         "token": token.pk,
         "saved_view": str(view.pk),
+        "session": "0" * 16,
+        "invitation": invitation_create(by=user, note="Ada", role="viewer")[0].pk,
         "person": people["viewer"].pk,
         "series": cluster.arrivals.get(source_id="clicks").pk,
         "upload": upload_keep(ContentFile(_CSV, name="requests.csv")),

@@ -13,7 +13,6 @@ import pytest
 import redis
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
-from django.contrib.sessions.models import Session
 from django.db import connections, transaction
 from django.test import Client
 
@@ -23,6 +22,7 @@ from apps.core import consumers, events
 from apps.core.events import announce
 from apps.core.health import worker_beat
 from apps.core.logs import line_formatter
+from apps.signin.models import Session
 from tests.apps.core.sockets import Socket
 from tests.apps.people import person
 from tests.servers import PATIENCE_S, RedisServer

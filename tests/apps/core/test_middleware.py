@@ -24,7 +24,7 @@ def _written(client: Client, *paths: str) -> list[dict[str, str]]:
 @pytest.mark.django_db
 def test_each_request_has_its_line(client: Client) -> None:
     good, odd, secret = _written(client, "/login/", "/no such/päge=1/", "/login/?token=slu_secret")
-    assert (good["method"], good["route"], good["path"], good["status"]) == ("GET", "accounts:login", "/login/", "200")
+    assert (good["method"], good["route"], good["path"], good["status"]) == ("GET", "signin:login", "/login/", "200")
     assert float(good["ms"]) > 0
     assert int(good["bytes"]) > 100
     assert (odd["route"], odd["path"], odd["status"]) == ("-", "/no%20such/p%C3%A4ge%3D1/", "404")

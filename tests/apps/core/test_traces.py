@@ -117,8 +117,8 @@ def test_a_request_is_one_span_in_its_callers_trace(
     assert f"trace_id={CALLER}" in refusals[0]
     assert (first.trace_id.hex(), first.parent_span_id.hex()) == (CALLER, PARENT.split("-")[2])
     assert facts(first)["sluice.request_id"] == "mine"
-    assert odd.name == "_OTHER accounts:login"
-    assert (own.name, own.trace_id.hex() == CALLER, own.parent_span_id) == ("GET accounts:login", False, b"")
+    assert odd.name == "_OTHER signin:login"
+    assert (own.name, own.trace_id.hex() == CALLER, own.parent_span_id) == ("GET signin:login", False, b"")
     assert facts(own)["http.response.status_code"] == 200 and facts(own)["http.route"] == "/login/"
     assert b"secret" not in b"".join(collector.bodies).lower() and b"not-told" not in b"".join(collector.bodies)
 

@@ -44,7 +44,7 @@ def test_agents_are_told_to_send_frames_again() -> None:
 
 def test_people_sign_in_and_read_under_a_banner(user_of: Callable[..., User], client: Client) -> None:
     cluster, user = small.small_cluster(), user_of("operator")
-    signed = client.post(reverse("accounts:login"), {"username": user.username, "password": PASSWORD})
+    signed = client.post(reverse("signin:login"), {"username": user.username, "password": PASSWORD})
     assert signed.status_code == 302
     page = client.get(reverse("pages:queries", args=[cluster.slug]))
     assert page.status_code == 200 and b"Moving &lt;b&gt;house&lt;/b&gt;." in page.content
