@@ -17,10 +17,18 @@ from urllib.parse import quote, urlencode
 from client.capacity import CAPACITY_EXIT_TEXT, capacity_status, cluster_capacity_text, query_capacity_text
 from client.connections import CONNECT_EXIT_TEXT, connect_engine, operators_of
 from client.console import ConsoleConnection
-from client.documents import manifest_text, query_document, read_document
+from client.documents import file_text, manifest_text, query_document, read_document
 from client.errors import ClientError
 from client.evacuations import EVACUATE_EXIT_TEXT, evacuation_status, evacuation_text, moment
 from client.parallelism import PARALLELISM_EXIT_TEXT, back_lines, parallelism_status, parallelism_text
+from client.policies import (
+    POLICY_EXIT_TEXT,
+    applied_text,
+    differences_text,
+    policy_status,
+    policy_text,
+    preview_text,
+)
 from client.remedies import REMEDIES_EXIT_TEXT, remedies_status, remedies_text
 from client.report import (
     BACKLOG_EXIT_TEXT,
@@ -212,6 +220,36 @@ def _evacuate(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     return status, {"url": page, "evacuation": run}, evacuation_text(run, page)
 
 
+def _policy(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    console = _connection(options)
+    path = f"/api/v1/clusters/{quote(options.cluster, safe='')}/policy"
+    if options.act == "show":
+        shown = _about_cluster(console, options.cluster, lambda: console.get(path))
+        return PASSED, shown, policy_text(shown)
+    asked: dict[str, Any] = {"text": file_text(options.file)}
+    if options.act == "apply":
+        if options.reason is not None:
+            asked["note"] = options.reason
+        if options.base is not None:
+            asked["base"] = options.base
+        applied = _about_cluster(console, options.cluster, lambda: console.put(path, asked))
+        return PASSED, applied, applied_text(applied)
+    if options.act == "preview":
+        preview = _about_cluster(console, options.cluster, lambda: console.post(f"{path}/preview", asked))
+        return policy_status(preview.get("otherwise")), preview, preview_text(preview)
+    checked = _about_cluster(console, options.cluster, lambda: console.post(f"{path}/check", asked))
+    count = len(checked["differences"]) if options.act == "diff" else 0
+    return policy_status(count), checked, differences_text(checked, listed=options.act == "diff")
+
+
+def _policy_fault(options: argparse.Namespace) -> str:
+    if (options.file is None) != (options.act == "show"):
+        return "show takes no FILE" if options.act == "show" else f"FILE is missing: the policy to {options.act}"
+    if options.act != "apply" and (options.reason is not None or options.base is not None):
+        return "--reason and --base are of apply"
+    return ""
+
+
 def _query_path(console: ConsoleConnection, options: argparse.Namespace) -> str:
     """Address of a query by its name."""
     asked = urlencode({"cluster": options.cluster, "name": options.query})
@@ -376,6 +414,13 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     backlog.add_argument("--behind", type=_seconds, dest="behind_s", metavar="S", help="age of the oldest, in seconds")
     backlog.add_argument("--events", type=_seconds, metavar="N", help="how many wait")
     backlog.add_argument("--none", action="store_true", help="nothing waits")
+    policy = _command(commands, "policy", "The policy of a cluster, shown, or given as a file.", POLICY_EXIT_TEXT)
+    policy.set_defaults(parser=policy, ask=_policy, fault=_policy_fault)
+    policy.add_argument("act", choices=("show", "check", "diff", "preview", "apply"), help="what to do")
+    policy.add_argument("file", nargs="?", metavar="FILE", help="a policy as YAML or JSON; - is the standard input")
+    policy.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    policy.add_argument("--base", type=_version_number, metavar="N", help="version it was made from (any)")
+    policy.add_argument("--reason", metavar="TEXT", help="why, kept with the version")
     connect = _command(commands, "connect", "Jobs of an engine as running queries of a cluster.", CONNECT_EXIT_TEXT)
     connect.set_defaults(parser=connect, ask=_connect, fault=_connect_fault)
     connect.add_argument("url", nargs="?", metavar="URL", help="address of the engine, such as http://localhost:8081")
@@ -489,6 +534,10 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) >= 1):
         raise argparse.ArgumentTypeError(f"{text!r}: allowed is a whole number from 1")
     return int(text)
+
+
+def _version_number(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _partitions(text: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from client.errors import ClientError
 
-__all__ = ["manifest_text", "query_document", "read_document"]
+__all__ = ["file_text", "manifest_text", "query_document", "read_document"]
 
 _MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
 _QUERY_FIELDS = frozenset({"query", "operators", "sources", "objective", "priority", "team", "description"})
@@ -24,7 +24,7 @@ def read_document(file: str) -> dict[str, Any]:
     ClientError
         It cannot be read, or is no JSON object.
     """
-    return _parsed(_text(file), _name(file))
+    return _parsed(file_text(file), _name(file))
 
 
 def manifest_text(file: str) -> tuple[str, bool]:
@@ -32,7 +32,7 @@ def manifest_text(file: str) -> tuple[str, bool]:
 
     The console parses YAML: this command needs the standard library alone.
     """
-    text = _text(file)
+    text = file_text(file)
     if Path(file).suffix in {".yaml", ".yml"}:
         return text, True
     if not text.lstrip().startswith("{"):
@@ -48,7 +48,8 @@ def _name(file: str) -> str:
     return "the standard input" if file == "-" else file
 
 
-def _text(file: str) -> str:
+def file_text(file: str) -> str:
+    """The text of a file; `-` is the standard input."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8-sig")

@@ -29,6 +29,7 @@ TAGS = [
         ("microbatch", "Spark queries that are watched by their progress."),
         ("rollouts", "Configurations of agents, their rollouts and schedules."),
         ("reports", "Reports, their schedules and deliveries."),
+        ("policies", "What evidence means, freezes, quotas and who overrides: the policy of a cluster, with versions."),
         ("exports", "Decisions and proposals as settings of Flink and Spark, with their reverse."),
         ("kubernetes", "Answers to Kubernetes before it creates or changes a job."),
         ("operation", "Sluice itself: its processes, queues, database, and what to do."),

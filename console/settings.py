@@ -40,6 +40,7 @@ INSTALLED_APPS = [
     "apps.fleet",
     "apps.saved_views",
     "apps.queries",
+    "apps.policies",
     "apps.telemetry",
     "apps.results",
     "apps.microbatch",

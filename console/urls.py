@@ -19,6 +19,7 @@ urlpatterns = [
     path("api/v1/", include("apps.fleet.api")),
     path("api/v1/", include("apps.saved_views.api")),
     path("api/v1/", include("apps.queries.api")),
+    path("api/v1/", include("apps.policies.api")),
     path("api/v1/", include("apps.estimates.api")),
     path("api/v1/", include("apps.connections.api")),
     path("api/v1/", include("apps.predictions.api")),

@@ -104,7 +104,17 @@ def _doctor(rest: list[str]) -> int:
     return doctor()
 
 
-_CONSOLE_COMMANDS = ("admit", "estimate", "capacity", "parallelism", "remedies", "evacuate", "backlog", "connect")
+_CONSOLE_COMMANDS = (
+    "admit",
+    "estimate",
+    "capacity",
+    "parallelism",
+    "remedies",
+    "evacuate",
+    "backlog",
+    "policy",
+    "connect",
+)
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "up": _up,
     "test": _test,

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+from django.urls import path
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -30,6 +31,7 @@ from apps.admission.decisions import (
 )
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
+from apps.admission.policy_api import PolicyPreviewView, QueueView
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.receipt_api import ReceiptSerializer, ReceiptViewSet
@@ -107,6 +109,9 @@ class AdmissionSerializer(RunRowSerializer):
         help_text="Whether it was predicted or lacked a prediction, for costs were unknown; null while undecided."
     )
     decided_by = serializers.CharField(source="decided_by.username", default=None)
+    override_by = serializers.CharField(
+        source="override_by.username", default=None, help_text="Who overrode it where a second person has to confirm."
+    )
 
     class Meta:
         model = AdmissionRequest
@@ -120,6 +125,9 @@ class AdmissionSerializer(RunRowSerializer):
             "starts_at",
             "valid_until",
             "overridden",
+            "policy_version",
+            "override_by",
+            "override_reason",
             "decided_by",
         ]
         fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
@@ -374,8 +382,9 @@ class AdmissionViewSet(RunViewSet):
     @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def override(self, request: Request, pk: str) -> Response:
-        """Apply against the verdict, and say why."""
-        return self.decided(admission_override, **read_body(ReasonSerializer, request))
+        """Apply against the verdict, and say why; where the policy wants a second person, ask for one, or be it."""
+        scopes = scopes_of(signed_in_user(request), request.auth)
+        return self.decided(admission_override, scopes=scopes, **read_body(ReasonSerializer, request))
 
     @extend_schema(request=TrialStartSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -399,4 +408,8 @@ router = Router()
 router.register("receipts", ReceiptViewSet, basename="receipt")
 router.register("admissions", AdmissionViewSet, basename="admission")
 
-urlpatterns = router.urls
+urlpatterns = [
+    *router.urls,
+    path("clusters/<str:slug>/policy/preview", PolicyPreviewView.as_view(), name="policy-preview"),
+    path("clusters/<str:slug>/queue", QueueView.as_view(), name="queue"),
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from apps.admission.parts import (
     parts_write,
 )
 from apps.admission.questions import RequestQuestion, ask_engine, is_model_changed, question_of
+from apps.admission.standings import policy_standing
 from apps.core.errors import Conflict, Impossible, SluiceError
 from apps.core.rest.problems import as_sluice_error
 from apps.jobs.models import LATER, Job, JobKind, JobState
@@ -168,7 +170,9 @@ def _reopen(request: AdmissionRequest, report: Callable[[float, str], None]) -> 
         question = question_of(request)
     if decision is None or question.digest != request.snapshot or is_model_changed(request, question):
         raise Impossible(_LOST, code="snapshot_lost")
-    opened, _, _ = ask_engine(request, question, decision.policy, decision.changes, report, begun_s)
+    facts = decision.policy_facts
+    question = replace(question, standing=None if facts is None else policy_standing(request, facts))
+    opened, _, _ = ask_engine(request, question, decision.changes, report, begun_s, decision.policy)
     again = opened.decision
     if (again.verdict, again.placement, again.start_p) != (decision.verdict, decision.placement, decision.start_p):
         message = "Computed again, the same snapshot gives another verdict or placement. Preview it again."

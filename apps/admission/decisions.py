@@ -4,9 +4,9 @@ declined, sent for review.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -14,25 +14,30 @@ from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
+from apps.accounts.choices import Scope
 from apps.accounts.models import User
+from apps.accounts.permissions import role_hint
 from apps.admission.choices import OPEN, AdmissionState, PartState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_end
 from apps.admission.questions import question_changes
 from apps.admission.receipts import promise_make
+from apps.admission.standings import require_permitted
 from apps.core.clock import shared_now
-from apps.core.errors import Conflict, Impossible, Malformed, Stale
+from apps.core.errors import Conflict, Forbidden, Impossible, Malformed, Stale
 from apps.core.events import announce
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import link_create, node_create
 from apps.jobs.models import Job
 from apps.jobs.services import job_cancel
 from apps.ledger.entries import decision_recorded
+from apps.policies.selectors import policy_of, team_of
 from apps.queries.choices import QueryState
 from apps.queries.models import Placement, Query
 from apps.queries.services import placement_move, query_start, query_update
 from engine.admission.answer import AdmissionDecision
 from engine.admission.changes import Change, NewNode, ObjectiveChange, OperatorMove, rate_share_in, start_s_in
+from engine.policies.policy import OverrideRules
 
 __all__ = [
     "admission_announce",
@@ -132,6 +137,7 @@ def _record(request: AdmissionRequest, state: AdmissionState, reason: str) -> No
     decision = request.decision
     before: dict[str, Any] = {"state": request.state}
     after: dict[str, Any] = {"state": state, "verdict": request.verdict, "overridden": request.overridden}
+    after["policy_version"] = request.policy_version
     if state == AdmissionState.APPLIED and decision is not None:
         before["headroom_share"], after["headroom_share"] = decision.least_headrooms
     decision_recorded(
@@ -282,17 +288,51 @@ def admission_approve(*, request: AdmissionRequest, user: User, reason: str = ""
 
 
 @transaction.atomic
-def admission_override(*, request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
-    """A person applies a request against its verdict, and says why. The cluster still must not have moved."""
+def admission_override(
+    *, request: AdmissionRequest, user: User, reason: str, scopes: Collection[str] | None = None
+) -> AdmissionRequest:
+    """A person applies a request against its verdict, and says why. The cluster still must not have moved.
+
+    Where the policy wants a second person, the first override asks for one: the request waits until another person
+    overrides it as well. `scopes` are those of the caller; the person's unless given.
+    """
     if not reason.strip():
         raise Malformed("reason: an override needs one.", [("reason", "is missing; say why the verdict is overridden")])
     request = _lock_cluster_and_request(request)
     _require_applicable(request)
     if is_passing(request):
         raise Conflict("The verdict is to admit: apply it, there is nothing to override.", code="nothing_to_override")
+    rules = policy_of(request.cluster).rules_for(team_of(request.query)).override
+    held = user.reach.on_team(request.cluster_id, request.query.team_id)
+    _require_may_override(rules, held if scopes is None else held & frozenset(scopes))
     _require_fresh(request)
+    if rules.second_person and request.override_by_id in (None, user.pk):
+        return _ask_second_person(request, user, reason)
+    if rules.second_person:
+        reason = f"{request.override_reason} (confirmed: {reason})"
     request.overridden, request.decision_reason = True, reason[:300]
     return apply_decided(request, user)
+
+
+def _require_may_override(rules: OverrideRules, scopes: Collection[str]) -> None:
+    """Raise unless the policy lets a caller override."""
+    needed = Scope.ADMIT if "admitter" in rules.roles else Scope.ADMIN
+    if needed not in scopes:
+        message = f"By the policy, overriding is for {' and '.join(rules.roles)} alone."
+        raise Forbidden(f"{message} {role_hint(needed)}", code="override_role")
+
+
+def _ask_second_person(request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
+    """Keep who overrides and why, until another person confirms it."""
+    if request.override_by_id == user.pk:
+        message = "You have asked to override it; the policy wants another person to confirm."
+        raise Conflict(message, code="second_person")
+    _record(request, AdmissionState.AWAITING, reason)
+    request.override_by, request.override_reason = user, reason[:300]
+    request.state, request.valid_until = AdmissionState.AWAITING, None
+    request.save(update_fields=["override_by", "override_reason", "state", "valid_until", "updated_at"])
+    admission_announce(request)
+    return request
 
 
 def is_passing(request: AdmissionRequest) -> bool:
@@ -307,9 +347,17 @@ def has_later_start(request: AdmissionRequest) -> bool:
 
 
 def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
-    """Start the query as decided. The caller holds the cluster's lock and has compared the snapshot."""
+    """Start the query as decided. The caller holds the cluster's lock and has compared the snapshot.
+
+    Raises
+    ------
+    Impossible
+        The policy forbids it by now, and no person overrides that.
+    """
     decision, query = request.decision, request.query
     assert decision is not None
+    if not request.overridden:
+        require_permitted(request)
     changes = decision.changes
     request.placed_before = placement_now(query)
     if request.objective:
@@ -365,6 +413,10 @@ def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRe
     decision = request.decision
     start_s = 0.0 if decision is None else decision.start_s or start_s_in(decision.changes)
     request.starts_at = (request.previewed_at or shared_now()) + timedelta(seconds=start_s)
+    if decision is not None and not start_s and decision.verdict == Verdict.QUEUE:
+        request.starts_at = thaw_in(decision)  # the policy alone keeps it waiting
+    if request.state != AdmissionState.QUEUED:
+        request.queued_at = shared_now()
     _record(request, AdmissionState.QUEUED, request.decision_reason)
     request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, shared_now()
     request.valid_until = None
@@ -376,6 +428,15 @@ def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRe
         announce(f"query:{request.cluster.slug}/{query.name}")
     admission_announce(request)
     return request
+
+
+def thaw_in(decision: AdmissionDecision) -> datetime | None:
+    """When the freezes are over that a decision waits for; None where it waits for something else as well."""
+    waits = [reason for reason in decision.reasons if reason.severity == "bad"]
+    facts = decision.policy_facts
+    if facts is None or any(reason.code != "change_frozen" or reason.value is None for reason in waits):
+        return None
+    return max((facts.at + timedelta(seconds=reason.value or 0.0) for reason in waits), default=None)
 
 
 def _supersede_others(request: AdmissionRequest) -> None:

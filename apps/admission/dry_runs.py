@@ -11,7 +11,7 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
-from apps.admission.previews import ADMISSION, policy_of
+from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion, ask_engine, question_of
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
@@ -72,7 +72,7 @@ def preview_dry_run(report: JobReporter) -> JobOutcome:
         request = _draft(cluster, user, job.params[_DOCUMENT], outline)
         question = question_of(request, snapshot)
         transaction.set_rollback(True)
-    opened, _, _ = ask_engine(request, question, policy_of(cluster, question), request.changes, report, begun_s)
+    opened, _, _ = ask_engine(request, question, request.changes, report, begun_s)
     decision = opened.decision
     thin = "unknown" if decision.thin == "pending" else decision.thin
     answer = DryRunAnswer(decision.verdict, decision.headline, thin)

@@ -100,6 +100,19 @@ class AdmissionRequest(Run):
     )
     decision_reason = models.CharField(max_length=MAX_REASON, blank=True)
     overridden = models.BooleanField(default=False, help_text="Applied by a person against the verdict.")
+    policy_version = models.PositiveIntegerField(
+        default=0, help_text="Version of the cluster's policy that the verdict was made by; 0: none was ever set."
+    )
+    override_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Who asked to override it, where a second person has to confirm that.",
+    )
+    override_reason = models.CharField(max_length=MAX_REASON, blank=True)
+    queued_at = models.DateTimeField(null=True, blank=True, help_text="When it came into the queue.")
     decided_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:

@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionSource, AdmissionState, PartState, Verdict
@@ -39,6 +40,7 @@ from apps.admission.questions import (
     question_check,
     question_of,
 )
+from apps.admission.queue import ClusterQueue, cluster_queue
 from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.advisory_locks import advisory_lock
 from apps.core.clock import shared_now
@@ -54,12 +56,14 @@ from apps.predictions.services import CandidatePrediction, prediction_store
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import cluster_parts
 from apps.queries.snapshots.outlines import ClusterOutline, cluster_outline
-from engine.admission.answer import PARTS, AdmissionDecision, AdmissionPolicy, PartName
+from engine.admission.answer import PARTS, AdmissionDecision, PartName
 from engine.errors import EngineError
+from engine.policies.candidate_policy import POLICY_CODES
 
-__all__ = ["ADMISSION", "policy_of", "previews_purge", "queue_of", "queue_review"]
+__all__ = ["ADMISSION", "previews_purge", "queue_review"]
 
 MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
+_LOOK_AGAIN = timedelta(minutes=1)
 _COMPARED = timedelta(days=1)  # that a preview says what has moved after it has expired
 _LOOKED_AT = timedelta(days=7)  # older ones were emptied before
 _TRIES_AT_ONCE = 4  # of these, in one job
@@ -94,7 +98,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     topics = ("admission", "cluster")
     asked, answered = AdmissionState.ESTIMATING, AdmissionState.PREVIEW
     failed, cancelled = AdmissionState.FAILED, AdmissionState.WITHDRAWN
-    related = ("cluster", "query", "version", "job", "parts_job", "requested_by", "decided_by")
+    related = ("cluster", "query", "version", "job", "parts_job", "requested_by", "decided_by", "override_by")
     bulk = ("snapshot_parts", "curves")
 
     def title(self, run: AdmissionRequest) -> str:
@@ -220,7 +224,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         question = question_of(run)
         later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
         changes = [*run.changes, *later]
-        opened, prediction, base = ask_engine(run, question, policy_of(run.cluster, question), changes, report, begun_s)
+        opened, prediction, base = ask_engine(run, question, changes, report, begun_s)
         decision = opened.decision
         if prediction is not None and decision.prediction is not None:
             prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
@@ -245,6 +249,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
                 user=request.requested_by,
             )
         request.snapshot, request.snapshot_parts = question.digest, question.parts
+        request.policy_version = question.standing.version if question.standing else 0
         request.base = answer.base.to_dict()
         request.finished_at, request.valid_until = now, now + timedelta(seconds=request.cluster.preview_valid_s)
         parts_begin(request, answer.without)
@@ -255,6 +260,9 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         if is_queued or (request.apply_when_admitted and _may_settle(request)):
             _settle(request, is_queued, job.params.get("tries", 0))
         self.announce(request)
+        if is_queued:
+            began = job.params.get("round", now.isoformat())
+            transaction.on_commit(partial(_review_queue, request.cluster, datetime.fromisoformat(began)))
         if is_queued and request.state == AdmissionState.QUEUED:
             parts_end(request, PartState.CANCELLED, _WAITS_ON)
         completion_begin(request, question)
@@ -291,11 +299,6 @@ def _offered_changes(request: AdmissionRequest, alternative: str) -> list[Any]:
     return changes[alternative]
 
 
-def policy_of(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
-    """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
-    return AdmissionPolicy(**cluster.review_rules, thin_below=cluster.thin_below, closed_nodes=question.closed_nodes)
-
-
 def _may_settle(request: AdmissionRequest) -> bool:
     """Whether a verdict may be acted on: Kubernetes makes no changes and has no queue."""
     return request.source != AdmissionSource.KUBERNETES or request.verdict == Verdict.ADMIT
@@ -308,7 +311,7 @@ def _settle(request: AdmissionRequest, is_queued: bool, tries: int) -> None:
         if not is_queued:  # one in the queue is asked about with the next review
             _ask_again(request, tries + 1, moved)
     elif is_passing(request) and (is_due(request) or not has_later_start(request)):
-        _apply(request)
+        _apply(request, is_queued)
     elif request.verdict == Verdict.QUEUE or (is_passing(request) and has_later_start(request)):
         enqueue_decided(request, request.decided_by or request.requested_by)
     elif request.verdict == Verdict.REVIEW:
@@ -336,13 +339,20 @@ def _ask_again(request: AdmissionRequest, tries: int, moved: Sequence[str]) -> N
     release_queued_query(request)
 
 
-def _apply(request: AdmissionRequest) -> None:
-    """Apply; if it cannot be done, the answer is kept all the same, with why."""
+def _apply(request: AdmissionRequest, is_queued: bool) -> None:
+    """Apply; if it cannot be done, the answer is kept all the same, with why.
+
+    One in the queue that the policy holds back since its look waits on, and is looked at again soon.
+    """
     try:
         with transaction.atomic():
             apply_decided(request, request.decided_by or request.requested_by)
     except SluiceError as error:
         request.refresh_from_db()
+        if is_queued and error.code in POLICY_CODES:
+            request.starts_at, request.valid_until = shared_now() + _LOOK_AGAIN, None
+            request.save(update_fields=["starts_at", "valid_until", "updated_at"])
+            return
         request.state = AdmissionState.PREVIEW
         request.decision_reason = f"Not applied: {error.message}"[:MAX_REASON]
         request.save(update_fields=["state", "decision_reason", "updated_at"])
@@ -360,38 +370,44 @@ def _refused_in_queue(request: AdmissionRequest) -> None:
     release_queued_query(request)
 
 
-def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
-    """Queued requests by expected start; those without one last."""
-    queued = ADMISSION.visible().filter(cluster=cluster, state=AdmissionState.QUEUED)
-    return queued.order_by(F("starts_at").asc(nulls_last=True), "created_at")
-
-
 def queue_review() -> int:
-    """Ask again about every queued request that is due, whose cluster has changed or whose patience has ended.
+    """Review the queue of every cluster that has one; returns how many requests were sent to the engine."""
+    waiting = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED)
+    began = shared_now()
+    return sum(_review_queue(cluster, began) for cluster in Cluster.objects.filter(pk__in=waiting.values("cluster")))
 
-    Returns how many were sent to the engine; they are applied by the worker if they are admitted. One that cannot be
-    looked at now does not keep the others waiting: its turn comes with the next review.
+
+def _review_queue(cluster: Cluster, began: datetime) -> bool:
+    """Send the first request of a queue to the engine about which it may say something else now; whether there is one.
+
+    That is one that is due, whose cluster, statistics, policy or priority have changed, whose patience has ended, or
+    that waits behind others than before. One at a time, in the order of the queue: whoever is let in moves the cluster
+    for those behind, whose turn comes as soon as its look is over, each once in a round that `began` then. One that
+    cannot be looked at now does not keep the others waiting.
     """
-    queued = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED).order_by("decided_at")
-    sent = 0
-    for request in queued.select_related("cluster", "query", "version__query", "job"):
+    queue = cluster_queue(cluster)
+    if any(request.job is not None and not request.job.is_finished for request in queue.requests):
+        return False
+    for request in queue.requests:
+        if request.finished_at is not None and request.finished_at >= began:
+            continue
         try:
-            sent += _review_queued(request)
+            if _is_worth_a_look(request, queue):
+                ADMISSION.submit(request, request.requested_by, round=began.isoformat())
+                return True
         except (SluiceError, EngineError) as error:
             _log.warning("queued request %s is not reviewed now: %s", request.pk, error)
-    return sent
+    return False
 
 
-def _review_queued(request: AdmissionRequest) -> bool:
-    """Look after one queued request; whether it was sent to the engine."""
+def _is_worth_a_look(request: AdmissionRequest, queue: ClusterQueue) -> bool:
+    """Whether the engine may say something else of a queued request now; one whose query was stopped is withdrawn."""
     if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
         admission_withdraw(request=request, user=None, reason="Its query was stopped")
         return False
-    is_busy = request.job is not None and not request.job.is_finished
-    if is_busy or not (is_due(request) or is_over(request) or question_changes(request)):
-        return False
-    ADMISSION.submit(request, request.requested_by)
-    return True
+    facts = request.decision.policy_facts if request.decision else None
+    is_behind_others = facts is not None and facts.overdue != queue.overdue_ahead(request)
+    return is_due(request) or is_over(request) or is_behind_others or bool(question_changes(request))
 
 
 def previews_purge() -> int:

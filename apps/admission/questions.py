@@ -15,12 +15,14 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
+from apps.admission.standings import policy_standing
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, fault_count, from_engine, join_path
 from apps.core.limits import MAX_REASON
 from apps.estimates.bases import BaseFacts, base_facts, cluster_base
 from apps.estimates.calibration import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
+from apps.policies.selectors import admission_rules
 from apps.predictions.selectors import model_words, prediction_record
 from apps.predictions.services import CandidatePrediction, candidate_predict
 from apps.queries.arrivals.series import unpack
@@ -49,6 +51,7 @@ from engine.document.reader import faulty_items
 from engine.errors import EngineError
 from engine.kinds import Number, String
 from engine.measurement.trust import QueryCalibration
+from engine.policies.candidate_policy import PolicyStanding
 from engine.records import BAD, ItemCount, Record, Words
 
 if TYPE_CHECKING:
@@ -280,6 +283,7 @@ class RequestQuestion:
     never_ran: bool = False
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)
     record: PredictionRecord = field(default_factory=PredictionRecord)
+    standing: PolicyStanding | None = None
 
     @property
     def cluster_parts(self) -> dict[str, str]:
@@ -313,18 +317,22 @@ def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> 
         never_ran,
         calibrations,
         prediction_record(request.cluster),
+        policy_standing(request),
     )
 
 
 def ask_engine(
     request: AdmissionRequest,
     question: RequestQuestion,
-    policy: AdmissionPolicy,
     changes: Sequence[Mapping[str, Any] | Change],
     report: Callable[[float, str], None],
     begun_s: float,
+    policy: AdmissionPolicy | None = None,
 ) -> tuple[OpenDecision, CandidatePrediction | None, BaseFacts]:
-    """The decision as far as its verdict needs, and its base; about a query that never ran, a model predicts first."""
+    """The decision as far as its verdict needs, and its base; about a query that never ran, a model predicts first.
+
+    `policy` are the rules to decide by; those of the cluster's policy unless given.
+    """
     from engine.admission.decision import open_decision  # and with it the models, which only workers load
 
     prediction = _predict(request, question, begun_s) if question.never_ran else None
@@ -335,7 +343,8 @@ def ask_engine(
     opened = open_decision(
         base.estimate.deployment,
         question.candidate,
-        policy=policy,
+        policy=policy or admission_rules(request.cluster, request.query, question.closed_nodes),
+        standing=question.standing,
         changes=changes,
         mace_every=SLICES_PER_SUBINTERVAL,
         prediction=prediction.answer if prediction else None,
@@ -381,7 +390,8 @@ def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> 
 
 
 def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, object]) -> dict[str, str]:
-    parts = {f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
+    team = {"team": request.query.team_id} if request.query.team_id else {}
+    parts = {f"{CANDIDATE}:{request.query.name}": fingerprint({**candidate, **team})}
     if version_never_ran(request.version):
         parts[MODEL] = model_words(request.cluster)
     return parts

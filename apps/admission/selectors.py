@@ -87,6 +87,8 @@ def _why_not(request: AdmissionRequest, changes: Sequence[str], is_open: bool, i
         return "The preview is no longer valid. Preview it again."
     if request.state == AdmissionState.QUEUED:
         return "It waits in the queue and starts by itself."
+    if request.override_by is not None:
+        return f"{request.override_by} has overridden the verdict ({request.override_reason}); another has to confirm."
     if request.verdict == Verdict.REVIEW:
         return "A person has to decide: ask for a review, or approve it."
     if request.verdict == Verdict.REJECT:

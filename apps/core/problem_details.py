@@ -80,6 +80,8 @@ PROBLEM_TITLES = {
     "snapshot_lost": "The snapshot of the verdict is gone",
     "verdict_differs": "Computed again, it is another verdict",
     "nothing_to_compute": "There is nothing to compute again",
+    "policy_moved": "Another policy is in force",
+    "second_person": "Another person has to confirm",
     "running": "It runs already",
     "busy": "Another run of the cluster is being applied",
     "under_way": "One of its kind is under way",
@@ -119,6 +121,9 @@ PROBLEM_TITLES = {
     "verdict_reject": "The verdict is to reject",
     "verdict_review": "The verdict is to ask a person",
     "override": "The verdict needs an override",
+    "override_role": "The policy reserves overriding",
+    "change_frozen": "A freeze holds",
+    "queue_overdue": "Others have waited longer",
     # -- Sluice itself
     "engine": "The engine refused",
     "unavailable": "A part of Sluice does not answer",

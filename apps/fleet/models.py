@@ -11,7 +11,7 @@ from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
 from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
 from apps.ledger.recorder import Tracked
 
-__all__ = ["KUBERNETES_RULES", "REVIEW_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
+__all__ = ["KUBERNETES_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
 
 MAX_CORES = 1024  # each is a server of the models
 SLUG = RegexValidator(
@@ -21,8 +21,6 @@ SLUG = RegexValidator(
 CURRENCY = RegexValidator(r"^[A-Z]{3}\Z", "Use the three capital letters of ISO 4217, such as EUR or USD.")
 
 
-#: Fields of a cluster that say what a person decides on.
-REVIEW_RULES = ("review_at_risk", "review_assumed", "review_coarse", "review_untrusted")
 #: Fields of a cluster that say what Kubernetes is answered without a verdict that says yes or no.
 KUBERNETES_RULES = ("kubernetes_unknown", "kubernetes_late", "kubernetes_review")
 
@@ -50,22 +48,8 @@ class Cluster(Tracked):
         validators=[MinValueValidator(1), MaxValueValidator(31_536_000)],
         help_text="Horizon of estimates, in seconds: a whole number of subintervals.",
     )
-    review_at_risk = models.BooleanField(
-        default=True, help_text="A person decides when only the upper end of an interval is over an objective."
-    )
-    review_assumed = models.BooleanField(
-        default=False, help_text="A person decides when the verdict rests on assumed statistics."
-    )
-    review_coarse = models.BooleanField(
-        default=True, help_text="A person decides when arrivals are known as counts over more than a subinterval alone."
-    )
-    review_untrusted = models.BooleanField(
-        default=True, help_text="A person decides when intervals of a query that is affected hold too seldom lately."
-    )
-    thin_below = models.FloatField(
-        default=0.1,
-        validators=[MinValueValidator(0), MaxValueValidator(1)],
-        help_text="A verdict that keeps with less than this share of more load or cost is called thin; 0: none is.",
+    policy_version = models.PositiveIntegerField(
+        default=0, editable=False, help_text="Version of its policy that is in force; 0: none was ever set."
     )
     kubernetes_unknown = models.CharField(
         max_length=5,
@@ -103,11 +87,6 @@ class Cluster(Tracked):
 
     def __str__(self) -> str:
         return self.slug
-
-    @property
-    def review_rules(self) -> dict[str, bool]:
-        """Rules on what is for a person, by the names of `engine.admission`'s policy."""
-        return {name: getattr(self, name) for name in REVIEW_RULES}
 
     @property
     def slice_s(self) -> float:

@@ -64,12 +64,8 @@ class ClusterSerializer(StrictSerializer):
     time_zone = serializers.CharField(required=False)
     subinterval_s = NumberField(required=False)
     horizon_s = NumberField(required=False)
-    review_at_risk = serializers.BooleanField(required=False)
-    review_assumed = serializers.BooleanField(required=False)
-    review_coarse = serializers.BooleanField(required=False)
-    review_untrusted = serializers.BooleanField(required=False)
-    thin_below = NumberField(
-        required=False, help_text="A verdict that keeps with less than this share of more load or cost is called thin."
+    policy_version = serializers.IntegerField(
+        read_only=True, help_text="Version of its policy in force; 0: none was ever set."
     )
     kubernetes_unknown = serializers.ChoiceField(
         Fallback.choices, required=False, help_text="Answer to Kubernetes about a job of which nothing is known."

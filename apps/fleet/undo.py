@@ -22,6 +22,8 @@ def _remove_cluster(cluster: Cluster) -> None:
 
 def _cluster_obstacle(change: ObjectChange) -> str:
     """A cluster takes along what nobody could put together again."""
+    if change.action == ChangeAction.CHANGED and "policy_version" in (change.after or {}):
+        return "A policy is put back on its page, by those who may change it."
     if change.action != ChangeAction.DELETED:
         return ""
     return "A deleted cluster does not come back: its measurements and decisions are gone. Import its document."

@@ -18,6 +18,7 @@ import yaml
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.limits import MAX_HOST_NAME, MAX_NOTE
 from apps.core.rest.parsers import strict_json
+from apps.core.yaml_texts import BoundedLoader
 from apps.kubernetes.models import MAX_KUBERNETES_UID
 
 __all__ = [
@@ -48,7 +49,6 @@ _SLOTS, _DEFAULT_SLOTS = "taskmanager.numberOfTaskSlots", 1
 _PARALLELISM = "parallelism.default"
 _NUMBER = re.compile(r"\d{1,6}\Z")
 _MAX_DOCUMENTS = 50
-_MAX_YAML_NODES = 100_000  # of a document with its aliases written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def read_manifest(text: str) -> list[StreamingObject]:
         It is no YAML, holds no object, or objects without a kind or a name; with every fault.
     """
     try:
-        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+        documents = [document for document in yaml.load_all(text, Loader=BoundedLoader) if document is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
@@ -391,35 +391,11 @@ def _items(document: Any) -> Sequence[Any]:
     return [document]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: aliases are written out, unless a small text would become a large object by them."""
-
-    def compose_document(self) -> Any:
-        node = super().compose_document()
-        if _written_size(node, {}, set()) > _MAX_YAML_NODES:
-            message = f"aliases (*name) make it larger than {_MAX_YAML_NODES:,} values, or hold themselves"
-            raise yaml.composer.ComposerError(None, None, message, node.start_mark)
-        return node
-
-
-def _written_size(node: Any, known: dict[int, int], open_: set[int]) -> int:
-    """Values of a node with its aliases written out; more than is allowed where it holds itself."""
-    if id(node) in open_:
-        return _MAX_YAML_NODES + 1
-    if id(node) not in known:
-        open_.add(id(node))
-        entries = node.value if isinstance(node, yaml.CollectionNode) else ()
-        parts = [part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,))]
-        known[id(node)] = 1 + sum(_written_size(part, known, open_) for part in parts)
-        open_.discard(id(node))
-    return known[id(node)]
-
-
 def read_document(text: str) -> Any:
     """The document of an annotation: JSON, or else YAML. Malformed names its place."""
     if text.lstrip().startswith("{"):
         return strict_json(text.encode())
     try:
-        return yaml.load(text, Loader=_Loader)  # a SafeLoader
+        return yaml.load(text, Loader=BoundedLoader)  # a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise Malformed(f"{DOCUMENT_ANNOTATION}: it is neither JSON nor YAML: {error}"[:300]) from None

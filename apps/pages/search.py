@@ -273,6 +273,7 @@ _ACTIONS = (
     _Place("New cluster", "pages:cluster-new", "plus", "create add", "operate", of_cluster=False),
 )
 _PAGES = (
+    _Place("Policy", "pages:policy", "admission", "quota freeze override evidence priority class margin"),
     _Place("Overview", "pages:overview", "overview", "home attention objectives"),
     _Place("Incidents", "pages:incidents", "bell", "alarm acknowledge breached history"),
     _Place("Channels of incidents", "pages:incident-channels", "bell", "slack teams pagerduty opsgenie silence mute"),

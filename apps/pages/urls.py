@@ -23,6 +23,7 @@ from apps.pages.microbatch import views as microbatch
 from apps.pages.overview import views as overview
 from apps.pages.placement import views as placement
 from apps.pages.plans import views as plans
+from apps.pages.policies import views as policies
 from apps.pages.predictions import views as predictions
 from apps.pages.provisioning import views as provisioning
 from apps.pages.queries import imports
@@ -73,6 +74,9 @@ urlpatterns = [
     path("clusters/menu/", fleet.ClusterMenu.as_view(), name="cluster-menu"),
     path("clusters/new/", fleet.ClusterCrud.create_view(), name="cluster-new"),
     path(f"{_C}settings/", fleet.ClusterCrud.change_view(), name="cluster-edit"),
+    path(f"{_C}settings/policy/", policies.ClusterPolicyPage.as_view(), name="policy"),
+    path(f"{_C}settings/policy/<int:number>/", policies.PolicyVersionPage.as_view(), name="policy-version"),
+    path(f"{_C}settings/policy/<int:number>/restore/", policies.PolicyRestore.as_view(), name="policy-restore"),
     path(f"{_C}settings/delete/", fleet.ClusterCrud.delete_view(), name="cluster-delete"),
     path(f"{_C}fleet/", fleet.FleetPage.as_view(), name="fleet"),
     path(f"{_C}fleet/change/", fleet.NodesChange.as_view(), name="nodes-change"),

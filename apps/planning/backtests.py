@@ -22,9 +22,11 @@ from apps.jobs.viewsets import RunDeletion, RunRowSerializer, RunViewSet, descri
 from apps.planning.backtest_records import recorded_reaches, segment_grid
 from apps.planning.choices import ANSWER_STATES, RequestTiming
 from apps.planning.models import BacktestRun
+from apps.policies.selectors import policy_of
 from engine.backtest.policy import read_policy
 from engine.backtest.result import BacktestResult
 from engine.errors import EngineError, InfeasibleError
+from engine.policies.rules import ADMIT
 
 __all__ = ["BACKTEST", "BacktestFilter", "BacktestViewSet", "policy_default"]
 
@@ -116,9 +118,10 @@ BACKTEST = register(BacktestKind())
 
 def policy_default(cluster: Cluster) -> dict[str, str]:
     """The cluster's own policy for queries at risk and for assumed statistics."""
+    evidence = policy_of(cluster).evidence
     return {
-        "at_risk": "review" if cluster.review_at_risk else "admit",
-        "assumed": "review" if cluster.review_assumed else "admit",
+        "at_risk": "admit" if evidence.at_risk == ADMIT else "review",
+        "assumed": "admit" if evidence.assumed == ADMIT else "review",
     }
 
 

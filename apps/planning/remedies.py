@@ -35,12 +35,12 @@ from apps.planning.parallelism import parallelism_request, scalable_job
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.plans import comparison_latest
 from apps.planning.what_ifs import WHAT_IF
+from apps.policies.selectors import admission_rules, policy_of
 from apps.predictions.selectors import prediction_record
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL
 from apps.queries.snapshots.parts import parts_shown, snapshot_take
-from engine.admission.answer import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
 from engine.plans.answer import PlanRanking
@@ -192,12 +192,13 @@ def find_query_remedies(report: JobReporter) -> JobOutcome:
     if seen is not None and forecast is not None:
         report(0.1, "Estimating the forecast load")
         base = base.moved(_at_forecast(snapshot.deployment, curves, forecast, seen))
-    policy = AdmissionPolicy(**cluster.review_rules, closed_nodes=snapshot.closed_nodes)
+    policy = admission_rules(cluster, query, snapshot.closed_nodes)
     answer = find_remedies(
         base,
         query.name,
         mace_every=SLICES_PER_SUBINTERVAL,
         policy=policy,
+        cluster_policy=policy_of(cluster),
         calibrations=query_calibrations(cluster),
         record=prediction_record(cluster),
         currency=cluster.currency,

@@ -7,19 +7,21 @@ need no compiler loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, computed_field
 
 from engine.admission.changes import Change
-from engine.admission.grounds import Ground
+from engine.admission.grounds import Ground, NamedGround
 from engine.document.elements import Replica
 from engine.document.policies import SchedulingGap
 from engine.kinds import Number, String
 from engine.latency_state import KNOWN, CatchUp, LatencyStanding
 from engine.placement.separation import ApartOperator
+from engine.policies.facts import PolicyFacts
+from engine.policies.rules import EvidenceRules
 from engine.records import Flag, Omitted, Record, Words, WrittenAs
 from engine.words.admission import AdmissionFinding, finding_words, robustness_sentences
 
@@ -40,6 +42,7 @@ __all__ = [
     "Thinness",
     "WeakestAssumption",
     "Widening",
+    "named_reason",
     "own_effect",
 ]
 
@@ -50,13 +53,9 @@ class AdmissionPolicy(Record):
 
     TITLE: ClassVar[str] = "a policy"
 
-    review_at_risk: Flag = True  #: a person decides where an estimate holds but the upper end of its interval does not
-    #: a person decides where statistics of the candidate are assumed, or measured on too few events
-    review_assumed: Flag = False
-    #: a person decides where arrivals are known as counts over more than a subinterval alone, which hide bursts
-    review_coarse: Flag = True
-    #: a person decides where the intervals of a running query that the candidate can affect hold too seldom lately
-    review_untrusted: Flag = True
+    evidence: EvidenceRules = field(default_factory=EvidenceRules)  #: what evidence of a kind means
+    #: share of every objective that must stay free above the upper end; less of it counts as at risk
+    margin: Annotated[float, Number(least=0, most=0.9)] = 0.0
     #: an operator's statistics count as measured from so many events on
     min_events: Annotated[float, Number(least=0)] = 100.0
     may_move_neighbours: Flag = True  #: whether operators of running queries may be moved to make room
@@ -129,6 +128,27 @@ class Reason(Record):
     def id(self) -> str:
         """Name of the subject."""
         return self.subject.id
+
+
+def named_reason(
+    code: str,
+    severity: str,
+    subject: ReasonSubject,
+    names: tuple[str, ...] = (),
+    bound: float | None = None,
+    value: float | None = None,
+    unit: str = "s",
+    *,
+    kind: str = "",
+    of: int = 0,
+    was: float = 0.0,
+    about: str = "",
+    where: str | None = None,
+    review: bool = False,
+) -> Reason:
+    """A reason whose sentence needs names and its own numbers: about its subject, unless `about` something else."""
+    ground = NamedGround(kind or code, about or subject.id, names, of, value or 0.0, bound or 0.0, was)
+    return Reason(code, severity, subject, ground, bound, value, unit, where, review=review)
 
 
 @dataclass(frozen=True)
@@ -325,6 +345,7 @@ class AdmissionDecision(Record):
     nodes: tuple[NodeEffect, ...]
     curves: DecisionCurves | None = None
     policy: AdmissionPolicy
+    policy_facts: Annotated[PolicyFacts | None, Words("The policy's version, and what quotas were counted by.")] = None
     never_ran: bool
     robustness: Robustness | None = None
     thin: Thinness = False

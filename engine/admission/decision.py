@@ -21,14 +21,16 @@ from engine.admission.answer import (
     ReasonSubject,
     Robustness,
     Thinness,
+    named_reason,
 )
 from engine.admission.changes import Change, moves_in, read_changes
 from engine.admission.curves import decision_curves
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.grounds import Ground, NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
+from engine.admission.policy_reasons import waits_by_policy
 from engine.admission.prediction import judge_scenario, question_in
-from engine.admission.reasons import evidence_of, in_order, named_reason, to_measure
+from engine.admission.reasons import evidence_of, in_order, to_measure
 from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
@@ -41,6 +43,8 @@ from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.estimation.base import EstimateBase
 from engine.measurement.trust import QueryCalibration
+from engine.policies.candidate_policy import PolicyStanding
+from engine.policies.facts import PolicyFacts
 from engine.words.admission import alternative_words
 
 __all__ = ["OpenDecision", "command", "decide", "open_decision"]
@@ -77,6 +81,7 @@ def open_decision(
     policy: AdmissionPolicy | None = None,
     changes: Sequence[Mapping[str, Any] | Change] = (),
     mace_every: int = 1,
+    standing: PolicyStanding | None = None,
     prediction: FirstPlacement | None = None,
     predictor: PlacementPredictor | None = None,
     record: PredictionRecord | None = None,
@@ -97,6 +102,8 @@ def open_decision(
         Rules of the cluster.
     changes : sequence of Change, or of their documents
         Changes to apply first, as an alternative of an earlier decision carries them.
+    standing : PolicyStanding, optional
+        Quotas, freezes and the queue as they stand; without one nothing but `policy` is asked.
     prediction : FirstPlacement, optional
         Of a candidate that never ran: it says what the candidate itself may expect, and where it goes. Nominal costs
         then say what it does to the others: of the options the first is taken with which every objective holds.
@@ -140,6 +147,7 @@ def open_decision(
         record or PredictionRecord(),
         calibrations or {},
         currency,
+        standing,
     )
     tell = progress or _tell_nobody
     tell(0.0, "Estimating what runs")
@@ -247,6 +255,7 @@ class OpenDecision:
             nodes=self._nodes,
             curves=_curves(self._before, after, offers),
             policy=question.policy,
+            policy_facts=self._policy_facts,
             never_ran=question.never_ran,
             robustness=self.robustness,
             thin=self._thin,
@@ -278,6 +287,14 @@ class OpenDecision:
             passes_unpinned=self.unpinned is not None and passes(self.unpinned.reasons),
             thin=self.robustness if self._thin is True else None,
         )
+
+    @cached_property
+    def _policy_facts(self) -> PolicyFacts | None:
+        question, base = self.search.question, self.search.base
+        if question.standing is None:
+            return None
+        deployment = None if base is None else base.deployment
+        return question.standing.facts(question.running, deployment, question.candidate.query)
 
     @cached_property
     def _before(self) -> Evaluation:
@@ -312,6 +329,8 @@ def _open_placed(search: AdmissionSearch, reasons: tuple[Reason, ...]) -> OpenDe
             verdict, start_p = "queue", start.scenario.start_p
         else:
             reasons += (_cannot_wait(question, later_s),)
+    if verdict == "reject" and question.candidate.may_wait_s > 0 and waits_by_policy(reasons):
+        verdict = "queue"  # until the policy lets it in: nobody knows when
     return OpenDecision(search, verdict, reasons, start, start_p, unpinned)
 
 
@@ -394,7 +413,7 @@ def _first_ground(
     if verdict == "queue" and start:
         later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
         return VerdictGround(PassGround(start.evaluation.outcomes[name], later_s=later_s))
-    if verdict == "reject":
+    if verdict in ("reject", "queue"):
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}
         bad = sorted((reason for reason in reasons if reason.severity == "bad"), key=lambda r: rank.get(r.code, 2))

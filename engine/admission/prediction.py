@@ -16,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.admission.answer import Reason, ReasonSubject
+from engine.admission.answer import Reason, ReasonSubject, named_reason
 from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
 from engine.admission.grounds import PredictedGround, UnprovenGround, VerdictGround
-from engine.admission.reasons import in_order, named_reason, reasons_of
+from engine.admission.policy_reasons import policy_reasons
+from engine.admission.reasons import in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
 from engine.document.translation import NEXT_TO_NOTHING
 from engine.latency_state import KNOWN
+from engine.policies.rules import REJECT, REVIEW, weight_of
 
 __all__ = ["judge_scenario", "question_in", "with_prediction"]
 
@@ -49,7 +51,7 @@ def judge_scenario(
     reasons = (*_reasons(question, scenario, after), *reasons_of(question, scenario, before, after))
     if question.is_unproven:
         reasons = _for_person(question, scenario, evaluator, after, reasons)
-    return after, in_order(reasons)
+    return after, in_order((*reasons, *policy_reasons(question, scenario)))
 
 
 def question_in(question: CandidateQuestion, scenario: AdmissionScenario) -> CandidateQuestion:
@@ -175,13 +177,16 @@ def _beyond_filling_s(prediction: FirstPlacement, latency_s: float) -> float:
 def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Evaluation) -> Iterator[Reason]:
     """Findings about a candidate that never ran; none about any other."""
     prediction, subject = question.prediction, ReasonSubject("query", question.candidate.query)
+    rule = question.policy.evidence.predicted
     if prediction is None:
         new = tuple(operator.id for operator in question.candidate.operators if operator.never_ran)
         if new:
-            yield named_reason("never_ran", "watch", subject, new, review=True)
+            severity, review = weight_of(REJECT if rule == REJECT else REVIEW)
+            yield named_reason("never_ran", severity, subject, new, review=review)
         return
     assert prediction.model is not None
-    yield named_reason("never_ran", "info", subject, (prediction.model.line,), kind="predicted")
+    severity, review = weight_of(rule)
+    yield named_reason("never_ran", severity, subject, (prediction.model.line,), kind="predicted", review=review)
     yield from (named_reason("assumed_hosts", "info", subject, (str(text),)) for text in prediction.assumptions)
     if prediction.state == "incomplete":
         gaps = tuple(fault.message for fault in prediction.faults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from engine.admission.answer import Reason, ReasonSubject
+from engine.admission.answer import Reason, ReasonSubject, named_reason
 from engine.admission.changes import moves_in
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, servers_of_query
 from engine.admission.grounds import (
@@ -21,13 +21,13 @@ from engine.document.unknown_costs import unknown_costs
 from engine.latency_state import WITHIN, CatchUp
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
+from engine.policies.rules import ADMIT, weight_of
 
 __all__ = [
     "MEMORY_EXCEEDED",
     "doubted_queries",
     "evidence_of",
     "in_order",
-    "named_reason",
     "reasons_of",
     "to_measure",
     "tolerance_s",
@@ -91,7 +91,7 @@ def to_measure(question: CandidateQuestion, after: Evaluation) -> tuple[str, ...
     """Operators of the candidate to measure first: those whose statistics a person has to decide on."""
     operators = question.candidate.operators
     new = {op.id for op in operators if op.never_ran}
-    if question.policy.review_assumed:
+    if question.policy.evidence.assumed != ADMIT:
         new |= {*_assumed(operators), *_varying(question, after), *(name for _, name in _few_events(question))}
     return tuple(op.id for op in operators if op.id in new)
 
@@ -121,7 +121,7 @@ def _objectives(
 ) -> Iterator[Reason]:
     name = question.candidate.query
     own = after.outcomes[name]
-    review_at_risk = question.policy.review_at_risk
+    severity, review = weight_of(question.policy.evidence.at_risk, admitted="watch")
     if own.bound_s is None:
         yield named_reason("no_objective", "info", ReasonSubject("query", name), value=own.estimate_s)
     elif own.is_predicted:
@@ -134,10 +134,12 @@ def _objectives(
         # It holds by stimulus time, where another policy is in force: for a person, whatever the rules.
         yield _query_reason("policy_at_risk", "watch", OutcomeGround("policy_at_risk", own), question, review=True)
     elif own.state == "at_risk":
-        yield _query_reason("at_risk", "watch", OutcomeGround("at_risk", own), question, review=review_at_risk)
+        yield _query_reason("at_risk", severity, OutcomeGround("at_risk", own), question, review=review)
     elif own.bound_s < own.resolution_s:
         ground = OutcomeGround("too_fine", own)
-        yield _query_reason("under_resolution", "watch", ground, question, review=review_at_risk)
+        yield _query_reason("under_resolution", severity, ground, question, review=review)
+    if own.state == "holds" and _lacks_margin(question, own):
+        yield _margin_reason(question, own)
     if own.standing.is_known and own.standing.words:
         yield _query_reason("rate_bounded", "info", OutcomeGround("rate_bounded", own), question)
     for query, was in before.outcomes.items():
@@ -176,35 +178,31 @@ def _neighbour(
     if now.state == "at_risk":
         is_new = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
         ground = OutcomeGround("at_risk" if is_new else "at_risk_already", now, was)
-        severity, review = "watch" if is_new else "info", is_new and question.policy.review_at_risk
+        severity, review = weight_of(question.policy.evidence.at_risk, admitted="watch") if is_new else ("info", False)
         return _query_reason("neighbour_at_risk", severity, ground, question, review=review)
+    if _lacks_margin(question, now) and now.upper_s - was.upper_s > (
+        tolerance_s(now) if _lacks_margin(question, was) else 0.0
+    ):
+        return _margin_reason(question, now)
     return None
+
+
+def _lacks_margin(question: CandidateQuestion, outcome: QueryOutcome) -> bool:
+    """Whether less of an objective stays free above the upper end than the policy asks for."""
+    bound_s = outcome.bound_s
+    return bound_s is not None and outcome.upper_s > bound_s * (1.0 - question.policy.margin)
+
+
+def _margin_reason(question: CandidateQuestion, outcome: QueryOutcome) -> Reason:
+    severity, review = weight_of(question.policy.evidence.at_risk)
+    free = 1.0 - outcome.upper_s / (outcome.bound_s or 1.0)
+    subject, numbers = ReasonSubject("query", outcome.query), (question.policy.margin, free, "share")
+    return named_reason("margin_short", severity, subject, (), *numbers, review=review)
 
 
 def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
     """Whether a query that never catches up falls behind faster than it does without the candidate."""
     return (now.standing.growth or 0.0) > (was.standing.growth or 0.0) * (1.0 + _WORSE_SHARE) + _MORE_LOAD
-
-
-def named_reason(
-    code: str,
-    severity: str,
-    subject: ReasonSubject,
-    names: tuple[str, ...] = (),
-    bound: float | None = None,
-    value: float | None = None,
-    unit: str = "s",
-    *,
-    kind: str = "",
-    of: int = 0,
-    was: float = 0.0,
-    about: str = "",
-    where: str | None = None,
-    review: bool = False,
-) -> Reason:
-    """A reason whose sentence needs names and its own numbers: about its subject, unless `about` something else."""
-    ground = NamedGround(kind or code, about or subject.id, names, of, value or 0.0, bound or 0.0, was)
-    return Reason(code, severity, subject, ground, bound, value, unit, where, review=review)
 
 
 def _query_reason(
@@ -288,7 +286,7 @@ def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
 def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
     """Reasons about the statistics behind the candidate's estimate."""
     operators, policy = question.candidate.operators, question.policy
-    severity, review = "watch" if policy.review_assumed else "info", policy.review_assumed
+    severity, review = weight_of(policy.evidence.assumed)
     subject = ReasonSubject("statistic", question.candidate.query)
     if assumed := tuple(_assumed(operators)):
         numbers = 0.0, float(len(assumed)), "operators"
@@ -297,9 +295,9 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
     own = set(_varying(question, after))
     inputs = after.outcomes[question.candidate.query].assumed_costs
     varying = tuple(name for name in inputs if name.split("<-")[0] in own)
-    if varying and review:
+    if varying:
         numbers = 0.0, float(len(varying)), "inputs"
-        yield named_reason("assumed_costs", "watch", subject, varying, *numbers, review=True)
+        yield named_reason("assumed_costs", severity, subject, varying, *numbers, review=review)
     if few := _few_events(question):
         fewest, name = min(few)
         numbers, operator = (policy.min_events, fewest, "events"), ReasonSubject("operator", name)
@@ -339,14 +337,14 @@ def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) ->
     return tuple(
         query
         for query in question.running.queries
-        if (policy.review_untrusted and _trust_of(question, query).state == LOST)
+        if (policy.evidence.untrusted != ADMIT and _trust_of(question, query).state == LOST)
         or any(operator.unread or operator.waits_outside for operator in _operators_of(scenario, query))
         or unknown_costs(question.running, query)
         or any(
             operator.measured_s is not None or operator.cost_by is not None
             for operator in _operators_of(scenario, query)
         )
-        or (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
+        or (policy.evidence.coarse != ADMIT and coarse_sources(scenario.deployment, [query], question.mace_width_s))
     )
 
 
@@ -363,14 +361,14 @@ def _coarse_counts(
     question: CandidateQuestion, scenario: AdmissionScenario, related: Collection[str]
 ) -> Iterator[Reason]:
     """Arrivals of queries that the candidate can affect, whose bursts nobody has counted."""
-    after, review = scenario.deployment, question.policy.review_coarse
+    after = scenario.deployment
     width_s = question.mace_width_s
     coarse = coarse_sources(after, related, width_s)
     if not coarse:
         return
     names = tuple(source.id for source in coarse)
     step_s = max(source.arrivals_step_s or 0.0 for source in coarse)
-    severity, subject = "watch" if review else "info", ReasonSubject("source", names[0])
+    (severity, review), subject = weight_of(question.policy.evidence.coarse), ReasonSubject("source", names[0])
     yield named_reason("coarse_counts", severity, subject, names, width_s, step_s, review=review)
 
 
@@ -380,8 +378,8 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
     read = after.with_above(after.operators[j].id for j in after.operators_of(name))[0]
     silent = tuple(source.id for source in read if not source.arrivals.any())
     if silent:
-        review = question.policy.review_assumed and len(silent) == len(read)
-        severity, subject = "watch" if review else "info", ReasonSubject("source", silent[0])
+        rule = question.policy.evidence.assumed if len(silent) == len(read) else ADMIT
+        (severity, review), subject = weight_of(rule), ReasonSubject("source", silent[0])
         yield named_reason("no_events", severity, subject, silent, about=name, review=review)
 
 
@@ -457,13 +455,13 @@ def _is_delayed(was: CatchUp, now: CatchUp) -> bool:
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario, related: Collection[str]) -> Iterator[Reason]:
     """Running queries that the candidate can affect, and whose intervals hold too seldom to rest a decision on."""
-    review = question.policy.review_untrusted
+    severity, review = weight_of(question.policy.evidence.untrusted)
     for query in related:
         trust = _trust_of(question, query)
         coverage = trust.coverage
         if trust.state == LOST and coverage is not None:
             ground = NamedGround("trust_lost", query, of=trust.judged, value=trust.held, bound=LEVEL)
-            severity, subject = "watch" if review else "info", ReasonSubject("query", query)
+            subject = ReasonSubject("query", query)
             yield Reason("trust_lost", severity, subject, ground, LEVEL, coverage, "share", review=review)
 
 

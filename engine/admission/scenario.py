@@ -37,6 +37,7 @@ from engine.measurement.trust import QueryCalibration
 from engine.placement.extension import extend_placement
 from engine.placement.ground import RunningGround
 from engine.placement.separation import ApartOperator
+from engine.policies.candidate_policy import PolicyStanding
 
 __all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
 
@@ -60,6 +61,7 @@ class CandidateQuestion:
     )  #: of the model, or of nominal costs, on this cluster
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
     currency: str = ""  #: of prices, where it is known
+    standing: PolicyStanding | None = None  #: quotas, freezes and the queue, where a cluster has a policy
     ground: RunningGround | None = None  #: what runs, as placements see it, where that is kept
     runs: bool = False
 

@@ -25,6 +25,7 @@ from engine.estimation.mace import Mace, mace
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
 from engine.estimation.propagation import FlowBase, changed_flow
+from engine.policies.rules import ADMIT
 
 __all__ = ["Screen"]
 
@@ -198,7 +199,7 @@ class Screen:
         was = self._before.outcomes.get(query)
         is_own = query == self._own
         if was is None or is_own or was.state in ("holds", "unknown") or was.standing.is_endless:
-            return bound_s
+            return bound_s * (1.0 - self._question.policy.margin)
         now = self._after.outcomes[query]
         ratio = self._upper_s(now) / now.estimate_s if now.estimate_s > 0.0 else 1.0
         if was.state == "breached":
@@ -206,7 +207,7 @@ class Screen:
         return max(bound_s, was.upper_s + tolerance_s(was))
 
     def _upper_s(self, outcome: QueryOutcome) -> float:
-        return outcome.upper_s if self._question.policy.review_at_risk else outcome.estimate_s
+        return outcome.upper_s if self._question.policy.evidence.at_risk != ADMIT else outcome.estimate_s
 
     def _scales(self, values: dict[str, _Screened], values_before: dict[str, _Screened]) -> dict[str, _Scale]:
         scales = {}

@@ -9,6 +9,7 @@ from engine.admission.answer import AdmissionPolicy
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
 from engine.kinds import Enumeration, Number
+from engine.policies.rules import EvidenceRules
 from engine.records import Record, Words
 
 __all__ = ["RECORDED", "ReplayPolicy", "read_policy"]
@@ -46,8 +47,7 @@ class ReplayPolicy(Record):
     def admission_policy(self, closed_nodes: tuple[str, ...]) -> AdmissionPolicy:
         """The policy given to `engine.admission`, without a search for alternatives: nobody is there to take one."""
         return AdmissionPolicy(
-            review_at_risk=self.at_risk == "review",
-            review_assumed=self.assumed == "review",
+            evidence=EvidenceRules(at_risk=self.at_risk, assumed=self.assumed),
             closed_nodes=closed_nodes,
             choices=False,
             robustness=False,

@@ -42,6 +42,8 @@ from engine.parallelism.job import ScalableJob
 from engine.parallelism.plan import plan_parallelism, with_subtasks
 from engine.parallelism.question import ParallelismQuestion
 from engine.placement.migration import MigrationStep, changes_of, duration_s
+from engine.policies.policy import ClusterPolicy
+from engine.policies.rules import ADMIT, REVIEW
 from engine.records import Fact
 from engine.remedies.answer import KINDS, QueryRemedies, Remedy, RemedyEffect, TriedRemedy
 
@@ -63,6 +65,7 @@ def find_remedies(
     *,
     mace_every: int = 1,
     policy: AdmissionPolicy | None = None,
+    cluster_policy: ClusterPolicy | None = None,
     calibrations: Mapping[str, QueryCalibration] | None = None,
     record: PredictionRecord | None = None,
     currency: str = "",
@@ -84,6 +87,8 @@ def find_remedies(
         One of its queries.
     policy : AdmissionPolicy, optional
         Rules of the cluster; its `closed_nodes` take nothing new.
+    cluster_policy : ClusterPolicy, optional
+        Its priority classes say what may be proposed to be stopped; without any that is whatever has a lower priority.
     calibrations, record
         As of `engine.admission.decision.open_decision`.
     job : ScalableJob, optional
@@ -93,7 +98,9 @@ def find_remedies(
     progress : callable, optional
         Told the share done (0 to 1) and the step; what it raises ends the search.
     """
-    rules = replace(policy or AdmissionPolicy(), review_at_risk=True)
+    rules = policy or AdmissionPolicy()
+    if rules.evidence.at_risk == ADMIT:
+        rules = replace(rules, evidence=replace(rules.evidence, at_risk=REVIEW))
     running = base.estimate.deployment
     operators = tuple(running.operators[j] for j in running.operators_of(query))
     objective, priority = running.objective_of(query), running.priorities.get(query, 0)
@@ -108,7 +115,8 @@ def find_remedies(
         currency=currency,
         runs=True,
     )
-    finder = _Finder(question, Evaluator(question, base), base, job, plans or {}, progress or _tell_nobody)
+    may_stop = (cluster_policy or ClusterPolicy()).may_stop
+    finder = _Finder(question, Evaluator(question, base), base, job, plans or {}, progress or _tell_nobody, may_stop)
     return finder.answer()
 
 
@@ -137,6 +145,7 @@ class _Finder:
     job: ScalableJob | None
     plans: Mapping[str, Deployment]
     tell: Progress
+    may_stop: Callable[[int, int], bool]  #: whether one of a priority may be stopped for another
     why: dict[str, TriedRemedy] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -523,7 +532,7 @@ class _Finder:
             return []
         loads, found = loads_of(deployment), list[tuple[float, str]]()
         for query in deployment.queries:
-            if query == self.query or deployment.priorities.get(query, 0) >= own:
+            if query == self.query or not self.may_stop(own, deployment.priorities.get(query, 0)):
                 continue
             if index not in servers_of_query(deployment, query):
                 continue

@@ -180,6 +180,27 @@ _NAMED = {
     "may_not_wait": "{subject} would pass if it started {value:duration} later, but it was not said that it may wait",
     "not_placed": "{subject} was not placed on {names:listed}",
     "no_place": "{subject} cannot be placed | {first}",
+    # the policy
+    "margin_short": "{subject} would keep its objective with {value:percent} of it to spare; the policy asks for "
+    "{bound:percent}",
+    "change_frozen": "Nothing starts during {subject} | it is over at {names[1]}",
+    "frozen_without_end": "Nothing starts during {subject} | freezes follow one another without an end in sight",
+    "queue_overdue": "Requests that have waited longer come first | {names:listed}",
+    "class_not_allowed": "{subject} is of the class {names[1]} by its priority of {value:.0f} | {first} may use "
+    "{names[2]} at most",
+    "quota_cores": "{first} would exceed its quota of cores | {names[1]} keeps {value:.3g} busy on average, "
+    "{was:.3g} are in use, and {bound:.3g} can be had",
+    "quota_pool": "{first} would exceed its share of the pool {names[2]} | {names[1]} keeps {value:.3g} cores busy on "
+    "average, {was:.3g} are in use, and {bound:.3g} can be had",
+    "quota_queries": "{first} would exceed its quota of queries | {was:.0f} run, and {bound:.0f} more can be had",
+    "quota_rate_eps": "{first} would exceed its quota of events | {names[1]} reads {value:.4g} per second, {was:.4g} "
+    "are read, and {bound:.4g} more can be had",
+    "quota_unknown": "Whether {first} stays within its quota of {names[2]} is not known | something that runs, or "
+    "{names[1]} itself, has a cost that nobody knows",
+    "borrowed_cores": "{first} borrows {value:.3g} cores of its cohort, above its own {bound:.3g}",
+    "borrowed_pool": "{first} borrows {value:.3g} cores of the pool {names[2]}, above its own {bound:.3g}",
+    "borrowed_queries": "{first} borrows room for {value:.0f} queries of its cohort, above its own {bound:.0f}",
+    "borrowed_rate_eps": "{first} borrows {value:.4g} events per second of its cohort, above its own {bound:.4g}",
     # servers
     "overloaded": "{Server} would be overloaded | its mean load would go from {loads[0]} to {loads[1]} of its "
     "capacity, against {loads[2]}",

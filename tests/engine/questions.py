@@ -138,7 +138,7 @@ def _admissions() -> list[Question]:
     rich_candidate = {"query": "c", "objective": {"statistic": "q0.99", "bound_s": 3.0},
                       "operators": [admission.operator("c/op", 2.0, "s")]}  # fmt: skip
     policies: list[dict[str, Any]] = [
-        {"review_assumed": True, "review_at_risk": False, "min_events": 1e6},
+        {"evidence": {"assumed": "review", "at_risk": "admit"}, "min_events": 1e6},
         {"may_move_neighbours": False, "max_mean_load": 0.3, "thin_below": 0.5},
         {"closed_nodes": ["n1"], "full_evaluations": 1},
         {"choices": False, "robustness": False},

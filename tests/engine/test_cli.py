@@ -128,7 +128,7 @@ def test_gate_tells_the_verdict_by_the_exit_status(tmp_path: Path, capsys: pytes
         "candidate": {**example["candidate"], **bound},
     }
     admitted = write(tmp_path, "admitted.json", roomy)
-    reviewing = ["--policy", '{"review_assumed": true}']
+    reviewing = ["--policy", '{"evidence": {"assumed": "review"}}']
     bad = write(tmp_path, "bad.json", "{")
     assert main(["admit", rejected]) == main(["admit", admitted]) == 0
     assert main(["admit", "--gate", admitted]) == 0

@@ -27,7 +27,7 @@ _REFUSED = OpenApiResponse(
 
 
 #: Grows by one with every change that a client could notice; the API guide says what each level brought.
-API_LEVEL = 4
+API_LEVEL = 5
 
 # Last words of addresses that are no plural of anything.
 _UNCOUNTED = frozenset({"accuracy", "arrivals", "progress", "series", "statistics"})

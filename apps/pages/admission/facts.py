@@ -18,7 +18,8 @@ from apps.admission.boards import receipts_of
 from apps.admission.choices import AdmissionState, PartState, TrialState, Verdict
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.parts import DecisionPart, parts_of, parts_topic
-from apps.admission.previews import ADMISSION, queue_of
+from apps.admission.previews import ADMISSION
+from apps.admission.queue import QueuePlace, cluster_queue
 from apps.admission.selectors import (
     AdmissionStanding,
     admission_never_ran,
@@ -629,11 +630,11 @@ class AdmissionDetail(AdmissionPowers):
 
     # -- the queue
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """(its place, how many wait)."""
-        waiting = list(queue_of(self.cluster).values_list("pk", flat=True))
-        return (waiting.index(self.request.pk) + 1 if self.request.pk in waiting else 0), len(waiting)
+    @cached_property
+    def place(self) -> tuple[QueuePlace | None, int]:
+        """Its place, and how many wait."""
+        queue = cluster_queue(self.cluster)
+        return queue.place_of(self.request), len(queue.requests)
 
     @property
     def gives_up_at(self) -> SafeString:

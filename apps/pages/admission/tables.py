@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
+from apps.admission.queue import QueuePlace
 from apps.admission.selectors import AdmissionFilter, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text
@@ -86,7 +87,7 @@ class AdmissionCounts:
 class QueuedRequest:
     """A request in the queue."""
 
-    place: int
+    place: QueuePlace
     request: AdmissionRequest
 
     @property

@@ -25,7 +25,8 @@ from apps.admission.decisions import (
     admission_withdraw,
 )
 from apps.admission.models import AdmissionRequest
-from apps.admission.previews import ADMISSION, queue_of
+from apps.admission.previews import ADMISSION
+from apps.admission.queue import cluster_queue
 from apps.admission.receipts import receipt_reason
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
@@ -78,7 +79,7 @@ class AdmissionsPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         counts = AdmissionCounts(self.cluster)
         table = admissions_table(request, self.cluster, counts, can_ask="operate" in signed_in_user(request).scopes)
-        queue = [QueuedRequest(place, admission) for place, admission in enumerate(queue_of(self.cluster), start=1)]
+        queue = [QueuedRequest(place, admission) for admission, place in cluster_queue(self.cluster).places]
         context = {"table": table, "sentence": counts.sentence, "queue": queue, "tabs": admission_tabs(slug)}
         return self.page(context)
 

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from apps.fleet.choices import CycleUnit
-from apps.fleet.models import KUBERNETES_RULES, REVIEW_RULES, Cluster, Link, Node, NodePool
+from apps.fleet.models import KUBERNETES_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
 from apps.ui.forms import MemoryField, row_field
@@ -51,8 +51,6 @@ class ClusterForm(RowForm):
             "currency",
             "preview_valid_s",
             "parts_budget_s",
-            *REVIEW_RULES,
-            "thin_below",
             *KUBERNETES_RULES,
         ]
         labels = {
@@ -62,11 +60,6 @@ class ClusterForm(RowForm):
             "horizon_s": "Horizon",
             "preview_valid_s": "Validity of a preview",
             "parts_budget_s": "Time for each part of a preview",
-            "review_at_risk": "Review requests at risk",
-            "review_assumed": "Review requests with assumed statistics",
-            "review_coarse": "Review requests on coarse counts",
-            "review_untrusted": "Review requests beside estimates without trust",
-            "thin_below": "Thin below",
             "kubernetes_unknown": "Kubernetes: a job that is not known",
             "kubernetes_late": "Kubernetes: no verdict in time",
             "kubernetes_review": "Kubernetes: a person has to decide",

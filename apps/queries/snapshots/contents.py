@@ -40,10 +40,6 @@ _WORDS = {
     "scheduling": "scheduling policy",
     "subinterval_s": "subinterval",
     "horizon_s": "horizon",
-    "review_at_risk": "review of what is at risk",
-    "review_assumed": "review of what rests on assumed statistics",
-    "review_coarse": "review of what rests on coarse counts",
-    "review_untrusted": "review of what is beside estimates without trust",
     "step_s": "step of the counts",
     "dispersion": "dispersion of arrivals",
     "dispersion_step_s": "step of the dispersion",
@@ -122,6 +118,7 @@ def query_content(query: Query, shorts: Mapping[str, str]) -> str:
         objective="none" if bound is None else f"{query.objective_statistic}<={bound!r}s",
         priority=query.priority,
         rate_share=query.rate_share,
+        **({"team": query.team_id} if query.team_id else {}),
         **shorts,
         **({"backlog": waiting} if (waiting := backlog_content(query)) else {}),
     )

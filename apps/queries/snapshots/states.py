@@ -73,7 +73,7 @@ class ClusterState:
         names = self.node_names
         return {
             "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
-            "policy": part_content(**cluster.review_rules),
+            "policy": part_content(version=cluster.policy_version),
             **{f"node:{node.name}": node_content(node, policies.get(node.name)) for node in self.nodes},
             **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in self.links},
             **{f"query:{running.query.name}": running.content for running in self.ordered},

@@ -18,11 +18,11 @@ from apps.estimates.calibration import calibrations_refresh, group_of
 from apps.estimates.models import AccuracyObservation
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import ESTIMATE
-from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from apps.queries.services import query_create
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import OPERATORS, body, live_query, make_live_cluster
+from tests.apps.policies.documents import set_policy
 from tests.apps.small_cluster import run_jobs, user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.moment]
@@ -100,8 +100,7 @@ def test_lost_trust_is_for_a_person_and_makes_a_preview_stale(query: Query, admi
 
 def test_cluster_may_leave_lost_trust_to_its_admitters(query: Query, admitter: User) -> None:
     scored(query, covered=False)
-    Cluster.objects.filter(pk=query.cluster_id).update(review_untrusted=False)
-    query.cluster.refresh_from_db()
+    set_policy(query.cluster, evidence={"untrusted": "admit"})
     request = previewed(query, admitter)
     assert request.verdict == Verdict.ADMIT
     assert ("trust_lost", "info") in [(reason["code"], reason["severity"]) for reason in request.result["reasons"]]

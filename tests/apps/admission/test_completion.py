@@ -35,6 +35,7 @@ from apps.jobs.runner import run_job
 from apps.jobs.services import LOST_AFTER, MAX_ATTEMPTS, job_cancel
 from engine.admission.decision import OpenDecision
 from engine.estimation import base_file
+from tests.apps.policies.documents import set_policy
 from tests.apps.small_cluster import make_query, run_jobs, small_cluster, start_query, user
 from workers.jobs import JOB_WORK
 
@@ -256,7 +257,7 @@ def test_snapshot_kept_by_another_release_is_not_believed(
 
 
 def test_parts_of_a_killed_worker_are_taken_up_again(cluster: Any, admitter: Any, monkeypatch: Any) -> None:
-    cluster_update(cluster=cluster, review_assumed=True)  # a verdict that passes, and has alternatives to search
+    set_policy(cluster, evidence={"assumed": "review"})  # a verdict that passes, and has alternatives to search
     request = decided(cluster, admitter)
     assert set(states(request).values()) == {"pending"}
     with monkeypatch.context() as patched:
@@ -351,7 +352,8 @@ def test_parts_end_before_the_time_limit_of_their_task(
     cluster: Any, admitter: Any, settings: Any, monkeypatch: Any, limit_s: float
 ) -> None:
     settings.CELERY_TASK_SOFT_TIME_LIMIT = limit_s
-    cluster_update(cluster=cluster, review_assumed=True, parts_budget_s=600)
+    set_policy(cluster, evidence={"assumed": "review"})
+    cluster_update(cluster=cluster, parts_budget_s=600)
     request = decided(cluster, admitter)
     during(monkeypatch, lambda: time.sleep(limit_s))
     assert run_next().state == JobState.SUCCEEDED

@@ -25,7 +25,7 @@ from apps.admission.questions import AdmissionQuestion, LatencyObjective
 from apps.admission.selectors import admission_standing
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.models import Cluster
-from apps.fleet.services import cluster_update, node_drain, node_update
+from apps.fleet.services import node_drain, node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import JobReporter
 from apps.jobs.services import job_cancel, job_start, job_succeed
@@ -36,6 +36,7 @@ from apps.queries.services import query_create, query_update, query_version_crea
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from engine.estimation.estimate import estimate
+from tests.apps.policies.documents import set_policy
 from tests.apps.recordings import recorded
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
@@ -88,7 +89,7 @@ def test_cluster_says_below_what_a_verdict_is_thin(cluster: Any, admitter: Any) 
     assert (roomy["verdict"], roomy["thin"]) == ("admit", False)
     margin = min(roomy["robustness"]["load"], roomy["robustness"]["costs"])
     assert 0.1 <= margin < 1.0
-    cluster_update(cluster=cluster, thin_below=1.0)
+    set_policy(cluster, thin_below=1.0)
     thin = previewed(cluster, admitter, "third").result
     assert (thin["verdict"], thin["thin"]) == ("admit", True)
     assert "; thin, for it holds only up to" in thin["headline"]
@@ -214,7 +215,7 @@ def test_override_of_an_admitted_request_is_refused(cluster: Any, admitter: Any)
 
 def test_review_is_requested_and_decided(cluster: Any, admitter: Any) -> None:
     """The cluster's rule: whatever rests on assumed statistics is for a person to decide."""
-    cluster_update(cluster=cluster, review_assumed=True)
+    set_policy(cluster, evidence={"assumed": "review"})
     for name in ("third", "fourth"):
         make_query(cluster, name, 0.3)
     request = previewed(cluster, admitter, "third")
@@ -235,7 +236,7 @@ def test_review_is_requested_and_decided(cluster: Any, admitter: Any) -> None:
 
 
 def test_review_does_not_expire_and_is_superseded_by_a_new_preview(cluster: Any, admitter: Any) -> None:
-    cluster_update(cluster=cluster, review_assumed=True)
+    set_policy(cluster, evidence={"assumed": "review"})
     make_query(cluster, "third", 0.3)
     request = previewed(cluster, admitter, "third")
     waiting = admission_request_review(request=request, user=admitter)

@@ -14,8 +14,9 @@ from apps.admission.completion import completion_retry
 from apps.admission.decisions import admission_apply, admission_withdraw
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_of
-from apps.admission.previews import ADMISSION, queue_of, queue_review
+from apps.admission.previews import ADMISSION, queue_review
 from apps.admission.questions import AdmissionQuestion
+from apps.admission.queue import cluster_queue
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
@@ -90,7 +91,7 @@ def test_queued_request_waits_for_its_start(cluster: Any, request_queued: Admiss
     start_s = (request.starts_at - request.previewed_at).total_seconds()
     assert 15.0 <= start_s <= 21.0
     assert start_s == request.result["start_s"]
-    assert list(queue_of(cluster)) == [request]
+    assert cluster_queue(cluster).requests == [request]
     assert queue_review() == 0, "not due, and nothing has changed"
     pass_time(request, start_s + 1)
     assert queue_review() == 1

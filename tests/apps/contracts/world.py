@@ -66,6 +66,7 @@ from apps.telemetry.sources import source_upsert, table_upsert
 from tests.apps import small_cluster
 from tests.apps.connections.pictures import FINDINGS, shop_look
 from tests.apps.microbatch.spark_progress import progress_of_run
+from tests.apps.policies.documents import set_policy
 from tests.apps.predictions.samples import make_model
 from tests.apps.telemetry import world as telemetry
 
@@ -117,6 +118,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "series": cluster.arrivals.get(source_id="clicks").pk,
         "upload": upload_keep(ContentFile(_CSV, name="requests.csv")),
     }
+    world["policy_number"] = set_policy(cluster, thin_below=0.2).version.number  # type: ignore[union-attr]
     world |= _live(cluster, user) | _planning(cluster, late, user) | _reports(cluster, user) | _predictions(cluster)
     spark_query = spark_query_create(cluster=cluster, name="orders", origin="listener")
     progress_ingest(query=spark_query, documents=progress_of_run(range(30)))

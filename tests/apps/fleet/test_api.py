@@ -29,12 +29,12 @@ def test_cluster_is_created_changed_and_deleted_over_rest(api: APIClient) -> Non
     read = api.get("/api/v1/clusters/eu-1")
     changed = api.patch(
         "/api/v1/clusters/eu-1",
-        {"time_zone": "Europe/Berlin", "thin_below": 0.2},
+        {"time_zone": "Europe/Berlin", "parts_budget_s": 60},
         format="json",
         headers={"If-Match": read["ETag"]},
     )
     assert changed.status_code == 200 and changed.json()["time_zone"] == "Europe/Berlin"
-    assert (read.json()["thin_below"], changed.json()["thin_below"]) == (0.1, 0.2)
+    assert (read.json()["parts_budget_s"], changed.json()["parts_budget_s"]) == (120, 60)
     assert changed["ETag"] == api.get("/api/v1/clusters/eu-1")["ETag"] != read["ETag"]
     late = api.patch("/api/v1/clusters/eu-1", {"name": "X"}, format="json", headers={"If-Match": read["ETag"]})
     assert late.status_code == 412

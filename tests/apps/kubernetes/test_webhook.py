@@ -17,6 +17,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.kubernetes.models import KubernetesReview
 from apps.queries.models import Query, QueryVersion
+from tests.apps.policies.documents import set_policy
 from tests.apps.small_cluster import body as plan
 from tests.apps.small_cluster import run_jobs
 
@@ -268,7 +269,8 @@ def test_reviews_at_once_are_decided_on_beside_each_other(
 def test_a_review_by_a_person_is_answered_by_the_rule_of_the_cluster(
     api: APIClient, cluster: Cluster, review: Review, worker: None, fallback: str, allowed: bool
 ) -> None:
-    Cluster.objects.update(kubernetes_review=fallback, review_assumed=True)
+    Cluster.objects.update(kubernetes_review=fallback)
+    set_policy(cluster, evidence={"assumed": "review"})
     response = send(api, review("flink_create"))
     assert response["allowed"] is allowed
     assert KubernetesReview.objects.get().admission.state == "awaiting"  # type: ignore[union-attr]

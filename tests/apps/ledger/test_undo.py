@@ -106,7 +106,7 @@ def test_change_says_who_made_it_and_what_differs(cluster: Cluster, api: APIClie
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
-        ("cluster", lambda c: cluster_update(cluster=c, review_assumed=True, name="Other")),
+        ("cluster", lambda c: cluster_update(cluster=c, parts_budget_s=60, name="Other")),
         ("pool", lambda c: pool_update(pool=c.pools.get(), price_per_hour="0.1000", labels={"rack": "r7"})),
         ("node", lambda c: node_drain(node=c.nodes.get(name="b"))),
         ("node", lambda c: node_delete(node=c.nodes.get(name="b"))),

@@ -30,6 +30,7 @@ from apps.planning.models import LoadHistory
 from apps.queries.arrivals import series
 from apps.queries.services import query_stop
 from tests.apps import small_cluster
+from tests.apps.policies.documents import set_policy
 from tests.clock import run_moment
 
 pytestmark = [pytest.mark.django_db, pytest.mark.moment]
@@ -153,8 +154,7 @@ def test_a_stopped_query_runs_until_its_stop_in_the_replay(cluster: Cluster) -> 
 
 
 def test_policy_fields_default_to_the_clusters_own(cluster: Cluster) -> None:
-    Cluster.objects.filter(pk=cluster.pk).update(review_at_risk=False, review_assumed=True)
-    cluster.refresh_from_db()
+    set_policy(cluster, evidence={"at_risk": "admit", "assumed": "review"})
     row = BACKTEST.create(cluster=cluster, user=None, policy={"headroom": 0.1})
     assert (row.policy["at_risk"], row.policy["assumed"], row.policy["headroom"]) == ("admit", "review", 0.1)
 

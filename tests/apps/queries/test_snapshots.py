@@ -20,6 +20,7 @@ from apps.queries.statistics import statistics_update
 from engine.document.candidate import parse_candidate
 from engine.document.deployment import Deployment
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
+from tests.apps.policies.documents import set_policy
 from tests.apps.recordings import recorded
 
 pytestmark = pytest.mark.django_db
@@ -118,8 +119,8 @@ CHANGES: dict[str, tuple[Callable[[Cluster], Any], str]] = {
         "query checkout: priority changed from 2 to 9",
     ),
     "policy": (
-        lambda c: fleet.cluster_update(cluster=c, review_assumed=True),
-        "policy: review of what rests on assumed statistics changed from off to on",
+        lambda c: set_policy(c, evidence={"assumed": "review"}),
+        "policy: version changed from 0 to 1",
     ),
 }
 

@@ -107,7 +107,7 @@ CHANGES: dict[str, Callable[[Cluster], object]] = {
         [Link(cluster=cluster, source=Node.objects.get(name="a"), target=Node.objects.get(name="b"), delay_s=0.1)],
         ignore_conflicts=True,
     ),
-    "horizon": lambda cluster: rows(Cluster, pk=cluster.pk).update(review_at_risk=False),
+    "horizon": lambda cluster: rows(Cluster, pk=cluster.pk).update(policy_version=1),
     "by hand": lambda cluster: raw("UPDATE queries_query SET state = 'stopped' WHERE name = 'third'"),
     "deleted by hand": lambda cluster: raw(
         "DELETE FROM queries_placement WHERE operator_id IN (SELECT o.id FROM queries_operator o"

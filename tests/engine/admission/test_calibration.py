@@ -11,6 +11,7 @@ from engine.admission.answer import AdmissionDecision, AdmissionPolicy, Widening
 from engine.admission.decision import decide
 from engine.measurement.calibration import IntervalFactors
 from engine.measurement.trust import FALLING, LOST, EstimateTrust, QueryCalibration
+from engine.policies.rules import EvidenceRules
 from tests.engine.admission.stories import candidate, codes, effect, running
 
 
@@ -92,7 +93,7 @@ def test_place_away_from_lost_trust_is_an_alternative_that_needs_no_person() -> 
 
 
 def test_policy_may_leave_lost_trust_to_itself() -> None:
-    decision = decided(state=LOST, policy=AdmissionPolicy(choices=False, review_untrusted=False))
+    decision = decided(state=LOST, policy=AdmissionPolicy(choices=False, evidence=EvidenceRules(untrusted="admit")))
     assert decision.verdict == "admit" and "trust_lost" in codes(decision, "info")
 
 

@@ -14,6 +14,7 @@ from engine.admission.decision import decide
 from engine.document.deployment import Deployment, Replica
 from engine.document.elements import Evidence
 from engine.estimation.estimate import estimate
+from engine.policies.rules import EvidenceRules
 from tests.engine.admission.stories import (
     ARRIVALS,
     MEASURED,
@@ -25,6 +26,10 @@ from tests.engine.admission.stories import (
     operator,
     running,
 )
+
+DOUBTING = AdmissionPolicy(choices=False, evidence=EvidenceRules(assumed="review"))
+RISKY = AdmissionPolicy(choices=False, evidence=EvidenceRules(at_risk="admit"))
+TRUSTING = AdmissionPolicy(choices=False, evidence=EvidenceRules(coarse="admit"))
 
 QUIET = AdmissionPolicy(choices=False)
 
@@ -98,7 +103,7 @@ class TestVerdicts:
         own = effect(decision, "c")
         assert own.after_state == "at_risk"
         assert own.low_s < own.after_s < 1.9 < own.high_s
-        relaxed = decide(running(4.0), document, policy=AdmissionPolicy(choices=False, review_at_risk=False))
+        relaxed = decide(running(4.0), document, policy=RISKY)
         assert relaxed.verdict == "admit"
         assert codes(relaxed, "watch") == ["at_risk"]
 
@@ -117,9 +122,7 @@ class TestVerdicts:
     def test_assumed_statistics_are_reviewed_where_the_policy_says_so(self) -> None:
         document = candidate()
         del document["operators"][0]["evidence"]
-        lenient, strict = (
-            decide(running(), document, policy=AdmissionPolicy(review_assumed=on)) for on in (False, True)
-        )
+        lenient, strict = (decide(running(), document, policy=(DOUBTING if on else QUIET)) for on in (False, True))
         assert (lenient.verdict, strict.verdict) == ("admit", "review")
         assert "assumed_statistics" in codes(lenient, "info")
         assert "assumed_statistics" in codes(strict, "watch")
@@ -130,7 +133,7 @@ class TestVerdicts:
         document = candidate()
         document["operators"][0]["evidence"] = {"kind": "measured", "events": 12}
         assert "few_events" in codes(decide(running(), document), "info")
-        assert decide(running(), document, policy=AdmissionPolicy(review_assumed=True)).verdict == "review"
+        assert decide(running(), document, policy=DOUBTING).verdict == "review"
         assert "few_events" not in codes(decide(running(), document, policy=AdmissionPolicy(min_events=10)))
 
 
@@ -154,7 +157,7 @@ class TestReasons:
         assert decision.verdict == "review" and "coarse_counts" in codes(decision, "watch")
         assert "counts per 4" in next(reason.message for reason in decision.reasons if reason.code == "coarse_counts")
         assert alternatives(decision) == {}  # the candidate reads such counts itself: no place cures that
-        trusting = decide(counted, candidate(9.0), policy=AdmissionPolicy(review_coarse=False))
+        trusting = decide(counted, candidate(9.0), policy=TRUSTING)
         assert trusting.verdict == "admit" and "coarse_counts" in codes(trusting, "info")
         known = replace(counted.sources[0], dispersion=1.5, dispersion_step_s=0.5)
         assert decide(replace(counted, sources=(known,)), candidate(9.0)).verdict == "admit"

@@ -15,7 +15,10 @@ from engine.admission.answer import AdmissionPolicy
 from engine.admission.decision import decide
 from engine.admission.text import decision_text
 from engine.errors import DocumentError
+from engine.policies.rules import EvidenceRules
 from tests.engine.admission.stories import ARRIVALS, candidate, operator, running
+
+DOUBTING = AdmissionPolicy(choices=False, evidence=EvidenceRules(assumed="review"))
 
 
 def faults(call: Any) -> dict[str, str]:
@@ -126,8 +129,8 @@ class TestChanges:
 def test_policy_is_read_strictly() -> None:
     assert AdmissionPolicy.parse({}) == AdmissionPolicy()
     assert AdmissionPolicy.parse({"closed_nodes": ["n1"], "min_events": 5}).closed_nodes == ("n1",)
-    assert set(faults(lambda: AdmissionPolicy.parse({"review_at_risk": 1, "mood": "good"}))) == {
-        "review_at_risk",
+    assert set(faults(lambda: AdmissionPolicy.parse({"evidence": {"at_risk": 1}, "mood": "good"}))) == {
+        "evidence.at_risk",
         "mood",
     }
     assert set(faults(lambda: AdmissionPolicy.parse({"start_horizon_share": 2}))) == {"start_horizon_share"}
@@ -138,7 +141,7 @@ class TestText:
         guess = {"kind": "assumed"}
         own = [operator("c/a", 2.0, evidence=guess), operator("c/b", 2.0, "c/a", evidence=guess)]
         fleet = running(None, operators=[operator("p/op", 1.0, node="n1", query="p")])
-        decision = decide(fleet, candidate(9.0, operators=own), policy=AdmissionPolicy(review_assumed=True)).to_dict()
+        decision = decide(fleet, candidate(9.0, operators=own), policy=DOUBTING).to_dict()
         told = [entry["sentence"] for entry in decision["apart"] if entry["why"] != "company"]
         text = decision_text(decision)
         assert "Measure first\n  c/a\n  c/b\n" in text

@@ -12,7 +12,10 @@ from engine.admission.decision import decide
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
 from engine.estimation import base as estimate_base
+from engine.policies.rules import EvidenceRules
 from tests.engine.admission.stories import again, alternatives, candidate, codes, effect, operator, running
+
+RISKY = AdmissionPolicy(choices=False, evidence=EvidenceRules(at_risk="admit"))
 
 
 def moved(name: str, node: str) -> dict[str, Any]:
@@ -107,7 +110,7 @@ class TestStates:
         assert decision.verdict == "review"
         assert codes(decision, "watch") == ["under_resolution"]
         assert "finer than arrivals are counted (1\u00a0s)" in decision.headline
-        assert decide(running(), fine, policy=AdmissionPolicy(review_at_risk=False)).verdict == "admit"
+        assert decide(running(), fine, policy=RISKY).verdict == "admit"
 
     def test_objective_below_one_events_service_is_breached(self) -> None:
         decision = decide(running(), candidate(bound_s=0.01, node="n2"))

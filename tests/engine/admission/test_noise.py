@@ -11,7 +11,12 @@ import pytest
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.decision import decide
 from engine.document.deployment import Deployment
+from engine.policies.rules import EvidenceRules
 from tests.engine.admission.stories import codes
+
+QUIET = AdmissionPolicy(choices=False)
+DOUBTING = AdmissionPolicy(choices=False, evidence=EvidenceRules(assumed="review"))
+TRUSTING = AdmissionPolicy(choices=False, evidence=EvidenceRules(coarse="admit"))
 
 COUNTS = np.random.default_rng(5).poisson(10.0, 480).astype(float).tolist()  # 40 events/s for 2 min
 
@@ -64,10 +69,14 @@ def test_reason_says_where_the_variation_of_costs_is_assumed(bound_s: float, ver
 def test_policy_for_assumed_statistics_decides_where_the_variation_is_assumed(
     review_assumed: bool, verdict: str
 ) -> None:
-    decision = decided(6.0, AdmissionPolicy(choices=False, review_assumed=review_assumed))
+    decision = decided(6.0, (DOUBTING if review_assumed else QUIET))
     assert decision.verdict == verdict
     assert ("assumed_costs" in codes(decision, "watch")) is review_assumed
-    given = decided(6.0, AdmissionPolicy(choices=False, review_assumed=review_assumed), cost_cv2=1.0)
+    given = decided(
+        6.0,
+        (DOUBTING if review_assumed else QUIET),
+        cost_cv2=1.0,
+    )
     assert given.verdict == "admit"
 
 
@@ -89,7 +98,10 @@ def test_objective_that_a_model_of_arrivals_may_keep_is_neither_rejected_nor_adm
     figures = at_steps(1000.0).effects[0]
     low_s, estimate_s, high_s = figures.low_s, figures.after_s, figures.high_s
     between = (low_s + estimate_s) / 2.0
-    for policy in (AdmissionPolicy(choices=False), AdmissionPolicy(choices=False, review_coarse=False)):
+    for policy in (
+        AdmissionPolicy(choices=False),
+        TRUSTING,
+    ):
         decision = at_steps(between, policy)
         assert decision.verdict == "review" and "objective_breached" in codes(decision, "watch")
         assert not codes(decision, "bad") and "it may also be" in decision.headline
@@ -99,7 +111,7 @@ def test_objective_that_a_model_of_arrivals_may_keep_is_neither_rejected_nor_adm
 
 
 def test_what_holds_by_a_model_of_arrivals_is_not_said_to_hold() -> None:
-    decision = at_steps(1000.0, AdmissionPolicy(choices=False, review_coarse=False))
+    decision = at_steps(1000.0, TRUSTING)
     assert decision.verdict == "admit" and not codes(decision, "ok")
 
 

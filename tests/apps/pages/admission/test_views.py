@@ -29,6 +29,7 @@ from apps.ui.numbers import seconds
 from engine.admission.changes import LaterStart, NewNode, ObjectiveChange, OperatorMove, RateChange
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
+from tests.apps.policies.documents import set_policy
 from workers.jobs import JOB_WORK
 
 pytestmark = pytest.mark.django_db
@@ -211,8 +212,7 @@ def test_apply_counts_what_it_does_and_names_whom_it_touches(admitter: Client, c
 
 
 def test_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
-    cluster.review_assumed = True
-    cluster.save()
+    set_policy(cluster, evidence={"assumed": "review"})
     small_cluster.make_query(cluster, "third", 0.3)
     operator, admitter = browser_of("operator"), browser_of("admitter")
     request = ask(operator, "third")

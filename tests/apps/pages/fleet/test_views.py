@@ -156,20 +156,19 @@ def test_import_is_checked_before_anything_is_stored(browser: Client, cluster: C
 
 def test_cluster_is_created_changed_and_deleted(browser: Client) -> None:
     form = {"name": "EU 1", "slug": "eu-1", "time_zone": "Europe/Berlin", "subinterval_s": "1", "horizon_s": "3600"}
-    form |= {"preview_valid_s": "900", "review_at_risk": "on", "environment": "prod", "currency": "EUR"}
-    form |= {"thin_below": "0.25", "parts_budget_s": "60"} | dict.fromkeys(KUBERNETES_RULES, "allow")
+    form |= {"preview_valid_s": "900", "environment": "prod", "currency": "EUR"}
+    form |= {"parts_budget_s": "60"} | dict.fromkeys(KUBERNETES_RULES, "allow")
     assert browser.post("/clusters/new/", form)["Location"] == "/c/eu-1/fleet/"
     assert "another cluster" in body(browser.post("/clusters/new/", form))
     cluster = Cluster.objects.get()
-    assert (cluster.review_at_risk, cluster.review_assumed, cluster.thin_below) == (True, False, 0.25)
     assert cluster.parts_budget_s == 60
-    wrong = {"time_zone": "Mars/Phobos", "horizon_s": "3600.5", "thin_below": "1.5", "parts_budget_s": "601"}
+    wrong = {"time_zone": "Mars/Phobos", "horizon_s": "3600.5", "parts_budget_s": "601"}
     bad = browser.post("/c/eu-1/settings/", {**form, **wrong})
     assert bad.status_code == 422
-    assert "4 faults to correct" in body(bad)
-    browser.post("/c/eu-1/settings/", {**form, "name": "Europe", "review_assumed": "on"})
+    assert "3 faults to correct" in body(bad)
+    browser.post("/c/eu-1/settings/", {**form, "name": "Europe"})
     cluster.refresh_from_db()
-    assert (cluster.name, cluster.slug, cluster.review_assumed) == ("Europe", "eu-1", True)
+    assert (cluster.name, cluster.slug) == ("Europe", "eu-1")
     assert browser.post("/c/eu-1/settings/delete/", {"confirm": "EU"}).status_code == 409
     assert browser.post("/c/eu-1/settings/delete/", {"confirm": "eu-1"})["Location"] == "/"
     assert not Cluster.objects.exists()

@@ -1,0 +1,145 @@
+"""Queue of a cluster: who waits, in which order, behind whom, and for how long yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from django.db.models import F
+
+from apps.admission.choices import AdmissionState
+from apps.admission.models import AdmissionRequest
+from apps.core.clock import shared_now
+from apps.fleet.models import Cluster
+from apps.policies.selectors import policy_of, team_of
+from engine.policies.facts import PolicyFacts
+from engine.policies.policy import ClusterPolicy
+from engine.policies.queue_order import QueuedEntry, is_overdue, queue_order
+from engine.policies.quotas import CORES, POOL, QUERIES, TeamDemand
+from engine.policies.waits import MIN_WAITS, ExpectedWait, expected_wait
+from engine.records import Record, Words
+
+__all__ = ["ClusterQueue", "QueuePlace", "cluster_queue"]
+
+_PAST = 200  # waits that are over, the newest
+
+
+@dataclass(frozen=True)
+class QueuePlace(Record):
+    """Place of a request in the queue of its cluster."""
+
+    TITLE: ClassVar[str] = "a place in the queue"
+
+    place: Annotated[int, Words("1 is the next.")]
+    ahead: Annotated[tuple[str, ...], Words("Requests before it, such as checkout v3; the first ten.")]
+    waited_s: Annotated[float, Words("Since it came into the queue.", unit="s")]
+    is_overdue: Annotated[bool, Words("Whether it has waited so long that nothing may overtake it.")]
+    waits_behind: Annotated[tuple[str, ...], Words("Overdue requests that it may not overtake.")]
+    priority_class: Annotated[str, Words("Class of its priority; empty: none.")]
+    team: Annotated[str, Words("Its team; empty: none.")]
+    why: Annotated[str, Words("Why it waits, as of its last look.")]
+    expected_wait: Annotated[
+        ExpectedWait | None, Words("What is left of its wait, as earlier waits went; null: too few are known.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ClusterQueue:
+    """The queue of a cluster in its order, at a moment."""
+
+    cluster: Cluster
+    policy: ClusterPolicy
+    now: datetime
+    requests: Sequence[AdmissionRequest]
+    order: Sequence[QueuedEntry]
+    past_s: Sequence[float]
+
+    def overdue_ahead(self, request: AdmissionRequest) -> tuple[str, ...]:
+        """Overdue requests that one may not overtake: those ahead of it, or all where it does not wait itself."""
+        names = []
+        for row, entry in zip(self.requests, self.order, strict=True):
+            if row.pk == request.pk:
+                break
+            if self._is_overdue(entry) and row.query_id != request.query_id:
+                names.append(str(row.version))
+        return tuple(names)
+
+    def place_of(self, request: AdmissionRequest) -> QueuePlace | None:
+        """Place of a request; None where it does not wait."""
+        place = next((i for i, row in enumerate(self.requests) if row.pk == request.pk), None)
+        if place is None:
+            return None
+        entry, row = self.order[place], self.requests[place]
+        waited_s = max(0.0, self.now.timestamp() - entry.asked_s)
+        own_class = self.policy.class_of(row.query.priority)
+        return QueuePlace(
+            place + 1,
+            tuple(str(other.version) for other in self.requests[:place][:10]),
+            waited_s,
+            self._is_overdue(entry),
+            self.overdue_ahead(row),
+            own_class.name if own_class else "",
+            team_of(row.query),
+            str((row.result or {}).get("headline", "")),
+            expected_wait(self.past_s, waited_s),
+        )
+
+    @property
+    def places(self) -> list[tuple[AdmissionRequest, QueuePlace]]:
+        """Every request with its place, in their order."""
+        return [(row, place) for row in self.requests if (place := self.place_of(row)) is not None]
+
+    @property
+    def calibration(self) -> ExpectedWait | None:
+        """Expected wait of who comes now; None where too few waits are over."""
+        return expected_wait(self.past_s)
+
+    @property
+    def needed_waits(self) -> int:
+        """Waits that are lacking before anything is said of the next."""
+        return max(0, MIN_WAITS - len(self.past_s))
+
+    def _is_overdue(self, entry: QueuedEntry) -> bool:
+        return is_overdue(entry, self.now.timestamp(), self.policy.queue.overdue_after_s)
+
+
+def cluster_queue(cluster: Cluster) -> ClusterQueue:
+    """The queue of a cluster as it is now."""
+    policy, now = policy_of(cluster), shared_now()
+    rows = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.QUEUED)
+    requests = {str(row.pk): row for row in rows.select_related(*_RELATED).defer("curves", "snapshot_parts")}
+    entries, usage, pools = [], dict[str, TeamDemand](), dict[str, float]()
+    for row in sorted(requests.values(), key=_asked_at):
+        document = (row.result or {}).get("policy_facts")
+        facts = PolicyFacts.parse(document) if document else None
+        entries.append(_entry(row, policy, facts))
+        if facts is not None:
+            pools = dict(facts.pools) or pools
+            usage |= {team: TeamDemand(amounts) for team, amounts in (facts.usage or {}).items()}
+    capacities = {CORES: sum(pools.values()), **{f"{POOL}{name}": cores for name, cores in pools.items()}}
+    order = queue_order(entries, usage, capacities, now.timestamp(), policy.queue.overdue_after_s)
+    return ClusterQueue(cluster, policy, now, [requests[entry.key] for entry in order], order, _past_waits(cluster))
+
+
+_RELATED = ("cluster", "query__team", "version__query__cluster", "job", "requested_by", "parts_job")
+
+
+def _asked_at(request: AdmissionRequest) -> datetime:
+    """When it came into the queue."""
+    return request.queued_at or request.decided_at or request.created_at
+
+
+def _entry(request: AdmissionRequest, policy: ClusterPolicy, facts: PolicyFacts | None) -> QueuedEntry:
+    own = policy.class_of(request.query.priority)
+    rank = request.query.priority if not policy.classes else own.priority if own else -1_000_001
+    wanted = TeamDemand(facts.wanted) if facts is not None else TeamDemand({QUERIES: 1.0})
+    return QueuedEntry(str(request.pk), rank, team_of(request.query), _asked_at(request).timestamp(), wanted)
+
+
+def _past_waits(cluster: Cluster) -> list[float]:
+    """Waits that ended in a start, the oldest first."""
+    rows = AdmissionRequest.objects.filter(cluster=cluster, state=AdmissionState.APPLIED, queued_at__isnull=False)
+    newest = rows.filter(decided_at__gte=F("queued_at")).order_by("-decided_at").values_list("queued_at", "decided_at")
+    return [(ended - begun).total_seconds() for begun, ended in newest[:_PAST] if ended and begun][::-1]
