@@ -9,8 +9,7 @@ from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
-from engine.words import counted, duration_words, listed, seconds_words
-from engine.words.states import state_words
+from engine.words import counted, duration_words, listed, seconds_words, state_words
 
 __all__ = ["EVACUATE_EXIT_TEXT", "evacuation_status", "evacuation_text", "moment"]
 

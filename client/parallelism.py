@@ -8,9 +8,8 @@ from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
-from engine.words import counted, seconds_words
+from engine.words import counted, seconds_words, state_words
 from engine.words.capacity import rate_words
-from engine.words.states import state_words
 
 __all__ = ["PARALLELISM_EXIT_TEXT", "back_lines", "parallelism_status", "parallelism_text"]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from client.report import OPEN, PASSED, REFUSED
 from engine.listing import column_lines
-from engine.words import duration_words, seconds_words
-from engine.words.states import state_words
+from engine.words import duration_words, seconds_words, state_words
 
 __all__ = ["REMEDIES_EXIT_TEXT", "remedies_status", "remedies_text"]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from engine.admission.text import decision_text
 from engine.listing import column_lines
-from engine.words import seconds_words, statistic_text
-from engine.words.states import state_words
+from engine.words import seconds_words, state_words, statistic_text
 
 __all__ = [
     "BACKLOG_EXIT_TEXT",

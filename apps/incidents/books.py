@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 
 from django.db.models import Max, Q
@@ -11,18 +10,11 @@ from apps.connections.models import ImportedJob
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster
 from apps.ledger.models import ObjectChange
-from apps.telemetry.models import LiveQuery, LiveState
 
-__all__ = ["books_changed_at", "measured_at", "queries_driven"]
+__all__ = ["books_changed_at", "measured_at"]
 
 _FLEET = ("node", "pool", "link")
 _PLANNED = ("placement", "state", "running_version", "rate_share")  # of a query; its objective is no plan
-
-
-def queries_driven(query_ids: Collection[int]) -> set[int]:
-    """Those that agents and stream processor execute: what is changed of them here happens."""
-    rows = LiveQuery.objects.filter(query__in=query_ids).exclude(state=LiveState.STOPPED)
-    return set(rows.values_list("query_id", flat=True))
 
 
 def books_changed_at(cluster: Cluster) -> datetime | None:

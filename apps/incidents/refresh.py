@@ -26,11 +26,12 @@ from apps.estimates.models import ObjectiveStatus
 from apps.estimates.objectives import objectives_judged
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
-from apps.incidents.books import books_changed_at, measured_at, queries_driven
+from apps.incidents.books import books_changed_at, measured_at
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
 from apps.incidents.models import Incident, IncidentChannel, IncidentEvent, IncidentQuery, IncidentRouting
 from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
+from apps.telemetry.selectors import queries_driven
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
 
 __all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "connect", "incidents_refresh"]

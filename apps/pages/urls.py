@@ -161,6 +161,7 @@ urlpatterns = [
     path(f"{_C}placement/<uuid:pk>/stop/", placement.PlacementStop.as_view(), name="placement-stop"),
     path(f"{_C}placement/<uuid:pk>/apply/", placement.PlacementApply.as_view(), name="placement-apply"),
     path(f"{_C}placement/<uuid:pk>/abort/", placement.PlacementAbort.as_view(), name="placement-abort"),
+    path(f"{_C}placement/<uuid:pk>/done/", placement.PlacementDone.as_view(), name="placement-done"),
     path(f"{_C}placement/<uuid:pk>/undo/", placement.PlacementUndo.as_view(), name="placement-undo"),
     path(f"{_C}placement/<uuid:pk>/again/", placement.PlacementSearchAgain.as_view(), name="placement-again"),
     path(f"{_C}placement/<uuid:pk>/delete/", placement.PlacementDelete.as_view(), name="placement-delete"),

@@ -123,6 +123,11 @@ class PlacementRun(PlanningRun):
     )
     proposed_at = models.DateTimeField(null=True, blank=True)
     applied_at = models.DateTimeField(null=True, blank=True, help_text="When applying began.")
+    done_at = models.DateTimeField(null=True, blank=True, help_text="When a person said so of its moves.")
+    done_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    done_note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="How they were made.")
 
     def __str__(self) -> str:
         return f"Placement of {self.cluster}, {str(self.pk)[:8]}"

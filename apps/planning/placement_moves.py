@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Malformed, Stale, fault_count
 from apps.core.events import announce
+from apps.core.limits import MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobOutcome, JobReporter
@@ -27,6 +28,7 @@ from apps.queries.models import Query
 from apps.queries.services import placement_move
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 from apps.queries.snapshots.parts import PartsRead, parts_renew
+from apps.telemetry.selectors import queries_driven
 from engine.document.elements import Replica
 from engine.words import counted, listed
 
@@ -40,9 +42,11 @@ __all__ = [
     "batch_apply",
     "batch_pause_s",
     "changes_since",
+    "is_driven",
     "moves_finish",
     "placement_abort",
     "placement_apply",
+    "placement_done",
     "placement_return",
     "placement_undo",
     "plan_batches",
@@ -163,6 +167,42 @@ def placement_return(*, run: PlacementRun, user: User | None) -> tuple[Placement
         return run, None, elsewhere
     run.expected, run.expected_parts = present.digest, present.parts
     return *_begin_moves(run, RunState.UNDOING, user, "Move back"), elsewhere
+
+
+@transaction.atomic
+def placement_done(*, run: PlacementRun, note: str, user: User | None) -> PlacementRun:
+    """Say that an engine made the moves of an applied run, which are recorded here alone: once, with how.
+
+    Raises
+    ------
+    Malformed
+        There is no note, or it is too long.
+    Conflict
+        The run was not applied, was said to be done before, or agents make its moves (`wrong_state`).
+    """
+    note = note.strip()
+    if not 0 < len(note) <= MAX_NOTE:
+        given = f"it has {len(note)} characters" if note else "it is empty"
+        raise Malformed("note: say how it was done.", [Fault("note", f"{given}; allowed: 1 to {MAX_NOTE} characters")])
+    run = _lock_run(run)
+    if run.state != RunState.APPLIED:
+        message = f"The run is {_state_words(run)}; only one that was applied can be said to be done."
+        raise Conflict(message, code="wrong_state")
+    if run.done_at is not None:
+        raise Conflict("The run is said to be done already.", code="wrong_state")
+    if is_driven(run):
+        raise Conflict("Agents and stream processor make the moves of this run by themselves.", code="wrong_state")
+    act_recorded(run, "done")
+    run.done_at, run.done_by, run.done_note = shared_now(), user, note
+    run.save(update_fields=["done_at", "done_by", "done_note"])
+    _announce(run)
+    return run
+
+
+def is_driven(run: PlacementRun) -> bool:
+    """Whether agents and stream processor execute a query that moves: else it moves in the books alone."""
+    names = run.moves.values_list("query", flat=True)
+    return bool(queries_driven(list(run.cluster.queries.filter(name__in=list(names)).values_list("pk", flat=True))))
 
 
 @transaction.atomic

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.limits import MAX_NOTE
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
@@ -37,6 +38,7 @@ from apps.planning.placement_moves import (
     changes_since,
     placement_abort,
     placement_apply,
+    placement_done,
     placement_undo,
 )
 from apps.planning.placement_parameters import MAX_BUDGET_S, MAX_SEED
@@ -133,6 +135,12 @@ class PlacementApplySerializer(StrictSerializer):
     )
 
 
+class PlacementDoneSerializer(StrictSerializer):
+    """How an engine made the moves."""
+
+    note = serializers.CharField(max_length=MAX_NOTE, help_text="What was done, and where.")
+
+
 class PlacementMoveSerializer(serializers.ModelSerializer):
     """A move of a proposal."""
 
@@ -146,12 +154,14 @@ class PlacementSerializer(RunRowSerializer):
     """A run in a list."""
 
     applied_by = serializers.CharField(source="applied_by.username", default=None)
+    done_by = serializers.CharField(source="done_by.username", default=None)
     facts = serializers.JSONField(help_text="The proposal in a few numbers; empty while it is looked for.")
 
     class Meta:
         model = PlacementRun
         fields = ["id", "cluster", "state", "message", "algorithm", "objective", "budget_s", "seed", "constraints"]
         fields += ["facts", "job", "moves_job", "parent", "requested_by", "applied_by", "batches", "pace"]
+        fields += ["done_at", "done_by", "done_note"]
         fields += ["created_at", "started_at", "proposed_at", "applied_at", "finished_at", "updated_at"]
 
 
@@ -238,6 +248,13 @@ class PlacementViewSet(RunDeletion, RunViewSet):
     def abort(self, request: Request, pk: str) -> Response:
         """Abort after the current batch; what was moved stays."""
         return Response(self.shown(placement_abort(run=self.get_object())))
+
+    @extend_schema(request=PlacementDoneSerializer, responses=PlacementDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def done(self, request: Request, pk: str) -> Response:
+        """Say that an engine made the moves of an applied run, which Sluice records alone."""
+        note = read_body(PlacementDoneSerializer, request)["note"]
+        return Response(self.shown(placement_done(run=self.get_object(), note=note, user=signed_in_user(request))))
 
     @extend_schema(request=None, responses=_ANSWER)
     @action(detail=True, methods=["post"])

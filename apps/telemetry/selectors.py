@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -49,6 +49,7 @@ __all__ = [
     "lives_listed",
     "parts_running",
     "policies_in_force",
+    "queries_driven",
     "source_readers",
     "sources_listed",
     "stream_state",
@@ -322,3 +323,9 @@ class LiveFilter(ListFilter):
     state = ChoiceFilter(choices=LiveState.choices)
     started_at = TimeFilter()
     sorts = sort_paths("started_at", "stopped_at", "state", query="query__name", cluster="query__cluster__slug")
+
+
+def queries_driven(query_ids: Collection[int]) -> set[int]:
+    """Those that agents and stream processor execute: what is changed of them here happens."""
+    rows = LiveQuery.objects.filter(query__in=query_ids).exclude(state=LiveState.STOPPED)
+    return set(rows.values_list("query_id", flat=True))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from engine.words.states import STATE_WORDS
+from engine.words import STATE_WORDS
 
 __all__ = [
     "EVIDENCE",

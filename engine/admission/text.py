@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.listing import column_lines
-from engine.words import counted, percent_words, seconds_words, statistic_text
-from engine.words.states import state_words
+from engine.words import counted, percent_words, seconds_words, state_words, statistic_text
 
 __all__ = ["VERDICT_WORDS", "decision_text"]
 

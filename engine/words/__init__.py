@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
+    "STATE_WORDS",
     "bound_words",
     "counted",
     "duration_words",
@@ -18,6 +19,7 @@ __all__ = [
     "seconds_words",
     "server_words",
     "size_words",
+    "state_words",
     "statistic_text",
     "statistic_words",
     "step_words",
@@ -267,6 +269,32 @@ def statistic_words(statistic: str, *, begins: bool = False) -> str:
 def statistic_text(statistic: str) -> str:
     """An objective's statistic where there is little room: worst, mean, median, p99."""
     return "worst" if statistic == "worst" else statistic_words(statistic)
+
+
+#: What was measured, and what an estimate alone expects; at risk is always a word of estimates.
+STATE_WORDS: Mapping[str, str] = {
+    "holds": "holds",
+    "at_risk": "at risk",
+    "breached": "breached",
+    "unknown": "not known",
+    "none": "no objective",
+    "expected_holds": "holds by estimate",
+    "expected_breached": "expected late",
+}
+
+
+def state_words(state: str, *, is_measured: bool) -> str:
+    """`holds` of what was measured, `holds by estimate` of what was not.
+
+    Examples
+    --------
+    >>> state_words("breached", is_measured=True), state_words("breached", is_measured=False)
+    ('breached', 'expected late')
+    >>> state_words("at_risk", is_measured=False)
+    'at risk'
+    """
+    expected = "" if is_measured else STATE_WORDS.get(f"expected_{state}", "")
+    return expected or STATE_WORDS.get(state, state.replace("_", " "))
 
 
 def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:

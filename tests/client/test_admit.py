@@ -15,8 +15,7 @@ from client.errors import ClientError
 from client.settings import read_settings, settings_path
 from engine.admission.decision import command as decide
 from engine.command_options import AdmitOptions
-from engine.words import seconds_words
-from engine.words.states import state_words
+from engine.words import seconds_words, state_words
 from tests.client.fake_console import FakeConsole, Reply, fake_console
 
 ROOT = Path(__file__).resolve().parents[2]

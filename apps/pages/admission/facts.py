@@ -36,7 +36,6 @@ from apps.admission.trials import (
 )
 from apps.exports.services import admission_export
 from apps.fleet.models import Cluster
-from apps.incidents.books import queries_driven
 from apps.measurements.stream_processor import timing_now
 from apps.pages.accuracy.receipts import REASONS, ReceiptLine
 from apps.pages.admission import tables as rows
@@ -48,6 +47,7 @@ from apps.predictions.selectors import prediction_newest
 from apps.queries.choices import QueryState
 from apps.queries.selectors import queries_never_run, version_never_ran
 from apps.telemetry.configs import live_served
+from apps.telemetry.selectors import queries_driven
 from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, count, factor, percent, seconds
 from apps.ui.sentences import sentence

@@ -19,7 +19,7 @@ from apps.planning.forecast_findings import PoolFix
 from apps.planning.load_histories import histories_visible
 from apps.planning.models import LoadHistory
 from apps.saved_views.models import SavedList
-from apps.ui.marks import evidence_mark
+from apps.ui.marks import evidence_mark, judged_state
 from apps.ui.numbers import MISSING, percent, rate, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import time_tag
@@ -63,7 +63,7 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
         state = "breached" if query.first_mean else "at_risk" if query.violations else "holds"
         if state == "holds" and (query.unknown or query.is_for_person):
             state = "unknown"
-        return state_and_name(state, query.query, url)
+        return state_and_name(judged_state(state, "estimate"), query.query, url)
 
     def bound(row: _Row) -> SafeString:
         return objective_text(row.query.statistic, row.query.bound_s)

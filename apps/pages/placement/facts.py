@@ -13,7 +13,6 @@ from django.utils.safestring import SafeString
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.exports.services import placement_export, placement_queries
-from apps.incidents.books import queries_driven
 from apps.pages.exports import ExportFacts, export_facts
 from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
@@ -21,7 +20,7 @@ from apps.pages.placement.nodes import NodesChanged
 from apps.pages.placement.tables import is_optimal, moves_table, queries_table, tightest_queries, value_words
 from apps.planning.choices import APPLYING_STATES, ENDED_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
-from apps.planning.placement_moves import BATCH_SIZE, batch_pause_s, plan_batches
+from apps.planning.placement_moves import BATCH_SIZE, batch_pause_s, is_driven, plan_batches
 from apps.planning.placement_search import (
     LiveSearch,
     PlacementFacts,
@@ -129,9 +128,7 @@ class PlacementRunFacts(SearchProgress):
     @cached_property
     def is_driven(self) -> bool:
         """Whether agents and stream processor execute a query that moves: else it moves in the books alone."""
-        names = self.run.moves.values_list("query", flat=True)
-        moved = self.run.cluster.queries.filter(name__in=list(names)).values_list("pk", flat=True)
-        return bool(queries_driven(list(moved)))
+        return is_driven(self.run)
 
     @cached_property
     def exports(self) -> list[ExportFacts]:

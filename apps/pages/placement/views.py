@@ -28,6 +28,7 @@ from apps.planning.placement_moves import (
     MAX_PACE,
     placement_abort,
     placement_apply,
+    placement_done,
     placement_undo,
 )
 from apps.planning.placement_parameters import MAX_BUDGET_S, objective_default
@@ -43,6 +44,7 @@ __all__ = [
     "PlacementApply",
     "PlacementApplyForm",
     "PlacementDelete",
+    "PlacementDone",
     "PlacementLivePart",
     "PlacementPage",
     "PlacementRule",
@@ -311,6 +313,15 @@ class PlacementAbort(RunAction, PlacementRunPage):
         aborted = placement_abort(run=run)
         toast(self.request, "No further batch is begun.")
         return aborted
+
+
+class PlacementDone(RunAction, PlacementRunPage):
+    """Say that an engine made the moves."""
+
+    def act(self, run: PlacementRun) -> PlacementRun:
+        done = placement_done(run=run, note=self.request.POST.get("note", ""), user=signed_in_user(self.request))
+        toast(self.request, "Noted as done.")
+        return done
 
 
 class PlacementUndo(RunAction, PlacementRunPage):

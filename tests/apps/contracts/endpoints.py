@@ -239,6 +239,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "placement-apply": _action("placement"),
     "placement-export": Endpoint({"GET": READ}, {"pk": "placement"}, query="format=json"),
     "placement-stop": _action("placement"),
+    "placement-done": _action("placement"),
     "placement-undo": _action("placement"),
     "evacuation-list": _list(OPERATE),
     "evacuation-detail": _row("evacuation", "DELETE"),

@@ -193,6 +193,7 @@ PAGES: dict[str, Page] = {
     "pages:placement-stop": _action(pk="placement"),
     "pages:placement-apply": _action(pk="placement"),
     "pages:placement-abort": _action(pk="placement"),
+    "pages:placement-done": _action(pk="placement"),
     "pages:placement-undo": _action(pk="placement"),
     "pages:placement-again": _action(pk="placement"),
     "pages:placement-delete": _action(pk="placement"),

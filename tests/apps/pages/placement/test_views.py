@@ -183,7 +183,9 @@ def test_proposal_is_applied_watched_and_undone(browser: Client, cluster: Cluste
     small_cluster.run_jobs()
     applied = text(browser.get(address(run)))
     assert "Applied just now by a-operator: 1 of 1 move made" in applied
-    assert "Undo 1 move" in applied
+    assert "Undo 1 move" in applied and "nothing has moved by that" in applied
+    browser.post(address(run, "done/"), {"note": "by savepoint"})
+    assert "as a-operator says: by savepoint" in text(browser.get(address(run)))
     assert (
         "second/work" in browser.get(f"{PAGE}?node=b").content.decode() + browser.get(f"{PAGE}?node=c").content.decode()
     )

@@ -59,6 +59,10 @@ def test_a_proposal_is_applied_undone_and_deleted_over_rest(api: Any, cluster: C
     assert (applied["state"], applied["applied_by"], applied["moves_done"]) == ("applied", "a-operator", 1)
     assert applied["moves"][0]["state"] == "done"
     assert api.post(f"{address}/apply").json()["code"] == "wrong_state"
+    assert api.post(f"{address}/done", {"note": ""}).status_code == 400
+    done = api.post(f"{address}/done", {"note": "by savepoint"}).json()
+    assert done["done_at"] and (done["done_by"], done["done_note"]) == ("a-operator", "by savepoint")
+    assert api.post(f"{address}/done", {"note": "again"}).json()["code"] == "wrong_state"
     assert api.post(f"{address}/undo").status_code == 202
     run_jobs()
     assert api.get(address).json()["state"] == "undone"
