@@ -136,7 +136,7 @@ class PlacementApplySerializer(StrictSerializer):
 
 
 class PlacementDoneSerializer(StrictSerializer):
-    """How an engine made the moves."""
+    """Note on how an engine made the moves."""
 
     note = serializers.CharField(max_length=MAX_NOTE, help_text="What was done, and where.")
 
