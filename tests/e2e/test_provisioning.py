@@ -66,7 +66,7 @@ def test_a_scenario_is_saved_and_answered(page: Any) -> None:
     page.click("#bench-acts button:has-text('Save scenario')")
     page.fill("#scenario-name", "Friday peak")
     page.click("#save-scenario button.pri")
-    page.wait_for_selector("#scenarios tbody tr:has-text('Holds')")
+    page.wait_for_selector("#scenarios tbody tr:has-text('Would hold')")
     assert "€ 2.82" in page.inner_text("#scenarios").replace("\u00a0", " ")
 
 

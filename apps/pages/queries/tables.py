@@ -38,7 +38,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_never_run
 from apps.saved_views.models import SavedList
-from apps.ui.marks import STATES, state_mark
+from apps.ui.marks import STATES, expected_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag
 from apps.ui.tables import Choice, Column, Filter, Table, judged_choice
@@ -318,7 +318,7 @@ def _run_columns() -> list[Column]:
         Column(
             "at", "Estimated", _run_time, sort="run__created_at", csv=lambda row: row.run.created_at, high_first=True
         ),
-        Column("state", "State", lambda row: state_mark(row.state), sort="state", csv=lambda row: row.state),
+        Column("state", "State", lambda row: expected_mark(row.state), sort="state", csv=lambda row: row.state),
         Column("version", "Version", lambda row: row.version.number, sort="version__number", num=True),
         Column(
             "estimate",

@@ -184,7 +184,7 @@ def test_states_are_counted_alike(pages: Client, estimate: dict[str, Any]) -> No
     judged = len(states) - counts[ObjectiveState.NONE]
     overview, queries = plain(get(pages, "")), plain(get(pages, "queries/"))
     assert f"{counts['holds']}of{judged}objectiveshold." in overview
-    for label, state in (("Breached", "breached"), ("Atrisk", "at_risk"), ("Holds", "holds"), ("Noobjective", "none")):
+    for label, state in (("Expectedlate", "breached"), ("Atrisk", "at_risk"), ("Holdsbyestimate", "holds"), ("Noobjective", "none")):
         assert f"{label}{counts[state]}" in overview
         assert f"{label}{counts[state]}" in queries
     reported = [row["state"] for row in report_figures()["objectives"]["rows"]]

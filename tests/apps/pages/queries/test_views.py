@@ -175,7 +175,7 @@ def test_every_tab_of_a_running_query_is_shown(browser: Client, cluster: Cluster
     assert "On 1 node and 1 core, shared with no other query." in placement
     assert "b: highest excess" in placement
     estimates = body(browser.get("/c/little/queries/late/estimates/"))
-    assert "Breached" in table_of(estimates)
+    assert "Expected late" in table_of(estimates)
     assert "No decisions yet" in body(browser.get("/c/little/queries/late/decisions/"))
     assert 'data-chart="history"' not in estimates
     response = browser.get("/c/little/queries/late/estimates/?export=csv")
