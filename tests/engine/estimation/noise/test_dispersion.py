@@ -109,11 +109,11 @@ def test_dispersion_measured_at_a_slice_or_an_eighth_of_the_step_is_not_assumed(
 def test_dispersion_measured_at_more_than_both_is_assumed_to_hold_inside_the_step() -> None:
     noise = arrival_noise(source([5.0] * 16, arrivals_step_s=8.0, dispersion=9.0, dispersion_step_s=1.5), 1.0)
     assert noise.unknown
-    assert str(noise.assumed).endswith("moves with dispersion 9.0 at 1.5 s.")
+    assert str(noise.assumed).endswith("moves with dispersion 9.0 at 1.5\u00a0s.")
 
 
 def test_few_coarse_steps_count_as_dispersion_four() -> None:
-    assert "dispersion 4.0 at 4 s" in str(arrival_noise(source([5.0] * 8, arrivals_step_s=4.0), 1.0).assumed)
+    assert "dispersion 4.0 at 4\u00a0s" in str(arrival_noise(source([5.0] * 8, arrivals_step_s=4.0), 1.0).assumed)
 
 
 def test_given_variation_of_costs_assumes_nothing() -> None:
