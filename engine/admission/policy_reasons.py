@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.admission.answer import Reason, ReasonSubject, named_reason
 from engine.policies.candidate_policy import POLICY_CODES, PolicyStanding
-from engine.policies.quotas import CORES, POOL, QuotaStanding
+from engine.policies.quotas import CORES, POOL, QUERIES, RATE, QuotaStanding
 
 if TYPE_CHECKING:
     from engine.admission.scenario import AdmissionScenario, CandidateQuestion
@@ -54,23 +54,28 @@ def _class_reasons(standing: PolicyStanding, query: str, priority: int) -> Itera
 def quota_reasons(standings: Sequence[QuotaStanding], query: str) -> Iterator[Reason]:
     """A reason for each quota that would be exceeded, is borrowed for, or cannot be counted."""
     for quota in standings:
-        is_pool = quota.resource.startswith(POOL)
-        kind, unit = ("pool" if is_pool else quota.resource), ("cores" if is_pool else _UNITS[quota.resource])
+        exceeded, borrowed, unit = _WORDS[POOL if quota.resource.startswith(POOL) else quota.resource]
         subject = ReasonSubject("quota", f"{quota.team}:{quota.resource}")
         names = (quota.team, query, quota.resource.removeprefix(POOL))
         numbers = quota.available, quota.wanted, unit
         if quota.is_exceeded:
-            yield named_reason("quota_exceeded", "bad", subject, names, *numbers, kind=f"quota_{kind}", was=quota.used)
+            yield named_reason("quota_exceeded", "bad", subject, names, *numbers, kind=exceeded, was=quota.used)
         elif not quota.is_known:
             yield named_reason(
                 "quota_unknown", "watch", subject, names, *numbers, kind="quota_unknown", was=quota.used, review=True
             )
         elif quota.borrows > 0.0:
             numbers = quota.nominal, quota.borrows, unit
-            yield named_reason("quota_borrowed", "info", subject, names, *numbers, kind=f"borrowed_{kind}")
+            yield named_reason("quota_borrowed", "info", subject, names, *numbers, kind=borrowed)
 
 
-_UNITS = {CORES: "cores", "queries": "queries", "rate_eps": "events/s"}
+#: Kinds of the sentences of a resource, where its quota is exceeded and where it is borrowed for, and its unit.
+_WORDS = {
+    CORES: ("quota_cores", "borrowed_cores", "cores"),
+    POOL: ("quota_pool", "borrowed_pool", "cores"),
+    QUERIES: ("quota_queries", "borrowed_queries", "queries"),
+    RATE: ("quota_rate_eps", "borrowed_rate_eps", "events/s"),
+}
 
 
 def waits_by_policy(reasons: Sequence[Reason]) -> bool:
