@@ -14,6 +14,7 @@ TAGS = [
         ("core", "The index of resources."),
         ("ledger", "Changes of objects, and taking them back."),
         ("accounts", "Tokens of the signed-in person."),
+        ("signin", "Invitations, and accounts of programs."),
         ("jobs", "Work that takes time: state, progress, result."),
         ("fleet", "Clusters, node pools, nodes and links."),
         ("saved_views", "Filters, search and order of the console's lists under a name."),

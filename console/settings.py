@@ -304,6 +304,7 @@ SPECTACULAR_SETTINGS = {
         "SparkQueryOrigin": "apps.microbatch.models.SparkQueryOrigin",
         "SparkQueryState": "apps.microbatch.models.SparkQueryState",
         "TokenState": "apps.accounts.choices.TokenState",
+        "InvitationState": "apps.signin.choices.InvitationState",
         "Verdict": "apps.admission.choices.Verdict",
         "WhatIfState": "apps.planning.choices.ANSWER_STATES",
     },

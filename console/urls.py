@@ -14,6 +14,7 @@ urlpatterns = [
     path("metrics", MetricsView.as_view(), name="metrics"),
     path("api/v1/", ApiIndex.as_view(), name="api-index"),
     path("api/v1/", include("apps.accounts.api")),
+    path("api/v1/", include("apps.signin.api")),
     path("api/v1/", include("apps.ledger.api")),
     path("api/v1/", include("apps.jobs.api")),
     path("api/v1/", include("apps.fleet.api")),

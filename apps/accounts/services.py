@@ -24,6 +24,7 @@ from apps.ledger.recorder import recorded
 from engine.redaction import note_secret
 
 __all__ = [
+    "ENDS_SOON",
     "password_change",
     "password_set",
     "token_create",
@@ -37,6 +38,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 _USED_EVERY = timedelta(minutes=1)
+ENDS_SOON = timedelta(days=14)  #: before a token ends somebody is told
 
 
 def token_digest(secret: str) -> str:

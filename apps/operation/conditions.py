@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,9 @@ from django_celery_beat.models import PeriodicTask
 
 from agent import VERSION
 from apps.accounts.models import Token
+from apps.accounts.services import ENDS_SOON
 from apps.core.durations import slowest_routes
+from apps.core.errors import SluiceError
 from apps.core.health import health_states, redis_client
 from apps.incidents.models import KEEP_DAYS
 from apps.jobs.models import Job, JobState
@@ -29,6 +30,7 @@ from apps.kubernetes.services import KEEP_DAYS as REVIEW_DAYS
 from apps.microbatch.services import KEEP_BATCHES
 from apps.operation.write_lock import read_only_reason
 from apps.results.services import RESULTS_KEPT
+from apps.signin.provider import Provider
 from apps.telemetry.models import Agent
 from apps.telemetry.streams import stream_state
 from engine.records import Record
@@ -40,7 +42,6 @@ Standing = Literal["ok", "watch", "bad", "unknown"]
 
 _BEAT_LATE_S = 600.0  # beat writes down its runs every three minutes
 _JOB_LATE_S, _JOB_STUCK_S = 300.0, 3600.0
-_ENDS_SOON = timedelta(days=14)
 _MEMORY_WATCH, _MEMORY_BAD = 0.8, 0.95  # of the broker's limit
 _DISK_WATCH, _DISK_BAD = 0.15, 0.05  # of the disk, free
 _SLOW_S = 1.0
@@ -208,13 +209,29 @@ def _agents() -> Iterator[Condition]:
 
 def _credentials() -> Iterator[Condition]:
     now = timezone.now()
-    ending = Token.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lt=now + _ENDS_SOON)
-    for token in ending.select_related("user").order_by("expires_at")[:_TABLES]:
+    ending = Token.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lt=now + ENDS_SOON)
+    for token in ending.select_related("user__service_account__team").order_by("expires_at")[:_TABLES]:
         left_s = None if token.expires_at is None else (token.expires_at - now).total_seconds()
         advice = "Its owner makes another one under Tokens, and revokes this one."
+        if hasattr(token.user, "service_account"):
+            team = token.user.service_account.team or "no team"
+            advice = f"Make another one under Settings, Service accounts, and revoke this one. {team} answers for it."
         yield Condition("Credentials", str(token), "watch", f"token of {token.user}; ends in", advice, left_s, "s")
     advice = "Let your proxy's monitoring watch its certificate."
     yield Condition("Credentials", "certificate", "unknown", "TLS ends at your proxy, which Sluice cannot ask", advice)
+
+
+def _sign_in() -> Iterator[Condition]:
+    provider = Provider.configured()
+    if provider is None:
+        return
+    name, advice = provider.options.name, "Operations, Sign-in, lists what to look at. Local accounts go on."
+    try:
+        provider.ask()
+    except SluiceError as error:
+        yield Condition("Sign-in", name, "bad", error.message, advice)
+    else:
+        yield Condition("Sign-in", name, "ok", f"the provider {provider.options.issuer} answers", "")
 
 
 def _disk() -> Iterator[Condition]:
@@ -241,6 +258,7 @@ _GROUPS: tuple[tuple[str, Callable[[], Iterator[Condition]]], ...] = (
     ("Broker", _broker),
     ("Agents", _agents),
     ("Credentials", _credentials),
+    ("Sign-in", _sign_in),
     ("Disk", _disk),
     ("Requests", _requests),
 )

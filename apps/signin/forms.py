@@ -8,11 +8,19 @@ from django import forms
 
 from apps.accounts.choices import Role
 from apps.accounts.forms import new_password_field
-from apps.accounts.models import Group
+from apps.accounts.models import Group, Team
 from apps.core.limits import MAX_NOTE
 from apps.signin.invitations import MAX_DAYS
 
-__all__ = ["AcceptForm", "CodeForm", "FirstCodeForm", "InvitationForm", "ResetForm", "ResetRequestForm"]
+__all__ = [
+    "AcceptForm",
+    "CodeForm",
+    "FirstCodeForm",
+    "InvitationForm",
+    "ResetForm",
+    "ResetRequestForm",
+    "ServiceAccountForm",
+]
 
 _MAX_NAME = 254  # of an address
 
@@ -71,6 +79,17 @@ class AcceptForm(_TwiceForm):
         label="User name", max_length=150, widget=forms.TextInput(attrs={"autocomplete": "username"})
     )
     field_order = ["username", "password", "again"]
+
+
+class ServiceAccountForm(forms.Form):
+    """An account of a program."""
+
+    name = forms.CharField(label="Name", max_length=150, help_text="Such as ci or deploy-webhook.")
+    team = forms.ModelChoiceField(queryset=Team.objects.all(), help_text="It answers for the account.")
+    role = forms.ChoiceField(
+        choices=[("", "none: granted under People alone"), *Role.choices], required=False, label="Role on everything"
+    )
+    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What it is for.")
 
 
 class InvitationForm(forms.Form):

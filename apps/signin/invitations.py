@@ -21,6 +21,7 @@ from apps.core.errors import Conflict, Fault, Malformed, Missing, field_faults
 from apps.core.messages import send_mail
 from apps.ledger.recorder import recorded
 from apps.signin.choices import InvitationState
+from apps.signin.local_accounts import are_passwords_limited
 from apps.signin.models import Invitation
 from engine.redaction import note_secret
 
@@ -60,7 +61,11 @@ def invitation_create(
     ------
     Malformed
         A role or an address that is none, no note, another number of days than from 1 to `MAX_DAYS`.
+    Conflict
+        Passwords are for named accounts alone.
     """
+    if are_passwords_limited():
+        raise Conflict("Only named accounts sign in with a password here: people come by the provider.")
     secret = f"{_PREFIX}{secrets.token_urlsafe(32)}"
     note_secret(secret)
     invitation = Invitation(digest=token_digest(secret), note=note.strip(), role=role, email=email, invited_by=by)

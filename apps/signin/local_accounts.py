@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 
 from apps.accounts.models import User
+from apps.signin.models import ServiceAccount
 
 __all__ = ["SignInForm", "are_passwords_limited", "is_local_account"]
 
@@ -19,7 +20,8 @@ def are_passwords_limited() -> bool:
 
 def is_local_account(user: User) -> bool:
     """Whether a person may sign in with a password."""
-    return not are_passwords_limited() or user.username in settings.LOCAL_ACCOUNTS
+    is_named = not are_passwords_limited() or user.username in settings.LOCAL_ACCOUNTS
+    return is_named and not ServiceAccount.objects.filter(user=user).exists()
 
 
 class SignInForm(AuthenticationForm):

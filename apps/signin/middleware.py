@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -48,8 +49,9 @@ class SignInMiddleware:
         if request.path.startswith("/api/"):
             words = f"Your role needs a second factor. Set it up in the console: {page}"
             return error_response(request, Forbidden(words, code="second_factor_missing"))
-        if request.headers.get("HX-Request"):
-            return HttpResponse(status=403, headers={"HX-Redirect": page})
+        if request.headers.get("HX-Request"):  # of the page itself: leading there again would cut off what it sends
+            is_there = urlsplit(request.headers.get("HX-Current-URL", "")).path == page
+            return HttpResponse(status=204) if is_there else HttpResponse(status=403, headers={"HX-Redirect": page})
         return HttpResponseRedirect(page)
 
 

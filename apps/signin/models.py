@@ -11,11 +11,19 @@ from django.db import models
 from django.utils import timezone
 
 from apps.accounts.choices import Role
-from apps.accounts.models import Group
+from apps.accounts.models import Group, Team
 from apps.core.limits import DIGEST_LENGTH, MAX_NOTE, MAX_URL
 from apps.ledger.recorder import Tracked, add_related
 
-__all__ = ["Invitation", "ProviderAccount", "ProviderSession", "RecoveryCode", "SecondFactor", "Session"]
+__all__ = [
+    "Invitation",
+    "ProviderAccount",
+    "ProviderSession",
+    "RecoveryCode",
+    "SecondFactor",
+    "ServiceAccount",
+    "Session",
+]
 
 
 class ProviderAccount(Tracked):
@@ -86,6 +94,21 @@ class RecoveryCode(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "digest"], name="recovery_code_once")]
+
+
+class ServiceAccount(Tracked):
+    """An account of a program, such as CI: it has tokens and grants, no password, and a team that answers for it."""
+
+    ledger_kind, ledger_name, ledger_cluster, ledger_kept = "service account", "user__username", None, False
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="service_account")
+    team = models.ForeignKey(Team, null=True, on_delete=models.SET_NULL, related_name="service_accounts")
+    description = models.CharField(max_length=MAX_NOTE, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["user__username"]
 
 
 class Invitation(Tracked):

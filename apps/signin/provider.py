@@ -167,6 +167,11 @@ class Provider:
         """The provider of this installation, if it has one."""
         return cls(settings.PROVIDER) if settings.PROVIDER else None
 
+    def ask(self) -> None:
+        """Whether it answers, as it should."""
+        with self._trust():
+            self._client.load_server_metadata()
+
     def begin(self, redirect_uri: str) -> AuthorizationRequest:
         """A new sign-in at the provider, which sends the browser back to `redirect_uri`."""
         with self._trust():

@@ -70,7 +70,12 @@ def person_of_answer(answer: ProviderAnswer) -> User:
         email = _email(answer)
         if email and User.objects.filter(email__iexact=email).exists():
             raise LinkNeeded
-        account = ProviderAccount.objects.create(user=_create(answer, email), issuer=issuer, subject=answer.subject)
+        try:
+            with transaction.atomic():
+                user = _create(answer, email)
+                account = ProviderAccount.objects.create(user=user, issuer=issuer, subject=answer.subject)
+        except IntegrityError:  # of two first sign-ins at once the other one was there before
+            account = ProviderAccount.objects.select_related("user").get(issuer=issuer, subject=answer.subject)
     if not account.user.is_active:
         raise Forbidden("This account is switched off. An administrator can switch it on.", code="account_off")
     ProviderAccount.objects.filter(pk=account.pk).update(last_used_at=timezone.now())

@@ -21,6 +21,14 @@ urlpatterns = [
     path("settings/second-factor/", views.SecondFactorView.as_view(), name="second-factor"),
     path("settings/second-factor/remove/", views.SecondFactorRemove.as_view(), name="second-factor-remove"),
     path("settings/second-factor/codes/", views.RecoveryCodesView.as_view(), name="recovery-codes"),
+    path("settings/service-accounts/", views.ServiceAccountsPage.as_view(), name="service-accounts"),
+    path("settings/service-accounts/<int:pk>/", views.ServiceAccountPage.as_view(), name="service-account"),
+    path("settings/service-accounts/<int:pk>/change/", views.ServiceAccountChange.as_view(), name="service-change"),
+    path(
+        "settings/service-accounts/<int:pk>/tokens/<int:token_pk>/revoke/",
+        views.ServiceTokenRevoke.as_view(),
+        name="service-token-revoke",
+    ),
     path("settings/people/invitations/", views.InvitationsPage.as_view(), name="invitations"),
     path("settings/people/invitations/<int:pk>/revoke/", views.InvitationRevoke.as_view(), name="invitation-revoke"),
 ]

@@ -7,13 +7,14 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login, update_session_auth_hash
+from django.contrib.auth import login
 from django.contrib.auth.views import LoginView as DjangoLoginView
 from django.contrib.auth.views import LogoutView as DjangoLogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
@@ -22,13 +23,23 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters
 
 from apps.accounts.attempts import SignInAttempt, attempt_begin, device_remember, request_begin
+from apps.accounts.forms import TokenForm
 from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
+from apps.accounts.services import ENDS_SOON, token_create, token_revoke, tokens_of
 from apps.core.body_sizes import SMALL
 from apps.core.errors import Malformed, SluiceError
 from apps.core.events import announce_session_end
 from apps.core.messages import Gone, Undelivered
-from apps.signin.forms import AcceptForm, CodeForm, FirstCodeForm, InvitationForm, ResetForm, ResetRequestForm
+from apps.signin.forms import (
+    AcceptForm,
+    CodeForm,
+    FirstCodeForm,
+    InvitationForm,
+    ResetForm,
+    ResetRequestForm,
+    ServiceAccountForm,
+)
 from apps.signin.invitations import (
     invitation_accept,
     invitation_create,
@@ -38,7 +49,7 @@ from apps.signin.invitations import (
     invitations_listed,
 )
 from apps.signin.local_accounts import SignInForm, are_passwords_limited
-from apps.signin.models import Invitation, ProviderAccount, ProviderSession
+from apps.signin.models import Invitation, ProviderAccount, ProviderSession, ServiceAccount
 from apps.signin.password_resets import can_mail_links, password_reset, password_reset_request, person_of_reset
 from apps.signin.provider import Provider, ProviderAnswer, ProviderEnded
 from apps.signin.provider_accounts import (
@@ -60,6 +71,7 @@ from apps.signin.second_factor import (
     second_factor_confirm,
     second_factor_remove,
 )
+from apps.signin.service_accounts import service_account_create, service_account_update, service_accounts_listed
 from apps.signin.session_store import PROVIDER_SESSION
 from apps.signin.sessions import SignInWay, session_end, session_note, sessions_end, sessions_of
 
@@ -79,6 +91,10 @@ __all__ = [
     "ResetView",
     "SecondFactorRemove",
     "SecondFactorView",
+    "ServiceAccountChange",
+    "ServiceAccountPage",
+    "ServiceAccountsPage",
+    "ServiceTokenRevoke",
     "SessionEnd",
     "SessionsEnd",
     "SignInPage",
@@ -489,7 +505,7 @@ class SecondFactorView(_OwnPage):
             codes = _tried(form, lambda: second_factor_confirm(user=user, code=form.cleaned_data["code"]))
             if codes is not None:
                 attempt.succeed()
-                _note_code(request)
+                session_note(request, SignInWay.CODE)
                 return render(request, "signin/recovery_codes.html", {"codes": "\n".join(codes)}, status=201)
         return self._page(request, form, 422)
 
@@ -499,12 +515,6 @@ class SecondFactorView(_OwnPage):
             return redirect("signin:settings")
         context = {"form": form, "enrolment": enrolment_of(user), "needed": needs_second_factor(user)}
         return render(request, "signin/second_factor.html", context, status=status)
-
-
-def _note_code(request: HttpRequest) -> None:
-    """A code was taken in this session: its key is another one from now on."""
-    session_note(request, SignInWay.CODE)
-    update_session_auth_hash(request, signed_in_user(request))
 
 
 class SecondFactorRemove(_OwnPage):
@@ -587,3 +597,67 @@ class InvitationRevoke(_AdminPage):
         invitation = invitation_revoke(invitation=get_object_or_404(Invitation, pk=pk))
         messages.success(request, f"The invitation for {invitation.note} no longer works.")
         return redirect("signin:invitations")
+
+
+class ServiceAccountsPage(_AdminPage):
+    """`/settings/service-accounts/`: accounts of programs; POST makes one."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self._page(request, ServiceAccountForm())
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form, by = ServiceAccountForm(request.POST), signed_in_user(request)
+        made = _tried(form, lambda: service_account_create(by=by, **form.cleaned_data)) if form.is_valid() else None
+        if made is None:
+            return self._page(request, form, 422)
+        messages.success(request, f"{made.user.username} is there. Make a token for it.")
+        return redirect("signin:service-account", made.pk)
+
+    def _page(self, request: HttpRequest, form: ServiceAccountForm, status: int = 200) -> HttpResponse:
+        context = {"form": form, "accounts": service_accounts_listed()[:500], "soon": timezone.now() + ENDS_SOON}
+        return render(request, "signin/service_accounts.html", context, status=status)
+
+
+@method_decorator(never_cache, name="dispatch")
+class ServiceAccountPage(_AdminPage):
+    """`/settings/service-accounts/<pk>/`: its tokens; POST makes one and shows its secret once."""
+
+    def get(self, request: HttpRequest, pk: int) -> HttpResponse:
+        account = get_object_or_404(service_accounts_listed(), pk=pk)
+        return self._page(request, account, TokenForm(account.user))
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        account = get_object_or_404(service_accounts_listed(), pk=pk)
+        form = TokenForm(account.user, request.POST)
+        made = _tried(form, lambda: token_create(user=account.user, **form.arguments())) if form.is_valid() else None
+        if made is None:
+            return self._page(request, account, form, 422)
+        token, secret = made
+        return render(request, "accounts/token_created.html", {"token": token, "secret": secret}, status=201)
+
+    def _page(self, request: HttpRequest, account: Any, form: TokenForm, status: int = 200) -> HttpResponse:
+        context = {"account": account, "tokens": tokens_of(account.user), "form": form}
+        return render(request, "signin/service_account.html", context, status=status)
+
+
+class ServiceAccountChange(_AdminPage):
+    """POST switches an account of a program on or off."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        account = get_object_or_404(ServiceAccount, pk=pk)
+        service_account_update(account=account, is_active=request.POST.get("is_active") == "true")
+        messages.success(request, f"{account.user.username} is changed.")
+        return redirect("signin:service-account", pk)
+
+
+class ServiceTokenRevoke(_AdminPage):
+    """POST revokes a token of an account of a program."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, pk: int, token_pk: int) -> HttpResponse:
+        token = get_object_or_404(get_object_or_404(ServiceAccount, pk=pk).user.tokens, pk=token_pk)
+        messages.success(request, f"The token {token_revoke(token=token)} no longer works.")
+        return redirect("signin:service-account", pk)

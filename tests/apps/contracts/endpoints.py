@@ -50,6 +50,11 @@ def _config(**methods: str) -> Endpoint:
 
 ENDPOINTS: dict[str, Endpoint] = {
     "api-index": _list(),
+    "invitation-list": Endpoint({"GET": ADMIN, "POST": ADMIN}, session_only=True),
+    "invitation-detail": Endpoint({"GET": ADMIN}, {"pk": "invitation"}, session_only=True),
+    "invitation-revoke": Endpoint({"POST": ADMIN}, {"pk": "invitation"}, session_only=True),
+    "service-account-list": Endpoint({"GET": ADMIN, "POST": ADMIN}, session_only=True),
+    "service-account-detail": Endpoint({"GET": ADMIN, "PATCH": ADMIN}, {"pk": "service_account"}, session_only=True),
     "token-list": Endpoint({"GET": READ, "POST": READ}, session_only=True),
     "token-detail": Endpoint({"GET": READ}, {"pk": "token"}, session_only=True),
     "token-revoke": Endpoint({"POST": READ}, {"pk": "token"}, session_only=True),

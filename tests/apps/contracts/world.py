@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
+from apps.accounts.teams import team_create
 from apps.admission.models import AdmissionRequest, Promise, Receipt
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
@@ -60,6 +61,7 @@ from apps.rollouts.services import ConfigRequest, config_create
 from apps.saved_views.selectors import ViewCaller
 from apps.saved_views.services import saved_view_create
 from apps.signin.invitations import invitation_create
+from apps.signin.service_accounts import service_account_create
 from apps.telemetry.agent_services import enrolment_create
 from apps.telemetry.live_services import live_start
 from apps.telemetry.sources import source_upsert, table_upsert
@@ -113,6 +115,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "token": token.pk,
         "saved_view": str(view.pk),
         "session": "0" * 16,
+        "service_account": service_account_create(name="ci", team=team_create(name="Release"), by=user).pk,
         "invitation": invitation_create(by=user, note="Ada", role="viewer")[0].pk,
         "person": people["viewer"].pk,
         "series": cluster.arrivals.get(source_id="clicks").pk,

@@ -119,7 +119,10 @@ def test_role_that_needs_a_second_factor_does_nothing_before(
     assert client.get("/settings/people/")["Location"] == "/settings/second-factor/"
     refused = client.get("/api/v1/tokens")
     assert (refused.status_code, refused.json()["code"]) == (403, "second_factor_missing")
-    assert client.get("/settings/", headers={"HX-Request": "true"})["HX-Redirect"] == "/settings/second-factor/"
+    part = {"HX-Request": "true"}
+    assert client.get("/settings/", headers=part)["HX-Redirect"] == "/settings/second-factor/"
+    part["HX-Current-URL"] = "http://testserver/settings/second-factor/"
+    assert client.get("/settings/", headers=part).status_code == 204
     code = code_of(enrolment_of(admin).secret)
     assert client.post("/settings/second-factor/", {"code": code}).status_code == 201
     assert client.get("/settings/people/").status_code == 200
