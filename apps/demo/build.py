@@ -24,6 +24,7 @@ from apps.demo import queries
 from apps.demo.jobs import (
     DemoJobs,
     backtest_build,
+    event_build,
     forecast_build,
     histories_build,
     reports_build,
@@ -76,6 +77,8 @@ POOLS: list[tuple[str, float, int, int, str, list[str]]] = [
 STAGING_POOLS: list[tuple[str, float, int, int, str, list[str]]] = [
     ("small", 2.0e9, 2, 8 * 2**30, "0.0900", ["s1", "s2"]),
 ]
+
+_RACKS = 4  # n01, n05 and n09 stand in r1, n02, n06 and n10 in r2, and so on
 
 # Between racks: 10 Gbit/s with a delay; n07 feeds n09 over an older link of 1 Gbit/s
 LINKS: list[tuple[str, str, float, float]] = [
@@ -171,6 +174,7 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
         _predict(cluster)
         say("Histories of ten sources, and what is to be found out: forecast, plans, placement, scenarios, a report")
         histories_build(cluster)
+        event_build(cluster, user)
         forecast_build(cluster, user, later)
         _compare(cluster.queries.get(name=FRAUD_RULES.name), user, later)
         _propose(cluster, user, later)
@@ -227,8 +231,12 @@ def _nodes(cluster: Cluster, pools: list[tuple[str, float, int, int, str, list[s
             memory_bytes=memory_bytes,
             price_per_hour=price,
         )
-        nodes |= {member: node_create(pool=pool, name=member) for member in members}
+        nodes |= {member: node_create(pool=pool, name=member, labels=_labels(member)) for member in members}
     return nodes
+
+
+def _labels(node: str) -> dict[str, str]:
+    return {"rack": f"r{(int(node[1:]) - 1) % _RACKS + 1}"}
 
 
 def _query(cluster: Cluster, plan: DemoQuery, user: User) -> Query:

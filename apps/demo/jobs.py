@@ -4,16 +4,21 @@ workers.
 
 from __future__ import annotations
 
+import calendar
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionState
 from apps.admission.completion import complete_preview, completion_retry
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_of, parts_under_way
+from apps.core.clock import shared_now
 from apps.fleet.models import Cluster
 from apps.jobs.api import job_wait
 from apps.jobs.models import Job, JobKind
@@ -22,7 +27,8 @@ from apps.jobs.runs import RunKind
 from apps.jobs.selectors import job_under_way
 from apps.jobs.services import job_submit
 from apps.planning.backtests import BACKTEST
-from apps.planning.choices import PlanEngine, RequestTiming, ScenarioPlacement
+from apps.planning.choices import FactorOf, PlanEngine, RequestTiming, ScenarioPlacement
+from apps.planning.events import event_create
 from apps.planning.forecasts import FORECAST
 from apps.planning.load_histories import history_create_from_generator
 from apps.planning.models import Forecast, LoadHistory
@@ -37,6 +43,7 @@ from apps.reports.services import definition_create, schedule_set
 __all__ = [
     "DemoJobs",
     "backtest_build",
+    "event_build",
     "forecast_build",
     "histories_build",
     "reports_build",
@@ -125,6 +132,27 @@ def forecast_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
     """A forecast of the present histories, unless there is one."""
     if not job_under_way(JobKind.FORECAST, cluster) and not Forecast.objects.filter(cluster=cluster).exists():
         later.run(FORECAST, user, cluster=cluster)
+
+
+_EVENT = "Sale weekend"
+_EVENT_AFTER = timedelta(days=18)  # more than it takes to have nodes that are ordered now
+
+
+def event_build(cluster: Cluster, user: User) -> None:
+    """Plan the sale of the Friday in three weeks, to be worked out by whoever looks, unless there is an event."""
+    if cluster.planned_events.exists():
+        return
+    first = timezone.localtime(shared_now() + _EVENT_AFTER, ZoneInfo(cluster.time_zone))
+    friday = first + timedelta(days=(calendar.FRIDAY - first.weekday()) % 7)
+    event_create(
+        cluster=cluster,
+        name=_EVENT,
+        user=user,
+        description="Prices fall on Friday morning; shops and vans have the whole weekend of it.",
+        factors=[{"of": FactorOf.SOURCE, "name": "payments", "by": 3.0}, {"of": FactorOf.REST, "by": 1.5}],
+        starts_at=friday.replace(hour=8, minute=0, second=0, microsecond=0),
+        ends_at=(friday + timedelta(days=3)).replace(hour=0, minute=0, second=0, microsecond=0),
+    )
 
 
 _SCENARIOS: tuple[dict[str, Any], ...] = (

@@ -12,7 +12,7 @@ from django.utils import timezone
 from apps.core.limits import MAX_MESSAGE, MAX_NOTE, MAX_PAGE_URL
 from apps.core.models import PackedJSONField
 
-__all__ = ["FINISHED", "LATER", "Job", "JobKind", "JobState", "Run", "queue_of"]
+__all__ = ["BRIEF", "FINISHED", "LATER", "Job", "JobKind", "JobState", "Run", "queue_of"]
 
 
 class JobState(models.TextChoices):
@@ -84,6 +84,7 @@ _QUICK = frozenset(
 # Verdicts take a second or less, and API servers hang up on those who wait behind an import. Whoever reads a verdict
 # waits for the rest of its page.
 _FIRST = frozenset({JobKind.ADMISSION_PREVIEW, JobKind.DRY_RUN, JobKind.ADMISSION_PARTS})
+BRIEF = "brief"  #: parameter of a job of a kind that may take minutes, and that takes seconds as it was asked
 LATER = "later"  #: parameter of a job that goes to the background for its size, or after others of its kind
 
 
@@ -147,12 +148,12 @@ class Job(models.Model):
         """Rank among the waiting tasks of its queue, the least first.
 
         Verdicts go first, and parts of previews, which people look at; then what else takes seconds in a smaller
-        cluster and somebody asked for. Where nobody did, as the estimate after a query started, it is of the schedule's
-        rank. Searches and replays come last.
+        cluster and somebody asked for, brief searches and moves that were applied among it. Where nobody did, as the
+        estimate after a query started, it is of the schedule's rank. Searches and replays come last.
         """
         if self.kind in _FIRST and not (self.kind == JobKind.ADMISSION_PARTS and self._is_later):
             return settings.FIRST_PRIORITY
-        if self.kind not in _QUICK:
+        if self.kind not in _QUICK and self.kind != JobKind.MOVES and BRIEF not in self.params:
             return settings.LONG_PRIORITY
         return settings.SCHEDULED_PRIORITY if self.requested_by_id is None else settings.ASKED_PRIORITY
 

@@ -16,7 +16,7 @@ from django.db.models import Model, Q, QuerySet
 from apps.accounts.models import User
 from apps.core.clock import shared_now
 from apps.core.events import announce
-from apps.jobs.models import LATER, Job, JobState
+from apps.jobs.models import BRIEF, LATER, Job, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit, on_unanswered
 
@@ -142,10 +142,15 @@ class RunKind(Generic[R]):
         """The job of a run, made by `job_submit` or what does as it does."""
         asked = {"title": self.title(run), "cluster": self.cluster(run), "dedupe_key": self.once(run, params)}
         later = {LATER: True} if self.is_long(run) else {}
-        return by(kind=self.job, params={**params, **later}, user=user, **asked)
+        brief = {BRIEF: True} if self.is_brief(run) else {}
+        return by(kind=self.job, params={**params, **later, **brief}, user=user, **asked)
 
     def is_long(self, run: R) -> bool:
         """Whether a run takes so long for its size that verdicts and short work must not wait for it."""
+        return False
+
+    def is_brief(self, run: R) -> bool:
+        """Whether a run of a kind that may take minutes takes seconds, so that it waits for none that does."""
         return False
 
     def taken(self, job: Job) -> R:
@@ -235,6 +240,10 @@ class AnswerKind(RunKind[R]):
         """
         run, params = self.model(cluster=cluster), {"cluster": cluster.slug, **self.ask(cluster, **asked)}
         return run, self.job_by(by, run, user, params)
+
+    def is_brief(self, run: R) -> bool:
+        """Whether a run of a kind that may take minutes takes seconds, so that it waits for none that does."""
+        return False
 
     def taken(self, job: Job) -> R:
         return self.model(cluster=job.cluster, job=job)

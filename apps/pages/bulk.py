@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django import forms
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
+from django_htmx.http import HttpResponseClientRedirect
 
 from apps.core.bulk import RowOutcome, change_rows, check_row_count
 from apps.core.errors import Malformed
@@ -28,7 +30,7 @@ from apps.pages.base import ClusterPage, done
 from apps.ui.tables import Table
 from engine.words import counted
 
-__all__ = ["BulkAction", "BulkPage"]
+__all__ = ["BulkAction", "BulkPage", "BulkQuestion"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,17 @@ class BulkAction:
     fields: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class BulkQuestion:
+    """Something that another page asks the rest of: it is opened with the chosen rows as its parameter."""
+
+    key: str
+    label: str
+    page: str
+    parameter: str
+    icon: str = ""
+
+
 class BulkPage(ClusterPage):
     """POST: without `confirmed` the question, which counts and names the rows; with it what came of each.
 
@@ -62,7 +75,7 @@ class BulkPage(ClusterPage):
     back = ""  #: name of the page with the list
     address = ""  #: name of this page
     form_class: ClassVar[type[forms.BaseForm]] = forms.Form  #: of one row
-    actions: ClassVar[tuple[BulkAction, ...]] = ()
+    actions: ClassVar[tuple[BulkAction | BulkQuestion, ...]] = ()
 
     def rows(self, names: Sequence[str]) -> Mapping[str, Model]:
         """{name: row} of those that exist."""
@@ -75,6 +88,9 @@ class BulkPage(ClusterPage):
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         action, names = self.action, self.names()
         check_row_count(len(names), self.nouns)
+        if isinstance(action, BulkQuestion):
+            url = f"{reverse(action.page, args=[slug])}?{urlencode({action.parameter: ' '.join(names)})}"
+            return HttpResponseClientRedirect(url) if getattr(request, "htmx", False) else HttpResponseRedirect(url)
         form = self.form(action, request.POST if "confirmed" in request.POST else None)
         if "confirmed" not in request.POST or not form.is_valid():
             return self.ask(action, names, form, 422 if form.errors else 200)
@@ -86,7 +102,7 @@ class BulkPage(ClusterPage):
         return self.report(action, outcomes, refused)
 
     @property
-    def action(self) -> BulkAction:
+    def action(self) -> BulkAction | BulkQuestion:
         key = self.request.POST.get("change", "")
         found = next((action for action in self.actions if action.key == key), None)
         if found is None:

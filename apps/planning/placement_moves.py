@@ -274,10 +274,13 @@ def _lock_run(run: PlacementRun) -> PlacementRun:
 
 def act_recorded(run: PlacementRun | Evacuation, state: str) -> None:
     """Put what a person has done with a run into the ledger, before its state changes."""
+    kind, name = "placement", str(run.pk)[:8]
+    if isinstance(run, Evacuation):
+        kind, name = "evacuation", ", ".join(run.nodes[:5])
     decision_recorded(
-        kind="placement" if isinstance(run, PlacementRun) else "evacuation",
+        kind=kind,
         key=run.pk,
-        name=str(run),
+        name=name,
         cluster=run.cluster,
         before={"state": run.state},
         after={"state": state},

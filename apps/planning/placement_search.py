@@ -119,6 +119,9 @@ def stored_facts(run: PlacementRun) -> PlacementFacts | None:
     return PlacementFacts.parse(run.facts) if run.facts else None
 
 
+_BRIEF_S = 2.0  # as an evacuation under way and the preview of a remedy search
+
+
 class PlacementKind(RunKind[PlacementRun]):
     """Search for a better placement of everything that runs in a cluster, as it is when the search begins."""
 
@@ -136,6 +139,9 @@ class PlacementKind(RunKind[PlacementRun]):
 
     def page(self, run: PlacementRun) -> str:
         return f"/c/{run.cluster.slug}/placement/{run.pk}/"
+
+    def is_brief(self, run: PlacementRun) -> bool:
+        return run.budget_s <= _BRIEF_S
 
     def create(
         self,

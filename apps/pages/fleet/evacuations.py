@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import SluiceError
 from apps.fleet.models import Cluster
+from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.fleet.views import FleetList
 from apps.pages.placement.tables import where_words
@@ -74,8 +75,10 @@ def evacuations_table(request: HttpRequest, cluster: Cluster) -> Table:
         [
             Column("nodes", "Nodes", _nodes, csv=lambda run: " ".join(run.nodes), full=True),
             Column("order", "Order", lambda run: run.get_order_display(), csv=lambda run: run.order),
-            Column("starts", "From", lambda run: _moment(run.starts_at, "once confirmed"), sort="starts_at"),
-            Column("ends", "Until", lambda run: _moment(run.ends_at, "told"), sort="ends_at"),
+            Column(
+                "starts", "From", lambda run: _moment(run.starts_at or run.begun_at, "once confirmed"), sort="starts_at"
+            ),
+            Column("ends", "Until", lambda run: _moment(run.ends_at, "ended by hand"), sort="ends_at"),
             Column("state", "State", lambda run: state_mark(run.state), sort="state", csv=lambda run: run.state),
             *request_columns(),
         ],
@@ -211,6 +214,13 @@ class StepRow:
         return listed(self.row.nodes, _NAMED)
 
     @property
+    def job(self) -> Job | None:
+        """The search or the moves that it waits for."""
+        placement = self.row.placement
+        jobs = (placement.moves_job, placement.job) if placement else ()
+        return next((job for job in jobs if job is not None and not job.is_finished), None)
+
+    @property
     def refusals(self) -> list[str]:
         """Why it cannot be done; empty if it can."""
         refusal = self.planned.refusal if self.planned else None
@@ -266,7 +276,7 @@ class StepRow:
             parts = [loss.refusal] if loss.refusal else []
             parts += [f"breaks {listed(loss.breaks, _NAMED)}"] if loss.breaks else []
             parts += [f"puts {listed(loss.risks, _NAMED)} at risk"] if loss.risks else []
-            words.append(f"{loss.node}: {'; '.join(parts)}")
+            words.append(f"Losing {loss.node} as well: {'; '.join(parts)}.")
         return words
 
 
@@ -282,7 +292,7 @@ class EvacuationFacts:
 
     @cached_property
     def steps(self) -> list[StepRow]:
-        rows = list(self.run.steps.all())
+        rows = list(self.run.steps.select_related("placement__job", "placement__moves_job"))
         planned = list(self.plan.steps) if self.plan else [None] * len(rows)
         return [StepRow(row, step) for row, step in zip(rows, planned, strict=True)]
 

@@ -29,7 +29,7 @@ from apps.fleet.selectors import (
     pools_listed,
 )
 from apps.pages.base import ClusterPage, Page, done, try_service
-from apps.pages.bulk import BulkAction, BulkPage
+from apps.pages.bulk import BulkAction, BulkPage, BulkQuestion
 from apps.pages.context import MENU_CLUSTERS_LIMIT, menu_clusters
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
@@ -155,6 +155,7 @@ class NodesChange(BulkPage):
             services.node_drain,
             "node",
         ),
+        BulkQuestion("evacuate", "Evacuate", "pages:evacuation-new", "nodes"),
         BulkAction("activate", "Activate", "activated", "They take operators.", services.node_activate, "node"),
         BulkAction(
             "offline",

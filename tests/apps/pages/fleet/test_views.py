@@ -79,6 +79,14 @@ def test_several_nodes_are_drained_after_a_question_that_names_them(browser: Cli
     assert browser.post(CHANGE, {"change": "drain"}).status_code == 400
 
 
+def test_chosen_nodes_are_those_of_the_evacuation_that_is_asked_for(browser: Client, cluster: Cluster) -> None:
+    chosen = {"change": "evacuate", "row": ["a", "b"]}
+    asked = browser.post(CHANGE, chosen)
+    assert asked["Location"] == browser.post(CHANGE, chosen, headers={"HX-Request": "true"})["HX-Redirect"]
+    assert 'name="nodes" value="a b"' in body(browser.get(asked["Location"]))
+    assert set(Node.objects.values_list("state", flat=True)) == {NodeState.ACTIVE}
+
+
 def test_refused_nodes_are_named_with_their_reason_and_the_others_changed(browser: Client, cluster: Cluster) -> None:
     node_create(pool=NodePool.objects.get(), name="spare")
     answer = browser.post(CHANGE, {"change": "delete", "row": ["a", "spare", "ghost"], "confirmed": "1"})
