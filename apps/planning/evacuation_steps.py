@@ -1,4 +1,4 @@
-"""Evacuations carried out: confirmed, begun at their time, step by step, and stopped and taken back by guards."""
+"""Evacuations carried out: confirmed, begun at their time, step by step, and stopped and taken back."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from django.db.models import Q
 from apps.accounts.models import User
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, SluiceError
-from apps.estimates.choices import DecidedBy
-from apps.estimates.models import ObjectiveStatus
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.services import cluster_locked, node_activate, node_drain
 from apps.jobs.services import job_cancel
@@ -26,11 +24,11 @@ from apps.planning.choices import (
     MoveState,
     RunState,
 )
+from apps.planning.evacuation_guards import stop_reason
 from apps.planning.evacuations import EVACUATION, queries_moving, run_by_engine, stored_plan
 from apps.planning.models import Evacuation, EvacuationStep, PlacementRun
 from apps.planning.placement_moves import act_recorded, placement_abort, placement_apply, placement_return
 from apps.planning.placement_search import PLACEMENT, stored_proposal
-from apps.queries.choices import ObjectiveState
 from apps.queries.models import Placement
 from apps.queries.snapshots.elements import operator_id
 from engine.words import counted, duration_words, listed
@@ -47,7 +45,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _TRIES = 5  # searches of a step that move nothing: each meets the cluster as it is then
 _SEARCH_S = 2.0
-_GRACE = timedelta(seconds=60)  # a query that the plan says is late for a time may be so for as much longer
 _NAMED = 6
 
 
@@ -158,7 +155,7 @@ def evacuation_advance(*, run: Evacuation, now: datetime | None = None) -> bool:
     if run.state == RunState.SCHEDULED and (run.starts_at is None or now >= run.starts_at):
         _begin(run, now)
     elif run.state == RunState.RUNNING:
-        reason = _guard(run, now)
+        reason = stop_reason(run, now)
         _stop(run, reason) if reason else _carry_out(run, now)
     elif run.state == RunState.STOPPING:
         _take_back(run, now)
@@ -382,47 +379,6 @@ def _end(run: Evacuation, state: RunState, message: str) -> None:
 
 def _notes(run: Evacuation) -> str:
     return " ".join(note for note in run.steps.values_list("note", flat=True) if note)
-
-
-def _guard(run: Evacuation, now: datetime) -> str:
-    """Why an evacuation is stopped and taken back now; empty while it may go on."""
-    if not run.steps.filter(
-        state__in=(EvacuationStepState.WAITING, EvacuationStepState.EMPTYING, EvacuationStepState.AWAY)
-    ).exists():
-        return ""
-    return next(_reasons(run, now), "")
-
-
-def _reasons(run: Evacuation, now: datetime) -> Iterator[str]:
-    there = set(run.cluster.nodes.exclude(state__in=ABSENT).values_list("name", flat=True))
-    lost = [name for name in run.watched if name not in there]
-    if lost:
-        yield f"{listed(lost, _NAMED)} went away meanwhile."
-    late = sorted(_measured_late(run, now))
-    if late:
-        yield f"{listed(late, _NAMED)} {'is' if len(late) == 1 else 'are'} measured late beyond the objective."
-    if run.ends_at is not None and now >= run.ends_at and run.steps.exclude(state__in=_EMPTIED).exists():
-        yield "Its time ended before the nodes were empty."
-
-
-_EMPTIED = (EvacuationStepState.AWAY, EvacuationStepState.RETURNING, EvacuationStepState.BACK)
-
-
-def _measured_late(run: Evacuation, now: datetime) -> Iterator[str]:
-    """Queries that were measured late since it began, beyond what was confirmed."""
-    plan = stored_plan(run)
-    delays = [delay for step in plan.steps for delay in step.late] if plan is not None else []
-    allowed = {delay.query: timedelta(seconds=delay.late_s or 0.0) + _GRACE for delay in delays}
-    rows = ObjectiveStatus.objects.filter(
-        query__cluster=run.cluster,
-        state=ObjectiveState.BREACHED,
-        decided_by=DecidedBy.MEASUREMENT,
-        since__gte=run.begun_at,
-    )
-    for query, since in rows.values_list("query__name", "since"):
-        is_accepted = plan is not None and query in plan.breaks
-        if not is_accepted and now - since >= allowed.get(query, timedelta(0)):
-            yield query
 
 
 def _time_fault(run: Evacuation) -> str:
