@@ -14,6 +14,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ReadViewSet
 from apps.core.rest.serializers import field_type, read_body, show_row
+from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.models import Job
 from apps.jobs.runs import AnswerKind, RunKind
@@ -66,8 +67,10 @@ class RunViewSet(RunListViewSet):
         return self.answer(request, *self.kind.request(user=signed_in_user(request), **self.asked(request)))
 
     def asked(self, request: Request) -> dict[str, Any]:
-        """The question, with rows in place of their names and numbers."""
-        return read_body(self.question_class, request)
+        """The question, with rows in place of their names and numbers; a cluster may be named by its slug."""
+        asked = read_body(self.question_class, request)
+        named = asked.get("cluster")
+        return asked | {"cluster": cluster_by_slug(named)} if isinstance(named, str) else asked
 
     def answer(self, request: Request, run: Any, job: Job | None) -> Response:
         """The answer to a request whose work the run's job does."""

@@ -16,7 +16,6 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body
-from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.viewsets import RunDeletion, RunRowSerializer, RunViewSet, describe_create
 from apps.planning.choices import EvacuationOrder
 from apps.planning.evacuation_commands import evacuation_commands
@@ -135,10 +134,6 @@ class EvacuationViewSet(RunDeletion, RunViewSet):
     filterset_class = EvacuationFilter
     serializer_class, detail_class = EvacuationSerializer, EvacuationDetailSerializer
     question_class = EvacuationCreateSerializer
-
-    def asked(self, request: Request) -> dict[str, Any]:
-        asked = super().asked(request)
-        return asked | {"cluster": cluster_by_slug(asked["cluster"])}
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -18,7 +18,6 @@ from apps.core.limits import MAX_NOTE
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
-from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer
 from apps.jobs.viewsets import RunDeletion, RunRowSerializer, RunViewSet, describe_create
 from apps.planning.choices import (
@@ -220,10 +219,6 @@ class PlacementViewSet(RunDeletion, RunViewSet):
     filterset_class = PlacementFilter
     serializer_class, detail_class = PlacementSerializer, PlacementDetailSerializer
     question_class = PlacementCreateSerializer
-
-    def asked(self, request: Request) -> dict[str, Any]:
-        asked = super().asked(request)
-        return asked | {"cluster": cluster_by_slug(asked["cluster"])}
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
