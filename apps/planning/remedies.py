@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -42,6 +42,7 @@ from apps.queries.models import Query
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL
 from apps.queries.snapshots.parts import parts_shown, snapshot_take
 from engine.document.deployment import Deployment
+from engine.document.elements import Replica
 from engine.errors import DocumentError
 from engine.plans.answer import PlanRanking
 from engine.remedies.answer import QueryRemedies, Remedy
@@ -52,6 +53,7 @@ __all__ = [
     "RemedyPreview",
     "RemedyPreviewView",
     "find_query_remedies",
+    "placement_limits",
     "remedies_by_query",
     "remedies_job",
     "remedies_latest",
@@ -295,10 +297,22 @@ def remedy_preview(*, query: Query, remedy: str, user: User | None) -> RemedyPre
         return RemedyPreview(f"{own}/parallelism/?chosen={count}", f"/api/v1/queries/{query.pk}/parallelism", job)
     if chosen.preview == "scenario":
         return _scenario_preview(cluster, chosen, user)
-    pins = {name: replicas[0].node for name, replicas in chosen.placement.items()}
-    constraints = {"pin": pins, "max_moves": len(pins)}
+    constraints = placement_limits(chosen.placement, cluster.nodes.values_list("name", flat=True))
     run, job = PLACEMENT.request(cluster=cluster, user=user, budget_s=_PREVIEW_S, constraints=constraints)
     return RemedyPreview(PLACEMENT.page(run), f"/api/v1/placements/{run.pk}", job)
+
+
+def placement_limits(placement: Mapping[str, Sequence[Replica]], nodes: Iterable[str]) -> dict[str, Any]:
+    """Constraints of a search that puts operators on the nodes of a placement, and moves nothing else.
+
+    A pin names one node. An operator of which parts are on several may be on these alone: all others are forbidden.
+    """
+    wanted = {name: {part.node for part in parts} for name, parts in placement.items()}
+    return {
+        "pin": {name: node for name, (node, *others) in wanted.items() if not others},
+        "forbid": {name: sorted({*nodes} - homes) for name, homes in wanted.items() if len(homes) > 1},
+        "max_moves": sum(len(parts) for parts in placement.values()),
+    }
 
 
 def _scenario_preview(cluster: Cluster, remedy: Remedy, user: User | None) -> RemedyPreview:

@@ -12,8 +12,9 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import JobKind
 from apps.planning.models import Forecast, PlacementRun, WhatIf
-from apps.planning.remedies import remedies_by_query, remedies_request
+from apps.planning.remedies import placement_limits, remedies_by_query, remedies_request
 from apps.queries.models import Query
+from engine.document.elements import Replica
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -76,6 +77,12 @@ def test_move_is_previewed_as_a_placement_that_makes_that_move_alone(late: Query
     assert {row.operator: [part["node"] for part in row.after] for row in run.moves.all()} == {
         name: [replica["node"] for replica in replicas] for name, replicas in move["placement"].items()
     }
+
+
+def test_parts_on_several_nodes_are_previewed_on_these_alone() -> None:
+    placement = {"q/one": [Replica("a")], "q/split": [Replica("a", 0, 0.5), Replica("c", 0, 0.5)]}
+    limits = placement_limits(placement, ["a", "b", "c", "d"])
+    assert limits == {"pin": {"q/one": "a"}, "forbid": {"q/split": ["b", "d"]}, "max_moves": 3}
 
 
 def test_change_is_previewed_as_a_scenario_beside_what_is(late: Query, api: APIClient) -> None:
