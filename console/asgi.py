@@ -17,9 +17,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from apps.accounts.middleware import caller_refusal
 from apps.core.bodies import BodyLimit, CountedHandler
 from apps.core.consumers import ChangesConsumer, SocketUserMiddleware
+from apps.core.transactions import log_work_in_transactions
 from apps.telemetry.configs import AgentConsumer
 from console.env import ENV
 
+log_work_in_transactions()
 pages = AllowedHostsOriginValidator(SocketUserMiddleware(ChangesConsumer.as_asgi()))
 agents = AgentConsumer.as_asgi()  # no browser: it has a secret instead of a session, and no origin
 websocket = URLRouter([path("ws/", pages), path("ws/agents/", agents)])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.compiler import compiled
+from engine.solvers import solving
 
 __all__ = ["Calibration", "calibrate", "nominal_cps"]
 
@@ -54,6 +55,7 @@ def calibrate(seconds: float = 2.0) -> Calibration:
     ValueError
         If `seconds` is outside its range.
     """
+    solving()
     if not _MIN_S <= seconds <= _MAX_S:
         raise ValueError(f"seconds is {seconds:g}; allowed: {_MIN_S:g} to {_MAX_S:g}")
     rounds = _rounds_for(seconds / 20)

@@ -9,6 +9,7 @@ from typing import Any
 
 from celery.signals import worker_init
 
+from apps.core.transactions import log_work_in_transactions
 from engine.compilation import show_compilation
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
@@ -41,6 +42,7 @@ def warm_up() -> float:
 @worker_init.connect
 def _warm(**_: Any) -> None:
     """In the parent, before it forks: children inherit what is loaded, and nothing is compiled twice."""
+    log_work_in_transactions()
     try:
         with show_compilation(sys.stderr, rewrites=False):  # `up` shows the newest line while it waits
             seconds = warm_up()

@@ -190,12 +190,10 @@ class _Present:
         return self._deployments[cluster.pk]
 
 
-@transaction.atomic
 def _write(pk: int, present: _Present) -> bool:
-    """Write one receipt; whether it was still due: another worker may have written it."""
-    rows = Receipt.objects.select_for_update(of=("self",), skip_locked=True)
-    rows = rows.filter(pk=pk, outcome=ReceiptOutcome.DUE)
-    receipt = rows.select_related("promise__cluster", "promise__query__running_version").first()
+    """Write one receipt; whether it was still due: another worker may have written it meanwhile."""
+    due = Receipt.objects.filter(pk=pk, outcome=ReceiptOutcome.DUE)
+    receipt = due.select_related("promise__cluster", "promise__query__running_version").first()
     if receipt is None:
         return False
     promise = receipt.promise
@@ -204,10 +202,13 @@ def _write(pk: int, present: _Present) -> bool:
     _look_around(receipt, present)
     receipt.decisions = _decisions_since(receipt)
     receipt.written_at = present.now
-    receipt.save()
-    if receipt.span == ReceiptSpan.WEEK:  # nothing is held against them any more
-        Promise.objects.filter(pk=promise.pk).update(surroundings=None)
-    _announce(receipt)
+    with transaction.atomic():
+        if not due.select_for_update(skip_locked=True).values_list("pk").first():
+            return False
+        receipt.save()
+        if receipt.span == ReceiptSpan.WEEK:  # nothing is held against them any more
+            Promise.objects.filter(pk=promise.pk).update(surroundings=None)
+        _announce(receipt)
     return True
 
 

@@ -20,7 +20,7 @@ from apps.core.errors import Conflict, Impossible, Malformed, SluiceError
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.selectors import pipeline_operators
-from apps.measurements.services import trial_learn
+from apps.measurements.services import TrialLearned, trial_learn
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query
 from apps.telemetry.live_services import trial_end, trial_start
@@ -247,8 +247,16 @@ def trials_advance(now: datetime | None = None) -> int:
     return ended
 
 
-@transaction.atomic
 def _advance(trial: AdmissionTrial, now: datetime) -> bool:
+    is_over = trial.live is not None and (now >= trial.ends_at or bool(_why_early(trial.agent, now)))
+    learned = None  # before anything is locked
+    if trial.live is not None and is_over and trial_events(trial) >= MIN_EVENTS:
+        learned = trial_learn(live=trial.live, now=now)
+    return _end_if_over(trial, now, learned)
+
+
+@transaction.atomic
+def _end_if_over(trial: AdmissionTrial, now: datetime, learned: TrialLearned | None) -> bool:
     request = _locked(trial.request)
     trial = (
         AdmissionTrial.objects.select_for_update(of=("self",))
@@ -266,8 +274,7 @@ def _advance(trial: AdmissionTrial, now: datetime) -> bool:
     why = _why_early(trial.agent, now)
     if not why and now < trial.ends_at:
         return False
-    _finish(trial, request, why, now)
-    return True
+    return _finish(trial, request, why, learned)
 
 
 def _why_early(agent: Agent | None, now: datetime) -> str:
@@ -277,17 +284,21 @@ def _why_early(agent: Agent | None, now: datetime) -> str:
     return f"{agent.name}: {'; '.join(health.reasons)}." if health.state in _UNWELL else ""
 
 
-def _finish(trial: AdmissionTrial, request: AdmissionRequest, why: str, now: datetime) -> None:
-    """Take over what was measured and preview again; or say that it is too little."""
-    assert trial.live is not None
-    events = trial_events(trial)
-    if events < MIN_EVENTS:
+def _finish(trial: AdmissionTrial, request: AdmissionRequest, why: str, learned: TrialLearned | None) -> bool:
+    """Take over what was measured and preview again, or say that it is too little; whether the trial has ended.
+
+    Where it was over only after it was looked at, it ends in the next round.
+    """
+    if trial_events(trial) < MIN_EVENTS:
         _ended(trial, TrialState.TOO_LITTLE, f"{why} {MIN_EVENTS} events are the least.".strip())
-        return
-    measured = trial_learn(live=trial.live, now=now).get(trial.operator)
+        return True
+    if learned is None:
+        return False
+    learned.keep()
+    measured = learned.usable.get(trial.operator)
     if measured is None:
         _ended(trial, TrialState.TOO_LITTLE, f"{why} The events came in too few subintervals.".strip())
-        return
+        return True
     trial.cycles_per_event = measured.cycles_per_event.value
     trial.note = why
     _ended(trial, TrialState.MEASURED, why)
@@ -296,6 +307,7 @@ def _finish(trial: AdmissionTrial, request: AdmissionRequest, why: str, now: dat
     except (SluiceError, EngineError) as error:
         trial.note = f"{why} Not previewed again: {error}"[:300].strip()
     trial.save(update_fields=["follower", "note"])
+    return True
 
 
 def _ended(trial: AdmissionTrial, state: TrialState, note: str) -> AdmissionTrial:

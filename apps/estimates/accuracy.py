@@ -61,7 +61,6 @@ def accuracy_observe_all(now: datetime | None = None) -> int:
     return len(rows)
 
 
-@transaction.atomic
 def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> list[AccuracyObservation]:
     """Join the intervals of a query that are over since the last observation with the estimates in force.
 
@@ -72,15 +71,14 @@ def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> list[Ac
     found = [_observation(query, starts_at, windows) for starts_at, windows in _by_interval(query, begin, now)]
     rows = [row for row in found if isinstance(row, AccuracyObservation)]
     unscored = [row for row in found if isinstance(row, UnscoredInterval)]
-    # two workers at once: the one that comes second changes nothing
-    AccuracyObservation.objects.bulk_create(rows, ignore_conflicts=True)
-    UnscoredInterval.objects.bulk_create(unscored, ignore_conflicts=True)
-    if rows:
-        announce(f"accuracy:{query.cluster.slug}")
+    with transaction.atomic():  # two workers at once: the one that comes second changes nothing
+        AccuracyObservation.objects.bulk_create(rows, ignore_conflicts=True)
+        UnscoredInterval.objects.bulk_create(unscored, ignore_conflicts=True)
+        if rows:
+            announce(f"accuracy:{query.cluster.slug}")
     return rows
 
 
-@transaction.atomic
 def accuracy_report(
     *,
     query: Query,
@@ -117,33 +115,35 @@ def accuracy_report(
     present = now or timezone.now()
     until = ends_at or present
     _refuse(_report_faults(origin, latency_s, until, duration_s, windows, work, present))
-    Query.objects.select_for_update().get(pk=query.pk)  # two reports of a stretch at once: the second sees the first
-    if LiveQuery.objects.filter(query=query).exists():
-        message = f"{query.name} runs on live telemetry, of which latencies are measured here"
-        raise Conflict(f"{message}.", [("query", message)])
-    starts_at = until - timedelta(seconds=duration_s)
-    reported = AccuracyObservation.objects.filter(query=query, origin=origin)
-    if reported.filter(starts_at__lt=until, ends_at__gt=starts_at).exists():
-        message = f"the stretch from {starts_at.isoformat()} overlaps one that was reported before"
-        raise Conflict(f"Of {query.name} {message}.", [("ends_at", message)])
-    estimate = _estimate_before(query, starts_at)
-    if estimate is None or version not in (None, estimate.version.number):
-        of_version = "" if version is None else f", version {version},"
-        message = f"no estimate of {query.name}{of_version} was in force at {starts_at.isoformat()}"
-        raise Impossible(f"There is nothing to score: {message}.", [("ends_at", message)])
-    _refuse(_estimate_faults(estimate, statistic, work or {}))
-    row = _scored(
-        estimate,
-        latency_s,
-        starts_at=starts_at,
-        ends_at=until,
-        origin=origin,
-        windows=windows,
-        kinds=work_by_kind(estimate.version, estimate.answer.operators, work or {}),
-    )
-    row.save()
+    with transaction.atomic():
+        # two reports of a stretch at once: the second sees the first
+        Query.objects.select_for_update().get(pk=query.pk)
+        if LiveQuery.objects.filter(query=query).exists():
+            message = f"{query.name} runs on live telemetry, of which latencies are measured here"
+            raise Conflict(f"{message}.", [("query", message)])
+        starts_at = until - timedelta(seconds=duration_s)
+        reported = AccuracyObservation.objects.filter(query=query, origin=origin)
+        if reported.filter(starts_at__lt=until, ends_at__gt=starts_at).exists():
+            message = f"the stretch from {starts_at.isoformat()} overlaps one that was reported before"
+            raise Conflict(f"Of {query.name} {message}.", [("ends_at", message)])
+        estimate = _estimate_before(query, starts_at)
+        if estimate is None or version not in (None, estimate.version.number):
+            of_version = "" if version is None else f", version {version},"
+            message = f"no estimate of {query.name}{of_version} was in force at {starts_at.isoformat()}"
+            raise Impossible(f"There is nothing to score: {message}.", [("ends_at", message)])
+        _refuse(_estimate_faults(estimate, statistic, work or {}))
+        row = _scored(
+            estimate,
+            latency_s,
+            starts_at=starts_at,
+            ends_at=until,
+            origin=origin,
+            windows=windows,
+            kinds=work_by_kind(estimate.version, estimate.answer.operators, work or {}),
+        )
+        row.save()
+        announce(f"accuracy:{query.cluster.slug}")
     calibrations_refresh({group_of(row)}, now=present)
-    announce(f"accuracy:{query.cluster.slug}")
     return row
 
 
@@ -201,7 +201,6 @@ def _estimate_faults(estimate: QueryEstimate, statistic: str, work: Mapping[str,
     return faults
 
 
-@transaction.atomic
 def runs_set_aside(
     *, query: Query, since: datetime, until: datetime, stretches: Sequence[tuple[datetime, datetime]], now: datetime
 ) -> int:
@@ -216,10 +215,12 @@ def runs_set_aside(
     taken = rows.filter(inside, set_aside=False)
     given = rows.filter(starts_at__lt=until, ends_at__gt=since, set_aside=True).exclude(inside)
     groups = {group_of(row) for row in (*taken, *given)}
-    changed = taken.update(set_aside=True) + given.update(set_aside=False)
+    with transaction.atomic():
+        changed = taken.update(set_aside=True) + given.update(set_aside=False)
+        if changed:
+            announce(f"accuracy:{query.cluster.slug}")
     if changed:
         calibrations_refresh(groups, now=now)
-        announce(f"accuracy:{query.cluster.slug}")
     return changed
 
 

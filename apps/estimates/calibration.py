@@ -169,7 +169,6 @@ def _trust(row: IntervalCalibration) -> EstimateTrust:
     return EstimateTrust(row.held or 0, row.judged or 0, row.trust) if row.trust else UNJUDGED
 
 
-@transaction.atomic
 def _refresh(group: CalibrationGroup, wider: IntervalCalibration | None, now: datetime) -> IntervalCalibration:
     weighing = _weighing(group)
     counting = [row for row in weighing if row.counts][::-1]
@@ -202,7 +201,8 @@ def _refresh(group: CalibrationGroup, wider: IntervalCalibration | None, now: da
         since=now,
         updated_at=now,
     )
-    return _store(group, row)
+    with transaction.atomic():
+        return _store(group, row)
 
 
 def run_figures(rows: QuerySet[AccuracyObservation]) -> QuerySet[AccuracyObservation]:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Max, OuterRef, QuerySet, Subquery
 from django.dispatch import Signal
 
 from apps.core.clock import shared_now
@@ -53,6 +54,7 @@ _observers: list[Observer] = []  # of the apps above, registered once when they 
 #: Sent with `cluster` and `now` after the objectives of a cluster were judged and stored.
 objectives_judged = Signal()
 _LATE = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK)
+_TRIES = 3
 _MOVED = 0.1  # of what was measured: open pages are told of no less
 _WRITTEN = [field.name for field in ObjectiveStatus._meta.fields if field.name not in {"id", "query"}]
 _COMPARED = [name for name in _WRITTEN if name not in {"since", "updated_at"}]
@@ -69,56 +71,96 @@ def objectives_refresh_all(now: datetime | None = None) -> int:
     return sum(objectives_refresh(cluster, now=now) for cluster in Cluster.objects.all())
 
 
-@transaction.atomic
 def objectives_refresh(cluster: Cluster, now: datetime | None = None, among: Collection[int] | None = None) -> int:
     """Judge the objectives of a cluster's running queries by what is known now; returns how many states changed.
 
     A query of which neither a measurement nor an estimate speaks has no status. `among` are the queries whose estimates
     differ from those of the run before, by their keys: the others are not judged anew, and only point to the new run.
+
+    They are judged without a transaction, and stored by a short one if they were judged by what is still in force. What
+    has moved meanwhile is judged again; of what moves each time the round that follows it is believed.
     """
     present = now or shared_now()
-    # one at a time: of two that judge at once, the later must not count the state from its own beginning
-    Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()
+    for _ in range(_TRIES):
+        changed = _keep(cluster, _judge(cluster, present, among))
+        if changed is not None:
+            return changed
+    return 0
+
+
+class _Judged(NamedTuple):
+    """Objectives that were judged, and what they were judged by."""
+
+    rows: list[ObjectiveStatus]
+    basis: _Basis
+    among: Collection[int] | None
+    now: datetime
+
+
+class _Basis(NamedTuple):
+    """The newest run, of running queries what runs and what is promised, and when a status was stored last."""
+
+    run: int | None
+    promises: dict[int, tuple[object, ...]]
+    stored_at: datetime | None
+
+
+def _basis(cluster: Cluster) -> _Basis:
     run = run_latest(cluster)
-    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING)
+    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).order_by()
+    promises = rows.values_list("pk", "running_version", "objective_statistic", "objective_bound_s")
     statuses = ObjectiveStatus.objects.filter(query__cluster=cluster)
-    of_run = run.queries.defer("series", "result") if run is not None else QueryEstimate.objects.none()
+    stored_at = statuses.aggregate(newest=Max("updated_at"))["newest"]
+    return _Basis(None if run is None else run.pk, {pk: tuple(promise) for pk, *promise in promises}, stored_at)
+
+
+def _judge(cluster: Cluster, now: datetime, among: Collection[int] | None) -> _Judged:
+    basis = _basis(cluster)
+    rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING)
+    of_run = QueryEstimate.objects.filter(run=basis.run).defer("series", "result")
     if among is not None:
-        statuses.exclude(query__in=rows).delete()
-        _point_to(of_run)
-        rows, statuses, of_run = (
-            rows.filter(pk__in=among),
-            statuses.filter(query__in=among),
-            of_run.filter(query__in=among),
-        )
+        rows, of_run = rows.filter(pk__in=among), of_run.filter(query__in=among)
     estimates = {row.query_id: row for row in of_run}
     queries = list(rows)
-    before = {row.query_id: row for row in statuses}
-    measured = latencies_measured(queries, present)
-    chain = ChainReports(cluster, present)
+    measured = latencies_measured(queries, now)
+    chain = ChainReports(cluster, now)
     unobserved = dict(chain.unobserved())
     for observer in _observers:
-        unobserved.update(observer(cluster, present))
+        unobserved.update(observer(cluster, now))
     judged = [
         row
         for query in queries
         if (
             row := _status(
-                query,
-                estimates.get(query.pk),
-                measured[query.pk],
-                before.get(query.pk),
-                present,
-                is_observed=query.pk not in unobserved,
+                query, estimates.get(query.pk), measured[query.pk], now, is_observed=query.pk not in unobserved
             )
         )
     ]
     _add_causes(chain, judged, unobserved)
-    _store(judged, before)
-    changed = sum(_state(before.get(row.query_id)) != row.state for row in judged)
-    if changed or any(_has_moved(row, before.get(row.query_id)) for row in judged):
+    return _Judged(judged, basis, among, now)
+
+
+@transaction.atomic
+def _keep(cluster: Cluster, judged: _Judged) -> int | None:
+    """Store what was judged; returns how many states changed, or None where it was judged by what is gone by now."""
+    # one at a time: of two that store at once, the later must not count the state from its own beginning
+    Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()
+    if _basis(cluster) != judged.basis:
+        return None
+    statuses = ObjectiveStatus.objects.filter(query__cluster=cluster)
+    if judged.among is not None:
+        statuses.exclude(query__in=Query.objects.filter(cluster=cluster, state=QueryState.RUNNING)).delete()
+        _point_to(QueryEstimate.objects.filter(run=judged.basis.run))
+        statuses = statuses.filter(query__in=judged.among)
+    before = {row.query_id: row for row in statuses}
+    for row in judged.rows:
+        was = before.get(row.query_id)
+        row.since = was.since if was is not None and was.state == row.state else judged.now
+    _store(judged.rows, before)
+    changed = sum(_state(before.get(row.query_id)) != row.state for row in judged.rows)
+    if changed or any(_has_moved(row, before.get(row.query_id)) for row in judged.rows):
         announce(f"cluster:{cluster.slug}")
-    transaction.on_commit(partial(objectives_judged.send, Cluster, cluster=cluster, now=present), robust=True)
+    transaction.on_commit(partial(objectives_judged.send, Cluster, cluster=cluster, now=judged.now), robust=True)
     return changed
 
 
@@ -133,7 +175,6 @@ def _status(
     query: Query,
     estimate: QueryEstimate | None,
     measured: MeasuredLatency,
-    before: ObjectiveStatus | None,
     now: datetime,
     *,
     is_observed: bool,
@@ -151,11 +192,10 @@ def _status(
     )
     if judged is None:
         return None
-    is_same = before is not None and before.state == judged.state
     return ObjectiveStatus(
         query=query,
         estimate=estimate,
-        since=before.since if before is not None and is_same else now,
+        since=now,
         statistic=query.objective_statistic or STATISTIC,
         bound_s=bound_s,
         updated_at=now,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import timedelta
 from functools import partial
@@ -19,7 +19,7 @@ from apps.estimates.answers import STRIP_PARTS, LiveParts, StoredEstimate, curve
 from apps.estimates.bases import base_facts, base_keep, cluster_base
 from apps.estimates.calibration import calibrated
 from apps.estimates.capacities import ClusterCapacities, capacities_begin, capacities_of, capacities_refresh
-from apps.estimates.copies import copies_of
+from apps.estimates.copies import RowCopies, copies_of
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.estimates.selectors import run_latest
@@ -67,10 +67,13 @@ MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a 
 
 
 class _ClusterEstimate(NamedTuple):
-    """Answer of a run to keep: the base that it rests on, and capacities."""
+    """Answer of a run to keep: the base that it rests on, capacities, and rows that are copied or written."""
 
     base: EstimateBase
     capacities: ClusterCapacities
+    copies: RowCopies
+    queries: Sequence[QueryEstimate]
+    nodes: Sequence[NodeEstimate]
 
 
 class EstimateKind(AnswerKind[EstimateRun]):
@@ -135,40 +138,63 @@ class EstimateKind(AnswerKind[EstimateRun]):
         run.subinterval_s, run.slice_s = run.cluster.subinterval_s, run.cluster.slice_s
         run.slices = snapshot.deployment.subintervals
         by_telemetry = run.job is not None and bool(run.job.params.get("by_telemetry"))
-        return _ClusterEstimate(base, capacities_of(run.cluster, base, by_telemetry=by_telemetry, report=report))
+        capacities = capacities_of(run.cluster, base, by_telemetry=by_telemetry, report=report)
+        return self._answered(run, base, capacities)
 
-    @transaction.atomic
-    def keep(self, run: EstimateRun, answer: _ClusterEstimate, job: Job | None) -> EstimateRun:
-        """Keep a run, one row per query and one per server: copies of the last run's where nothing differs."""
-        base, capacities = answer
+    def _answered(self, run: EstimateRun, base: EstimateBase, capacities: ClusterCapacities) -> _ClusterEstimate:
+        """The rows of a run, one per query and one per server: copies of the last run's where nothing differs."""
         cluster, estimate = run.cluster, base.whole
         facts = estimate.answer(plain=False)
         capacity = capacities.cluster
         run.result = facts.facts.to_dict() | ({"capacity": capacity.to_dict()} if capacity is not None else {})
-        run.by_telemetry = job is not None and job.params.get("by_telemetry", False)
         copies = copies_of(run, base)
-        self.write(run)
         rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).select_related("running_version")
         running = {query.name: query for query in rows}
         stored = stored_estimates(facts, running.keys() - copies.queries.keys())
         stored = calibrated(_with_live_parts(stored, cluster=cluster, estimate=estimate), cluster=cluster)
-        run.queries.bulk_create(
+        queries = [
             _query_row(run, running[name], replace(report, capacity=capacities.queries.get(name)))
             for name, report in stored.items()
-            if name in running  # stopped while it was estimated: nobody asks for it any more
-        )
-        run.nodes.bulk_create(
+            if name in running
+        ]
+        nodes = [
             _node_row(run, name, server) for name, server in (facts.servers or {}).items() if name not in copies.servers
+        ]
+        return _ClusterEstimate(base, capacities, copies, queries, nodes)
+
+    def take(self, run: EstimateRun, snapshot: Snapshot, report: Callable[[float, str], None]) -> EstimateRun:
+        """Estimate a snapshot and keep the run, for work that is no job of its own."""
+        answer = self.estimate(run, snapshot, report)
+        self.keep(run, answer, None)
+        self.follow(run, answer)
+        return run
+
+    @transaction.atomic
+    def keep(self, run: EstimateRun, answer: _ClusterEstimate, job: Job | None) -> EstimateRun:
+        """Keep a run with the rows of its answer."""
+        cluster = run.cluster
+        run.by_telemetry = job is not None and job.params.get("by_telemetry", False)
+        self.write(run)
+        rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING)
+        running = set(rows.values_list("pk", "running_version"))
+        run.queries.bulk_create(
+            row
+            for row in answer.queries
+            if (row.query_id, row.version_id) in running  # stopped or replaced meanwhile: nobody asks for it any more
         )
-        copies.write(run)
-        capacities_refresh(run, capacities, copies.queries)
-        written = {query.pk for name, query in running.items() if name not in copies.queries}
-        objectives_refresh(cluster, among=None if copies.before is None else written)
+        run.nodes.bulk_create(answer.nodes)
+        answer.copies.write(run)
+        capacities_refresh(run, answer.capacities, answer.copies.queries)
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
-        transaction.on_commit(partial(base_keep, cluster, base), robust=True)
-        capacities_begin(run, capacities)
+        transaction.on_commit(partial(base_keep, cluster, answer.base), robust=True)
+        capacities_begin(run, answer.capacities)
         return run
+
+    def follow(self, run: EstimateRun, answer: _ClusterEstimate) -> None:
+        """Judge the objectives by the new run."""
+        written = {row.query_id for row in answer.queries}
+        objectives_refresh(run.cluster, among=None if answer.copies.before is None else written)
 
     def facts(self, run: EstimateRun) -> Mapping[str, object]:
         states = run.queries.order_by().values_list("state").annotate(count=Count("pk"))

@@ -6,11 +6,11 @@ origin's figures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
-from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
@@ -40,7 +40,7 @@ from engine.records import Flag, Record, Words
 if TYPE_CHECKING:
     from engine.simulation.comparison import SimulationComparison
 
-__all__ = ["SIMULATION_SEEDS", "SimulationOutcome", "simulate_cluster", "simulation_request", "simulation_store"]
+__all__ = ["SIMULATION_SEEDS", "SimulationOutcome", "simulate_cluster", "simulation_request"]
 
 SIMULATION_SEEDS = 5  #: simulations of a snapshot
 
@@ -96,8 +96,10 @@ def simulate_cluster(report: JobReporter) -> JobOutcome:
         progress=report,
     )
 
+    scored, rows = _scored_runs(cluster, comparison, at), list[AccuracyObservation]()
+
     def store(job: Job) -> JobOutcome:
-        rows = simulation_store(cluster=cluster, comparison=comparison, at=at)
+        rows[:] = _store_runs(cluster, scored)
         held = [row.covered for row in rows if row.covered is not None]
         outcome = SimulationOutcome(
             runs=len(rows),
@@ -114,12 +116,25 @@ def simulate_cluster(report: JobReporter) -> JobOutcome:
             f"/api/v1/accuracy?cluster={cluster.slug}&{query}",
         )
 
-    return JobOutcome(store=store)
+    return JobOutcome(store=store, follow=lambda: _calibrate(rows, at))
 
 
-@transaction.atomic
-def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: datetime) -> list[AccuracyObservation]:
-    """Keep a scored run for every query and seed; queries that were stopped meanwhile have none.
+def _calibrate(rows: Sequence[AccuracyObservation], at: datetime) -> None:
+    calibrations_refresh({group_of(row) for row in rows}, now=at)
+
+
+def _store_runs(cluster: Cluster, rows: Sequence[AccuracyObservation]) -> list[AccuracyObservation]:
+    """Keep the scored runs of queries that run; those that were stopped meanwhile have none."""
+    running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING)
+    versions = dict(running.values_list("pk", "running_version__number"))
+    kept = [row for row in rows if versions.get(row.query_id) == row.version]
+    AccuracyObservation.objects.bulk_create(kept)
+    announce(f"accuracy:{cluster.slug}")
+    return kept
+
+
+def _scored_runs(cluster: Cluster, comparison: SimulationComparison, at: datetime) -> list[AccuracyObservation]:
+    """A scored run, not stored, for every query and seed.
 
     All begin `at` the same moment and so weigh as one instant: they have a snapshot in common.
     """
@@ -132,7 +147,7 @@ def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: 
         if name in queries:
             group = group_of_estimate(stored, queries[name], RunOrigin.SIMULATED)
             scored[name] = scaled_estimate(stored, group, calibrations)
-    rows = [
+    return [
         scored_run(
             scored[run.query],
             queries[run.query].running_version,
@@ -154,7 +169,3 @@ def simulation_store(*, cluster: Cluster, comparison: SimulationComparison, at: 
         for run in comparison.runs
         if run.query in scored
     ]
-    AccuracyObservation.objects.bulk_create(rows)
-    calibrations_refresh({group_of(row) for row in rows}, now=at)
-    announce(f"accuracy:{cluster.slug}")
-    return rows

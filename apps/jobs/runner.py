@@ -43,12 +43,14 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class JobOutcome:
     """Outcome of a job. `store(job)` runs in the transaction that ends it, once; it may return a fuller Outcome
-    (with the addresses of the rows it wrote)."""
+    (with the addresses of the rows it wrote). `follow()` runs after that transaction: what takes time and follows of
+    what was stored, and what the schedule makes up for where its worker is killed before."""
 
     result: Mapping[str, object] = field(default_factory=dict)
     url: str = ""
     api_url: str = ""
     store: Callable[[Job], JobOutcome | None] | None = None
+    follow: Callable[[], None] | None = None
 
 
 class JobReporter:
@@ -120,7 +122,9 @@ def _attempt(job: Job, work: Callable[[JobReporter], JobOutcome]) -> Job | None:
         try:
             with _heartbeats(report):
                 outcome = work(report)
-            return job_succeed(job, outcome.result, outcome.url, outcome.api_url, outcome.store)
+            ended = job_succeed(job, outcome.result, outcome.url, outcome.api_url, outcome.store)
+            _follow(outcome)
+            return ended
         except JobCancelled:
             return job_cancelled(job)
         except JobSuperseded as reason:
@@ -131,6 +135,16 @@ def _attempt(job: Job, work: Callable[[JobReporter], JobOutcome]) -> Job | None:
             return job_fail(job, {"code": "too_long", "message": message, "faults": []})
         except Exception as error:
             return _failed(job, error)
+
+
+def _follow(outcome: JobOutcome) -> None:
+    """Do what follows of what is stored: the job has succeeded, whatever comes of it."""
+    if outcome.follow is None:
+        return
+    try:
+        outcome.follow()
+    except Exception:
+        _log.exception("what follows of a job failed unexpectedly")
 
 
 def _failed(job: Job, error: Exception) -> Job:

@@ -92,9 +92,15 @@ class RunKind(Generic[R]):
         return {self.name: str(run.pk)}
 
     def keep(self, run: R, answer: Any, job: Job) -> R:
-        """Store an answer and do what follows from it, in the transaction that ends the job; the run as stored."""
+        """Store an answer and do what follows from it, in the transaction that ends the job; the run as stored.
+
+        Everybody who writes waits for it on SQLite: what takes time is done by `answer`, or by `follow`.
+        """
         self.store(run)
         return run
+
+    def follow(self, run: R, answer: Any) -> None:
+        """Do what follows of an answer that is stored, outside of its transaction."""
 
     def cluster(self, run: R) -> Any:
         """The cluster that it is about."""
@@ -170,7 +176,7 @@ class RunKind(Generic[R]):
             kept = self.keep(run, answer, job)
             return JobOutcome(self.facts(kept), self.page(kept), self.address(kept))
 
-        return JobOutcome(store=store)
+        return JobOutcome(store=store, follow=lambda: self.follow(run, answer))
 
     def store(self, run: R) -> None:
         """Store the columns of an answer. Of a job, it is called in the transaction that ends the job."""

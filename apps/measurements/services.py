@@ -43,6 +43,7 @@ from engine.measurement.statistics import InputStatistic
 __all__ = [
     "ModelUpdates",
     "PlacementNews",
+    "TrialLearned",
     "placement_news",
     "placement_store",
     "refine_all",
@@ -192,18 +193,32 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _
     return updates
 
 
-@transaction.atomic
-def trial_learn(*, live: LiveQuery, now: datetime | None = None) -> dict[str, InputStatistic]:
-    """Give a trial's version what was measured of its operators; by operator, the statistics that are usable.
+@dataclass(frozen=True)
+class TrialLearned:
+    """Measurements of a trial: statistics that are usable, by operator, and the news of its version's inputs."""
+
+    usable: Mapping[str, InputStatistic]
+    news: _InputsNews
+    at: datetime
+
+    @transaction.atomic
+    def keep(self) -> None:
+        """Give the version what was measured of its operators."""
+        _store(self.news, self.at)
+
+
+def trial_learn(*, live: LiveQuery, now: datetime | None = None) -> TrialLearned:
+    """Learn from what was measured in a trial.
 
     Placements and arrivals are left as they are: what is tried runs nowhere.
     """
     present, operators = now or timezone.now(), plan_operators(live)
     places = places_of(live.query.cluster)
     learned = statistics_learn(query=live.query, places=places, operators=operators, now=present)
-    _store(_inputs_news(live, operators, learned, present), present)
+    news = _inputs_news(live, operators, learned, present)
     measured = {operator.name: learned.get(operator.fingerprint) for operator in operators}
-    return {name: statistic for name, statistic in measured.items() if statistic is not None and is_usable(statistic)}
+    usable = {name: statistic for name, statistic in measured.items() if statistic is not None and is_usable(statistic)}
+    return TrialLearned(usable, news, present)
 
 
 def _live() -> QuerySet[LiveQuery]:

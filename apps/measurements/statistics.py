@@ -108,15 +108,16 @@ _MAX_DISPERSION_EVENTS = 1e9  # that a document takes
 _RECENT = 12  # subintervals that shares are taken from: load factors may just have been changed
 
 
-@transaction.atomic
 def statistics_learn(
     *, query: Query, places: Places, operators: Sequence[PlanOperator], now: datetime
 ) -> dict[str, InputStatistic]:
     """Bring the statistics of a query's operators up to date; returns those with a sample, by fingerprint.
 
-    An operator without events keeps what was known of it. `operators` are those of the plan that runs.
+    An operator without events keeps what was known of it. `operators` are those of the plan that runs. Only what was
+    learned is written within a transaction.
     """
     statistics: dict[str, InputStatistic] = {}
+    learned: list[OperatorStatistic] = []
     rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=query)}
     plan = {operator.fingerprint: operator for operator in operators}
     slide_s = max((operator.slide_s for operator in operators if operator.slide_s), default=None)
@@ -138,7 +139,10 @@ def statistics_learn(
         row = rows.get(fingerprint) or OperatorStatistic(query=query, fingerprint=fingerprint)
         _assign(row, windows, measured, unit_s, now)
         _assign_variation(row, measure_costs(windows.places, windows.windows, places.capacity_cps))
-        row.save()
+        learned.append(row)
+    with transaction.atomic():
+        for row in learned:
+            row.save()
     return statistics
 
 

@@ -27,7 +27,7 @@ from apps.planning.placement_search import PLACEMENT
 from apps.queries.models import Query
 from apps.queries.services import placement_move
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
-from apps.queries.snapshots.parts import PartsRead, parts_renew
+from apps.queries.snapshots.parts import PartsRead, parts_read, parts_renew
 from apps.telemetry.selectors import queries_driven
 from engine.document.elements import Replica
 from engine.words import counted, listed
@@ -235,12 +235,12 @@ def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
     moves = _next_batch(run)
     if not moves:
         return None
-    present = cluster_snapshot(run.cluster)
+    present = parts_read(run.cluster)
     if present.digest != run.expected:
         return _stop_as_stale(run, present)
     _apply_moves(run, moves)
-    left = cluster_snapshot(run.cluster)
-    run.expected, run.expected_parts = left.digest, left.parts
+    left = parts_read(run.cluster)
+    run.expected, run.expected_parts = left.digest, dict(left.parts)
     pause_s = batch_pause_s(moves, pace=run.pace, batches=run.batches)
     run.resume_at = shared_now() + timedelta(seconds=pause_s)
     run.save(update_fields=["expected", "expected_parts", "resume_at", "updated_at"])
@@ -349,7 +349,7 @@ def _require_no_other_run(run: PlacementRun) -> None:
 
 
 def _require_same_cluster(run: PlacementRun, digest: str, parts: Mapping[str, str], since: str) -> None:
-    changed = changes_since(digest, parts, cluster_snapshot(run.cluster))
+    changed = changes_since(digest, parts, parts_read(run.cluster))
     if changed:
         raise Stale(
             f"The cluster has moved since {since}: {', '.join(changed[:_SHOWN])}. Search again.",

@@ -73,7 +73,7 @@ def _fresh_run(report: Report, snapshot: Snapshot, progress: Progress) -> Estima
         return None
     run = EstimateRun(cluster=cluster)
     share = lambda done, step="": progress(0.05 + 0.35 * done, step or "Estimating what runs")  # noqa: E731
-    return ESTIMATE.keep(run, ESTIMATE.estimate(run, snapshot, share), None)
+    return ESTIMATE.take(run, snapshot, share)
 
 
 def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:

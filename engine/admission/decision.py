@@ -45,6 +45,7 @@ from engine.estimation.base import EstimateBase
 from engine.measurement.trust import QueryCalibration
 from engine.policies.candidate_policy import PolicyStanding
 from engine.policies.facts import PolicyFacts
+from engine.solvers import solving
 from engine.words.admission import alternative_words
 
 __all__ = ["OpenDecision", "command", "decide", "open_decision"]
@@ -132,6 +133,7 @@ def open_decision(
     DocumentError
         If the candidate or a change is malformed or refers to something unknown; with every fault.
     """
+    solving()
     rules = policy or AdmissionPolicy()
     read = candidate if isinstance(candidate, Candidate) else read_candidate(candidate, running)
     applied = read_changes(
@@ -214,6 +216,7 @@ class OpenDecision:
 
     def compute(self, part: PartName, tell: Progress = _tell_nobody) -> None:
         """Compute a part that applies. An exception that `tell` raises ends it; what it had found by then is kept."""
+        solving()
         if part == "alternatives":
             self._find_alternatives(tell)
         else:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from engine.document.elements import Operator
 from engine.records import Fact, Record, Sentence, Words
+from engine.solvers import solving
 
 if TYPE_CHECKING:
     from engine.document.deployment import Deployment
@@ -241,6 +242,7 @@ def explain_error(
     -------
     PromiseError, or None where both do not compare: the grid is another, or the query runs no more.
     """
+    solving()
     if (kept.subinterval_s, kept.subintervals) != (present.subinterval_s, present.subintervals):
         return None
     if not (kept.operators_of(query) and present.operators_of(query)):

@@ -23,6 +23,7 @@ from engine.backtest.result import (
     SourceSegments,
 )
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["backtest_policies"]
 
@@ -46,6 +47,7 @@ def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Pr
     InfeasibleError
         Nothing was recorded in the period, or it has too many segments.
     """
+    solving()
     check_period(period)
     tell = progress or (lambda share, step: None)
     recorded = replay(period, RECORDED, lambda share, step: tell(0.5 * share, f"As recorded: {step}"))

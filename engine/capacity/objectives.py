@@ -25,6 +25,7 @@ from engine.estimation.vicinity import Vicinity
 from engine.latency_state import UNKNOWN
 from engine.provisioning.changes import MAX_LOAD, apply_changes
 from engine.records import Sentence
+from engine.solvers import solving
 
 __all__ = ["with_first_objective", "with_objectives"]
 
@@ -43,6 +44,7 @@ _MAX_UNKNOWN = 20  # unknown objectives that are named of a cluster
 
 def with_objectives(base: EstimateBase, query: str, capacity: QueryCapacity) -> QueryCapacity:
     """The capacity with the rates at which its own objective breaks, and the first of anybody."""
+    solving()
     if capacity.factor is None:
         return capacity
     search = _ObjectiveSearch(base, query, capacity)
@@ -58,6 +60,7 @@ def with_objectives(base: EstimateBase, query: str, capacity: QueryCapacity) -> 
 
 def with_first_objective(base: EstimateBase, capacity: ClusterCapacity) -> ClusterCapacity:
     """The capacity with the rate of all sources at which the first objective breaks that is kept now."""
+    solving()
     if capacity.factor is None:
         return capacity
     search = _ObjectiveSearch(base, None, capacity)

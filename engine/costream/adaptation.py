@@ -23,6 +23,7 @@ from engine.costream.batch import Float32Array, GraphBatch, collate, encode
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, is_voted, votes_of
 from engine.costream.weights import Member, ModelCard
 from engine.query_graph.graph import CostTrace
+from engine.solvers import solving
 from engine.words import listed
 
 __all__ = [
@@ -160,6 +161,7 @@ def fine_tune(
     tuple of mappings
         As `pack_weights` takes them. The same input gives the same parameters.
     """
+    solving()
     settings = settings or FineTuningSettings()
     traces = [*observed, *replay]
     weights = np.full(len(traces), (1.0 - settings.observed_share) / max(len(replay), 1))

@@ -29,6 +29,7 @@ from engine.estimation.propagation import (
     spread_flow,
 )
 from engine.estimation.reports import REALISED
+from engine.solvers import solving
 
 __all__ = ["EstimateBase"]
 
@@ -60,6 +61,7 @@ class EstimateBase:
     @classmethod
     def of(cls, deployment: Deployment, mace_every: int = 1, progress: Progress | None = None) -> EstimateBase:
         """Base of a placed deployment; `progress` as of `estimate`."""
+        solving()
         found = estimate(deployment, mace_every=mace_every, keep_times=True, progress=progress)
         return cls.from_estimate(found, mace_every)
 
@@ -111,6 +113,7 @@ class EstimateBase:
             as they were; `alarm` is of the whole deployment. Numbers are those of `estimate` of the whole, to the last
             bit.
         """
+        solving()
         near = self._change_near(after, counted_from, concerned)
         if near is not None:
             return near.estimate
@@ -247,6 +250,7 @@ class EstimateBase:
 
     def moved(self, after: Deployment) -> EstimateBase:
         """Base of a changed deployment, of the same subintervals: equal to one made from nothing, to the last bit."""
+        solving()
         was = {objective.query: objective for objective in self.estimate.deployment.objectives}
         judged_anew = [found.query for found in after.objectives if was.pop(found.query, None) != found]
         concerned = {*judged_anew, *was} & {*after.queries}

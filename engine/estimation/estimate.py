@@ -24,6 +24,7 @@ from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.estimation.waits.estimate import query_waits
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["Estimate", "Progress", "alarm_of", "command", "estimate", "own_mace"]
 
@@ -251,6 +252,7 @@ def estimate(
     rate that a sample of nothing leaves (`engine.estimation.probes`); its `standing` says so. Latencies are "under" a
     query's `under_s`, and under nothing else.
     """
+    solving()
     tell = progress or (lambda share, step: None)
     tell(0.0, "Mace")
     _ = deployment.layout  # made once here; the coarser deployment inherits it

@@ -44,6 +44,7 @@ from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.search import smallest_pool
 from engine.provisioning.question import PoolQuestion
 from engine.records import Fact
+from engine.solvers import solving
 from engine.words import counted
 
 __all__ = ["FUTURES", "answer_event", "with_own_loads"]
@@ -99,6 +100,7 @@ def answer_event(
     Nodes are bought for every source at its own peak at once, which no bucket has more of: loads are monotone, so that
     what holds then holds in every bucket.
     """
+    solving()
     tell = progress or (lambda share, step: None)
     return _EventAnswer(deployment.without_backlogs(), loads, question, tell).answer()
 

@@ -21,6 +21,7 @@ from engine.forecasts.probability import OutlookProbability, PoolOutcome, max_pa
 from engine.forecasts.violations import Violations, scaled_deployment, violations
 from engine.provisioning.answers.objectives import coarse_sentence
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["Outlook", "outlook"]
 
@@ -142,6 +143,7 @@ def outlook(
     zone : tzinfo, optional
         Days and weeks follow its wall clock, through changes of the clock too.
     """
+    solving()
     tell = progress or (lambda share, step: None)
     waits = deployment is not None and bool(deployment.backlogs)
     deployment = deployment.without_backlogs() if deployment else None

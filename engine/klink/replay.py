@@ -18,6 +18,7 @@ from engine.klink.settings import POLICIES, ScheduleSettings
 from engine.klink.simulation.loads import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 from engine.klink.watermarks import usual_epochs
 from engine.records import BAD, ItemCount, Record, Words
+from engine.solvers import solving
 
 if TYPE_CHECKING:
     from engine.klink.simulation.run import KlinkRun
@@ -168,6 +169,7 @@ def command(document: Any) -> ReplayAnswer:
 
 def replay(asked: ReplayQuestion) -> ReplayAnswer:
     """Per policy and query: latencies of windows (ms), records that overflow, memory."""
+    solving()
     queries, runs = replayed_runs(asked)
     bins = len(asked.queries[0].arrivals)
     return ReplayAnswer({name: _policy(queries, run) for name, run in runs.items()}, bins * asked.bin_ms / 1e3, bins)

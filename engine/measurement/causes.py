@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from engine.records import Omitted, Record
+from engine.solvers import solving
 
 __all__ = [
     "AGENT_SHEDS",
@@ -146,6 +147,7 @@ def lateness_causes(
     >>> lateness_causes(78.7, calm, [], server=BusyServer("stream", 0.03))[0].kind
     'unexplained'
     """
+    solving()
     found = [*_of_stream(stream), *_of_agents(agents), *_of_watermark(watermark_behind_s, waiting_for)]
     kept = [cause for cause in found if cause.seconds is None or cause.seconds >= MIN_SHARE * latency_s]
     if kept:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.latency_state import LatencyStanding, bound_state
+from engine.solvers import solving
 
 __all__ = [
     "ESTIMATE",
@@ -144,6 +145,7 @@ def measure_latency(results: Sequence[LatencyResult], statistic: str, now_s: flo
     >>> measure_latency(late, "worst", now_s=1400.0).lacking, measure_latency(late, "q0.95", now_s=1090.0).lacking
     ('stale', 'few')
     """
+    solving()
     recent = sorted((result for result in results if 0.0 <= now_s - result.at_s <= MAX_PERIOD_S), reverse=True)
     usable = [result for result in recent if not result.disturbed]
     needed = results_needed(statistic)

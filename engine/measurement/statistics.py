@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from engine.document.elements import Batch
 from engine.measurement.sums import decay
+from engine.solvers import solving
 
 __all__ = [
     "BATCHES",
@@ -145,6 +146,7 @@ def estimate_statistic(
     samples: Sequence[OperatorSample], *, reference_s: float, half_life_s: float = math.inf
 ) -> InputStatistic:
     """Selectivity and cycles per event of a sample, older subintervals weighing less."""
+    solving()
     ordered = sorted(samples, key=lambda sample: sample.at_s)
     weights = [decay(reference_s - sample.at_s, half_life_s) for sample in ordered]
     events = [sample.events for sample in ordered]

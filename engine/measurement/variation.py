@@ -28,6 +28,7 @@ import numpy.typing as npt
 from engine.document.elements import Batch
 from engine.document.kinds import MAX_DISPERSION
 from engine.measurement.places import PlaceWindow
+from engine.solvers import solving
 
 __all__ = [
     "ARRIVAL_STEPS_S",
@@ -247,6 +248,7 @@ def measure_costs(
     capacity_cps : mapping
         Cycles per second of one core by place. Times count as cycles; a place without one has no say.
     """
+    solving()
     told = [
         (sums, capacity_cps[place]) for place, sums in places.items() if place in capacity_cps and sums.runs.units > 0.0
     ]
@@ -270,6 +272,7 @@ def measure_arrivals(places: Mapping[str, Sequence[CountSums]], longest_s: float
 
     Each place has the sums of one query's first operator over steps of each of `ARRIVAL_STEPS_S`.
     """
+    solving()
     found = [arrivals_dispersion(counts) for counts in zip(*places.values(), strict=True)]
     return choose_scale((scale for scale in found if scale is not None and scale.scale <= longest_s), least=1.0)
 

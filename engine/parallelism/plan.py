@@ -41,6 +41,7 @@ from engine.parallelism.key_groups import busiest_share
 from engine.parallelism.question import ParallelismQuestion, own_name
 from engine.parallelism.subtasks import SubtaskPlaces
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["plan_parallelism", "with_subtasks"]
 
@@ -62,6 +63,7 @@ def plan_parallelism(
     DocumentError
         With every fault of the question: operators that the query does not have, or that cannot be scaled.
     """
+    solving()
     places = {node: replace(place, free=0) if node in closed else place for node, place in job.places.items()}
     hosts = OpenHosts(base.estimate.deployment, closed)
     return _Planner(base, question.stated(replace(job, places=places)), question, hosts).plan()

@@ -26,6 +26,7 @@ from engine.placement.ground import RunningGround
 from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
 from engine.records import Fact
+from engine.solvers import solving
 from engine.words import size_words
 
 __all__ = [
@@ -78,6 +79,7 @@ def place(deployment: Deployment, *, closed: Collection[str] = (), coarse: int =
     >>> place(two)["f"][0].node
     'b'
     """
+    solving()
     result = greedy(deployment, closed=closed, coarse=coarse)
     return result.placement if result else {}
 

@@ -31,6 +31,7 @@ from engine.placement.migration import (
 )
 from engine.placement.search import PlacementSearch
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -143,6 +144,7 @@ def place(
     InfeasibleError
         If the constraints leave no placement; every reason that can be told.
     """
+    solving()
     _refuse_options(
         algorithm,
         objective,

@@ -24,6 +24,7 @@ from engine.planner.plan import (
 )
 from engine.planner.profile import MAX_THREADS, MIN_THREADS, NodeHardware, StageProfile, StageQuestion
 from engine.planner.search import SearchLimits, StageSearch
+from engine.solvers import solving
 
 __all__ = ["size_stage"]
 
@@ -82,6 +83,7 @@ def size_stage(
     >>> sizing.plan.nodes, sizing.plan.limit
     (10, 'cpu')
     """
+    solving()
     began_s = time.perf_counter()
     fields = {"rate": rate, "max_nodes": max_nodes, "constraint_s": constraint_s} | more
     question = StageQuestion.parse(fields)

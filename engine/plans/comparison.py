@@ -25,6 +25,7 @@ from engine.plans.ranking import Progress, QueryPlan, rank
 from engine.plans.rewrites import MAX_PLANS, Rewrite, Rewriting, rewrite
 from engine.plans.rules import Dataflow, Operators, shape_of
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["command", "compare", "finding_of"]
 
@@ -60,6 +61,7 @@ def compare(
 
     Rewritten plans whose shape is that of another plan are left out.
     """
+    solving()
     tell = progress or (lambda share, step: None)
     tell(0.0, "Rewriting by rules")
     horizon_s = deployment.subintervals * deployment.subinterval_s

@@ -10,6 +10,7 @@ from pydantic import computed_field
 
 from engine.document.elements import Batch
 from engine.records import Record
+from engine.solvers import solving
 
 __all__ = [
     "ALPHA",
@@ -75,6 +76,7 @@ def drift(
     Drift
         The same batches on both sides are no second sample: they count as unchanged, with p = 1.
     """
+    solving()
     tests: list[tuple[float, str, str, str, float, float]] = []
     untested = []
     for key in [key for key in new if key in old]:

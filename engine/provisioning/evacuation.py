@@ -14,6 +14,7 @@ from engine.provisioning.answers.evacuations import DelayedQuery, EvacuationPlan
 from engine.provisioning.answers.scenarios import Refusal
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.survival import Survival, lose_each
+from engine.solvers import solving
 
 __all__ = ["evacuate", "operators_on"]
 
@@ -64,6 +65,7 @@ def evacuate(
     DocumentError
         A node does not exist, or is in two steps; a step has none, or no node stays.
     """
+    solving()
     _refuse_steps(deployment, steps)
     known = {s.id: f for s in deployment.sources if (f := (factors or {}).get(s.id.partition("@")[0])) is not None}
     current = deployment.with_arrivals({s.id: s.arrivals * known[s.id] for s in deployment.sources if s.id in known})

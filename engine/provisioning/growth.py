@@ -33,6 +33,7 @@ from engine.provisioning.confirmation import Confirmation, confirm_change, confi
 from engine.provisioning.pool.proof import need_objectives
 from engine.provisioning.question import ProgressClock
 from engine.provisioning.what_if import mace_by_query, mace_reports
+from engine.solvers import solving
 from engine.words import listed
 
 __all__ = ["LoadGrowth", "headroom_by_query"]
@@ -211,6 +212,7 @@ def headroom_by_query(
     confirmation does not look for. An objective that is at risk as it is has to keep its median alone. Loads grow by
     and by: what waits now is left out.
     """
+    solving()
     deployment = deployment.without_backlogs()
     need_objectives(deployment)
     names = list(deployment.queries if queries is None else queries)

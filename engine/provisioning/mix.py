@@ -29,6 +29,7 @@ from engine.provisioning.pool.proof import Prover, need_objectives
 from engine.provisioning.pool.search import smallest_of
 from engine.provisioning.pool.solver import Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
+from engine.solvers import solving
 
 __all__ = ["cheapest_mix", "of_pool", "pareto_front"]
 
@@ -80,6 +81,7 @@ def cheapest_mix(
     large deployment those in question are bisected by cost, which may pass over a cheaper mix. What waits now is left
     out, as in `smallest_pool`.
     """
+    solving()
     question, deployment = question or PoolQuestion(), deployment.without_backlogs()
     need_objectives(deployment)
     read = read_types(types, unit=common_unit(deployment.nodes))

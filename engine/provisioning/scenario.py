@@ -14,6 +14,7 @@ from engine.placement.greedy import place
 from engine.placement.proposal import place as propose
 from engine.provisioning.changes import AppliedChanges, apply_each, unplaced_operators
 from engine.records import Record
+from engine.solvers import solving
 
 __all__ = ["PLACES", "WhatIfScenario", "place_unplaced", "read_scenarios"]
 
@@ -47,6 +48,7 @@ def place_unplaced(
     InfeasibleError
         Naming every operator without a place, and why.
     """
+    solving()
     missing = unplaced_operators(deployment)
     if how == "keep":
         _refuse(deployment, missing)

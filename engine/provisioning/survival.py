@@ -20,6 +20,7 @@ from engine.provisioning.answers.scenarios import LossAnswer, SurvivalAnswer
 from engine.provisioning.confirmation import objective_of_report
 from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
+from engine.solvers import solving
 from engine.words import counted, listed
 
 __all__ = ["Survival", "failure_domains", "lose_each"]
@@ -189,6 +190,7 @@ def lose_each(
     DocumentError
         If a node does not exist.
     """
+    solving()
     deployment = deployment.without_backlogs()
     domains = failure_domains(deployment.nodes, domain) if domain else {}
     names = [node.id for node in deployment.nodes] if nodes is None else list(nodes)

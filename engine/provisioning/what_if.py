@@ -25,6 +25,7 @@ from engine.provisioning.answers.scenarios import Refusal, ScenarioAnswer, Scena
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 from engine.records import Fact
+from engine.solvers import solving
 
 __all__ = ["ScenarioOutcome", "by_mace", "mace_by_query", "mace_reports", "moves_between", "what_if"]
 
@@ -138,6 +139,7 @@ def what_if(
     DocumentError
         With every fault of all scenarios. A scenario that cannot be placed is no fault: its outcome says why.
     """
+    solving()
     read = read_scenarios(scenarios, deployment)
     tell = progress or (lambda share, step: None)
     outcomes = []

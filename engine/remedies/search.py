@@ -46,6 +46,7 @@ from engine.policies.policy import ClusterPolicy
 from engine.policies.rules import ADMIT, REVIEW
 from engine.records import Fact
 from engine.remedies.answer import KINDS, QueryRemedies, Remedy, RemedyEffect, TriedRemedy
+from engine.solvers import solving
 
 __all__ = ["find_remedies"]
 
@@ -98,6 +99,7 @@ def find_remedies(
     progress : callable, optional
         Told the share done (0 to 1) and the step; what it raises ends the search.
     """
+    solving()
     rules = policy or AdmissionPolicy()
     if rules.evidence.at_risk == ADMIT:
         rules = replace(rules, evidence=replace(rules.evidence, at_risk=REVIEW))

@@ -38,6 +38,7 @@ from engine.simulation.cohort_tables import (
     new_tables,
     standard_normal,
 )
+from engine.solvers import solving
 
 __all__ = [
     "OTHER_ENGINE",
@@ -247,6 +248,7 @@ def draw_trace(seed: int, settings: TraceSettings | None = None) -> CostTrace:
 
 def simulate_trace(seed: int, settings: TraceSettings | None = None) -> SimulatedTrace:
     """The trace of a seed with its simulated costs, hidden noise included."""
+    solving()
     settings = settings or TraceSettings()
     trace = draw_trace(seed, settings)
     run = simulate_cohorts(trace.graph, trace.hosts, trace.placement, seed=seed, world=settings.world)

@@ -16,6 +16,7 @@ from engine.estimation.reports import QueryReport
 from engine.simulation.layout import work_of
 from engine.simulation.results import Simulation, nearest_rank
 from engine.simulation.run import SimulationSettings, simulate
+from engine.solvers import solving
 
 __all__ = ["MAX_COMPARED_EVENTS", "SimulatedRun", "SimulationComparison", "compare_with_simulations"]
 
@@ -92,6 +93,7 @@ def compare_with_simulations(
     vary by one coefficient, the root of the mean that their inputs have by work, as the estimate takes them; slow
     changes of costs are not drawn.
     """
+    solving()
     report = progress or (lambda share, step: None)
     whole = deployment.subintervals
     deployment = _cut(deployment, max_events / max(1, len(seeds)), mace_every)

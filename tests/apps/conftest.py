@@ -49,6 +49,17 @@ def api(api_of: Callable[..., APIClient]) -> APIClient:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _work_outside_of_transactions() -> None:
+    """Nobody waits at a lock for a solver, or for another machine."""
+    from apps.core.transactions import WorkInTransaction, watch_transactions
+
+    def refuse(work: str) -> None:
+        raise WorkInTransaction(f"{work} began while a transaction was open")
+
+    watch_transactions(refuse)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _static_files_on_demand() -> None:
     """Each test client makes a new handler, which would look through the folders of all static files."""
     from django.conf import settings

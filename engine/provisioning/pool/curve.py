@@ -20,6 +20,7 @@ from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import PoolProblem, pool_problem
 from engine.provisioning.question import ProgressClock
+from engine.solvers import solving
 
 __all__ = ["PoolCurve"]
 
@@ -87,6 +88,7 @@ class PoolCurve:
         Placements found at earlier positions are tried again, so answers depend on what was asked before; they only
         get better by it.
         """
+        solving()
         ordered = sorted(set(sizes))
         if not ordered:
             return []

@@ -15,6 +15,7 @@ from engine.provisioning.nodes import PoolRange, pool_of
 from engine.provisioning.pool.bounds import splits_of
 from engine.provisioning.pool.proof import Prover, need_objectives
 from engine.provisioning.question import PoolQuestion
+from engine.solvers import solving
 
 __all__ = ["smallest_of", "smallest_pool"]
 
@@ -238,6 +239,7 @@ def smallest_pool(
     Mace, and the answer is found by bisection. That a smaller pool fails is proven only where a lower bound says so.
     What waits now is left out: no purchase makes it younger, and it is gone before one helps.
     """
+    solving()
     question, deployment = question or PoolQuestion(), deployment.without_backlogs()
     need_objectives(deployment)
     clock = question.clock(progress)

@@ -17,6 +17,7 @@ from apps.fleet.models import Cluster, Node
 from apps.fleet.services import node_create
 from apps.queries.models import ArrivalSeries, OperatorInput, Query
 from apps.queries.services import query_stop, query_update
+from apps.queries.snapshots.parts import snapshot_take
 from tests.apps.small_cluster import make_query, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +36,7 @@ def cluster(settings: Any, tmp_path: Any) -> Cluster:
 
 def estimated(cluster: Cluster) -> EstimateRun:
     run = EstimateRun(cluster=Cluster.objects.get(pk=cluster.pk))
-    return ESTIMATE.keep(run, ESTIMATE.answer(run, lambda share, step: None), None)
+    return ESTIMATE.take(run, snapshot_take(run.cluster), lambda share, step: None)
 
 
 def rows_of(run: EstimateRun) -> dict[str, dict[str, Any]]:
