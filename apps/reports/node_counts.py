@@ -84,7 +84,11 @@ def _step(answer: EventAnswer | None, kind: str) -> EventStep | None:
 
 def _count_of_bench(answer: EventAnswer | None, own: NodeCount) -> NodeCount:
     step = _step(answer, "lost")
-    why = "" if step is not None and step.nodes is not None else "no number looked at is enough"
+    why = "no number looked at is enough"
+    if step is not None and step.nodes is not None:
+        why = ""
+    elif step is not None and step.is_cut:
+        why = f"the time for it was over; {_cut_words(step)}"
     return NodeCount(
         says="bench",
         nodes=None if step is None else step.nodes,
@@ -97,6 +101,14 @@ def _count_of_bench(answer: EventAnswer | None, own: NodeCount) -> NodeCount:
         snapshot=own.snapshot,
         why_none="the event was not answered yet" if step is None else why,
     )
+
+
+def _cut_words(step: EventStep) -> str:
+    """Range of a number whose search had no time left."""
+    least = counted(step.at_least, "node")
+    if step.enough is None:
+        return f"not known, at least {least}"
+    return f"not known, at least {least} and at most {counted(step.enough, 'node')}"
 
 
 def _count_of_forecast(event: PlannedEvent) -> NodeCount:
@@ -193,7 +205,9 @@ def _steps(event: PlannedEvent, answer: EventAnswer | None) -> list[NodeStep]:
     for step in answer.steps:
         nodes = step.nodes
         more = None if nodes is None or before is None else nodes - before
-        text = texts[step.kind] if nodes is not None else f"{texts[step.kind]}: more than {counted(step.most, 'node')}"
+        text = texts[step.kind]
+        if nodes is None:
+            text += f": {_cut_words(step)}" if step.is_cut else f": more than {counted(step.most, 'node')}"
         lines.append(NodeStep(text, nodes, more))
         before = nodes
     return lines

@@ -10,7 +10,7 @@ from typing import ClassVar
 from engine.forecasts.answer import QueryForecast
 from engine.forecasts.regret import LeastRegret
 from engine.provisioning.answers.pools import PoolNodeType
-from engine.records import Record, Sentence
+from engine.records import Flag, Record, Sentence
 
 __all__ = [
     "AS_IT_IS",
@@ -107,12 +107,16 @@ class EventStep(Record):
 
     `kind` is ``now`` (present load, all nodes up, mean costs), ``lost`` (any one node lost besides: what the bench
     says), ``load`` (the event's load besides) or ``random`` (random costs and arrivals besides: what to buy). `nodes`
-    is None where no number up to `most` is enough.
+    is None where no number up to `most` is enough, and where the time for the steps was over first (`is_cut`): fewer
+    than `at_least` are not enough then, and `enough` are, if that many are known.
     """
 
     kind: str
     nodes: int | None
     most: int
+    is_cut: Flag = False
+    at_least: int = 1
+    enough: int | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ judged as those of a forecast (`engine.forecasts.violations`), nodes by `engine.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -337,25 +338,32 @@ class _EventAnswer:
         most = self.question.most
         curves = {"now": (now, False), "lost": (now, True)}
         curves["load"] = (peak, self.question.lose_one)
-        steps = [EventStep(kind, self._fewest(base, lose), most) for kind, (base, lose) in curves.items()]
+        until = time.monotonic() + self.question.steps_budget_s
+        steps = [self._fewest(kind, base, lose, until) for kind, (base, lose) in curves.items()]
         return (*steps, EventStep("random", None if chosen is None else chosen.nodes, most))
 
-    def _fewest(self, base: Deployment, lose_one: bool) -> int | None:
+    def _fewest(self, kind: str, base: Deployment, lose_one: bool, until: float) -> EventStep:
         """Fewest nodes that keep every objective by mean costs alone; sizes are monotone, so they are bisected."""
-        curve = PoolCurve(base, self.question.mace_every, closed=self.question.closed)
+        curve, most = PoolCurve(base, self.question.mace_every, closed=self.question.closed), self.question.most
 
         def keeps(size: int) -> bool:
             self.tell(0.9, f"Steps between the answers: {size} nodes")  # where a run that was cancelled ends
             (found,) = curve.sweep(1.0, [size], like=self.question.like, lose_one=lose_one, rounds=_ROUNDS)
             return _keeps(found, lose_one)
 
-        low, high = 1, self.question.most
-        if not keeps(high):
-            return None
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if keeps(middle) else (middle + 1, high)
-        return high
+        low, size = 1, most
+        enough: int | None = None
+        while enough is None or low < enough:
+            if time.monotonic() >= until:
+                return EventStep(kind, None, most, is_cut=True, at_least=low, enough=enough)
+            if keeps(size):
+                enough = size
+            elif enough is None:
+                return EventStep(kind, None, most)
+            else:
+                low = size + 1
+            size = (low + enough) // 2
+        return EventStep(kind, enough, most)
 
     # -- what to delay
 

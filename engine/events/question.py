@@ -66,6 +66,8 @@ class EventQuestion:
         The end of the event, unix seconds; nodes are paid for until then.
     budget_s : float
         Seconds after which each search for a pool begins nothing new.
+    steps_budget_s : float
+        Seconds after which the steps of the staircase together try no other number of nodes.
     """
 
     types: Mapping[str, Mapping[str, object]]
@@ -79,6 +81,7 @@ class EventQuestion:
     mace_every: int = 1
     closed: Sequence[str] = ()
     budget_s: float = 60.0
+    steps_budget_s: float = 60.0
     most: int = 64
 
 

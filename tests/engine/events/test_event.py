@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,10 +41,10 @@ def deployment(share: float = 0.3, **more: Any) -> Deployment:
     )
 
 
-def answer(base: Deployment, tell: Progress | None = None, **loads: Any) -> EventAnswer:
+def answer(base: Deployment, tell: Progress | None = None, steps_budget_s: float = 600.0, **loads: Any) -> EventAnswer:
     given = EventLoads(0.0, 3600.0, HOURS, **loads)
     question = EventQuestion({"std": TYPE}, base.objectives, lose_one=False, ends_s=HOURS * 3600.0, lead_time_s=60.0)
-    return answer_event(base, given, question, tell)
+    return answer_event(base, given, replace(question, steps_budget_s=steps_budget_s), tell)
 
 
 def test_a_query_has_its_own_load_and_the_larger_of_two_factors_counts() -> None:
@@ -75,6 +76,12 @@ def test_steps_never_need_fewer_nodes_for_more_load_or_a_lost_node() -> None:
     assert purchase is not None and purchase.nodes is not None and purchase.nodes >= 4
     assert purchase.cost == HOURS * (purchase.nodes - 3)
     assert purchase.order_by_s == -60.0
+
+
+def test_steps_without_time_say_that_they_were_cut() -> None:
+    *steps, bought = answer(deployment(), steps_budget_s=0.0, rest=2.0).steps
+    assert [(step.nodes, step.is_cut, step.at_least, step.enough) for step in steps] == [(None, True, 1, None)] * 3
+    assert bought.nodes is not None and not bought.is_cut
 
 
 def test_more_than_planned_never_needs_fewer_nodes() -> None:
