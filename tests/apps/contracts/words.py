@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from html.parser import HTMLParser
 from itertools import combinations
 
@@ -107,7 +107,7 @@ _NOUNS = "node|operator|agent|window|hour|day|record|event|core|objective|source
 _LABELS = {key for marks in (STATES, VERDICTS, EVIDENCE) for key in marks if "_" in key}
 _PATTERNS = {
     "a word of the program": r"(?<![\w/.$&{<-])[a-z]+(?:_[a-z0-9]+)+(?![\w/.(=]).* |.* [a-z]+(?:_[a-z0-9]+)+[.,;:]?$",
-    "a time as programs write it": r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d",
+    "a time as programs write it": r"(?<!such as )(?<! or )\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d",
     "a quantile as programs write it": r"\bq0\.\d",
     "one of many": rf"(?<![\w.,:#-])(?<!ersion )(?<! to )1 (?:(?:{_NOUNS})s|queries)\b",
     "many of one": rf"(?<![\w.,:#-])(?:[2-9]|[1-9]\d+) (?:{_NOUNS}|query)\b(?!-)",
@@ -138,7 +138,8 @@ _RULES: dict[str, Callable[[Sequence[str]], Iterator[str]]] = {
 }
 
 
-def faults_of(html: str) -> list[str]:
-    """Faults in the words of a page, each with the rule that it breaks."""
-    lines = text_lines(html)
+def faults_of(html: str, names: Collection[str] = ()) -> list[str]:
+    """Faults in the words of a page, each with the rule that it breaks; `names` are words of its users."""
+    known = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b" if names else "$^")
+    lines = [known.sub(_CODE, line) for line in text_lines(html)]
     return [f"{rule}: {fault}" for rule, find in _RULES.items() for fault in dict.fromkeys(find(lines))]
