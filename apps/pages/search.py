@@ -306,7 +306,10 @@ _PAGES = (
     _Place("Saved views", "pages:saved-views", "tune", "filters lists default", of_cluster=False),
     _Place("Settings", "accounts:settings", "settings", "time zone keyboard profile", of_cluster=False),
     _Place("Tokens", "accounts:tokens", "key", "api secret", of_cluster=False),
+    _Place("Sign-in", "signin:settings", "key", "sessions second factor code password link", of_cluster=False),
     _Place("People", "pages:people", "people", "users roles", "admin", of_cluster=False),
+    _Place("Invitations", "signin:invitations", "people", "invite new person link", "admin", of_cluster=False),
+    _Place("Service accounts", "signin:service-accounts", "key", "programs ci tokens", "admin", of_cluster=False),
     _Place("API", "pages:api", "code", "rest curl openapi", of_cluster=False),
     _Place("Help", "pages:help", "help", "glossary guides words", of_cluster=False),
 )
