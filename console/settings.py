@@ -92,6 +92,7 @@ MIDDLEWARE = [
     "apps.ledger.middleware.OriginMiddleware",
     "apps.ui.parts.LivePartMiddleware",
     "apps.accounts.middleware.TimeZoneMiddleware",
+    "apps.accounts.middleware.CallerMiddleware",
     "apps.core.middleware.ErrorPageMiddleware",
 ]
 

@@ -6,8 +6,22 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from apps.core.health import healthz
+from apps.core.reach import AskedOn
 from apps.core.rest.schema import ApiIndex
 from apps.exposition.views import MetricsView
+
+
+class SchemaView(SpectacularAPIView):
+    """The description of the REST API, for everybody who signs in."""
+
+    asked_on = AskedOn.OWN
+
+
+class DocumentationView(SpectacularSwaggerSplitView):
+    """Its documentation to try it out."""
+
+    asked_on = AskedOn.OWN
+
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
@@ -15,6 +29,7 @@ urlpatterns = [
     path("api/v1/", ApiIndex.as_view(), name="api-index"),
     path("api/v1/", include("apps.accounts.api")),
     path("api/v1/", include("apps.signin.api")),
+    path("api/v1/", include("apps.accounts.people_api")),
     path("api/v1/", include("apps.ledger.api")),
     path("api/v1/", include("apps.jobs.api")),
     path("api/v1/", include("apps.fleet.api")),
@@ -39,8 +54,8 @@ urlpatterns = [
     path("api/v1/", include("apps.exports.api")),
     path("api/v1/", include("apps.operation.api")),
     path("api/v1/", include("apps.kubernetes.api")),
-    path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
-    path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("api/schema/", SchemaView.as_view(), name="api-schema"),
+    path("api/docs/", DocumentationView.as_view(url_name="api-schema"), name="api-docs"),
     path("", include("apps.kubernetes.urls")),
     path("", include("apps.signin.urls")),
     path("", include("apps.accounts.urls")),

@@ -11,6 +11,7 @@ from django.db.models import Model, Q, QuerySet
 from apps.accounts.choices import Role
 from apps.accounts.models import Grant, Group, Team, User
 from apps.core.errors import Conflict, Fault, Malformed, field_faults
+from apps.core.events import announce_session_end
 from apps.ledger.recorder import recorded
 from engine.words import listed
 
@@ -85,12 +86,14 @@ def grant_give(
         grant = Grant.objects.filter(**place).first() or Grant(**place)
         grant.role = role
         grant.save()
+    _announce(grant.user, grant.group)
     return grant
 
 
 @recorded()
 def grant_take(*, grant: Grant) -> None:
     """Take a role away again. Raises Conflict (`last_admin`)."""
+    _announce(grant.user, grant.group)
     with admin_kept():
         grant.delete()
 
@@ -121,15 +124,25 @@ def group_update(*, group: Group, name: str | None = None, members: Iterable[Use
 def members_set(*, group: Group, members: Iterable[User]) -> None:
     """Put these people into a group, and take all others out. Raises Conflict (`last_admin`)."""
     Group.ledger_touch(group.pk)
+    _announce(None, group)
     with admin_kept():
         group.members.set(members)
+    _announce(None, group)
 
 
 @recorded()
 def group_delete(*, group: Group) -> None:
     """Delete a group with what it was granted. Raises Conflict (`last_admin`)."""
+    _announce(None, group)
     with admin_kept():
         group.delete()
+
+
+def _announce(user: User | None, group: Group | None) -> None:
+    """Have the open pages of whom it concerns look again what they may be told."""
+    people = [user.pk] if user is not None else [] if group is None else group.members.values_list("pk", flat=True)
+    for key in people:
+        announce_session_end(key)
 
 
 def _check(group: Group) -> None:

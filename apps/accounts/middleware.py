@@ -20,10 +20,11 @@ from rest_framework.views import APIView
 
 from apps.accounts.permissions import SAFE_METHODS, ScopeRequiredMixin, redirect_to_sign_in
 from apps.core.body_sizes import oversize, size_of_view
-from apps.core.errors import NotAuthenticated, SluiceError
+from apps.core.errors import Forbidden, NotAuthenticated, SluiceError
 from apps.core.problem_details import error_response
+from apps.core.reach import Caller, caller_entered
 
-__all__ = ["SenderMiddleware", "TimeZoneMiddleware", "caller_refusal"]
+__all__ = ["CallerMiddleware", "SenderMiddleware", "TimeZoneMiddleware", "caller_refusal"]
 
 
 class SenderMiddleware:
@@ -52,6 +53,23 @@ class SenderMiddleware:
             return error_response(request, refusal)
         is_page = isinstance(kind, type) and issubclass(kind, ScopeRequiredMixin)
         return redirect_to_sign_in(request) if is_page and not request.user.is_authenticated else None
+
+
+class CallerMiddleware:
+    """Gives each request a caller, and refuses an answer that was not narrowed to what its caller reaches."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        with caller_entered(Caller()) as caller:
+            response = self.get_response(request)
+            if response.status_code < 400:
+                try:
+                    caller.close()
+                except Forbidden as refusal:
+                    return error_response(request, refusal)
+            return response
 
 
 class TimeZoneMiddleware:

@@ -12,8 +12,9 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from apps.accounts.choices import ROLE_SCOPES, Role
-from apps.accounts.reach import Reach, implied_scopes, reach_of_grants
+from apps.accounts.reach import implied_scopes, reach_of_grants
 from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_NOTE, MAX_TIME_ZONE, PREFIX_LENGTH
+from apps.core.reach import Reach, caller_now
 from apps.ledger.recorder import Tracked, TrackedQuerySet, add_related
 
 __all__ = ["Grant", "Group", "Team", "Token", "User"]
@@ -49,8 +50,9 @@ class User(Tracked, AbstractUser):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Scopes held somewhere: what the person may do at all."""
-        return self.reach.anywhere
+        """What the person may do: on the cluster that their request is about, else somewhere at least."""
+        caller = caller_now()
+        return self.reach.anywhere if caller.here is None or caller.person != self.pk else caller.here
 
     @property
     def role(self) -> str:

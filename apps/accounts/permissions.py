@@ -13,11 +13,13 @@ from rest_framework.request import Request
 from apps.accounts.choices import ROLE_SCOPES, Role, Scope
 from apps.accounts.models import Token, User
 from apps.core.errors import Forbidden, NotAuthenticated
+from apps.core.reach import AskedOn, caller_now, check_row
 
 __all__ = [
     "ScopePermission",
     "ScopeRequiredMixin",
     "SessionOnly",
+    "enter_caller",
     "needed_scope",
     "redirect_to_sign_in",
     "require_scope",
@@ -38,11 +40,17 @@ class ScopePermission(BasePermission):
         if not request.user or not request.user.is_authenticated:
             return False  # REST framework makes it 401
         needed = needed_scope(request.method or "", view)
+        enter_caller(request, needed)
         if needed not in scopes_of(signed_in_user(request), request.auth):
             caller = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
             raise Forbidden(
                 f"{caller} does not have the scope {str(needed)!r}. {role_hint(needed)}", code="scope_missing"
             )
+        caller_now().check_asked_on(getattr(view, "asked_on", AskedOn.CONSOLE))
+        return True
+
+    def has_object_permission(self, request: Request, view: Any, obj: Any) -> bool:
+        check_row(obj)
         return True
 
 
@@ -70,8 +78,21 @@ def signed_in_user(request: HttpRequest | Request) -> User:
 
 
 def scopes_of(user: User, token: object = None) -> frozenset[str]:
-    """Scopes of the caller: a token has never more than its owner, also after the owner's role was lowered."""
+    """Scopes of the caller, on the cluster that the request is about once that is known.
+
+    A token has never more than its owner, also after the owner's role was lowered.
+    """
+    caller = caller_now()
+    if caller.here is not None and caller.person == user.pk:
+        return caller.here
     return token.reach.anywhere if isinstance(token, Token) else user.scopes
+
+
+def enter_caller(request: HttpRequest | Request, needed: str) -> None:
+    """Say who asks, and which scope what they ask for needs."""
+    user, token = signed_in_user(request), getattr(request, "auth", None)
+    reach = token.reach if isinstance(token, Token) else user.reach
+    caller_now().enter(reach, user.pk, needed, role_hint(needed))
 
 
 def role_hint(scope: str) -> str:
@@ -91,15 +112,28 @@ def require_scope(request: HttpRequest, scope: str) -> None:
 
 
 class ScopeRequiredMixin:
-    """First base of a page's view. `scope` for reading, `write_scope` for everything but GET and HEAD."""
+    """First base of a page's view. `scope` for reading, `write_scope` for everything but GET and HEAD.
+
+    `asked_on` is where it asks for them.
+    """
 
     scope = "read"
     write_scope = "operate"
+    asked_on: str = AskedOn.CONSOLE
+
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().setup(request, *args, **kwargs)  # type: ignore[misc]
+        if request.user.is_authenticated:
+            enter_caller(request, self.needed_scope(request))
+
+    def needed_scope(self, request: HttpRequest) -> str:
+        return self.scope if request.method in {"GET", "HEAD", "OPTIONS"} else self.write_scope
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
             return redirect_to_sign_in(request)
-        require_scope(request, self.scope if request.method in {"GET", "HEAD", "OPTIONS"} else self.write_scope)
+        require_scope(request, self.needed_scope(request))
+        caller_now().check_asked_on(self.asked_on)
         return super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
 
 

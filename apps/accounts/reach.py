@@ -1,69 +1,16 @@
-"""Reach of a caller: which scopes they hold on everything, on a cluster, and on what a team owns."""
+"""Reach that grants give, and scopes that include others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from apps.accounts.choices import ROLE_SCOPES, Role, Scope
+from apps.core.reach import Reach
 
-__all__ = ["NOTHING", "Reach", "implied_scopes", "reach_of_grants"]
-
-Scopes = frozenset[str]
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Scopes by where they were granted.
-
-    Attributes
-    ----------
-    everything
-        Held on the whole console.
-    clusters
-        Held on a cluster and all in it, by the cluster's key.
-    teams
-        Held on what a team owns, in whichever cluster, by the team's key.
-    """
-
-    everything: Scopes = frozenset()
-    clusters: Mapping[int, Scopes] = field(default_factory=dict)
-    teams: Mapping[int, Scopes] = field(default_factory=dict)
-
-    @property
-    def anywhere(self) -> Scopes:
-        """Scopes held somewhere at least."""
-        return self.everything.union(*self.clusters.values(), *self.teams.values())
-
-    def on_cluster(self, cluster: int | None) -> Scopes:
-        """Scopes on all of a cluster; of what is of no cluster (None), those held on everything."""
-        return self.everything | self.clusters.get(cluster or 0, frozenset())
-
-    def on_team(self, cluster: int | None, team: int | None) -> Scopes:
-        """Scopes on what a team owns in a cluster."""
-        return self.on_cluster(cluster) | self.teams.get(team or 0, frozenset())
-
-    def clusters_with(self, scope: str) -> frozenset[int]:
-        """Keys of the clusters on which a scope was granted."""
-        return frozenset(key for key, scopes in self.clusters.items() if scope in scopes)
-
-    def teams_with(self, scope: str) -> frozenset[int]:
-        """Keys of the teams for which a scope was granted."""
-        return frozenset(key for key, scopes in self.teams.items() if scope in scopes)
-
-    def within(self, scopes: Scopes) -> Reach:
-        """The same places, and of the scopes only these: what a token may do for its owner."""
-        return Reach(
-            self.everything & scopes,
-            {key: held & scopes for key, held in self.clusters.items()},
-            {key: held & scopes for key, held in self.teams.items()},
-        )
+__all__ = ["implied_scopes", "reach_of_grants"]
 
 
-NOTHING = Reach()
-
-
-def implied_scopes(scopes: Iterable[str]) -> Scopes:
+def implied_scopes(scopes: Iterable[str]) -> frozenset[str]:
     """Scopes with those that they include."""
     given = frozenset(scopes)
     if Scope.ADMIN in given:
@@ -73,9 +20,9 @@ def implied_scopes(scopes: Iterable[str]) -> Scopes:
 
 def reach_of_grants(grants: Iterable[tuple[str, int | None, int | None]]) -> Reach:
     """The reach of grants, each (role, cluster or None, team or None): what several of them give is added up."""
-    everything: Scopes = frozenset()
-    clusters: dict[int, Scopes] = {}
-    teams: dict[int, Scopes] = {}
+    everything: frozenset[str] = frozenset()
+    clusters: dict[int, frozenset[str]] = {}
+    teams: dict[int, frozenset[str]] = {}
     for role, cluster, team in grants:
         scopes = ROLE_SCOPES[Role(role)]
         if cluster is not None:

@@ -17,6 +17,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
 from apps.accounts.services import password_change, token_create, token_revoke, tokens_of
 from apps.core.errors import SluiceError
+from apps.core.reach import AskedOn
 
 __all__ = ["PasswordView", "SettingsView", "TokenRevokeView", "TokensView"]
 
@@ -24,6 +25,7 @@ __all__ = ["PasswordView", "SettingsView", "TokenRevokeView", "TokensView"]
 class _OwnSettings(ScopeRequiredMixin, View):
     """Everyone may change their own settings: the read scope is enough."""
 
+    asked_on = AskedOn.OWN
     write_scope = "read"
 
     def page(

@@ -51,13 +51,13 @@ from apps.admission.trials import (
     trial_newest,
 )
 from apps.core.body_sizes import DOCUMENT
-from apps.core.errors import Forbidden, Missing
+from apps.core.errors import Forbidden
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.estimates.bases import BaseFacts
-from apps.fleet.models import Cluster
+from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer, job_response, job_wait, prefer_wait, wait_applied
 from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
 from apps.predictions.serializers import PredictionDetailSerializer
@@ -280,16 +280,14 @@ class AdmissionViewSet(RunViewSet):
     filterset_class = AdmissionFilter
     serializer_class, detail_class = AdmissionSerializer, AdmissionDetailSerializer
     question_class = AdmissionCreate
-    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, **_DECISIONS}
+    scopes = {"GET": Scope.READ, "POST": Scope.AUTHOR, "trial": Scope.OPERATE, "trial_stop": Scope.OPERATE}
+    scopes |= _DECISIONS
 
     def asked(self, request: Request) -> dict[str, object]:
         question = AdmissionCreate.parse(request.data)
+        cluster = cluster_by_slug(question.cluster)
         if question.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
-        cluster = Cluster.objects.filter(slug=question.cluster).first()
-        if cluster is None:
-            message = f"{question.cluster!r} is not the slug of a cluster"
-            raise Missing(f"There is no cluster {question.cluster!r}.", [("cluster", message)])
         return {"cluster": cluster, "question": question, "source": AdmissionSource.API}
 
     def decided(self, decide: Callable[..., object], **asked: Any) -> Response:

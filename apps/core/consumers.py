@@ -15,11 +15,13 @@ from channels.consumer import get_handler_name
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.apps import apps
 from django.conf import settings
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
 from apps.core.events import GROUP, person_group
+from apps.core.reach import READ, is_topic_visible
 
 __all__ = [
     "COALESCED_S",
@@ -48,6 +50,15 @@ def in_socket_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[An
 
 #: The person of a scope with a session, as `channels.auth` reads it.
 user_of_scope = in_socket_thread(get_user.func)
+
+
+@in_socket_thread
+def seen_slugs(user: Any) -> frozenset[str] | None:
+    """Slugs of the clusters that a person sees; None where that is every cluster."""
+    if READ in user.reach.everything:
+        return None
+    rows = apps.get_model("fleet.Cluster")._base_manager.filter(pk__in=user.reach.clusters_with(READ))
+    return frozenset(rows.values_list("slug", flat=True))
 
 
 class _UserMiddleware(AuthMiddleware):
@@ -104,7 +115,8 @@ class ChangesConsumer(ReadOnlyConsumer):
     """`/ws/`: sends `{"changed": topic}` to signed-in users. Others are closed with 4401, without Redis with 1013.
 
     It lasts no longer than the session it was opened with: that is asked for when the person signs out, is switched
-    off or gets another password (`announce_session_end`), and each minute, for what nobody announced.
+    off, gets another password or other roles (`announce_session_end`), and each minute, for what nobody announced. Of
+    topics that name a cluster it is told those of the clusters that the person sees.
     """
 
     checking: asyncio.Task[None] | None = None
@@ -114,6 +126,7 @@ class ChangesConsumer(ReadOnlyConsumer):
         super().__init__(*args, **options)
         self._told: dict[str, bool] = {}  # topics told within `COALESCED_S`, and whether they changed again since
         self._pauses: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
+        self._slugs: frozenset[str] | None = frozenset()  # of the clusters that the person sees; None: of all
 
     async def connect(self) -> None:
         await self.accept()
@@ -137,7 +150,8 @@ class ChangesConsumer(ReadOnlyConsumer):
 
     async def changed(self, event: Mapping[str, Sequence[str]]) -> None:
         for topic in event["topics"]:
-            await self._tell(topic)
+            if self._slugs is None or is_topic_visible(topic, self._slugs):
+                await self._tell(topic)
 
     async def _tell(self, topic: str) -> None:
         """Tell a topic at once, and what changes of it within `COALESCED_S` once, at the end of that time."""
@@ -164,6 +178,8 @@ class ChangesConsumer(ReadOnlyConsumer):
         if not user.is_authenticated or person_group(user.pk) != self.group:
             await self._leave()
             await self.close(code=UNKNOWN)
+            return
+        self._slugs = await seen_slugs(user)
 
     async def _leave(self) -> None:
         group, self.group = self.group, None

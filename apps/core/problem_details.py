@@ -57,6 +57,7 @@ PROBLEM_TITLES = {
     "token_name": "The enrolment token is bound to another agent",
     "agent_known": "An agent of this name is known, and this is not shown to be it",
     "scope_missing": "The caller lacks a scope",
+    "last_admin": "Nobody would be left who may administer everything",
     "session_only": "Only a signed-in person may do this",
     "second_factor_missing": "The role needs a second factor",
     "account_off": "The account is switched off",

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from django.db.models import Count, Q
-from django.shortcuts import get_object_or_404
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -20,6 +19,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Missing
+from apps.core.reach import AskedOn, caller_now, row_visible
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body, show_row
@@ -98,6 +98,7 @@ class EstimateViewSet(AnswerViewSet):
         asked, user = self.asked(request), signed_in_user(request)
         if "document" not in asked:
             return self.answer(request, *ESTIMATE.request(cluster=cluster_by_slug(asked["cluster"]), user=user))
+        caller_now().check_asked_on(AskedOn.OWN)  # a document is of no cluster, and its estimate whoever's asked for it
         run, job = DOCUMENT_ESTIMATE.request(user=user, **asked)
         rows = DOCUMENT_ESTIMATE.visible()
         return job_response(request, job, lambda _: show_row(run, rows, DocumentEstimateSerializer))
@@ -105,6 +106,8 @@ class EstimateViewSet(AnswerViewSet):
 
 class DocumentEstimateViewSet(ApiMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """The estimate of a document that was posted to `estimates`, kept for seven days."""
+
+    asked_on = AskedOn.NARROWED
 
     kind = DOCUMENT_ESTIMATE
     queryset = DOCUMENT_ESTIMATE.visible()
@@ -151,6 +154,8 @@ class ObjectiveViewSet(ReadViewSet):
 class QueryEstimateView(APIView):
     """A query's newest estimate."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(
@@ -158,7 +163,7 @@ class QueryEstimateView(APIView):
         parameters=[OpenApiParameter("series", OpenApiTypes.BOOL, description="1: with the curves of the chart.")],
     )
     def get(self, request: Request, pk: int) -> Response:
-        query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
+        query = row_visible(Query.objects.select_related("cluster"), pk=pk)
         row = query_estimate_latest(query)
         if row is None:
             raise Missing(f"Query {query.name} has no estimate: it does not run, or none was computed yet.")
@@ -290,6 +295,7 @@ class SimulationCreateSerializer(StrictSerializer):
 class SimulationView(ApiMixin, APIView):
     """Simulations of what runs in a cluster, to score its estimate as runs of the origin `simulated`."""
 
+    asked_on = AskedOn.NARROWED
     scopes = {"POST": Scope.OPERATE}
 
     @extend_schema(request=SimulationCreateSerializer, responses={200: SimulationOutcome, 202: JobSerializer})

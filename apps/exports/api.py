@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -14,7 +13,8 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from apps.admission.previews import ADMISSION
-from apps.core.errors import Fault, Malformed, Missing
+from apps.core.errors import Fault, Malformed
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin
 from apps.exports.services import PARTS, admission_export, export_part, parallelism_export, placement_export
 from apps.planning.placement_search import PLACEMENT
@@ -46,6 +46,8 @@ class _OwnFormat(BaseContentNegotiation):
 
 
 class _ExportView(ApiMixin, APIView):
+    asked_on = AskedOn.NARROWED
+
     content_negotiation_class = _OwnFormat
 
     def answer(self, request: Request, export: EngineExport, name: str) -> HttpResponse:
@@ -64,9 +66,7 @@ class AdmissionExportView(_ExportView):
     @extend_schema(parameters=_PARAMETERS, responses=_TEXTS, operation_id="getAdmissionExport")
     def get(self, request: Request, pk: str) -> HttpResponse:
         """Settings, patches and calls that apply the decision, with their reverse and with notes on what gets lost."""
-        row = ADMISSION.visible().select_related("version__query__cluster").filter(pk=pk).first()
-        if row is None:
-            raise Missing("There is no such admission request.")
+        row = row_visible(ADMISSION.visible().select_related("version__query__cluster"), pk=pk)
         export = admission_export(row, engine=_asked(request)["engine"])
         return self.answer(request, export, f"{row.query.name}-{str(row.pk)[:8]}")
 
@@ -81,9 +81,7 @@ class PlacementExportView(_ExportView):
     )
     def get(self, request: Request, pk: str) -> HttpResponse:
         """Settings, patches and calls that apply the proposal to one query, with their reverse and notes."""
-        run = PLACEMENT.visible().defer(None).filter(pk=pk).first()
-        if run is None:
-            raise Missing("There is no such placement run.")
+        run = row_visible(PLACEMENT.visible().defer(None), pk=pk)
         query = request.query_params.get("query", "")
         export = placement_export(run, query=query, engine=_asked(request)["engine"])
         return self.answer(request, export, f"{query or 'placement'}-{str(run.pk)[:8]}")
@@ -102,7 +100,7 @@ class ParallelismExportView(_ExportView):
     )
     def get(self, request: Request, pk: int) -> HttpResponse:
         """Settings, patches and calls that give the query that parallelism, with their reverse and notes."""
-        query = get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
+        query = row_visible(Query.objects.select_related("cluster", "running_version"), pk=pk)
         asked, told = _asked(request), request.query_params.get("parallelism", "")
         if not (told.isascii() and told.isdigit() and int(told[:9]) > 0 and len(told) < 10):
             message = f"parallelism is {told!r}; allowed: a whole number from 1"

@@ -15,6 +15,7 @@ from rest_framework.response import Response
 
 from apps.core.body_sizes import DOCUMENT
 from apps.core.bulk import BulkAnswerSerializer, bulk_response
+from apps.core.reach import caller_now, visible
 from apps.core.rest.api import Router, ServiceViewSet
 from apps.core.rest.serializers import read_body
 from apps.fleet import bulk, services
@@ -149,7 +150,7 @@ class NodeViewSet(ServiceViewSet):
         """Drain, activate, take offline or delete many nodes: each whole or not at all, answered one by one."""
         values = read_body(NodeBulkSerializer, request)
         change = _NODE_CHANGES[values["action"]]
-        rows = Node.objects.select_related("pool", "cluster").in_bulk(values["ids"])
+        rows = visible(Node.objects.select_related("pool", "cluster"), caller_now().needed).in_bulk(values["ids"])
         return bulk_response(values["ids"], rows, lambda node: change(node=node))
 
     @_TABLE

@@ -10,6 +10,7 @@ from django.db.models.functions import Coalesce
 
 from apps.core.errors import Missing
 from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.reach import check_cluster, visible
 from apps.fleet.choices import ABSENT, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 
@@ -19,6 +20,7 @@ __all__ = [
     "NodeFilter",
     "PoolFilter",
     "cluster_by_slug",
+    "cluster_seen",
     "clusters_with_counts",
     "cores_in_use",
     "links_listed",
@@ -30,12 +32,20 @@ __all__ = [
 ]
 
 
-def cluster_by_slug(slug: str) -> Cluster:
-    """The cluster of a slug; Missing lists the existing ones."""
-    cluster = Cluster.objects.filter(slug=slug).first() if slug.isprintable() else None
+def cluster_seen(slug: str) -> Cluster:
+    """The cluster of a slug; Missing lists those that the caller sees."""
+    seen = visible(Cluster.objects.all())
+    cluster = seen.filter(slug=slug).first() if slug.isprintable() else None
     if cluster is None:
-        slugs = ", ".join(Cluster.objects.values_list("slug", flat=True)[:10]) or "none"
+        slugs = ", ".join(seen.values_list("slug", flat=True)[:10]) or "none"
         raise Missing(f"There is no cluster {slug!r}. There are: {slugs}.", [("cluster", f"no cluster {slug!r}")])
+    return cluster
+
+
+def cluster_by_slug(slug: str) -> Cluster:
+    """The cluster of a slug, where the caller may do what they ask for. Raises Missing and Forbidden."""
+    cluster = cluster_seen(slug)
+    check_cluster(cluster)
     return cluster
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.core.bulk import BulkSerializer
+from apps.core.reach import check_cluster, visible
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
 from apps.fleet.models import Cluster, Node
@@ -52,7 +53,12 @@ class ClusterField(serializers.SlugRelatedField):
         # PostgreSQL refuses to even look for a text with a zero byte.
         if not isinstance(data, str) or "\0" in data:
             self.fail("does_not_exist", slug_name="slug", value=repr(data)[:80])
-        return super().to_internal_value(data)
+        cluster = super().to_internal_value(data)
+        check_cluster(cluster)
+        return cluster
+
+    def get_queryset(self) -> Any:
+        return visible(super().get_queryset())
 
 
 class ClusterSerializer(StrictSerializer):

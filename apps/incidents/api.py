@@ -15,8 +15,9 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_QUERY_PATH, MAX_REASON, MAX_URL
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictSerializer
-from apps.core.rest.serializers import NoticeDeliverySerializer, read_body, show_row
+from apps.core.rest.serializers import NoticeDeliverySerializer, RowField, read_body, show_row
 from apps.estimates.serializers import CauseSerializer
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField
@@ -149,7 +150,7 @@ class IncidentRoutingSerializer(StrictSerializer):
     """Where a cluster's incidents are reported to. What is left out takes its default."""
 
     emails = serializers.ListField(child=serializers.CharField(), required=False, help_text="Mailed.")
-    webhooks = serializers.PrimaryKeyRelatedField(
+    webhooks = RowField(
         queryset=Webhook.objects.all(),
         many=True,
         required=False,
@@ -269,6 +270,8 @@ class IncidentViewSet(ReadViewSet):
 
 class IncidentRoutingView(ApiMixin, APIView):
     """Mail addresses and webhooks that a cluster's incidents are reported to, and how long these are kept."""
+
+    asked_on = AskedOn.NARROWED
 
     @extend_schema(responses=IncidentRoutingSerializer)
     def get(self, request: Request, slug: str) -> Response:

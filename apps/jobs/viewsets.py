@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.core.reach import caller_now
 from apps.core.rest.api import ReadViewSet
 from apps.core.rest.serializers import field_type, read_body, show_row
 from apps.fleet.selectors import cluster_by_slug
@@ -64,7 +65,9 @@ class RunViewSet(RunListViewSet):
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, "DELETE": Scope.OPERATE}
 
     def create(self, request: Request) -> Response:
-        return self.answer(request, *self.kind.request(user=signed_in_user(request), **self.asked(request)))
+        asked = self.asked(request)
+        caller_now().check_everything()  # unless it is of a cluster, which was checked as the question was read
+        return self.answer(request, *self.kind.request(user=signed_in_user(request), **asked))
 
     def asked(self, request: Request) -> dict[str, Any]:
         """The question, with rows in place of their names and numbers; a cluster may be named by its slug."""

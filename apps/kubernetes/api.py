@@ -20,6 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import REVIEW
 from apps.core.errors import Conflict, Forbidden, Malformed
+from apps.core.reach import check_cluster, visible
 from apps.core.rest.api import ReadViewSet, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
@@ -129,9 +130,9 @@ class KubernetesReviewViewSet(ReadViewSet):
         """Decide on a manifest as if its objects were created in Kubernetes, and wait for the answers."""
         asked = read_body(ManifestSerializer, request)
         user, may_apply = signed_in_user(request), asked["mode"] == "apply"
+        cluster = cluster_by_slug(asked["cluster"])
         if may_apply and Scope.ADMIT not in scopes_of(user, request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
-        cluster = cluster_by_slug(asked["cluster"])
         until_s = time.monotonic() + asked["wait_s"]
         answered = [
             review_answer(
@@ -173,10 +174,11 @@ def _cluster(slug: str) -> Cluster:
     """The cluster of the address; without one that which is alone."""
     if slug:
         return cluster_by_slug(slug)
-    clusters = list(Cluster.objects.all()[:2])
+    clusters = list(visible(Cluster.objects.all())[:2])
     if len(clusters) != 1:
         message = "Name the cluster: POST /webhooks/kubernetes/admission/<its slug>."
         raise Malformed(message, [("cluster", "is missing, and there is not exactly one")])
+    check_cluster(clusters[0])
     return clusters[0]
 
 

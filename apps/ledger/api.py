@@ -14,10 +14,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.limits import MAX_REASON
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
 from apps.core.rest.serializers import field_type
 from apps.ledger.models import ObjectChange
-from apps.ledger.selectors import ChangeFilter, changes_listed, shown_fields
+from apps.ledger.selectors import ChangeFilter, changes_check, changes_listed, shown_fields
 from apps.ledger.undo import change_undo, group_undo, undo_obstacle
 
 __all__ = ["ChangeSerializer", "ChangeViewSet", "GroupUndoView", "UndoSerializer"]
@@ -99,9 +100,12 @@ class ChangeViewSet(ReadViewSet):
 class GroupUndoView(ApiMixin, APIView):
     """All changes of one request."""
 
+    asked_on = AskedOn.NARROWED
+
     @extend_schema(request=UndoSerializer, responses=ChangeSerializer(many=True))
     def post(self, request: Request, group: UUID) -> Response:
         """Take back all changes of a request, the last first: all of them or none."""
+        changes_check(str(group))
         undoing = group_undo(group=str(group), why=_why(request))
         rows = changes_listed(of_people=True).filter(pk__in=[change.pk for change in undoing]).order_by("-pk")
         return Response(ChangeSerializer(rows, many=True, context={"request": request}).data)

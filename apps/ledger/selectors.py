@@ -8,11 +8,12 @@ from typing import Any
 from django.db.models import QuerySet
 
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.reach import row_visible
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
 from apps.ledger.recorder import tracked_models
 
-__all__ = ["ChangeFilter", "changes_listed", "changes_of", "shown_fields"]
+__all__ = ["ChangeFilter", "changes_check", "changes_listed", "changes_of", "shown_fields"]
 
 HIDDEN = "…"  #: in the place of a value that is for those who may change it
 
@@ -26,6 +27,12 @@ def changes_listed(*, of_people: bool = False) -> QuerySet[ObjectChange]:
 def changes_of(kind: str, key: object) -> QuerySet[ObjectChange]:
     """Changes of one object."""
     return changes_listed().filter(kind=kind, object_id=str(key))
+
+
+def changes_check(group: str) -> None:
+    """Refuse what one request changed, unless the caller may change each of it. Raises Missing and Forbidden."""
+    for change in ObjectChange.objects.filter(group=group, cause=None):
+        row_visible(ObjectChange.objects.all(), "change", pk=change.pk)
 
 
 def shown_fields(change: ObjectChange, fields: Mapping[str, Any] | None, *, may_change: bool) -> dict[str, Any] | None:

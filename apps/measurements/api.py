@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -13,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
+from apps.core.reach import AskedOn, row_visible
 from apps.measurements.models import OperatorStatistic
 from apps.measurements.selectors import evidence_of_operators
 from apps.queries.models import Query
@@ -60,11 +60,13 @@ class MeasuredOperatorSerializer(serializers.Serializer):
 class QueryMeasurementsView(APIView):
     """Measurements of each operator from telemetry, and when they suffice."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(responses=MeasuredOperatorSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
+        query = row_visible(Query.objects.select_related("cluster"), pk=pk)
         evidence: Any = evidence_of_operators(query)
         return Response(MeasuredOperatorSerializer(evidence, many=True).data)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from django.db.models import Model
-from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -21,6 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import scopes_of, signed_in_user
 from apps.core.addresses import host_of
 from apps.core.body_sizes import DOCUMENT
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
 from apps.core.rest.parsers import StrictJSONParser, check_shape
 from apps.core.rest.serializers import field_type, read_body
@@ -261,6 +261,8 @@ class SparkQueryViewSet(ServiceViewSet):
 class MicroBatchViewSet(ApiMixin, mixins.ListModelMixin, viewsets.GenericViewSet):
     """Micro-batches of a Spark query, newest first."""
 
+    asked_on = AskedOn.NARROWED
+
     queryset = MicroBatch.objects.none()
     serializer_class = MicroBatchSerializer
     filterset_class = MicroBatchFilter
@@ -268,7 +270,7 @@ class MicroBatchViewSet(ApiMixin, mixins.ListModelMixin, viewsets.GenericViewSet
     scopes = {"GET": Scope.READ}
 
     def get_queryset(self) -> Any:
-        query = get_object_or_404(SparkQuery, pk=self.kwargs["query_pk"])
+        query = row_visible(SparkQuery.objects.all(), pk=self.kwargs["query_pk"])
         return MicroBatch.objects.filter(query=query)
 
 

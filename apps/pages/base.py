@@ -14,6 +14,7 @@ from django.views import View
 
 from apps.accounts.permissions import ScopeRequiredMixin
 from apps.core.errors import Conflict, Impossible, Malformed, Missing
+from apps.core.reach import AskedOn
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
 from apps.ledger.entries import refusal_noted
@@ -42,6 +43,7 @@ class ClusterPage(Page):
     """A page about one cluster; `self.cluster` is the one of the address."""
 
     cluster: Cluster
+    asked_on = AskedOn.NARROWED
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
@@ -49,11 +51,15 @@ class ClusterPage(Page):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.user.is_authenticated:
-            self.cluster = cluster_by_slug(self.slug)
+            self.cluster = self.reached_cluster()
         response = super().dispatch(request, *args, **kwargs)
         if request.method == "GET" and response.status_code == 200 and not getattr(request, "htmx", False):
             remember_visit(request)
         return response
+
+    def reached_cluster(self) -> Cluster:
+        """The cluster of the address, where the caller may do what they ask for."""
+        return cluster_by_slug(self.slug)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """A GET of an address that only takes a form redirects to the page of the form."""

@@ -20,6 +20,7 @@ from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
+from apps.core.reach import visible
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster, Node
 from apps.incidents.choices import IncidentState
@@ -51,9 +52,9 @@ def url_of(name: str, *args: Any) -> str:
 
 
 def clusters_with_counts() -> QuerySet[Cluster]:
-    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, open
-    `incident_count`, `connection_count` with `lost_count` that do not answer well, and by state of their objectives
-    `breached_count` and `risky_count`.
+    """Clusters that the caller sees, with `node_count`, `query_count`, `running_count`, `waiting_count`,
+    `agent_count`, open `incident_count`, `connection_count` with `lost_count` that do not answer well, and by state of
+    their objectives `breached_count` and `risky_count`.
     """
     judged = ObjectiveStatus.objects.filter(query__cluster=OuterRef("pk"), query__state=QueryState.RUNNING)
     counts = {
@@ -72,7 +73,7 @@ def clusters_with_counts() -> QuerySet[Cluster]:
         "risky_count": judged.filter(state=ObjectiveState.AT_RISK),
         "incident_count": Incident.objects.filter(cluster=OuterRef("pk"), state=IncidentState.OPEN),
     }
-    return Cluster.objects.annotate(**{name: _count(rows) for name, rows in counts.items()})
+    return visible(Cluster.objects.all()).annotate(**{name: _count(rows) for name, rows in counts.items()})
 
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
@@ -126,6 +127,10 @@ class PageFrame:
         return self.user is not None and "operate" in self.user.scopes
 
     @cached_property
+    def can_author(self) -> bool:
+        return self.user is not None and "author" in self.user.scopes
+
+    @cached_property
     def clusters(self) -> list[Any]:
         """The first clusters, one more than the menu shows where there are more."""
         return [] if self.user is None else menu_clusters("", MENU_CLUSTERS_LIMIT + 1)
@@ -159,12 +164,12 @@ class PageFrame:
     @cached_property
     def incident_count(self) -> int:
         """Open incidents of all clusters that nobody has acknowledged."""
-        return 0 if self.user is None else incidents_unseen().count()
+        return 0 if self.user is None else visible(incidents_unseen()).count()
 
     @cached_property
     def menu_incidents(self) -> list[Any]:
         """The worst of them, with title and address."""
-        incidents: list[Any] = list(incidents_unseen()[:_MENU_INCIDENTS_LIMIT]) if self.incident_count else []
+        incidents: list[Any] = list(visible(incidents_unseen())[:_MENU_INCIDENTS_LIMIT]) if self.incident_count else []
         for incident in incidents:
             incident.title = incident_title(incident)
             incident.url = url_of("pages:incident", incident.cluster.slug, incident.pk)
@@ -176,7 +181,7 @@ class PageFrame:
         if self.user is None:
             return []
         unfinished = (
-            Job.objects.exclude(state__in=FINISHED)
+            visible(Job.objects.exclude(state__in=FINISHED))
             .exclude(params__has_key="by_telemetry")
             .defer("params", "result")[:_JOBS_LIMIT]
         )

@@ -31,6 +31,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.core.errors import Conflict, Missing
+from apps.core.reach import caller_now
 from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.ui.feedback import toast
 
@@ -133,11 +134,10 @@ class BaseCrud(Page):
 
     # -- requests
     def get(self, request: HttpRequest, **key: Any) -> HttpResponse:
-        row = None if self.action == "create" else self.row(**key)
-        return self.show(self.form(row), row)
+        return self.show(self.form(row := self.asked_row(**key)), row)
 
     def post(self, request: HttpRequest, **key: Any) -> HttpResponse:
-        row = None if self.action == "create" else self.row(**key)
+        row = self.asked_row(**key)
         if self.action == "delete":
             return self.post_delete(row)
         form = self.form(row, request.POST, request.FILES)
@@ -159,6 +159,13 @@ class BaseCrud(Page):
                 raise
             return self.show(self.form(row), row, refusal.status, notice=refusal.message)
         return done(self.request, self.text_deleted.format(row=name), self.back, *arguments)
+
+    def asked_row(self, **key: Any) -> Any:
+        """The row that is changed or deleted; None where one is created, which without a cluster is on everything."""
+        if self.action != "create":
+            return self.row(**key)
+        caller_now().check_everything()
+        return None
 
     def store(self, form: Any, row: Any) -> Any:
         return self.create(form) if row is None else self.update(row, form)

@@ -96,6 +96,6 @@ def _opened(token: str) -> tuple[Cluster | None, datetime | None, str]:
         return None, until, f"This link expired at {until:%Y-%m-%d %H:%M} UTC."
     maker = User.objects.filter(pk=content["user"], is_active=True).first()
     cluster = Cluster.objects.filter(pk=content["cluster"]).first()
-    if maker is None or Scope.READ not in maker.scopes or cluster is None:
+    if maker is None or cluster is None or Scope.READ not in maker.reach.on_cluster(cluster.pk):
         return None, until, "This link leads nowhere any more: its cluster or its maker is gone."
     return cluster, until, ""

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from apps.core.reach import AskedOn
 from apps.pages.base import Page
 from apps.ui.marks import EVIDENCE, STATES, VERDICTS
 
@@ -90,6 +91,7 @@ _BAR = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective
 class HelpPage(Page):
     """`/help/`"""
 
+    asked_on = AskedOn.OWN
     template_name = "pages/help/page.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -102,6 +104,7 @@ class HelpPage(Page):
 class ApiPage(Page):
     """`/help/api/`: how to call Sluice from a program."""
 
+    asked_on = AskedOn.OWN
     template_name = "pages/help/api.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -124,6 +127,7 @@ _FILES = {
 class GuidePage(Page):
     """`/help/docs/user-guide`, with `.md` or without: a page of the documentation, or a file that one of them names."""
 
+    asked_on = AskedOn.OWN
     template_name = "pages/help/guide.html"
 
     def get(self, request: HttpRequest, path: str) -> HttpResponse:

@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.errors import Missing
+from apps.core.reach import AskedOn, row_visible, visible
 from apps.jobs.api import JobFilter
 from apps.jobs.models import Job, JobState, Run
 from apps.jobs.selectors import jobs_visible
@@ -49,6 +50,7 @@ def run_state_mark(run: Run) -> SafeString:
 class JobsPage(Page):
     """`/jobs/`"""
 
+    asked_on = AskedOn.NARROWED
     template_name = "pages/jobs/list.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -59,6 +61,7 @@ class JobsPage(Page):
 class JobPage(Page):
     """`/jobs/<uuid>/`"""
 
+    asked_on = AskedOn.NARROWED
     template_name = "pages/jobs/detail.html"
 
     def get(self, request: HttpRequest, pk: UUID) -> HttpResponse:
@@ -69,6 +72,8 @@ class JobPage(Page):
 class JobProgress(Page):
     """The part of a page that follows one job."""
 
+    asked_on = AskedOn.NARROWED
+
     def get(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         return render(request, "pages/jobs/progress.html", {"job": _job(pk)})
 
@@ -76,6 +81,7 @@ class JobProgress(Page):
 class JobCancelView(Page):
     """POST: stop a job; answers with its progress."""
 
+    asked_on = AskedOn.NARROWED
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, pk: UUID) -> HttpResponse:
@@ -86,19 +92,21 @@ class JobCancelView(Page):
 class JobsMenu(Page):
     """Running jobs of the top bar and the navigation."""
 
+    asked_on = AskedOn.NARROWED
+
     def get(self, request: HttpRequest) -> HttpResponse:
         return render(request, "pages/jobs/menu.html", {})
 
 
 def _job(pk: UUID) -> Job:
-    job = jobs_visible().filter(pk=pk).first()
-    if job is None:
-        raise Missing(f"There is no job {pk}. Jobs are kept for a while after they end.")
-    return job
+    try:
+        return row_visible(jobs_visible(), "job", pk=pk)
+    except Missing:
+        raise Missing(f"There is no job {pk}. Jobs are kept for a while after they end.") from None
 
 
 def _counts() -> dict[str, int]:
-    rows = Job.objects.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n")
+    rows = visible(Job.objects.order_by()).values("state").annotate(n=Count("pk")).values_list("state", "n")
     return dict(rows)
 
 
@@ -118,7 +126,7 @@ def jobs_table(request: HttpRequest) -> Table:
     return Table(
         request,
         _columns(),
-        jobs_visible().defer("params", "result"),
+        visible(jobs_visible()).defer("params", "result"),
         caption="Jobs",
         default_sort="-created",
         filters=[Filter("state", choices, all_count=sum(counts.values()))],

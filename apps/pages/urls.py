@@ -361,7 +361,15 @@ urlpatterns = [
     # -- people
     path("settings/people/", people.PeoplePage.as_view(), name="people"),
     path("settings/people/<int:pk>/password/", people.PersonPassword.as_view(), name="person-password"),
-    path("settings/people/<int:pk>/", people.PersonChange.as_view(), name="person-change"),
+    path("settings/people/<int:pk>/", people.PersonPage.as_view(), name="person"),
+    path("settings/groups/", people.GroupsPage.as_view(), name="groups"),
+    path("settings/groups/<int:pk>/", people.GroupPage.as_view(), name="group"),
+    path("settings/groups/<int:pk>/delete/", people.GroupDelete.as_view(), name="group-delete"),
+    path("settings/teams/", people.TeamsPage.as_view(), name="teams"),
+    path("settings/teams/<int:pk>/", people.TeamPage.as_view(), name="team"),
+    path("settings/teams/<int:pk>/delete/", people.TeamDelete.as_view(), name="team-delete"),
+    path("settings/grants/", people.GrantNew.as_view(), name="grant-new"),
+    path("settings/grants/<int:pk>/remove/", people.GrantRemove.as_view(), name="grant-remove"),
     # -- search
     path(f"{_C}search/", search.SearchPage.as_view(), name="search"),
     path(f"{_C}search/names/", names.NamesPart.as_view(), name="names"),

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -21,6 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.metrics import Family, Metric, metrics_response
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.records import StoredRecordField
 from apps.estimates.answers import CatchUpTimes
@@ -150,12 +150,14 @@ class ClusterLatestCapacitySerializer(_EstimatedSerializer):
 class QueryCapacityView(ApiMixin, APIView):
     """Capacity of a query."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
     @extend_schema(responses=QueryLatestCapacitySerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Largest sustained rate, by the newest estimate of the query."""
-        query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
+        query = row_visible(Query.objects.select_related("cluster"), pk=pk)
         return Response(self._answer(query))
 
     @extend_schema(request=None, responses={200: QueryLatestCapacitySerializer, 202: JobSerializer})
@@ -164,7 +166,7 @@ class QueryCapacityView(ApiMixin, APIView):
 
         202 with a job, or the capacity with `Prefer: wait=N`.
         """
-        query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
+        query = row_visible(Query.objects.select_related("cluster"), pk=pk)
         self._answer(query)  # refused where it has no capacity
         job = capacity_request(query=query, user=signed_in_user(request))
         address = f"/api/v1/queries/{query.pk}/capacity"
@@ -187,6 +189,8 @@ class QueryCapacityView(ApiMixin, APIView):
 class ClusterCapacityView(ApiMixin, APIView):
     """Capacity of a cluster."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(responses=ClusterLatestCapacitySerializer)
@@ -200,6 +204,8 @@ class ClusterCapacityView(ApiMixin, APIView):
 
 class CapacityMetricsView(ApiMixin, APIView):
     """Metrics for Prometheus."""
+
+    asked_on = AskedOn.NARROWED
 
     scopes = {"GET": Scope.READ}
 

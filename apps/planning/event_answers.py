@@ -17,7 +17,7 @@ from apps.core.errors import Impossible
 from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.records import StoredRecordField
-from apps.core.rest.serializers import field_type
+from apps.core.rest.serializers import RowField, field_type
 from apps.fleet.models import Cluster, NodePool
 from apps.jobs.models import Job, JobKind
 from apps.jobs.runner import JobReporter
@@ -227,9 +227,7 @@ class EventRunFilter(ListFilter):
 class EventRunCreateSerializer(StrictSerializer):
     """Request for an answer about the next occurrence of an event."""
 
-    event = serializers.PrimaryKeyRelatedField(
-        queryset=PlannedEvent.objects.select_related("cluster"), help_text="Number of the event."
-    )
+    event = RowField(queryset=PlannedEvent.objects.select_related("cluster"), help_text="Number of the event.")
 
 
 class EventRunSerializer(RunRowSerializer):

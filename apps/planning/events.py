@@ -17,10 +17,11 @@ from rest_framework.response import Response
 
 from apps.accounts.models import User
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, field_faults
+from apps.core.errors import Conflict, Fault, Malformed, fault_count, field_faults
 from apps.core.events import announce
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_REASON, MAX_TIME_ZONE
+from apps.core.reach import row_visible
 from apps.core.rest.api import ServiceViewSet, StrictSerializer
 from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.models import Cluster
@@ -64,10 +65,7 @@ def event_of(pk: int) -> PlannedEvent:
     Missing
         There is none.
     """
-    event = events_visible().filter(pk=pk).first()
-    if event is None:
-        raise Missing(f"There is no event {pk}.")
-    return event
+    return row_visible(events_visible(), "event", pk=pk)
 
 
 @recorded()

@@ -11,7 +11,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -27,6 +26,7 @@ from apps.connections.looks import KeptJob, KeptLook, KeptOperator
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.selectors import imported_job_of
 from apps.core.errors import Impossible, Missing, from_engine
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.records import StoredRecordField
 from apps.estimates.bases import cluster_base
@@ -303,6 +303,8 @@ class ParallelismAnswerSerializer(serializers.Serializer):
 class QueryParallelismView(ApiMixin, APIView):
     """Parallelisms of a running query side by side."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
     @extend_schema(responses=ParallelismAnswerSerializer)
@@ -324,7 +326,7 @@ class QueryParallelismView(ApiMixin, APIView):
 
 
 def _query(pk: int) -> Query:
-    return get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
+    return row_visible(Query.objects.select_related("cluster", "running_version"), pk=pk)
 
 
 def _answer(query: Query, kept: KeptPlan | None) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from django.db import transaction
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -21,6 +20,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, Stale
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_PLAN_KEY
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body, show_row
@@ -421,6 +421,8 @@ class PlanAdoptedSerializer(serializers.Serializer):
 class PlansView(ApiMixin, APIView):
     """Alternatives of a query. GET shows them with the newest ranking, POST compares them."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
     @extend_schema(responses=PlansSerializer)
@@ -452,6 +454,8 @@ class PlansView(ApiMixin, APIView):
 class PlanAdoptView(ApiMixin, APIView):
     """A plan of a ranking becomes a version of the query. Nothing that runs changes: admit the version next."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"POST": Scope.OPERATE}
 
     @extend_schema(request=PlanAdoptSerializer, responses={201: PlanAdoptedSerializer})
@@ -479,7 +483,7 @@ class PlanComparisonViewSet(RunListViewSet):
 
 
 def _query(pk: int) -> Query:
-    return get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
+    return row_visible(Query.objects.select_related("cluster", "running_version"), pk=pk)
 
 
 def _comparison(query: Query, pk: Any) -> PlanComparison:

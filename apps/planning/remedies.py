@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -18,6 +17,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Impossible, Malformed, Missing, Stale
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body
@@ -354,6 +354,8 @@ class RemedyPreviewSerializer(serializers.Serializer):
 class QueryRemediesView(ApiMixin, APIView):
     """Remedies of a query that is late."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
     @extend_schema(responses=RemediesAnswerSerializer)
@@ -376,6 +378,8 @@ class QueryRemediesView(ApiMixin, APIView):
 class RemedyPreviewView(ApiMixin, APIView):
     """Preview of a remedy."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"POST": Scope.OPERATE}
 
     @extend_schema(request=RemedyQuestionSerializer, responses=RemedyPreviewSerializer)
@@ -387,7 +391,7 @@ class RemedyPreviewView(ApiMixin, APIView):
 
 
 def _query(pk: int) -> Query:
-    return get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
+    return row_visible(Query.objects.select_related("cluster", "running_version"), pk=pk)
 
 
 def _answer(query: Query) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -17,6 +16,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Impossible
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router
 from apps.core.rest.serializers import read_body, show_row
 from apps.fleet.selectors import cluster_by_slug
@@ -156,6 +156,8 @@ _CLUSTER = OpenApiParameter("cluster", str, required=True, description="Slug of 
 class PredictionAccuracyView(ApiMixin, APIView):
     """Errors of predictions: on simulated traces, and of executions predicted before they were observed."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(parameters=[_CLUSTER], responses=OpenApiTypes.OBJECT)
@@ -166,11 +168,13 @@ class PredictionAccuracyView(ApiMixin, APIView):
 class QueryBasisView(ApiMixin, APIView):
     """Basis of a query's latency now: a prediction, or Mace since its costs are known."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, pk: int) -> Response:
-        query = get_object_or_404(Query.objects.select_related("cluster", "running_version"), pk=pk)
+        query = row_visible(Query.objects.select_related("cluster", "running_version"), pk=pk)
         version = version_current(query)
         return Response({"query": query.name, "version": version.number, **query_basis(version).as_dict()})
 

@@ -21,6 +21,7 @@ from apps.core.body_sizes import DOCUMENT
 from apps.core.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
+from apps.core.reach import AskedOn, caller_now, visible
 from apps.core.rest.api import ApiMixin, Router, ServiceViewSet
 from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.rest.serializers import read_body
@@ -92,7 +93,8 @@ class QueryViewSet(ServiceViewSet):
     row_keyword = "query"
     service_update = staticmethod(query_update)
     service_delete = staticmethod(query_delete)
-    scopes = {"put_statistics": "ingest", "put_backlogs": "ingest"}
+    scopes = {"put_statistics": Scope.INGEST, "put_backlogs": Scope.INGEST}
+    scopes |= dict.fromkeys(("create", "partial_update", "destroy", "create_version"), Scope.AUTHOR)
     etag_actions = ApiMixin.etag_actions | {"statistics", "put_statistics"}
 
     def get_queryset(self) -> Any:
@@ -185,7 +187,7 @@ class QueryViewSet(ServiceViewSet):
         """Stop, change or delete many queries: each whole or not at all, answered one by one."""
         values = read_body(QueryBulkSerializer, request)
         ids, change = values.pop("ids"), _QUERY_CHANGES[values.pop("action")]
-        rows = Query.objects.select_related("cluster").in_bulk(ids)
+        rows = visible(Query.objects.select_related("cluster"), caller_now().needed).in_bulk(ids)
         return bulk_response(ids, rows, lambda query: change(query=query, **values))
 
 
@@ -271,6 +273,8 @@ class ArrivalViewSet(ServiceViewSet):
 
 class ClusterDocumentView(ApiMixin, APIView):
     """A cluster as a deployment document."""
+
+    asked_on = AskedOn.NARROWED
 
     body_sizes = {"POST": DOCUMENT}
 

@@ -20,7 +20,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.limits import MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.core.rest.api import Router, ServiceViewSet, StrictSerializer
 from apps.core.rest.problems import StoredProblemSerializer
-from apps.core.rest.serializers import show_row
+from apps.core.rest.serializers import RowField, show_row
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.viewsets import RunDeletion, RunListViewSet
@@ -93,7 +93,7 @@ class DefinitionSerializer(StrictSerializer):
         child=serializers.CharField(), required=False, help_text="What mails carry: html, pdf, csv, json."
     )
     emails = serializers.ListField(child=serializers.CharField(), required=False)
-    webhooks = serializers.PrimaryKeyRelatedField(many=True, queryset=Webhook.objects.all(), required=False)
+    webhooks = RowField(many=True, queryset=Webhook.objects.all(), required=False)
     enabled = serializers.BooleanField(required=False)
     schedule = serializers.SerializerMethodField()
     created_by = serializers.CharField(source="created_by.username", read_only=True, allow_null=True, default=None)
@@ -141,7 +141,7 @@ class ScheduleSerializer(PreviewSerializer):
     """Schedule of a definition. POST again to replace it."""
 
     id = serializers.IntegerField(read_only=True)
-    definition = serializers.PrimaryKeyRelatedField(queryset=ReportDefinition.objects.all())
+    definition = RowField(queryset=ReportDefinition.objects.all())
     sentence = serializers.SerializerMethodField()
     next_at = serializers.DateTimeField(read_only=True, allow_null=True)
     last_due_at = serializers.DateTimeField(read_only=True, allow_null=True)

@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.core.errors import SluiceError
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ApiMixin
 from apps.planning.choices import RunState
 from apps.planning.event_answers import event_answer, event_run_latest
@@ -215,6 +216,8 @@ def _steps(event: PlannedEvent, answer: EventAnswer | None) -> list[NodeStep]:
 
 class NodeCountsView(ApiMixin, APIView):
     """Numbers of nodes side by side."""
+
+    asked_on = AskedOn.NARROWED
 
     scopes = {"GET": Scope.READ}
 

@@ -7,7 +7,6 @@ from typing import Any
 from django.db.models import Model
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -22,9 +21,10 @@ from apps.accounts.permissions import scopes_of, signed_in_user
 from apps.core.addresses import host_of
 from apps.core.errors import Missing
 from apps.core.limits import MAX_NOTE, MAX_WINDOWS_LISTED
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, ServiceViewSet, StrictModelSerializer, StrictSerializer
 from apps.core.rest.lists import parse_whole_number
-from apps.core.rest.serializers import NoticeDeliverySerializer, field_type, show_row
+from apps.core.rest.serializers import NoticeDeliverySerializer, RowField, field_type, show_row
 from apps.queries.models import Query
 from apps.results import services
 from apps.results.models import Alert, AlertDelivery, AlertRule, ResultWindow
@@ -91,7 +91,7 @@ class ResultRowsSerializer(ResultSerializer):
 class AlertRuleSerializer(StrictModelSerializer):
     """A rule with what it says now."""
 
-    query = serializers.PrimaryKeyRelatedField(queryset=Query.objects.all(), help_text="Number of the query.")
+    query = RowField(queryset=Query.objects.all(), help_text="Number of the query.")
     cluster = serializers.CharField(source="query.cluster.slug", read_only=True)
     firing_count = serializers.IntegerField(read_only=True)
     emails = serializers.ListField(child=serializers.CharField(), required=False, help_text="Mailed.")
@@ -201,6 +201,8 @@ class ResultViewSet(ReadViewSet):
 class ResultFileView(ApiMixin, APIView):
     """The newest windows of a query as one file, oldest first."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(operation_id="getQueryResultFile", parameters=[_WINDOWS], responses=_FILES)
@@ -268,7 +270,7 @@ class AlertViewSet(ReadViewSet):
 
 
 def _query(pk: Any) -> Query:
-    return get_object_or_404(Query.objects.select_related("cluster"), pk=int(pk))
+    return row_visible(Query.objects.select_related("cluster"), pk=int(pk))
 
 
 router = Router()

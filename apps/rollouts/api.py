@@ -16,6 +16,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.filters import ChoiceFilter, ListFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAMES_LISTED, MAX_NOTE
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
@@ -251,6 +252,8 @@ class RolloutFilter(ListFilter):
 class _InCluster(ApiMixin, viewsets.GenericViewSet):
     """Below a cluster, rows by the number of their configuration."""
 
+    asked_on = AskedOn.NARROWED
+
     lookup_field = "number"
 
     @property
@@ -380,6 +383,8 @@ class _PolicyRow:
 
 class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
     """Policy of a cluster's rollouts: stages, limits, automatic steps."""
+
+    asked_on = AskedOn.NARROWED
 
     queryset = RolloutPolicy.objects.none()
     serializer_class = PolicySerializer

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, URLResolver, path, re_path
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -17,6 +16,7 @@ from rest_framework.views import APIView
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.limits import MAX_NAMES_LISTED
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import NumberField
@@ -83,6 +83,8 @@ def _span(request: Request) -> tuple[float, str]:
 class ScheduleView(ApiMixin, APIView):
     """Schedules of the agents of a cluster."""
 
+    asked_on = AskedOn.NARROWED
+
     @extend_schema(parameters=[SpanSerializer], responses=ClusterSchedule)
     def get(self, request: Request, slug: str) -> Response:
         """Policy, mode and memory of each agent; slack, next watermark and window latency of each query."""
@@ -113,10 +115,12 @@ class ScheduleView(ApiMixin, APIView):
 class AgentScheduleView(ApiMixin, APIView):
     """Schedule of one agent."""
 
+    asked_on = AskedOn.NARROWED
+
     @extend_schema(parameters=[SpanSerializer], responses=AgentTimeline)
     def get(self, request: Request, pk: str) -> Response:
         """Running query, slack, windows and memory by epoch."""
-        agent = get_object_or_404(Agent.objects.select_related("cluster"), pk=pk)
+        agent = row_visible(Agent.objects.select_related("cluster"), pk=pk)
         timeline = agent_timeline(agent, timezone.now(), _span(request)[0])
         if timeline is None:
             raise Missing(f"The agent {agent.name!r} runs no live query.", [("agent", "runs no live query")])
@@ -125,6 +129,8 @@ class AgentScheduleView(ApiMixin, APIView):
 
 class ReplayView(ApiMixin, APIView):
     """Replay under another policy."""
+
+    asked_on = AskedOn.NARROWED
 
     @extend_schema(request=ReplayRequestSerializer, responses={200: Replay, 202: JobSerializer})
     def post(self, request: Request, slug: str) -> Response:

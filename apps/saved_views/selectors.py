@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from rest_framework.request import Request
 
 from apps.accounts.choices import Scope
-from apps.accounts.models import User
-from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
+from apps.accounts.models import Token, User
+from apps.accounts.permissions import role_hint, signed_in_user
 from apps.core.errors import Forbidden
 from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.saved_views.models import DefaultView, SavedList, SavedView
@@ -21,7 +21,7 @@ __all__ = ["SavedViewFilter", "ViewCaller", "caller_of", "opens_with_all_rows", 
 
 @dataclass(frozen=True)
 class ViewCaller:
-    """Somebody who asks for views, with the scopes of the request: through a token they are fewer than the role's.
+    """Somebody who asks for views, with their scopes on everything: through a token they are fewer than the role's.
 
     A view of one's own needs no more than reading. What the team sees is changed by its owner as an operator, and by
     administrators. Others' own views are not there, but for whoever has the link that opens a list with one.
@@ -33,7 +33,7 @@ class ViewCaller:
     @property
     def listed(self) -> Q:
         """Condition on the views that lists show."""
-        return Q(owner=self.user) | Q(is_team=True)
+        return Q(owner=self.user) | Q(is_team=True) if Scope.READ in self.scopes else Q(owner=self.user)
 
     @property
     def may_share(self) -> bool:
@@ -42,7 +42,7 @@ class ViewCaller:
 
     def is_listed(self, view: SavedView) -> bool:
         """Whether a view is the caller's own or the team's."""
-        return view.is_team or view.owner_id == self.user.pk
+        return view.owner_id == self.user.pk or (view.is_team and Scope.READ in self.scopes)
 
     def may_change(self, view: SavedView) -> bool:
         """Whether the caller may change and delete a view."""
@@ -70,7 +70,8 @@ class ViewCaller:
 def caller_of(request: HttpRequest | Request) -> ViewCaller:
     """The caller of a request, by a session or by a token."""
     user = signed_in_user(request)
-    return ViewCaller(user, scopes_of(user, getattr(request, "auth", None)))
+    token = getattr(request, "auth", None)
+    return ViewCaller(user, (token if isinstance(token, Token) else user).reach.everything)
 
 
 def views_visible(caller: ViewCaller) -> QuerySet[SavedView]:

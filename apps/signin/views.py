@@ -31,6 +31,7 @@ from apps.core.body_sizes import SMALL
 from apps.core.errors import Malformed, SluiceError
 from apps.core.events import announce_session_end
 from apps.core.messages import Gone, Undelivered
+from apps.core.reach import AskedOn
 from apps.signin.forms import (
     AcceptForm,
     CodeForm,
@@ -435,6 +436,7 @@ def _tried(form: Any, work: Any) -> Any:
 class _OwnPage(ScopeRequiredMixin, View):
     """Everyone may change how they sign in themselves."""
 
+    asked_on = AskedOn.OWN
     write_scope = "read"
 
 

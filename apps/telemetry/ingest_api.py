@@ -19,6 +19,7 @@ from apps.accounts.choices import Scope
 from apps.core.body_sizes import BodySize
 from apps.core.errors import Fault, Malformed
 from apps.core.metrics import metrics_response
+from apps.core.reach import AskedOn, check_cluster
 from apps.core.rest.api import ApiMixin, etag_of
 from apps.core.rest.parsers import SizedParser
 from apps.telemetry.configs import stream_plan
@@ -107,6 +108,8 @@ class BatchesView(ApiMixin, APIView):
 class ProducerView(ApiMixin, APIView):
     """Records of producers."""
 
+    asked_on = AskedOn.NARROWED
+
     parser_classes = [ArrowParser]
     body_sizes = _BATCH
     scopes = {"POST": Scope.INGEST}
@@ -125,6 +128,7 @@ class ProducerView(ApiMixin, APIView):
         """Ingest one batch of records, an Arrow IPC stream, that enters a live query at an operator."""
         post = _post_of(request)
         live = live_by_key(cluster, query)
+        check_cluster(live.query.cluster)
         return Response(batch_take(live=live, operator=operator, post=post, body=request.data or b""))
 
 

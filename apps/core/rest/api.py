@@ -7,15 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.utils.http import parse_etags
 from rest_framework import mixins, serializers, viewsets
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from apps.core.errors import PreconditionFailed
+from apps.core.reach import AskedOn, caller_now, visible
 from apps.core.rest.idempotency import IdempotentMixin, PromisedResponse
 from apps.core.rest.serializers import StrictModelSerializer, StrictSerializer, show_row
 
@@ -92,11 +94,24 @@ class EtagMixin:
 
 
 class ApiMixin(IdempotentMixin, EtagMixin):
-    """First base of every viewset: idempotent POSTs, ETags. `class NodeViewSet(ApiMixin, ModelViewSet)`."""
+    """First base of every view: idempotent POSTs, ETags. `class NodeViewSet(ApiMixin, ModelViewSet)`.
+
+    A view without rows of its own says by `asked_on` where it asks for its scope.
+    """
+
+    asked_on: str = AskedOn.CONSOLE
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Rows that the caller sees; of a list that takes more than reading, those where the caller holds that."""
+        rows: QuerySet[Any] = super().filter_queryset(queryset)  # type: ignore[misc]
+        is_list = not getattr(self, "detail", True) and self.request.method in SAFE_METHODS
+        return visible(rows, caller_now().needed) if is_list else visible(rows)
 
 
 class ReadViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """A list of resources, and each of them."""
+
+    asked_on = AskedOn.NARROWED
 
 
 class ServiceViewSet(ReadViewSet):
@@ -118,6 +133,7 @@ class ServiceViewSet(ReadViewSet):
         read = self.create_class or self.get_serializer_class()
         serializer = read(data=request.data, context=self.get_serializer_context())
         serializer.is_valid(raise_exception=True)
+        caller_now().check_everything()  # unless it is of a cluster, which was checked as it was read
         row = self.create_row(**serializer.validated_data)
         key = getattr(row, self.lookup_field)
         location = f"{request.path.rstrip('/')}/{key}"

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.problem_details import PROBLEM_JSON
+from apps.core.reach import AskedOn
 from apps.core.rest.lists import is_nullable
 from apps.core.rest.problems import ProblemDetailsSerializer
 
@@ -222,6 +223,8 @@ _INDEX = {
 
 class ApiIndex(APIView):
     """The resources of the API with their addresses, its description and its documentation."""
+
+    asked_on = AskedOn.OWN
 
     @extend_schema(operation_id="getIndex", responses={(200, "application/json"): _INDEX})
     def get(self, request: Request) -> Response:

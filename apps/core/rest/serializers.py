@@ -11,8 +11,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from apps.core.reach import check_row, visible
+
 __all__ = [
     "NoticeDeliverySerializer",
+    "RowField",
     "StrictModelSerializer",
     "StrictSerializer",
     "field_type",
@@ -22,6 +25,18 @@ __all__ = [
 ]
 
 _MAX_CHOICES_SHOWN = 24  # named in a refusal
+
+
+class RowField(serializers.PrimaryKeyRelatedField):
+    """A row by its key: one that the caller sees, and where they may do what they ask for."""
+
+    def get_queryset(self) -> Any:
+        return visible(super().get_queryset())
+
+    def to_internal_value(self, data: Any) -> Any:
+        row = super().to_internal_value(data)
+        check_row(row)
+        return row
 
 
 def field_type(annotation: Any) -> Any:

@@ -168,7 +168,7 @@ class AdmissionNew(ClusterPage):
 
     body_sizes = {"POST": DOCUMENT}
     template_name = "pages/admission/new.html"
-    scope = "operate"
+    scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         name, number = request.GET.get("query", ""), request.GET.get("version", "")
@@ -226,7 +226,7 @@ class PlanPart(ClusterPage):
     """The part of the form that depends on the query."""
 
     template_name = "pages/admission/plan.html"
-    scope = "operate"
+    scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         plan = PlanFields(
@@ -237,6 +237,8 @@ class PlanPart(ClusterPage):
 
 class _RequestAction(RunAction, AdmissionPage):
     """Base of the actions on a request."""
+
+    write_scope = "author"
 
     def say(self, text: str) -> None:
         toast(self.request, text)
@@ -279,6 +281,8 @@ class AdmissionReceipt(_RequestAction):
 class AdmissionTrialStart(_RequestAction):
     """Try the version out at an agent."""
 
+    write_scope = "operate"
+
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         agent, minutes = self.request.POST.get("agent", ""), self.request.POST.get("minutes", "")
         if minutes and not minutes.isdecimal():
@@ -292,6 +296,8 @@ class AdmissionTrialStart(_RequestAction):
 
 class AdmissionTrialStop(_RequestAction):
     """End the trial early."""
+
+    write_scope = "operate"
 
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         admission_trial_stop(request=run)

@@ -11,9 +11,10 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
+from apps.core.reach import AskedOn, row_visible
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
-from apps.ledger.selectors import changes_listed
+from apps.ledger.selectors import changes_check, changes_listed
 from apps.ledger.undo import change_undo, group_undo
 from apps.pages.base import ClusterPage, Page
 from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, kind_words
@@ -62,8 +63,10 @@ class ChangeUndo(Page):
     """POST: take one change back."""
 
     http_method_names = ["post"]
+    asked_on = AskedOn.NARROWED
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        row_visible(ObjectChange.objects.all(), "change", pk=pk)
         return _undone(request, [change_undo(pk=pk)])
 
 
@@ -71,8 +74,10 @@ class GroupUndo(Page):
     """POST: take back all that one request changed, from its toast."""
 
     http_method_names = ["post"]
+    asked_on = AskedOn.NARROWED
 
     def post(self, request: HttpRequest, group: UUID) -> HttpResponse:
+        changes_check(str(group))
         return _undone(request, group_undo(group=str(group)))
 
 

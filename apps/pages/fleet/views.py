@@ -14,6 +14,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.core.limits import MAX_NAME
+from apps.core.reach import AskedOn
 from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import run_latest
 from apps.fleet import services
@@ -65,6 +66,7 @@ EXAMPLE = {"slug": "eu-1", "name": "EU 1", "environment": "prod", "subinterval_s
 class ClusterCrud(BaseCrud):
     """`/clusters/new/`, `/c/<slug>/settings/` and its deletion, for which the address part has to be typed."""
 
+    asked_on = AskedOn.NARROWED
     noun = "cluster"
     form_class = ClusterForm
     template_name = "pages/fleet/cluster_form.html"
@@ -95,6 +97,8 @@ class ClusterCrud(BaseCrud):
 
 class ClusterMenu(Page):
     """`/clusters/menu/?q=`: entries of the menu whose name, address part or environment has the text."""
+
+    asked_on = AskedOn.NARROWED
 
     def get(self, request: HttpRequest) -> HttpResponse:
         text = request.GET.get("q", "").strip()[:MAX_NAME]

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.permissions import signed_in_user
 from apps.connections.models import Connection
 from apps.connections.selectors import AWAY_POLLS
+from apps.core.reach import AskedOn
 from apps.estimates.words import cause_sentence
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentCause, IncidentSeverity, IncidentState
@@ -301,6 +302,8 @@ class RoutingPage(ClusterPage):
 
 class IncidentsMenu(Page):
     """Open incidents of the bell in the top bar."""
+
+    asked_on = AskedOn.NARROWED
 
     def get(self, request: HttpRequest) -> HttpResponse:
         return render(request, "ui/top_incidents.html")

@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
+from apps.core.reach import AskedOn, visible
 from apps.estimates.selectors import estimate_under_way
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
@@ -27,10 +28,11 @@ __all__ = ["EstimateNow", "Home", "Overview"]
 class Home(Page):
     """`/`: the last visited cluster, or the first step if there is none."""
 
+    asked_on = AskedOn.NARROWED
     template_name = "pages/overview/home.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        slugs = list(Cluster.objects.values_list("slug", flat=True))
+        slugs = list(visible(Cluster.objects.all()).values_list("slug", flat=True))
         if not slugs:
             return self.page({"example": EXAMPLE})
         remembered = request.session.get("cluster")

@@ -17,8 +17,11 @@ from apps.accounts.permissions import signed_in_user
 from apps.admission.previews import ADMISSION
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, Missing
+from apps.core.reach import caller_now, check_cluster, check_row
 from apps.estimates.capacities import capacity_request
 from apps.estimates.selectors import query_history, run_latest
+from apps.fleet.models import Cluster
+from apps.fleet.selectors import cluster_seen
 from apps.ledger.selectors import changes_of
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done, try_service
@@ -179,7 +182,21 @@ _TABS = {
 }
 
 
-class QueryTab(ClusterPage):
+class QueryReach(ClusterPage):
+    """A page about the query of its address: a role on the query's team counts beside one on the cluster."""
+
+    def reached_cluster(self) -> Cluster:
+        cluster = cluster_seen(self.slug)
+        is_everywhere = caller_now().is_everywhere
+        query = None if is_everywhere else cluster.queries.filter(name=self.kwargs["name"]).first()
+        if query is None:
+            check_cluster(cluster)  # the page itself says that there is none
+        else:
+            check_row(query)
+        return cluster
+
+
+class QueryTab(QueryReach):
     """A page about one query."""
 
     tab = "plan"
@@ -411,7 +428,7 @@ class QueryNew(ClusterPage):
 
     body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/new.html"
-    scope = "operate"
+    scope = write_scope = "author"
 
     @property
     def by_form(self) -> bool:
@@ -519,7 +536,7 @@ def _next_key(keys: list[str]) -> str:
 class QueryExample(ClusterPage):
     """The field of the document, filled with an example that reads a source of this cluster; `?kind=never-ran`."""
 
-    scope = "operate"
+    scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         never_ran = request.GET.get("kind") == "never-ran"
@@ -534,19 +551,19 @@ class QueryExample(ClusterPage):
 class OperatorRow(ClusterPage):
     """A further line of the form; it is numbered after those that are there."""
 
-    scope = "operate"
+    scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         line = OperatorLine(_next_key(request.GET.getlist("row")), {"kind": OperatorKind.MAP})
         return render(request, "pages/queries/operator_row.html", {"line": line, "cluster": self.cluster})
 
 
-class QueryVersionNew(ClusterPage):
+class QueryVersionNew(QueryReach):
     """A new version of a query; the running one stays until the new one is admitted."""
 
     body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/version_new.html"
-    scope = "operate"
+    scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         query = query_by_name(self.cluster, name)
@@ -580,7 +597,7 @@ class QueryVersionNew(ClusterPage):
         return self.page({"query": query, "form": form, "faults": faults, "rest_body": rest_body}, status)
 
 
-class QueryCrud(Crud):
+class QueryCrud(QueryReach, Crud):
     """Name, owner, objective and priority of a query; deleted only when it does not run."""
 
     noun = "query"
@@ -589,6 +606,7 @@ class QueryCrud(Crud):
     fault_fields = {"objective.statistic": "statistic", "objective.bound_s": "bound_s"}
     template_name = "pages/queries/edit.html"
     back = "pages:queries"
+    scope = change_scope = write_scope = "author"
     service_update = staticmethod(query_update)
     service_delete = staticmethod(query_delete)
 
@@ -605,7 +623,7 @@ class QueryCrud(Crud):
         return done(self.request, f"{row.name} is saved.", "pages:query", self.slug, row.name)
 
 
-class QueryPredict(ClusterPage):
+class QueryPredict(QueryReach):
     """POST: predict a query as it would be placed now, then show it."""
 
     http_method_names = ["post"]
@@ -618,7 +636,7 @@ class QueryPredict(ClusterPage):
         return done(request, f"{name} is predicted in {seconds(row.elapsed_s)}.", "pages:query", slug, name)
 
 
-class QueryStop(ClusterPage):
+class QueryStop(QueryReach):
     """POST: stop a running or waiting query."""
 
     http_method_names = ["post"]

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 
 from apps.core.errors import Missing
 from apps.core.limits import MAX_NAME
+from apps.core.reach import AskedOn
 from apps.pages.base import Page, done
 from apps.pages.context import PageFrame
 from apps.pages.crud import BaseCrud
@@ -102,6 +103,7 @@ class SavedViewForm(forms.Form):
 class SavedViewsPage(Page):
     """`/views/`: one's own views and the team's, of every list."""
 
+    asked_on = AskedOn.OWN
     template_name = "pages/saved_views/list.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -177,6 +179,7 @@ def _settings_link(view: SavedView) -> SafeString:
 class SavedViewCrud(BaseCrud):
     """Views are everybody's to save; services say whose may be changed."""
 
+    asked_on = AskedOn.OWN
     noun = "view"
     form_class = SavedViewForm
     form_keyword = "view"
@@ -229,6 +232,7 @@ class SavedViewCrud(BaseCrud):
 class SavedViewDefault(Page):
     """POST: the view that a list opens with for the person who asks: `view` is its id, `all`, or empty."""
 
+    asked_on = AskedOn.OWN
     http_method_names = ["post"]
     scope = write_scope = "read"
 

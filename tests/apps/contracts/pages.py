@@ -9,7 +9,7 @@ from django.urls import NoReverseMatch, reverse
 
 __all__ = ["PAGES", "Page", "page_address"]
 
-READ, OPERATE, ADMIT, ADMIN = "read", "operate", "admit", "admin"
+READ, AUTHOR, OPERATE, ADMIT, ADMIN = "read", "author", "operate", "admit", "admin"
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Page:
     status: int = 200  #: of what is read
 
 
-def _form(**at: str) -> Page:
-    """A form that operators see and send."""
-    return Page(get=OPERATE, post=OPERATE, at=at)
+def _form(scope: str = OPERATE, **at: str) -> Page:
+    """A form that is seen and sent with a scope."""
+    return Page(get=scope, post=scope, at=at)
 
 
 def _action(scope: str = OPERATE, **at: str) -> Page:
@@ -105,9 +105,9 @@ PAGES: dict[str, Page] = {
     "pages:link-delete": _action(pk="link"),
     "pages:queries": _view(),
     "pages:queries-change": _action(),
-    "pages:query-new": _form(),
-    "pages:query-example": Page(get=OPERATE),
-    "pages:query-operator-row": Page(get=OPERATE),
+    "pages:query-new": _form(AUTHOR),
+    "pages:query-example": Page(get=AUTHOR),
+    "pages:query-operator-row": Page(get=AUTHOR),
     "pages:query": _view(**_QUERY),
     "pages:query-statistics": Page(post=OPERATE, at=_QUERY),
     "pages:query-capacity": _action(**_QUERY),
@@ -116,15 +116,15 @@ PAGES: dict[str, Page] = {
     "pages:query-remedy-preview": _action(**_QUERY),
     "pages:query-parallelism": Page(post=OPERATE, at=_QUERY),
     "pages:query-versions": _view(**_QUERY),
-    "pages:query-version-new": _form(**_QUERY),
+    "pages:query-version-new": _form(AUTHOR, **_QUERY),
     "pages:query-decisions": _view(**_QUERY),
     "pages:query-estimates": _view(**_QUERY),
     "pages:query-changes": _view(**_QUERY),
-    "pages:query-edit": _form(**_QUERY),
+    "pages:query-edit": _form(AUTHOR, **_QUERY),
     "pages:query-predict": _action(**_QUERY),
     "pages:query-backlog": _action(**_QUERY),
     "pages:query-stop": _action(**_QUERY),
-    "pages:query-delete": _action(**_QUERY),
+    "pages:query-delete": _action(AUTHOR, **_QUERY),
     "pages:query-plans": _view(**_QUERY),
     "pages:query-plans-compare": _action(**_QUERY),
     "pages:query-plan-adopt": _action(**_QUERY),
@@ -173,16 +173,16 @@ PAGES: dict[str, Page] = {
     "pages:connection-delete": _action(pk="connection"),
     "pages:admissions": _view(),
     "pages:kubernetes-reviews": _view(),
-    "pages:admission-new": Page(get=OPERATE, post=OPERATE, query="query=draft"),
-    "pages:admission-plan": Page(get=OPERATE, query="query=draft"),
+    "pages:admission-new": Page(get=AUTHOR, post=AUTHOR, query="query=draft"),
+    "pages:admission-plan": Page(get=AUTHOR, query="query=draft"),
     "pages:admission": _view(pk="admission"),
-    "pages:admission-preview": _action(pk="admission"),
+    "pages:admission-preview": _action(AUTHOR, pk="admission"),
     "pages:admission-trial": _action(pk="admission"),
-    "pages:admission-parts": _action(pk="admission"),
+    "pages:admission-parts": _action(AUTHOR, pk="admission"),
     "pages:admission-trial-stop": _action(pk="admission"),
     "pages:admission-apply": _action(ADMIT, pk="admission"),
-    "pages:admission-withdraw": _action(pk="admission"),
-    "pages:admission-review": _action(pk="admission"),
+    "pages:admission-withdraw": _action(AUTHOR, pk="admission"),
+    "pages:admission-review": _action(AUTHOR, pk="admission"),
     "pages:admission-approve": _action(ADMIT, pk="admission"),
     "pages:admission-decline": _action(ADMIT, pk="admission"),
     "pages:admission-receipt": _action(ADMIT, pk="admission"),
@@ -308,7 +308,15 @@ PAGES: dict[str, Page] = {
     "pages:ledger": Page(get=ADMIN),
     "pages:operation": Page(get=ADMIN),
     "pages:people": Page(get=ADMIN, post=ADMIN),
-    "pages:person-change": _action(ADMIN, pk="person"),
+    "pages:person": Page(get=ADMIN, post=ADMIN, at={"pk": "person"}),
+    "pages:groups": Page(get=ADMIN, post=ADMIN),
+    "pages:group": Page(get=ADMIN, post=ADMIN, at={"pk": "group"}),
+    "pages:group-delete": _action(ADMIN, pk="group"),
+    "pages:teams": Page(get=ADMIN, post=ADMIN),
+    "pages:team": Page(get=ADMIN, post=ADMIN, at={"pk": "team"}),
+    "pages:team-delete": _action(ADMIN, pk="team"),
+    "pages:grant-new": _action(ADMIN),
+    "pages:grant-remove": _action(ADMIN, pk="grant"),
     "pages:person-password": Page(get=ADMIN, post=ADMIN, at={"pk": "person"}),
     "pages:help": _view(),
     "pages:guide": _view(path="guide"),

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
+from apps.accounts.grants import grant_give, group_create
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
 from apps.accounts.teams import team_create
@@ -100,7 +101,11 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         is_team=True,
     )
     change = ObjectChange.objects.filter(kind="link").latest("pk")
+    group = group_create(name="platform", members=[people["viewer"]])
     world: dict[str, Any] = {
+        "group": group.pk,
+        "grant": grant_give(group=group, role="viewer", cluster=cluster).pk,
+        "team": team_create(name="ads").pk,
         "guide": "user-guide.md",
         "file_format": "json",
         "cluster": cluster.slug,

@@ -1,4 +1,4 @@
-"""People in the browser: who may sign in, for administrators."""
+"""People, groups and teams in the browser, and who may do what where, for administrators."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from apps.accounts.models import User
+from apps.accounts.models import Grant, Group, Team, User
 from tests.apps.pages.html import body
+from tests.apps.small_cluster import small_cluster
 
 pytestmark = pytest.mark.django_db
 
@@ -28,3 +29,33 @@ def test_people_are_managed_by_administrators_only(browser: Client, browser_of: 
     assert (bob.role, bob.is_active) == ("admitter", False)
     oneself = User.objects.get(username="a-admin")
     assert admin.post(f"/settings/people/{oneself.pk}/", {"role": "viewer"}).status_code == 403
+
+
+def test_roles_are_given_and_taken_away_and_the_page_says_why(browser_of: Callable[..., Client]) -> None:
+    admin, cluster = browser_of("admin"), small_cluster("west")
+    admin.post("/settings/people/", {"username": "bob", "password": "a-long-password-1", "role": "viewer"})
+    bob = User.objects.get(username="bob")
+    unknown = admin.post("/settings/groups/", {"name": "platform", "members": "bob, eve"})
+    assert unknown.status_code == 422
+    assert "There is no person" in body(unknown)
+    admin.post("/settings/groups/", {"name": "platform", "members": "bob"})
+    group = Group.objects.get()
+    admin.post("/settings/teams/", {"name": "ads", "description": "Bids"})
+    asked = {"group": group.pk, "role": "admitter", "place": f"cluster:{cluster.pk}"}
+    assert admin.post("/settings/grants/", asked)["Location"] == f"/settings/groups/{group.pk}/"
+    admin.post("/settings/grants/", {"user": bob.pk, "role": "author", "place": f"team:{Team.objects.get().pk}"})
+    page = body(admin.get(f"/settings/people/{bob.pk}/"))
+    for words in ("Admitter", "cluster west", "group platform", "Author", "team ads", "given to bob"):
+        assert words in page
+    given = Grant.objects.get(group=group)
+    admin.post(f"/settings/grants/{given.pk}/remove/")
+    assert not group.grants.exists()
+    assert "No role yet" in body(admin.get(f"/settings/groups/{group.pk}/"))
+    assert "bob" in body(admin.get(f"/settings/teams/{Team.objects.get().pk}/"))
+
+
+def test_an_unknown_place_is_refused(browser_of: Callable[..., Client]) -> None:
+    admin = browser_of("admin")
+    refused = admin.post("/settings/grants/", {"user": "1", "role": "king", "place": "cluster:99"})
+    assert refused.status_code == 400
+    assert not Grant.objects.filter(role="king").exists()

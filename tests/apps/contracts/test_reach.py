@@ -1,0 +1,188 @@
+"""Nobody is shown, or changes, what is out of their reach: every page and endpoint, asked from another cluster.
+
+Each text of the world's cluster carries a canary. Somebody who administers another cluster, and nothing else, asks for
+everything: the canary is in no answer, and what is named by its address is as good as not there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import models
+from django.db.models import F, QuerySet, Value
+from django.db.models.functions import Concat
+from django.test import Client
+from rest_framework.test import APIClient
+
+from apps.accounts.grants import grant_give
+from apps.accounts.models import User
+from apps.accounts.services import token_create
+from apps.accounts.teams import team_named
+from apps.core.reach import cluster_path
+from apps.fleet.models import Cluster
+from tests.apps.contracts.endpoints import ENDPOINTS
+from tests.apps.contracts.pages import PAGES, page_address
+from tests.apps.contracts.test_endpoints import address
+from tests.apps.people import person
+from tests.apps.small_cluster import small_cluster
+
+pytestmark = pytest.mark.django_db
+
+CANARY = "Zq7"
+_TEXTS = {"name", "title", "description", "note", "source_id", "host", "message"}
+#: Answers that show nothing and change nothing.
+HIDDEN = {302, 400, 403, 404, 405, 409, 412, 415, 422, 428}
+
+
+def _rows(model: type[models.Model], cluster: Cluster) -> QuerySet[Any]:
+    if model._meta.label == "ledger.ObjectChange":
+        return model._base_manager.filter(cluster_key=cluster.pk)
+    path = cluster_path(model)
+    rows = QuerySet(model)  # past what records changes
+    return rows.none() if path is None else rows.filter(**{path or "pk": cluster.pk})
+
+
+@pytest.fixture
+def stranger(world: dict[str, Any]) -> User:
+    """Administrator of a cluster of their own, after every text of the world's cluster got its canary."""
+    cluster = Cluster.objects.get(slug=world["cluster"])
+    for model in apps.get_models():
+        for column in model._meta.concrete_fields:
+            if column.name in _TEXTS and isinstance(column, (models.CharField, models.TextField)):
+                rows = _rows(model, cluster).exclude(**{column.name: ""})
+                rows.update(**{column.name: Concat(Value(CANARY), F(column.name))})
+    user = User.objects.create_user("stranger")
+    grant_give(user=user, role="admin", cluster=small_cluster("elsewhere"))
+    return user
+
+
+def _counts() -> dict[str, int]:
+    """Numbers of rows, of what a stranger may not make."""
+    own = {"accounts.User", "accounts.Token", "sessions.Session", "core.IdempotencyRecord", "ledger.ObjectChange"}
+    return {m._meta.label: m._base_manager.count() for m in apps.get_models() if m._meta.label not in own}
+
+
+def _token_client(user: User) -> APIClient:
+    _, secret = token_create(user=user, name="contract", scopes=sorted(user.scopes))
+    client = APIClient(raise_request_exception=True)
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return client
+
+
+def _content(answer: Any) -> str:
+    body = b"".join(answer.streaming_content) if answer.streaming and not answer.is_async else answer.content
+    return body.decode(errors="replace")
+
+
+def test_every_model_leads_to_its_cluster_or_is_known_to_have_none() -> None:
+    """A new model is either of a cluster, by its keys, or named here."""
+    loose = {model._meta.label for model in apps.get_models() if cluster_path(model) is None}
+    assert {label for label in loose if not label.startswith(("auth.", "contenttypes.", "django_celery"))} == {
+        "accounts.Group", "accounts.Team", "accounts.Token", "accounts.User",
+        "core.IdempotencyRecord", "estimates.DocumentEstimate", "ledger.KeptRows", "ledger.ObjectChange",
+        "measurements.StreamStretch", "queries.RowChange", "saved_views.DefaultView", "saved_views.SavedView",
+        "sessions.Session", "telemetry.StreamPlan",
+    }  # fmt: skip
+
+
+def test_no_endpoint_shows_what_is_out_of_reach(stranger: User, world: dict[str, Any]) -> None:
+    client, shown = _token_client(stranger), {}
+    for name, endpoint in ENDPOINTS.items():
+        if endpoint.other_sign_in or "GET" not in endpoint.methods:
+            continue
+        answer = client.get(address(name, world))
+        text = _content(answer)
+        is_named = bool(endpoint.at or endpoint.query) and not endpoint.session_only and name != "saved-view-detail"
+        if CANARY in text or (is_named and answer.status_code not in {403, 404}):
+            shown[name] = (answer.status_code, text[:200])
+    assert shown == {}
+
+
+def test_no_page_shows_what_is_out_of_reach(stranger: User, world: dict[str, Any]) -> None:
+    client, shown = Client(), {}
+    client.force_login(stranger)
+    for name, page in PAGES.items():
+        if page.get is None:
+            continue
+        answer = client.get(page_address(name, world))
+        text = _content(answer)
+        if CANARY in text or (answer.status_code == 200 and f"/c/{world['cluster']}/" in text):
+            shown[name] = (answer.status_code, text[max(0, text.find(CANARY) - 100) :][:250])
+    assert shown == {}
+
+
+def test_nothing_out_of_reach_is_changed(stranger: User, world: dict[str, Any]) -> None:
+    client, browser, done = _token_client(stranger), Client(), {}
+    browser.force_login(stranger)
+    before = _counts()
+    named = {"cluster": world["cluster"], "query": world["query_pk"], "ids": [world["query_pk"], world["node_pk"]]}
+    for name, endpoint in ENDPOINTS.items():
+        if endpoint.other_sign_in or endpoint.session_only or name.startswith("saved-view"):
+            continue
+        for method in endpoint.methods.keys() - {"GET"}:
+            for body in ({}, named, {**named, "action": "delete"}, {**named, "definition": world["definition"]}):
+                answer = client.generic(method, address(name, world), json.dumps(body), "application/json")
+                is_each_refused = name.endswith("-bulk") and not json.loads(answer.content).get("done")
+                if answer.status_code not in HIDDEN and not is_each_refused:
+                    done[name, method] = (answer.status_code, answer.content[:200])
+    for name, page in PAGES.items():
+        if page.post is not None and not name.startswith(("accounts:", "pages:saved-view")):
+            answer = browser.post(page_address(name, world), {"confirm": world["cluster"]})
+            if answer.status_code not in {403, 404, 405}:
+                done[name, "POST"] = (answer.status_code, answer.content[:200])
+    assert done == {}
+    assert {label: (before[label], n) for label, n in _counts().items() if before[label] != n} == {}
+
+
+def test_a_reader_of_everything_changes_one_cluster_alone(world: dict[str, Any]) -> None:
+    """403 where it is seen and may not be changed: with the role that it takes, and where."""
+    user = person("reader", "viewer")
+    grant_give(user=user, role="operator", cluster=small_cluster("elsewhere"))
+    client = _token_client(user)
+    path = f"/api/v1/clusters/{world['cluster']}"
+    assert client.get(path).status_code == 200
+    refusal = client.patch(path, {"name": "Mine"}, format="json")
+    assert (refusal.status_code, refusal.json()["code"]) == (403, "scope_missing")
+    assert f"on the cluster {world['cluster']}" in refusal.json()["detail"]
+    assert "Operator" in refusal.json()["detail"]
+    assert client.patch("/api/v1/clusters/elsewhere", {"name": "Mine"}, format="json").status_code == 200
+    page = Client()
+    page.force_login(user)
+    assert page.get(f"/c/{world['cluster']}/queries/").status_code == 200
+    assert page.get(page_address("pages:node-new", world)).status_code == 403
+
+
+def test_a_role_on_a_team_counts_for_its_queries_alone(world: dict[str, Any]) -> None:
+    """Beside seeing the cluster: what others own stays as it is."""
+    cluster, team = Cluster.objects.get(slug=world["cluster"]), team_named("bids")
+    own, other = cluster.queries.get(name="draft"), cluster.queries.get(name="calm")
+    QuerySet(type(own)).filter(pk=own.pk).update(team=team)
+    user = User.objects.create_user("author")
+    grant_give(user=user, role="viewer", cluster=cluster)
+    grant_give(user=user, role="author", team=team)
+    client, page = _token_client(user), Client()
+    page.force_login(user)
+    change = {"description": "Bids of the last minute."}
+    assert client.patch(f"/api/v1/queries/{own.pk}", change, format="json").status_code == 200
+    assert client.patch(f"/api/v1/queries/{other.pk}", change, format="json").status_code == 403
+    assert client.post(f"/api/v1/queries/{own.pk}/stop").status_code == 403  # that takes an operator
+    edit = "/c/{}/queries/{}/edit/"
+    assert page.get(edit.format(cluster.slug, "draft")).status_code == 200
+    assert page.get(edit.format(cluster.slug, "calm")).status_code == 403
+    assert "Edit</a>" in _content(page.get(f"/c/{cluster.slug}/queries/draft/"))
+    assert "Edit</a>" not in _content(page.get(f"/c/{cluster.slug}/queries/calm/"))
+
+
+def test_an_author_registers_queries_and_changes_nothing_else(world: dict[str, Any]) -> None:
+    user = User.objects.create_user("author")
+    grant_give(user=user, role="author", cluster=Cluster.objects.get(slug=world["cluster"]))
+    client = _token_client(user)
+    body = {"operators": [{"id": "work", "inputs": [{"from": "clicks", "selectivity": 1.0, "cycles_per_event": 1e3}]}]}
+    made = client.post("/api/v1/queries", {"cluster": world["cluster"], "name": "mine", **body}, format="json")
+    assert made.status_code == 201, made.content
+    assert client.delete(made["Location"]).status_code == 204
+    refused = client.patch(f"/api/v1/nodes/{world['node_pk']}", {"cores": 1}, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
