@@ -17,6 +17,7 @@ from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_us
 from apps.accounts.services import token_create, token_revoke, tokens_of
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ReadViewSet, Router
 from apps.core.rest.serializers import StrictSerializer, show_row
 
@@ -82,6 +83,7 @@ class TokenViewSet(ReadViewSet):
     Creating one takes no `Idempotency-Key`: remembering the answer would store the secret.
     """
 
+    asked_on = AskedOn.OWN
     queryset = Token.objects.none()
     serializer_class = TokenSerializer
     filterset_class = TokenFilter

@@ -44,8 +44,13 @@ class User(Tracked, AbstractUser):
     @cached_property
     def reach(self) -> Reach:
         """Scopes of the person by where they hold, read once for each time that the person is read."""
-        grants = Grant.objects.filter(models.Q(user=self) | models.Q(group__members=self))
-        rows = list(grants.values_list("role", "cluster", "team"))
+        known = getattr(self, "_prefetched_objects_cache", {})
+        if {"grants", "memberships"} <= known.keys():  # of a list of people
+            grants = [*self.grants.all(), *(grant for group in self.memberships.all() for grant in group.grants.all())]
+            rows = [(grant.role, grant.cluster_id, grant.team_id) for grant in grants]
+        else:
+            held = Grant.objects.filter(models.Q(user=self) | models.Q(group__members=self))
+            rows = list(held.values_list("role", "cluster", "team"))
         return reach_of_grants([*rows, (Role.ADMIN, None, None)] if self.is_superuser else rows)
 
     @property

@@ -20,7 +20,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import REVIEW
 from apps.core.errors import Conflict, Forbidden, Malformed
-from apps.core.reach import check_cluster, visible
+from apps.core.reach import AskedOn, check_cluster, visible
 from apps.core.rest.api import ReadViewSet, Router, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
@@ -88,6 +88,7 @@ _SHARE = 0.8  # of the timeout for the verdict; the rest is for the way there an
 class AdmissionWebhook(APIView):
     """`POST /webhooks/kubernetes/admission/<cluster>[/<token>]`: an AdmissionReview in, an AdmissionReview out."""
 
+    asked_on = AskedOn.NARROWED
     body_sizes = {"POST": REVIEW}
     authentication_classes = [PathTokenAuthentication]
     scopes = {"POST": Scope.OPERATE}

@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
+from apps.core.reach import AskedOn
 from apps.core.rest.api import Router, ServiceViewSet, StrictSerializer
 from apps.saved_views.models import SavedList, SavedView
 from apps.saved_views.selectors import SavedViewFilter, ViewCaller, caller_of, views_visible
@@ -57,6 +58,7 @@ class SavedViewViewSet(ServiceViewSet):
     read; one for the team needs operate. Others' own views are not there.
     """
 
+    asked_on = AskedOn.OWN
     queryset = SavedView.objects.none()
     serializer_class = SavedViewSerializer
     filterset_class = SavedViewFilter
