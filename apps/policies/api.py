@@ -17,6 +17,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
 from apps.core.limits import MAX_REASON
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body
@@ -115,6 +116,8 @@ def _shown(cluster: Cluster, *, is_new: bool = False) -> Any:
 class ClusterPolicyView(ApiMixin, APIView):
     """Policy of a cluster."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ, "PUT": Scope.ADMIN}
 
     @extend_schema(responses=AppliedPolicySerializer)
@@ -142,6 +145,8 @@ class ClusterPolicyView(ApiMixin, APIView):
 class PolicyCheckView(ApiMixin, APIView):
     """Check of a policy."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"POST": Scope.READ}
 
     @extend_schema(request=PolicyAskSerializer, responses=PolicyCheckSerializer)
@@ -156,6 +161,8 @@ class PolicyCheckView(ApiMixin, APIView):
 class PolicyVersionsView(ApiMixin, APIView):
     """Versions of a cluster's policy."""
 
+    asked_on = AskedOn.NARROWED
+
     scopes = {"GET": Scope.READ}
 
     @extend_schema(responses=PolicyVersionSerializer(many=True))
@@ -166,6 +173,8 @@ class PolicyVersionsView(ApiMixin, APIView):
 
 class PolicyVersionView(ApiMixin, APIView):
     """One version of a cluster's policy."""
+
+    asked_on = AskedOn.NARROWED
 
     scopes = {"GET": Scope.READ}
 
