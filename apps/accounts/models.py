@@ -55,7 +55,7 @@ class User(Tracked, AbstractUser):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the person may do: on the cluster that their request is about, else somewhere at least."""
+        """Scopes on the cluster that the person's request is about, else those held somewhere at least."""
         caller = caller_now()
         return self.reach.anywhere if caller.here is None or caller.person != self.pk else caller.here
 

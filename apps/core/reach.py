@@ -110,7 +110,7 @@ EVERYTHING = Reach(frozenset({READ, "author", "admit", "operate", "ingest", "adm
 
 @dataclass
 class Caller:
-    """Whoever a request comes from, and what it needs: nobody known, until `enter`.
+    """Sender of a request, and what it needs: nobody known, until `enter`.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ def caller_now() -> Caller:
 
 @contextmanager
 def caller_entered(caller: Caller) -> Iterator[Caller]:
-    """What is read and changed inside is the caller's doing."""
+    """Have what is inside be the caller's doing."""
     token = _caller.set(caller)
     try:
         yield caller
