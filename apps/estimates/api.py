@@ -62,7 +62,6 @@ from apps.estimates.summary import (
     measured_alone,
     unscored_listed,
 )
-from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import JobSerializer, job_response
 from apps.jobs.viewsets import AnswerViewSet, describe_create
@@ -97,7 +96,7 @@ class EstimateViewSet(AnswerViewSet):
     def create(self, request: Request) -> Response:
         asked, user = self.asked(request), signed_in_user(request)
         if "document" not in asked:
-            return self.answer(request, *ESTIMATE.request(cluster=cluster_by_slug(asked["cluster"]), user=user))
+            return self.answer(request, *ESTIMATE.request(cluster=asked["cluster"], user=user))
         caller_now().check_asked_on(AskedOn.OWN)  # a document is of no cluster, and its estimate whoever's asked for it
         run, job = DOCUMENT_ESTIMATE.request(user=user, **asked)
         rows = DOCUMENT_ESTIMATE.visible()

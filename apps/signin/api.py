@@ -16,6 +16,7 @@ from apps.accounts.models import Group, Team
 from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NOTE
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ReadViewSet, Router
 from apps.core.rest.serializers import StrictSerializer, show_row
 from apps.signin.choices import InvitationState
@@ -29,6 +30,7 @@ __all__ = ["InvitationViewSet", "ServiceAccountViewSet"]
 class _AdminViewSet(ReadViewSet):
     """Rows that administrators see, and change in a session of theirs alone."""
 
+    asked_on = AskedOn.CONSOLE
     scopes = {"GET": "admin", "POST": "admin", "PATCH": "admin"}
 
     def get_permissions(self) -> list[BasePermission]:
