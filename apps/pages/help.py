@@ -42,7 +42,7 @@ _EVIDENCE = {
     "predicted": "Computed by a model.",
     "measured": "Counted on a running system.",
     "unknown": "It runs, and nothing tells what an event costs it: what rests on it is for a person.",
-    "never_ran": "Predicted by a model of a query that nobody has seen run, with an 80% interval.",
+    "never_ran": "Predicted by a model of a query that nobody has seen run, with an interval.",
 }
 _WORDS = (
     ("Query", "A continuous query: operators that read streams and never end."),

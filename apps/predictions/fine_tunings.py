@@ -20,14 +20,13 @@ from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution
 from apps.predictions.services import predictions_announce
 from engine.costream.adaptation import (
     MIN_OBSERVED,
-    FineTuningSettings,
     GuardJudgement,
     Observation,
-    fine_tune,
+    fit_executions,
     judge,
     observation_of,
+    recalibrated,
     split_observations,
-    tuned_card,
 )
 from engine.costream.documents import read_trace
 from engine.costream.prediction import Ensemble
@@ -40,7 +39,6 @@ __all__ = ["FINE_TUNING", "fine_tuning_obstacle", "observations_of"]
 _log = logging.getLogger(__name__)
 
 _MAX_OBSERVED = 5000  # the newest executions
-_REPLAY = 600  # simulated traces mixed in, so that nothing is forgotten
 _JUDGED = 400  # of another seed, which no model has seen, for the guard
 
 
@@ -96,24 +94,17 @@ def _simulated(seed: int, count: int) -> list[Observation]:
     return [observation_of(simulate_trace(trace_seed(seed, i)).trace) for i in range(count)]
 
 
-def _tune(
-    base: Ensemble,
-    observations: Sequence[Observation],
-    replay: Sequence[Observation],
-    judged: Sequence[Observation],
-    version: str,
-) -> _Tuned:
+def _tune(base: Ensemble, observations: Sequence[Observation], judged: Sequence[Observation], version: str) -> _Tuned:
     trained, held = split_observations(observations)
     held_out = [observations[i] for i in held]
-    members = fine_tune(base, [observations[i] for i in trained], replay, FineTuningSettings())
-    after = Ensemble(members, base.card)
-    card = tuned_card(base.card, version, len(trained), after, held_out, judged)
-    weights, card = pack_weights(members, card)
+    fitted = fit_executions(base, [observations[i] for i in trained])
+    after = recalibrated(fitted, version, len(trained), held_out, judged)
+    weights, card = pack_weights(after.arrays, after.card)
     return _Tuned(weights, card, judge(base, after, held_out, judged), len(trained), len(held_out))
 
 
 class FineTuningKind(RunKind[FineTuning]):
-    """Training of a cluster's model on its observed executions; in force at once if the guard accepts it."""
+    """Fit of a cluster's model to its observed executions; in force at once if the guard accepts it."""
 
     model, job, name, path = FineTuning, JobKind.FINE_TUNING, "fine_tuning", "fine-tunings"
     asked, failed, cancelled = FineTuningState.RUNNING, FineTuningState.FAILED, FineTuningState.FAILED
@@ -150,7 +141,7 @@ class FineTuningKind(RunKind[FineTuning]):
         return FineTuning.objects.create(cluster=cluster, requested_by=user, base=base, note=note)
 
     def answer(self, run: FineTuning, report: JobReporter) -> _Tuned:
-        """Train and judge the model."""
+        """Fit and judge the model."""
         assert run.base is not None
         report(0.0, "Reading executions")
         observations, unreadable = observations_of(run.cluster)
@@ -159,11 +150,10 @@ class FineTuningKind(RunKind[FineTuning]):
             message = f"{counted(unreadable, 'execution')} cannot be read; {left}"
             raise Impossible(f"{message}.", code="unreadable")
         base = ensemble_of(ModelVersion.objects.get(pk=run.base_id))
-        report(0.1, "Simulating traces to mix in")
-        seed = base.card.seed or 0
-        replay, judged = _simulated(seed, _REPLAY), _simulated(seed + 1, _JUDGED)
-        report(0.5, "Training")
-        tuned = _tune(base, observations, replay, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
+        report(0.1, "Simulating traces for the guard")
+        judged = _simulated((base.card.seed or 0) + 1, _JUDGED)
+        report(0.3, "Fitting")
+        tuned = _tune(base, observations, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
         report(0.95, "Storing")
         return replace(tuned, unreadable=unreadable)
 

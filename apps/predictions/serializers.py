@@ -53,7 +53,7 @@ class PredictionSerializer(serializers.ModelSerializer):
     requested_by = serializers.CharField(source="requested_by.username", default=None)
     placement = serializers.DictField(child=serializers.CharField(), help_text="{operator: node} that was chosen.")
     costs = serializers.DictField(
-        help_text="Costs of the chosen candidate: mean, low and high of the 80 % interval; votes."
+        help_text="Costs of the chosen candidate: mean, low and high of the interval at `level`; votes."
     )
 
     class Meta:

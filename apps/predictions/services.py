@@ -26,8 +26,6 @@ from engine.costream.first_placement import (
     FirstPlacement,
     PlacementPredictor,
     PlacementQuestion,
-    find_first_placement,
-    pins_of,
     predict_placement,
 )
 from engine.document.candidate import Candidate, read_candidate
@@ -87,23 +85,14 @@ def candidate_predict(
     """
     begun_s = time.perf_counter() if begun_s is None else begun_s
     model = model_in_force(cluster)
-    question = PlacementQuestion(
-        running,
-        candidate.operators,
-        candidate.sources,
-        pins={name: node for name, node in pins_of(candidate.operators).items() if node not in closed_nodes},
-        closed=closed_nodes,
-        target=str(target),
-    )
-    return _timed(find_first_placement(question, model.ensemble), model, question, begun_s)
+    predictor = PlacementPredictor(model.ensemble, str(target), closed_nodes, model.note)
+    return _timed(predictor.predict_candidate(running, candidate), model, predictor, begun_s)
 
 
 def _timed(
-    answer: FirstPlacement, model: ModelInForce, question: PlacementQuestion, begun_s: float
+    answer: FirstPlacement, model: ModelInForce, predictor: PlacementPredictor, begun_s: float
 ) -> CandidatePrediction:
-    predictor = PlacementPredictor(model.ensemble, question.target, question.closed, model.note)
-    elapsed_s = time.perf_counter() - begun_s
-    return CandidatePrediction(predictor.noted(answer), model.version, question.target, elapsed_s, predictor)
+    return CandidatePrediction(answer, model.version, predictor.target, time.perf_counter() - begun_s, predictor)
 
 
 @transaction.atomic
@@ -195,9 +184,9 @@ def prediction_running(*, version: QueryVersion) -> CandidatePrediction | None:
     running, _ = _surroundings(version)
     candidate = _candidate(version, running, {})
     model = model_in_force(version.query.cluster)
+    predictor = PlacementPredictor(model.ensemble, note=model.note)
     question = PlacementQuestion(running, candidate.operators, candidate.sources, pins=where)
-    answer = predict_placement(question, model.ensemble)
-    return _timed(answer, model, question, begun_s)
+    return _timed(predictor.noted(predict_placement(question, model.ensemble)), model, predictor, begun_s)
 
 
 def _surroundings(version: QueryVersion) -> tuple[Deployment, tuple[str, ...]]:

@@ -38,6 +38,7 @@ from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
+from engine.costream.prediction import shipped_ensemble
 from engine.document.candidate import Candidate, read_candidate
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
@@ -430,7 +431,10 @@ def _first_ground(
 
 
 def command(document: Any, options: AdmitOptions) -> AdmissionDecision:
-    """Decide on ``candidate`` of a deployment document that holds what runs; ``changes`` are applied first."""
+    """Decide on ``candidate`` of a deployment document that holds what runs; ``changes`` are applied first.
+
+    One that never ran is predicted by the shipped model, as the console does; no run of a cluster bears it out here.
+    """
     if not isinstance(document, Mapping):
         raise DocumentError([Fault("", f"the document is {value_words(document)}; allowed: an object")])
     if "candidate" not in document:
@@ -440,10 +444,17 @@ def command(document: Any, options: AdmitOptions) -> AdmissionDecision:
     policy = AdmissionPolicy.read(options.policy or {}, "", "policy", faults)
     if policy is None:
         raise DocumentError(faults, "policy")
+    deployment = Deployment.parse(running)
+    candidate = read_candidate(document["candidate"], deployment)
+    predictor = None
+    if any(operator.never_ran for operator in candidate.operators):
+        predictor = PlacementPredictor(shipped_ensemble(), closed=policy.closed_nodes)
     return decide(
-        Deployment.parse(running),
-        document["candidate"],
+        deployment,
+        candidate,
         policy=policy,
+        prediction=None if predictor is None else predictor.predict_candidate(deployment, candidate),
+        predictor=predictor,
         changes=document.get("changes", ()),
         mace_every=options.mace_every,
     )

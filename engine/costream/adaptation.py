@@ -1,10 +1,7 @@
-"""Fine-tuning of an ensemble on observed executions, and the guard that judges it; NumPy alone.
+"""Fit of a model to a cluster's own executions, and the guard that judges it; cheap, and NumPy alone.
 
-All layers are trained further by Adam, on observed executions with simulated traces mixed in, so that nothing is
-forgotten. A constant shift per metric would not do, since on another engine the threshold of overload moves; nor do
-the heads alone.
-
-Source: Costream (ICDE 2024), section VI, experiment on unseen patterns: fine-tuning with few traces.
+The fluid gets the costs of the cluster's engine, what is left gets an offset, and intervals are calibrated anew. The
+trees stay as they are: few executions cannot say more.
 """
 
 from __future__ import annotations
@@ -18,26 +15,25 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
-from engine.costream.backpropagation import RunTargets, loss_gradients
-from engine.costream.batch import Float32Array, GraphBatch, collate, encode
-from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, is_voted, votes_of
-from engine.costream.weights import Member, ModelCard
-from engine.query_graph.graph import CostTrace
+from engine.costream.intervals import SHORTAGES, end_scale, shortage_of
+from engine.costream.prediction import Ensemble, is_voted
+from engine.costream.residual import COSTS, VOTES
+from engine.costream.summary import FluidFacts
+from engine.query_graph.graph import OPERATOR_KINDS, CostTrace, QueryGraph
 from engine.solvers import solving
 from engine.words import listed
 
 __all__ = [
     "MIN_HELD_OUT",
     "MIN_OBSERVED",
-    "FineTuningSettings",
     "GuardJudgement",
     "Observation",
-    "fine_tune",
+    "fit_executions",
     "judge",
     "observation_errors",
     "observation_of",
+    "recalibrated",
     "split_observations",
-    "tuned_card",
 ]
 
 #: Observed executions without which there is no fine-tuning.
@@ -49,8 +45,11 @@ _HELD_OUT_SHARE = 0.3
 _MIN_GAIN = 0.02  # of the score, for a fine-tuned model to count as better
 _MAX_VOTES_LOST = 0.05  # of balanced accuracy on simulated traces
 _MIN_SCALED, _MIN_GROUPS = 30, 3  # held-out executions, and groups of them, from which on intervals may get narrower
-_MIN_SCALE = 1e-3
-_MAX_BALANCE = 5.0
+_FITTED = 200  # executions that costs are fitted to
+_STEPS, _FINE = (0.25, 0.5, 2.0, 4.0), (0.71, 0.84, 1.19, 1.41)  # by which factors are tried
+_PRICE = 0.003  # of the score, per factor of 2 that costs are away from the table's
+_TOGETHER = 64  # executions of a query whose facts are made at once
+_PRIOR_RUNS = 10.0  # without an error, that stand against what is observed
 
 
 @dataclass(frozen=True)
@@ -74,17 +73,6 @@ class Observation:
     backpressure: bool | None
     success: bool | None
     group: str = ""
-
-
-@dataclass(frozen=True)
-class FineTuningSettings:
-    """Settings of a fine-tuning; the seed decides the order of the traces alone."""
-
-    epochs: int = 20
-    learning_rate: float = 1e-3
-    batch: int = 128
-    observed_share: float = 0.9  # of the weight, for observed executions
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,48 +129,68 @@ def split_observations(observations: Sequence[Observation]) -> tuple[list[int], 
     return [i for i in range(len(observations)) if i not in kept], sorted(held)
 
 
-def fine_tune(
-    ensemble: Ensemble,
-    observed: Sequence[Observation],
-    replay: Sequence[Observation] = (),
-    settings: FineTuningSettings | None = None,
-) -> tuple[Member, ...]:
-    """Parameters of each member after training it further on observed executions.
+def fit_executions(ensemble: Ensemble, observed: Sequence[Observation], seed: int = 0) -> Ensemble:
+    """The ensemble fitted to observed executions: the engine's costs first, then what is left.
 
     Parameters
     ----------
-    observed
-        Executions to learn from.
-    replay
-        Traces of the kind that the ensemble was trained on.
+    seed
+        Decides which `_FITTED` executions costs are fitted to, where there are more.
 
-    Returns
-    -------
-    tuple of mappings
-        As `pack_weights` takes them. The same input gives the same parameters.
+    Notes
+    -----
+    Factors on the cost table, of all kinds of operators together and then of each, are taken one after another where
+    they lower the score (`observation_errors`) by more than `_PRICE` per factor of 2 away from 1: other costs move the
+    threshold of overload, which no shift of predictions does. What is left gets an offset by cost and shortage,
+    n/(n + `_PRIOR_RUNS`) of the median error in ln of its n runs. The same input gives the same answer.
     """
     solving()
-    settings = settings or FineTuningSettings()
-    traces = [*observed, *replay]
-    weights = np.full(len(traces), (1.0 - settings.observed_share) / max(len(replay), 1))
-    weights[: len(observed)] = (settings.observed_share if replay else 1.0) / max(len(observed), 1)
-    targets = _targets(traces, weights * len(traces))
-    encoded = [encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in traces]
-    tuned = []
-    for k, member in enumerate(ensemble.members):
-        rng = np.random.default_rng(settings.seed + k)
-        parts = np.array_split(rng.permutation(len(traces)), max(1, round(len(traces) / settings.batch)))
-        batches = [(collate([encoded[i] for i in rows], ensemble.card.form), targets.rows(rows)) for rows in parts]
-        adam = _Adam({name: value.astype(np.float32) for name, value in member.items()})
-        steps = settings.epochs * len(batches)
-        for step in range(steps):
-            if step % len(batches) == 0:
-                order = rng.permutation(len(batches))
-            batch, wanted = batches[order[step % len(batches)]]
-            _, gradients = loss_gradients(adam.parameters, batch, wanted)
-            adam.step(gradients, settings.learning_rate * (1.0 - step / steps))
-        tuned.append(adam.parameters)
-    return tuple(tuned)
+    rows = np.sort(np.random.default_rng(seed).permutation(len(observed))[:_FITTED])
+    part = [observed[i] for i in rows]
+    factors = np.array(ensemble.arrays["factors"], dtype=np.float64)
+
+    def price(tried: FloatArray) -> float:
+        return _score(_with(ensemble, factors=tried), part) + _PRICE * float(np.abs(np.log2(tried)).mean())
+
+    best = price(factors)
+    kinds = _kinds_in(part)
+    moves = [(kinds, _STEPS), *(((kind,), steps) for steps in (_STEPS, _FINE) for kind in kinds)]
+    for moved, steps in moves:
+        for step in steps:
+            tried = factors.copy()
+            tried[list(moved)] *= step
+            if (value := price(tried)) < best:
+                factors, best = tried, value
+    fitted = _with(ensemble, factors=factors, offsets=np.zeros((SHORTAGES, len(COSTS))))
+    return _with(fitted, offsets=_left(fitted, observed))
+
+
+def _kinds_in(observations: Sequence[Observation]) -> tuple[int, ...]:
+    kinds = {operator.kind for o in observations for operator in o.trace.graph.operators}
+    return tuple(i for i, kind in enumerate(OPERATOR_KINDS) if kind in kinds)
+
+
+def _with(ensemble: Ensemble, **arrays: FloatArray) -> Ensemble:
+    """The ensemble with some arrays in the place of its own."""
+    return Ensemble(ensemble.arrays | {name: a.astype(np.float32) for name, a in arrays.items()}, ensemble.card)
+
+
+def _left(ensemble: Ensemble, observations: Sequence[Observation]) -> FloatArray:
+    """Offsets, (shortages, costs), that what was observed asks for."""
+    facts = _facts(ensemble, observations)
+    centre, shortages = ensemble.score(facts).centre, shortage_of(facts.use)
+    offsets = np.zeros((SHORTAGES, len(COSTS)))
+    for m in range(len(COSTS)):
+        rows, true = _known_costs(observations, m)
+        errors, of_row = np.log(true) - centre[rows, m], shortages[rows]
+        for shortage in np.unique(of_row):
+            same = errors[of_row == shortage]
+            offsets[shortage, m] = np.median(same) * len(same) / (len(same) + _PRIOR_RUNS)
+    return offsets
+
+
+def _score(ensemble: Ensemble, observations: Sequence[Observation]) -> float:
+    return float(observation_errors(ensemble, observations)["score"])
 
 
 def observation_errors(ensemble: Ensemble, observations: Sequence[Observation]) -> dict[str, Any]:
@@ -191,19 +199,19 @@ def observation_errors(ensemble: Ensemble, observations: Sequence[Observation]) 
     """
     if not observations:
         return {"score": 0.0}
-    outputs = ensemble.evaluate(_batch(ensemble, observations))
+    scores = ensemble.score(_facts(ensemble, observations))
     errors: dict[str, Any] = {}
     parts: list[float] = []
     for m, metric in enumerate(COSTS):
         rows, true = _known_costs(observations, m)
         if not rows:
             continue
-        q = q_errors(true, np.exp(ensemble_bounds(outputs)[metric][0])[rows])
+        q = q_errors(true, np.exp(scores.centre[rows, m]))
         errors[metric] = {"runs": len(q), **q_quantiles(q)}
         parts.append(float(np.log(q).mean()))
-    for metric in ("RO", "S"):
+    for metric in VOTES:
         truth = [(i, o.backpressure if metric == "RO" else o.success) for i, o in enumerate(observations)]
-        votes = is_voted(metric, votes_of(outputs, metric), len(outputs))
+        votes = is_voted(metric, scores.votes_of(metric), ensemble.card.members)
         known_votes = [(value, bool(votes[i])) for i, value in truth if value is not None]
         if known_votes:
             facts, said = zip(*known_votes, strict=True)
@@ -249,39 +257,47 @@ def _lost_votes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return lost
 
 
-def tuned_card(
-    card: ModelCard,
+def recalibrated(
+    ensemble: Ensemble,
     version: str,
-    trained: int,
-    after: Ensemble,
+    fitted: int,
     held_out: Sequence[Observation],
     simulated: Sequence[Observation] = (),
-) -> ModelCard:
-    """Card of a fine-tuned ensemble: how many executions it saw, its errors on those held out, intervals scaled anew.
+) -> Ensemble:
+    """A fitted ensemble with intervals by executions held out, and a card that says what it was fitted to.
 
     With `_MIN_SCALED` executions of `_MIN_GROUPS` groups held out, these scale the intervals. With fewer they can only
-    widen them, as can simulated traces: training on few executions makes a model surer than it is right.
+    widen them, as can simulated traces: a fit to few executions makes a model surer than it is right.
     """
-    held, of_traces = _scales(after, held_out), _scales(after, simulated)
-    scales = {}
-    for m, metric in enumerate(COSTS):
+    held, of_traces = _scales(ensemble, held_out), _scales(ensemble, simulated)
+    bounds = np.array(ensemble.arrays["bounds"], dtype=np.float64)
+    calibrated = 0
+    for m in range(len(COSTS)):
         rows, _ = _known_costs(held_out, m)
         enough = len(rows) >= _MIN_SCALED and len({held_out[i].group for i in rows}) >= _MIN_GROUPS
-        candidates = [held[metric]] if enough else [card.interval_scale[metric], held[metric], of_traces[metric]]
-        scales[metric] = max(*candidates, _MIN_SCALE)
-    errors = {**card.errors, "observed": observation_errors(after, held_out)}
-    return replace(card, version=version, observed=card.observed + trained, interval_scale=scales, errors=errors)
+        bounds[m] *= held[m] if enough else max(1.0, held[m], of_traces[m])
+        calibrated = max(calibrated, len(rows) if enough else 0)
+    card = replace(
+        ensemble.card,
+        version=version,
+        observed=ensemble.card.observed + fitted,
+        calibrated_here=calibrated,
+        errors={**ensemble.card.errors, "observed": observation_errors(ensemble, held_out)},
+    )
+    return Ensemble(_with(ensemble, bounds=bounds).arrays, card)
 
 
-def _scales(ensemble: Ensemble, observations: Sequence[Observation]) -> dict[str, float]:
-    """Factors of intervals by metric that hold for observations; 0 where there are none."""
-    bounds = ensemble_bounds(ensemble.evaluate(_batch(ensemble, observations))) if observations else {}
-    scales = dict.fromkeys(COSTS, 0.0)
-    for m, metric in enumerate(COSTS):
+def _scales(ensemble: Ensemble, observations: Sequence[Observation]) -> list[float]:
+    """Factors of the intervals' ends, by cost, that hold for observations; 0 where there are none."""
+    if not observations:
+        return [0.0] * len(COSTS)
+    scores = ensemble.score(_facts(ensemble, observations))
+    scales = []
+    for m in range(len(COSTS)):
         rows, true = _known_costs(observations, m)
-        if rows:
-            centre, below, above = (part[rows] for part in bounds[metric])
-            scales[metric] = interval_scale(np.log(true), (centre, below, above))
+        bounds = ensemble.arrays["bounds"][m][scores.kinds[rows]]
+        errors = (np.log(true) - scores.centre[rows, m]) / scores.units[rows, m]
+        scales.append(end_scale(bounds, errors, scores.spread[rows, m]) if rows else 0.0)
     return scales
 
 
@@ -291,46 +307,18 @@ def _known_costs(observations: Sequence[Observation], metric: int) -> tuple[list
     return [i for i, _ in known], np.array([cost for _, cost in known], dtype=np.float64)
 
 
-def _batch(ensemble: Ensemble, observations: Sequence[Observation]) -> GraphBatch:
-    traces = [encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in observations]
-    return collate(traces, ensemble.card.form)
-
-
-def _targets(observations: Sequence[Observation], weights: FloatArray) -> RunTargets:
-    costs = np.array([[value or np.nan for value in o.costs] for o in observations], dtype=np.float64)
-    votes = np.array([[np.nan if v is None else float(v) for v in (o.backpressure, o.success)] for o in observations])
-    known, voted = np.isfinite(costs), np.isfinite(votes)
-    return RunTargets(
-        np.log(np.where(known, costs, 1.0)).astype(np.float32),
-        known.astype(np.float32),
-        np.where(voted, votes, 0.0).astype(np.float32),
-        (voted * _balance(votes)).astype(np.float32),
-        weights.astype(np.float32),
-    )
-
-
-def _balance(votes: FloatArray) -> FloatArray:
-    """Weights (g, 2) with which yes and no of a vote count alike, however rare one is; at most `_MAX_BALANCE`."""
-    share = np.nansum(votes, axis=0) / np.maximum(np.isfinite(votes).sum(axis=0), 1)
-    weights: FloatArray = 0.5 / np.maximum(np.where(votes > 0.5, share, 1.0 - share), 0.5 / _MAX_BALANCE)
-    return weights
-
-
-class _Adam:
-    """Adam's moments of all parameters."""
-
-    def __init__(self, parameters: dict[str, Float32Array]) -> None:
-        self.parameters = parameters
-        self._first = {name: np.zeros_like(value) for name, value in parameters.items()}
-        self._second = {name: np.zeros_like(value) for name, value in parameters.items()}
-        self._step = 0
-
-    def step(self, gradients: Mapping[str, Float32Array], rate: float) -> None:
-        """Move every parameter against its gradient."""
-        self._step += 1
-        for name, gradient in gradients.items():
-            first, second = self._first[name], self._second[name]
-            first += 0.1 * (gradient - first)
-            second += 0.001 * (gradient**2 - second)
-            mean, square = first / (1 - 0.9**self._step), second / (1 - 0.999**self._step)
-            self.parameters[name] -= np.float32(rate) * mean / (np.sqrt(square) + np.float32(1e-8))
+def _facts(ensemble: Ensemble, observations: Sequence[Observation]) -> FluidFacts:
+    """Facts in the order of the observations; those of a query are made together, on the hosts of all of them."""
+    by_graph: dict[QueryGraph, list[int]] = {}
+    for i, observation in enumerate(observations):
+        by_graph.setdefault(observation.trace.graph, []).append(i)
+    parts, order = [], []
+    for graph, rows in by_graph.items():
+        for start in range(0, len(rows), _TOGETHER):
+            traces = [observations[i].trace for i in rows[start : start + _TOGETHER]]
+            hosts = list(dict.fromkeys(trace.hosts[j] for trace in traces for j in trace.placement))
+            row_of = {host: row for row, host in enumerate(hosts)}
+            places = np.array([[row_of[trace.hosts[j]] for j in trace.placement] for trace in traces])
+            parts.append(ensemble.facts(graph, hosts, places))
+        order += rows
+    return FluidFacts.joined(parts).take(np.argsort(order))

@@ -32,7 +32,9 @@ from engine.costream.candidates import MAX_OPERATORS, StateMemory, find_candidat
 from engine.costream.choice import PlacementChoice, choose, rank_survivors
 from engine.costream.documents import trace_document
 from engine.costream.hosts import MAX_CPU_PERCENT, MAX_RAM_MB, UNKNOWN_RAM_MB, FreeHosts, busiest_rates, free_hosts
-from engine.costream.prediction import LEVEL, Ensemble, PlacementPredictions, PredictionError
+from engine.costream.intervals import LEVEL
+from engine.costream.prediction import Ensemble, PlacementPredictions, PredictionError
+from engine.document.candidate import Candidate
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
 from engine.document.memory import memory_by_node, needs_of
@@ -132,6 +134,14 @@ class PlacementPredictor:
     ) -> FirstPlacement:
         """Predict candidates as if no operator had a place."""
         question = PlacementQuestion(running, operators, sources, closed=self.closed, target=self.target)
+        return self.noted(find_first_placement(question, self.ensemble))
+
+    def predict_candidate(self, running: Deployment, candidate: Candidate) -> FirstPlacement:
+        """Predict candidates for a query that wants to join; what has a place stays, unless its node is closed."""
+        pins = {name: node for name, node in pins_of(candidate.operators).items() if node not in self.closed}
+        question = PlacementQuestion(
+            running, candidate.operators, candidate.sources, pins, self.closed, self.target, CANDIDATE_LIMIT
+        )
         return self.noted(find_first_placement(question, self.ensemble))
 
     def noted(self, answer: FirstPlacement) -> FirstPlacement:

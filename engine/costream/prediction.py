@@ -1,7 +1,8 @@
-"""Predictions of an ensemble for placements of a query: means, 80 % intervals, votes, and what is outside the domain.
+"""Predictions for placements of a query: the fluid times a learned residual, intervals, votes, and what is outside.
 
-Source: Costream (ICDE 2024), section V: mean of the members for costs, majority for success and back-pressure. A tie
-counts against the placement: as failure, and as back-pressure.
+A residual counts where runs like the question were trained on, and is shrunk to none away from them: there the fluid
+alone speaks. Source of metrics and votes: Costream (ICDE 2024), section V: the majority of the members says success and
+back-pressure. A tie counts against the placement: as failure, and as back-pressure.
 
 Matrices are small, and threads cost more than they give: a process that predicts sets ``OMP_NUM_THREADS=1`` and
 ``OPENBLAS_NUM_THREADS=1`` before it imports NumPy, as ``./sluice`` does for all of its processes.
@@ -19,34 +20,25 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
-from engine.costream.batch import Float32Array, GraphBatch, PlacementBatch, prepare_placements
-from engine.costream.network import METRICS, OUTPUTS, CostNetwork
-from engine.costream.weights import Member, ModelCard, load_weights, read_card, read_weights
+from engine.costream.intervals import kinds_of, shortage_of, units_of
+from engine.costream.residual import COSTS, VOTES, Arrays, TrainingPoints, member_outputs
+from engine.costream.summary import FluidFacts, facts_of
+from engine.costream.weights import ModelCard, load_weights, read_card, read_weights
 from engine.errors import EngineError
-from engine.query_graph.graph import HostNode, QueryGraph
+from engine.query_graph.graph import OPERATOR_KINDS, HostNode, QueryGraph
 from engine.words import counted
 
 __all__ = [
-    "COSTS",
-    "LEVEL",
     "CostInterval",
     "Ensemble",
     "PlacementPredictions",
     "PredictionError",
-    "ensemble_bounds",
-    "interval_scale",
+    "Scores",
     "is_voted",
     "shipped_ensemble",
-    "votes_of",
 ]
 
-COSTS = ("T", "Lp", "Le")
-
-# Share of true values that an interval is meant to hold.
-LEVEL = 0.8
-
 _MAX_LN = 34.5  # 1e15: nothing is faster or lasts longer
-_MIN_WIDTH = 1e-6  # of an interval's half in ln: bounds on the wrong side of the mean count as none
 _SHIPPED = Path(__file__).parent / "weights" / "costream.npz"
 
 BoolArray = npt.NDArray[np.bool_]
@@ -60,7 +52,7 @@ class PredictionError(EngineError):
 
 @dataclass(frozen=True)
 class CostInterval:
-    """A metric's mean and 80 % interval per placement, float64 (k,): tuples/s (T) or seconds (Lp, Le)."""
+    """A metric's mean and its interval per placement, float64 (k,): tuples/s (T) or seconds (Lp, Le)."""
 
     mean: FloatArray
     low: FloatArray
@@ -77,8 +69,6 @@ class PlacementPredictions:
         int64 (k, n).
     costs
         Per metric of `COSTS` means and intervals. They hold for runs that succeed.
-    member_costs
-        Per metric each member's prediction, float64 (m, k).
     success_votes, backpressure_votes
         int64 (k,): members that predict success, and back-pressure; an undecided one counts as failure and as
         back-pressure.
@@ -94,7 +84,6 @@ class PlacementPredictions:
 
     placements: IntArray
     costs: Mapping[str, CostInterval]
-    member_costs: Mapping[str, FloatArray]
     success_votes: IntArray
     backpressure_votes: IntArray
     members: int
@@ -136,16 +125,6 @@ class PlacementPredictions:
         return tuple(dict.fromkeys((*self.query_reasons, *hosts, *filter(None, self.count_reasons))))
 
 
-def votes_of(outputs: Float32Array, metric: str) -> IntArray:
-    """Members that predict success (S) or back-pressure (RO), (k,), from `OUTPUTS` of the members (m, k, 11).
-
-    An output of 0 speaks against the placement.
-    """
-    scores = outputs[:, :, METRICS.index(metric)]
-    votes: IntArray = (scores >= 0 if metric == "RO" else scores > 0).sum(axis=0)
-    return votes
-
-
 def is_voted(metric: str, votes: npt.ArrayLike, members: int) -> BoolArray:
     """Whether the members predict success (S) or back-pressure (RO) together; a tie speaks against the placement.
 
@@ -158,62 +137,74 @@ def is_voted(metric: str, votes: npt.ArrayLike, members: int) -> BoolArray:
     return doubled >= members if metric == "RO" else doubled > members
 
 
-def ensemble_bounds(outputs: Float32Array) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
-    """Per metric of `COSTS` ln of the mean, and the unscaled halves of its interval below and above in ln, (k,) each.
+@dataclass(frozen=True)
+class Scores:
+    """Scores by m members of k placements, before anything is decided.
 
-    Parameters
+    Attributes
     ----------
-    outputs
-        `OUTPUTS` of the members, (m, k, 11). The mean is that of the costs, not of their logarithms; the halves are
-        means of the members' own.
+    costs
+        (m, k, 3): ln of T (tuples/s), Lp and Le (s).
+    votes
+        (m, k, 2): logits of back-pressure and success.
+    kinds
+        (k,): of runs, by which intervals are calibrated (`engine.costream.intervals`).
+    units
+        (k, 3): of errors, in ln.
+    distance
+        (k,): from what was trained, in units within which 90 % of runs of the same kind lie.
     """
-    column = {name: np.clip(outputs[:, :, i].astype(np.float64), -_MAX_LN, _MAX_LN) for i, name in enumerate(OUTPUTS)}
-    bounds = {}
-    for metric in COSTS:
-        centre = column[metric]
-        below = np.maximum(centre - column[f"{metric}_low"], _MIN_WIDTH).mean(axis=0)
-        above = np.maximum(column[f"{metric}_high"] - centre, _MIN_WIDTH).mean(axis=0)
-        bounds[metric] = np.log(np.exp(centre).mean(axis=0)), below, above
-    return bounds
 
+    costs: FloatArray
+    votes: FloatArray
+    kinds: IntArray
+    units: FloatArray
+    distance: FloatArray
 
-def interval_scale(true: npt.ArrayLike, bounds: tuple[FloatArray, FloatArray, FloatArray]) -> float:
-    """Factor of split-conformal scaling: the least that makes intervals of calibration runs hold `LEVEL` of them.
+    @property
+    def centre(self) -> FloatArray:
+        """Mean of the members, (k, 3), in ln."""
+        mean: FloatArray = self.costs.mean(axis=0)
+        return mean
 
-    Parameters
-    ----------
-    true
-        ln of the true costs of runs that were not trained on, (k,).
-    bounds
-        Of a metric, from `ensemble_bounds`.
+    @property
+    def spread(self) -> FloatArray:
+        """Standard deviation of the members, (k, 3), in units."""
+        spread: FloatArray = self.costs.std(axis=0) / self.units
+        return spread
 
-    Notes
-    -----
-    A run's score is its deviation in ln, in units of the interval's half on its side; the factor is the
-    ceil((k + 1) * `LEVEL`)-th smallest score.
-    """
-    centre, below, above = bounds
-    deviation = np.asarray(true, dtype=np.float64) - centre
-    scores = np.sort(np.where(deviation < 0, -deviation / below, deviation / above))
-    rank = min(len(scores), int(np.ceil((len(scores) + 1) * LEVEL)))
-    return float(scores[rank - 1])
+    def errors(self, true: FloatArray) -> FloatArray:
+        """Errors where these are ln of the true costs, (k, 3), in units."""
+        errors: FloatArray = (true - self.centre) / self.units
+        return errors
+
+    def votes_of(self, metric: str) -> IntArray:
+        """Members that predict success (S) or back-pressure (RO), (k,). A logit of 0 speaks against the placement."""
+        logits = self.votes[:, :, VOTES.index(metric)]
+        votes: IntArray = (logits >= 0 if metric == "RO" else logits > 0).sum(axis=0)
+        return votes
+
+    def intervals(self, bounds: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Ends of the intervals, (k, 3) each, in ln; by the ``bounds`` of an archive."""
+        low, high = np.moveaxis(bounds[:, self.kinds], (0, 2), (2, 0))
+        return self.centre + self.units * (low - self.spread), self.centre + self.units * (high + self.spread)
 
 
 class Ensemble:
-    """Networks that predict together, with their card.
+    """Members that correct the fluid together, with their card.
 
     Parameters
     ----------
-    members
-        Parameters of each member.
+    arrays
+        Trees of the members, training points, and what was calibrated (`engine.costream.weights`).
     card
         Their card.
     """
 
-    def __init__(self, members: Sequence[Member], card: ModelCard) -> None:
-        self.card = card
-        self.members = tuple(members)
-        self.networks = tuple(CostNetwork(member, card.form) for member in members)
+    def __init__(self, arrays: Arrays, card: ModelCard) -> None:
+        self.card, self.arrays = card, dict(arrays)
+        self.factors = dict(zip(OPERATOR_KINDS, arrays["factors"].tolist(), strict=True))
+        self._points = TrainingPoints(arrays["points"], float(arrays["unit"][0]))
 
     @classmethod
     def load(cls, path: Path) -> Ensemble:
@@ -244,56 +235,60 @@ class Ensemble:
         Raises
         ------
         PredictionError
-            If an output of a network is not finite.
+            If a prediction is not finite.
         """
         places = np.asarray(placements, dtype=np.int64)
-        batch, outputs = self._score(graph, hosts, places)
-        domain = self.card.domain
-        used = set(np.unique(batch.pair_hosts).tolist())
-        counts = np.diff(batch.starts).tolist()
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self.score(self.facts(graph, hosts, places))
+        wrong = ~np.isfinite(scores.costs).all(axis=(0, 2)) | ~np.isfinite(scores.votes).all(axis=(0, 2))
+        if wrong.any():
+            raise PredictionError(
+                f"Model {self.card.version} predicts numbers that are not finite for {int(wrong.sum())} of "
+                f"{counted(len(places), 'placement')}; allowed: finite numbers"
+            )
+        domain, used = self.card.domain, set(np.unique(places).tolist())
+        counts = [len(set(row)) for row in places.tolist()]
         reason_of = {count: domain.count_reason(count) for count in set(counts)}
         return PlacementPredictions(
             placements=places,
-            costs=self._costs(outputs),
-            member_costs={metric: _exp(outputs[:, :, i]) for i, metric in enumerate(COSTS)},
-            success_votes=votes_of(outputs, "S"),
-            backpressure_votes=votes_of(outputs, "RO"),
-            members=len(self.networks),
+            costs=self._costs(scores),
+            success_votes=scores.votes_of("S"),
+            backpressure_votes=scores.votes_of("RO"),
+            members=self.card.members,
             query_reasons=domain.query_reasons(graph),
             host_reasons=tuple(domain.host_reasons(j, host) if j in used else () for j, host in enumerate(hosts)),
             count_reasons=tuple(reason_of[count] for count in counts),
         )
 
-    def evaluate(self, batch: GraphBatch) -> Float32Array:
-        """`OUTPUTS` of each member for graphs of differing shape, (m, g, 11)."""
-        return np.stack([network.evaluate(batch) for network in self.networks])
+    def facts(self, graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray) -> FluidFacts:
+        """Facts of placements with the cost factors of this ensemble."""
+        return facts_of(graph, hosts, placements, self.factors)
 
-    def _score(
-        self, graph: QueryGraph, hosts: Sequence[HostNode], places: IntArray
-    ) -> tuple[PlacementBatch, Float32Array]:
-        """The placements as arrays, and `OUTPUTS` of each member for each of them, (m, k, 11), all finite."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            batch = prepare_placements(graph, hosts, places)
-            outputs = np.stack([network.score(batch) for network in self.networks])
-        wrong = int((~np.isfinite(outputs)).any(axis=(0, 2)).sum())
-        if wrong:
-            raise PredictionError(
-                f"Model {self.card.version} predicts numbers that are not finite for {wrong} of "
-                f"{counted(len(places), 'placement')}; allowed: finite numbers"
-            )
-        return batch, outputs
+    def score(self, facts: FluidFacts) -> Scores:
+        """Scores by the members of placements, of whatever queries.
 
-    def _costs(self, outputs: Float32Array) -> dict[str, CostInterval]:
-        costs = {}
-        for metric, (centre, below, above) in ensemble_bounds(outputs).items():
-            scale = self.card.interval_scale[metric]
-            low, high = _exp(centre - scale * below), _exp(centre + scale * above)
-            costs[metric] = CostInterval(_exp(centre), low, high)
-        return costs
+        Notes
+        -----
+        ln cost = ln fluid + w·residual + offset, where w falls from 1 to 0 between the two distances of
+        ``shrinkage``; a vote's logit is w·learned + (1 - w)·fluid's.
+        """
+        distance = self._points.distance(facts.summary)
+        begin, end = self.arrays["shrinkage"].tolist()
+        weight = np.clip((end - distance) / (end - begin), 0.0, 1.0)[:, None]
+        learned = member_outputs(self.arrays, self.card.members, facts.summary) * weight
+        offsets = self.arrays["offsets"][shortage_of(facts.use)]
+        costs = facts.costs + learned[:, :, : len(COSTS)] + offsets
+        votes = learned[:, :, len(COSTS) :] + (1.0 - weight) * facts.votes
+        return Scores(costs, votes, kinds_of(facts, weight[:, 0] > 0.5), units_of(facts), distance)
+
+    def _costs(self, scores: Scores) -> dict[str, CostInterval]:
+        low, high = scores.intervals(self.arrays["bounds"])
+        ends = (scores.centre, low, high)
+        return {metric: CostInterval(*(_exp(end[:, i]) for end in ends)) for i, metric in enumerate(COSTS)}
 
 
-def _exp(values: npt.NDArray[Any]) -> FloatArray:
-    return np.exp(np.clip(values.astype(np.float64), -_MAX_LN, _MAX_LN))
+def _exp(values: FloatArray) -> FloatArray:
+    return np.exp(np.clip(values, -_MAX_LN, _MAX_LN))
 
 
 @cache

@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import OperatorNode, QueryGraph
 
-__all__ = ["CYCLES", "OperatorCycles", "nominal_cycles", "operator_cost"]
+__all__ = [
+    "CYCLES",
+    "SERIALIZE",
+    "SERIALIZE_BYTE",
+    "OperatorCycles",
+    "evaluations_of",
+    "nominal_cycles",
+    "operator_cost",
+]
 
 # Cycles of the reference core (`REFERENCE_CORE_CPS`).
 CYCLES: Final[Mapping[str, float]] = MappingProxyType(
@@ -52,6 +60,8 @@ CYCLES: Final[Mapping[str, float]] = MappingProxyType(
         "deliver": 260_000.0,
     }
 )
+
+SERIALIZE, SERIALIZE_BYTE = 30_000.0, 80.0  # cycles to send a tuple to another host and to read it there
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,13 @@ def operator_cost(operator: OperatorNode) -> OperatorCycles:
     return OperatorCycles(take + CYCLES["deliver"])
 
 
+def evaluations_of(operator: OperatorNode, input_eps: Any, inputs: int) -> Any:
+    """Evaluations of windows per second, of so many tuples/s (a number or an array) from so many inputs."""
+    if operator.window_policy == "time":
+        return 1.0 / operator.window_slide
+    return input_eps / (operator.window_slide * inputs) if operator.window_policy == "count" else 0.0
+
+
 def nominal_cycles(graph: QueryGraph) -> tuple[float, ...]:
     """Mean cycles per event that comes in, of each operator at its nominal rates, windows included.
 
@@ -113,11 +130,7 @@ def nominal_cycles(graph: QueryGraph) -> tuple[float, ...]:
     flow, cycles = nominal_flow(graph), []
     for i, operator in enumerate(graph.operators):
         cost, input_eps = operator_cost(operator), float(flow.in_eps[i])
-        evaluations_eps = 0.0
-        if operator.window_policy == "time":
-            evaluations_eps = 1.0 / operator.window_slide
-        elif operator.window_policy == "count":
-            evaluations_eps = input_eps / (operator.window_slide * len(graph.inputs[i]))
+        evaluations_eps = evaluations_of(operator, input_eps, len(graph.inputs[i]))
         total = float(flow.out_eps[i]) * cost.make + float(flow.scan_eps[i]) * cost.scan
         total += evaluations_eps * cost.evaluate
         cycles.append(cost.take + (total / input_eps if input_eps > 0.0 else 0.0))

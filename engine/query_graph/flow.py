@@ -16,14 +16,17 @@ from engine.arrays import FloatArray, IntArray
 from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 
 __all__ = [
+    "BYTES_PER_MBIT",
     "FIXED_FLOW_WIDTH",
     "GRAPH_FLOW_WIDTH",
     "HOST_FLOW_WIDTH",
+    "MIN_RATE_EPS",
     "OPERATOR_FLOW_WIDTH",
     "FlowFeatures",
     "NominalFlow",
     "flow_features",
     "nominal_flow",
+    "operator_flow",
 ]
 
 OPERATOR_FLOW_WIDTH = 8
@@ -33,12 +36,12 @@ GRAPH_FLOW_WIDTH = 3
 
 _LEAST, _OFFSET, _DECADES = 1e-6, 1e-3, 3.0
 _MS = 1e3
-_BYTES_PER_MBIT = 1e6 / 8
+BYTES_PER_MBIT = 1e6 / 8
 _KB_PER_MB = 1000.0  # a tuple in a window takes about 1 kB
 _TUPLE_BYTES, _NUMBER_BYTES, _STRING_BYTES = 60.0, 8.0, 30.0  # of a tuple on the wire, and of each value in it
 _OPERATORS_SCALE = 15.0
 _IDLE_S = 1e-3  # of an empty host that does next to nothing
-_MIN_RATE_EPS = 1e-9
+MIN_RATE_EPS = 1e-9
 _ANCHOR_SCALE = 5.0  # of ln
 
 
@@ -124,17 +127,25 @@ def nominal_flow(graph: QueryGraph) -> NominalFlow:
     for i in graph.order:
         op, inputs = graph.operators[i], graph.inputs[i]
         rates = [float(rows[1, a]) for a in inputs]
-        rows[:, i] = _flow_of(op, rates)
+        rows[:, i] = operator_flow(op, rates, op.rate_eps)
         strings[i] = _string_share(op, [float(strings[a]) for a in inputs])
     values = np.array([op.values_out for op in graph.operators])
     out_bytes = _TUPLE_BYTES + values * (_NUMBER_BYTES + (_STRING_BYTES - _NUMBER_BYTES) * strings)
     return NominalFlow(rows[0], rows[1], rows[2], rows[3], rows[4], out_bytes)
 
 
-def _flow_of(op: OperatorNode, rates: Sequence[float]) -> tuple[float, float, float, float, float]:
-    """Rates in, out and scanned, tuples held, and seconds of filling of one operator."""
+def operator_flow(op: OperatorNode, rates: Sequence[Any], rate_eps: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Rates in, out and scanned, tuples held, and seconds of filling of one operator.
+
+    Parameters
+    ----------
+    rates
+        Tuples/s of each input, numbers or arrays of one shape.
+    rate_eps
+        Tuples/s of a source.
+    """
     if op.kind == "source":
-        return op.rate_eps, op.rate_eps, 0.0, 0.0, 0.0
+        return rate_eps, rate_eps, 0.0, 0.0, 0.0
     total = sum(rates)
     if op.kind in ("filter", "sink"):
         return total, total * op.selectivity, 0.0, 0.0, 0.0
@@ -143,7 +154,8 @@ def _flow_of(op: OperatorNode, rates: Sequence[float]) -> tuple[float, float, fl
     if op.window_policy == "time":
         state, fill = total * size, size
     else:
-        state, fill = sides * size, size / max(min(rates), _MIN_RATE_EPS)
+        slowest = rates[0] if len(rates) == 1 else np.minimum.reduce(rates)
+        state, fill = sides * size, size / np.maximum(slowest, MIN_RATE_EPS)
     if op.kind == "agg":
         out = scan * op.selectivity
     elif op.window_policy == "time":
@@ -180,7 +192,7 @@ def flow_features(
     cells, pairs = np.unique(placements + np.arange(k)[:, None] * h, return_inverse=True)
     pairs, pair_hosts = pairs.reshape(k, n), cells % h
     cores = np.array([host.cpu_percent for host in hosts])[pair_hosts] / 100
-    uplinks = np.array([host.bandwidth_mbit_s for host in hosts])[pair_hosts] * _BYTES_PER_MBIT
+    uplinks = np.array([host.bandwidth_mbit_s for host in hosts])[pair_hosts] * BYTES_PER_MBIT
     memories = np.array([host.ram_mb for host in hosts])[pair_hosts]
     latencies = np.array([host.latency_s for host in hosts]) * _MS
     crossing = np.zeros((k, n))  # readers on other hosts
@@ -232,7 +244,7 @@ def flow_features(
 
 def _anchor(graph: QueryGraph, flow: NominalFlow, path_ms: FloatArray) -> FloatArray:
     latency = _latency(graph, path_ms)
-    throughput = np.log(max(float(flow.in_eps[list(graph.sinks)].sum()), _MIN_RATE_EPS))
+    throughput = np.log(max(float(flow.in_eps[list(graph.sinks)].sum()), MIN_RATE_EPS))
     return np.stack([np.full_like(latency, throughput), latency, latency], axis=1)
 
 
@@ -251,7 +263,7 @@ def _input_shares(graph: QueryGraph, flow: NominalFlow, i: int) -> list[float | 
     op, inputs = graph.operators[i], graph.inputs[i]
     if op.kind != "join" or op.window_policy != "count":
         return [None] * len(inputs)
-    rates = [max(float(flow.out_eps[a]), _MIN_RATE_EPS) for a in inputs]
+    rates = [max(float(flow.out_eps[a]), MIN_RATE_EPS) for a in inputs]
     return [rate / sum(rates) for rate in rates]
 
 

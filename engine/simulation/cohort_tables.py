@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.query_graph.costs import operator_cost
+from engine.query_graph.costs import SERIALIZE, SERIALIZE_BYTE, operator_cost
 from engine.query_graph.graph import REFERENCE_CORE_CPS, HostNode, QueryGraph
 
 __all__ = [
@@ -35,7 +35,6 @@ _POLICIES = {"": 0, "count": 1, "time": 2}
 _WIRE = {"int": 5.0, "double": 9.0, "string": 18.0}
 _OBJECT = {"int": 24.0, "double": 28.0, "string": 88.0}
 _FRAME, _TUPLE = 46.0, 260.0  # bytes around a tuple: message on the wire, object and its bookkeeping in memory
-_SERIALIZE, _SERIALIZE_BYTE = 30_000.0, 80.0  # cycles to send a tuple to another host and to read it there
 _SYSTEM_MB, _PROCESS_MB, _OPERATOR_MB = 250.0, 220.0, 15.0  # memory that no tuple can have
 _RESIDENT = 0.35  # at most, of what the system leaves
 _COMFORT, _LIMIT = 0.42, 0.60  # of what is left: from here on pages are swapped; from here on the process dies
@@ -183,7 +182,7 @@ def memory_parameters() -> dict[str, object]:
     return {
         "wire": _WIRE,
         "object": _OBJECT,
-        "tuple": (_FRAME, _TUPLE, _SERIALIZE, _SERIALIZE_BYTE),
+        "tuple": (_FRAME, _TUPLE, SERIALIZE, SERIALIZE_BYTE),
         "host": (_SYSTEM_MB, _PROCESS_MB, _OPERATOR_MB, _COMFORT, _LIMIT, _RESIDENT),
     }
 
@@ -283,7 +282,7 @@ def _operator_rows(
         factor = factors.get(operator.kind, 1.0) * _spread(hidden, world.operator_noise)
         reader = graph.readers[i][0] if graph.readers[i] else -1
         is_remote = reader >= 0 and placement[reader] != placement[i]
-        sent = _SERIALIZE + _SERIALIZE_BYTE * (_FRAME + wire[i]) if is_remote else 0.0
+        sent = SERIALIZE + SERIALIZE_BYTE * (_FRAME + wire[i]) if is_remote else 0.0
         take, make = (cost.take + sent, 1.0) if operator.kind == "source" else (cost.take, cost.make + sent)
         kept = world.state_factor * (2.0 if operator.kind == "join" else 1.0) if operator.window_policy else 1.0
         inputs = [kept * (_TUPLE + heap[j]) for j in graph.inputs[i]] or [_TUPLE + heap[i]]

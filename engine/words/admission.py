@@ -281,7 +281,7 @@ def _prediction_words(outcome: QueryOutcome) -> str:
         outcome.estimate_s, outcome.low_s or 0.0, outcome.high_s or 0.0, *bounds
     )
     words = f"its {statistic_words(outcome.statistic)} is predicted at {estimate}"
-    words += f" (80% interval {low} to {high})"
+    words += f" (interval {low} to {high})"
     return f"{words}, against {bound[0]}" if bound else words
 
 

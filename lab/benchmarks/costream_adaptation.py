@@ -1,4 +1,4 @@
-"""Fine-tuning on executions of another engine: errors before and after 30, 100, 300 and 900 of them, and forgetting.
+"""A fit to executions of another engine: errors before and after 30, 100, 300 and 900 of them, and forgetting.
 
 The other engine is the simulator with other costs (filters times 5, aggregations 3, sinks 2, sources 1.5, joins 0.4),
 queues an eighth as long and three times the memory per tuple. Each execution is of another query. Errors are those
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.costream.adaptation import FineTuningSettings, Observation, fine_tune, observation_errors, observation_of
+from engine.costream.adaptation import Observation, fit_executions, observation_errors, observation_of
 from engine.costream.prediction import Ensemble, shipped_ensemble
 from engine.simulation.cohort import CohortWorld, TraceSettings, simulate_trace, trace_seed
 from lab.benchmarks.machine import machine
@@ -32,25 +32,22 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(prog="sluice lab costream-adaptation", description=__doc__)
     parser.add_argument("--weights", type=Path, help="an ensemble's .npz; the shipped one unless given")
     parser.add_argument("--test", type=int, default=700, help="executions that errors are taken of (700)")
-    parser.add_argument("--replay", type=int, default=600, help="traces of the training's engine mixed in (600)")
     parser.add_argument("--seed", type=int, default=77)
     options, _ = parser.parse_known_args(list(arguments))
     print(f"Machine: {machine()}")
     base = Ensemble.load(options.weights) if options.weights else shipped_ensemble()
     print(base.card.line)
     other = _observed(options.seed, options.test + max(_COUNTS), _OTHER)
-    known = _observed(options.seed + 1, 2 * options.replay, TraceSettings())
+    old = _observed(options.seed + 1, options.test, TraceSettings())
     test, pool = other[: options.test], other[options.test :]
-    replay, old = known[: options.replay], known[options.replay :]
     print(f"{'':22}{'T':>13}{'Lp':>13}{'Le':>13}{'RO':>7}{'S':>7}{'score':>8}")
     _row("other engine, before", observation_errors(base, test))
     _row("known engine, before", observation_errors(base, old))
     missed = []
     for count in _COUNTS:
         begun = time.perf_counter()
-        members = fine_tune(base, pool[:count], replay, FineTuningSettings())
+        tuned = fit_executions(base, pool[:count])
         took = time.perf_counter() - begun
-        tuned = Ensemble(members, base.card)
         errors = observation_errors(tuned, test)
         _row(f"after {count} ({took:.0f} s)", errors)
         if count == 300:

@@ -1,7 +1,7 @@
 """The cohort simulation against real executions: ``./sluice lab costream-executions``.
 
 Small queries ran as processes under CPU quota on real links (`./sluice lab executions`). Each is simulated for the
-same time without hidden noise, five times with other arrivals, and predicted by the analytic anchor and by the shipped
+same time without hidden noise, five times with other arrivals, and predicted by the fluid and by the shipped
 model where there is one. Errors stand per cost as median and 95 % quantile of the q-error; yes-no labels as balanced
 accuracy. These are errors on real executions; those on simulated traces are another benchmark's.
 
@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from engine.costream.accuracy import balanced_accuracy
-from engine.costream.prediction import COSTS, Ensemble, shipped_ensemble
+from engine.costream.prediction import Ensemble, shipped_ensemble
+from engine.costream.residual import COSTS
 from engine.costream.weights import WeightsError
 from engine.errors import EngineError
-from engine.query_graph.flow import flow_features
+from engine.query_graph.fluid import fluid_of
 from engine.query_graph.graph import CostTrace, TraceLabel
 from engine.simulation.cohort import CohortWorld, simulate_cohorts
 from lab.training.dataset import read_corpus
@@ -130,13 +131,13 @@ def _report(executions: ExecutionSet) -> bool:
         simulate_cohorts(trace.graph, trace.hosts, trace.placement, seed=_RUNS + 1, world=world).label
         for trace in traces
     ]
-    anchors = [_anchored(trace) for trace in traces]
+    fluids = [_flowing(trace) for trace in traces]
     print("q-error Q50/Q95, balanced accuracy:")
     errors = _print_row("simulation", real, simulated)
-    _print_row("analytic anchor", real, anchors)
+    _print_row("fluid", real, fluids)
     calm = [i for i, label in enumerate(real) if not label.backpressure]
     _print_row("simulation, no back-pressure", [real[i] for i in calm], [simulated[i] for i in calm])
-    _print_row("analytic anchor, no back-pressure", [real[i] for i in calm], [anchors[i] for i in calm])
+    _print_row("fluid, no back-pressure", [real[i] for i in calm], [fluids[i] for i in calm])
     tight = [i for i, label in enumerate(real) if label.backpressure]
     _print_row("simulation, back-pressure", [real[i] for i in tight], [simulated[i] for i in tight])
     _print_model(traces, real, calm)
@@ -174,10 +175,10 @@ def _simulated(trace: CostTrace, world: CohortWorld) -> TraceLabel:
     )
 
 
-def _anchored(trace: CostTrace) -> TraceLabel:
-    anchor = flow_features(trace.graph, trace.hosts, np.array([trace.placement])).anchor[0]
-    throughput, lp, le = np.exp(anchor).tolist()
-    return TraceLabel(throughput, lp, le, 0.0, backpressure=False, success=True)
+def _flowing(trace: CostTrace) -> TraceLabel:
+    fluid = fluid_of(trace.graph, trace.hosts, np.array([trace.placement]))
+    throughput, lp, le = np.exp(fluid.costs[0]).tolist()
+    return TraceLabel(throughput, lp, le, 0.0, bool(fluid.backpressure[0] > 0), bool(fluid.success[0] > 0))
 
 
 def _print_model(traces: Sequence[CostTrace], real: Sequence[TraceLabel], calm: Sequence[int]) -> None:

@@ -20,14 +20,13 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.candidates import HEURISTICS, find_candidates
-from engine.costream.network import OUTPUTS
-from engine.costream.prediction import ensemble_bounds, is_voted, votes_of
+from engine.costream.residual import COSTS
 from engine.query_graph.costs import operator_cost
 from engine.query_graph.flow import flow_features, nominal_flow
 from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.simulation.cohort import CohortRun, simulate_cohorts
 from engine.simulation.cohort_queries import PAPER_RANGES, HardwareRanges, draw_hosts, draw_query, keeps_rules
-from lab.benchmarks.costream_contenders import Contender, Sizes
+from lab.benchmarks.costream_contenders import Contender
 from lab.benchmarks.costream_traces import in_processes
 from lab.training.dataset import CorpusOrigin, TraceSet
 
@@ -46,8 +45,6 @@ _WEAK_HOSTS = HardwareRanges(
     bandwidth_mbit_s=PAPER_RANGES.bandwidth_mbit_s,
     latency_ms=PAPER_RANGES.latency_ms,
 )
-
-_MIN_FEASIBLE, _MAX_REGRET = 0.8, 2.0  # on joins
 
 _MONITOR_S, _MOVE_S, _MAX_MOVES = 30.0, 10.0, 12  # statistics of a placement; pause of a move
 _BUSY = 0.9  # share of a host's CPU from which it is overloaded
@@ -75,9 +72,9 @@ class ContestedQuery:
         return float(self.latency_s[self.feasible].min())
 
 
-def print_contested(contenders: Sequence[Contender], sizes: Sizes, processes: int, seed: int) -> bool:
-    """Feasible picks and regret by type of query; whether the last contender meets the targets on joins."""
-    queries = [query for shape in _SHAPES for query in _contested(shape, sizes, processes, seed)]
+def print_contested(contenders: Sequence[Contender], count: int, attempts: int, processes: int, seed: int) -> None:
+    """Feasible picks and regret by type of query."""
+    queries = [query for shape in _SHAPES for query in _contested(shape, count, attempts, processes, seed)]
     print(
         "\nFirst placement of contested queries, target Le: feasible picks, and regret (Le of the pick/best) q0.5/q0.9"
     )
@@ -89,23 +86,12 @@ def print_contested(contenders: Sequence[Contender], sizes: Sizes, processes: in
     ]
     rows += [(name, [query.heuristics[name] for query in queries]) for name in HEURISTICS]
     rows += [(contender.name, [_pick(contender, query) for query in queries]) for contender in contenders]
-    met = True
     for name, picks in rows:
-        cells, joins = "", []
+        cells = ""
         for shape in _SHAPES:
             chosen = [(query, pick) for query, pick in zip(queries, picks, strict=True) if query.shape == shape]
             cells += f"{_summary(chosen):>24}"
-            joins += chosen if shape != "linear" else []
         print(f"  {name:34}{cells}", flush=True)
-        if name == rows[-1][0] and joins:
-            feasible = float(np.mean([query.feasible[pick] for query, pick in joins]))
-            regret = float(np.quantile([_regret(query, pick) for query, pick in joins], 0.9))
-            met = feasible >= _MIN_FEASIBLE and regret <= _MAX_REGRET
-            print(
-                f"  {name} on joins: {feasible:.2f} feasible (target {_MIN_FEASIBLE}), regret q0.9 {regret:.2f} "
-                f"(target {_MAX_REGRET:g})"
-            )
-    return met
 
 
 def _summary(chosen: Sequence[tuple[ContestedQuery, int]]) -> str:
@@ -120,16 +106,16 @@ def _regret(query: ContestedQuery, pick: int) -> float:
     return float(query.latency_s[pick]) / query.best_s
 
 
-def _contested(shape: str, sizes: Sizes, processes: int, seed: int) -> list[ContestedQuery]:
+def _contested(shape: str, count: int, attempts: int, processes: int, seed: int) -> list[ContestedQuery]:
     """The first contested queries of a shape among those drawn."""
     kept: list[ContestedQuery] = []
-    step = max(50, sizes.attempts // 10)
-    for start in range(0, sizes.attempts, step):
+    step = max(50, attempts // 10)
+    for start in range(0, attempts, step):
         seeds = [f"{seed} {shape} {i}" for i in range(start, start + step)]
         kept += [query for query in in_processes(_draw_contested, seeds, processes, shape) if query is not None]
-        if len(kept) >= sizes.contested:
+        if len(kept) >= count:
             break
-    return kept[: sizes.contested]
+    return kept[:count]
 
 
 def _draw_contested(seed: str, shape: str) -> ContestedQuery | None:
@@ -180,18 +166,15 @@ def choose_row(
 ) -> int:
     """Row of the candidate that a contender chooses by a cost."""
     traces = [CostTrace(graph, hosts, tuple(placement.tolist()), None) for placement in placements]
-    outputs = contender.outputs(TraceSet.of_traces(_ORIGIN, traces))
-    members = len(outputs)
-    passes = ~is_voted("RO", votes_of(outputs, "RO"), members) & is_voted("S", votes_of(outputs, "S"), members)
-    predicted = ensemble_bounds(outputs)[cost][0]
-    if not passes.any():
-        return int(outputs[:, :, OUTPUTS.index("RO")].mean(axis=0).argmin())
-    return int(np.where(passes, predicted, np.inf).argmin())
+    answers = contender.answers(TraceSet.of_traces(_ORIGIN, traces))
+    passes = ~answers.backpressure & answers.success
+    predicted = answers.centre[:, COSTS.index(cost)]
+    return int(np.where(passes if passes.any() else True, predicted, np.inf).argmin())
 
 
-def print_startup(contender: Contender, sizes: Sizes, processes: int, seed: int) -> None:
+def print_startup(contender: Contender, count: int, processes: int, seed: int) -> None:
     """Experiment 2b: filter queries that start where predictions say, beside a scheduler that monitors and moves."""
-    queries = [_startup_query(f"{seed} startup {i}") for i in range(sizes.startup)]
+    queries = [_startup_query(f"{seed} startup {i}") for i in range(count)]
     tasks = []
     for graph, hosts, pins, begin in queries:
         placements = find_candidates(graph, hosts, 200, pins).placements

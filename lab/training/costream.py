@@ -1,230 +1,194 @@
-"""Training of an ensemble: ``./sluice lab weights --corpus FILE``; needs PyTorch.
+"""Training of the shipped weights: ``./sluice lab weights``; needs scikit-learn.
 
-Writes ``costream.npz`` with its model card ``costream.json`` and the learning curves ``costream.curves.csv``. Progress
-goes to standard error, the card's errors on the validation traces as JSON to standard output.
+Writes ``costream.npz`` with its model card ``costream.json``. Members are fitted to a part of the corpus. Every group
+of shapes is then left out in turn: what members that never saw it err by on it, and on the validation traces, says
+from which distance on a residual is worth less than none, and how wide intervals are.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
-import io
 import json
-import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from engine.costream.batch import FORMS
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
 from engine.costream.features import TrainingDomain
-from engine.costream.network import CostNetwork
-from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale
+from engine.costream.intervals import KINDS, SHORTAGES, calibrated_bounds, end_scale
+from engine.costream.prediction import Ensemble
+from engine.costream.residual import COSTS, Arrays, TrainingPoints
+from engine.costream.summary import SUMMARY_COLUMNS
 from engine.costream.weights import ModelCard, save_weights
 from engine.errors import DocumentError, EngineError, Fault
-from engine.files import replace_file
+from engine.query_graph.graph import OPERATOR_KINDS
+from lab.training.boosted_trees import SKLEARN_MISSING, BoostingSettings, fit_members
 from lab.training.dataset import TraceSet, read_corpus
-from lab.training.evaluation import cost_errors, evaluate_networks
+from lab.training.evaluation import cost_errors, ensemble_answers
 from lab.training.options import folder_option, print_faults, whole_option
 
-if TYPE_CHECKING:
-    from lab.training.fit import EpochRecord, FitSettings, FittedMember
-
-__all__ = ["TORCH_MISSING", "TrainedEnsemble", "calibrated_scale", "fit_members", "main", "train_ensemble"]
-
-TORCH_MISSING = (
-    "PyTorch is not installed, and training needs it; this installs it: "
-    ".venv/bin/python -m pip install -r lab/requirements.txt"
-)
+__all__ = ["main", "train_ensemble"]
 
 NAME = "costream"  # of the files written
 
 # The corpus of the shipped weights, made by `./sluice lab corpus`: the last traces are for validation and test.
 CORPUS_SEED = 1
-CORPUS_COUNTS = {"training": 36_000, "validation": 2_000, "test": 2_000}
+CORPUS_COUNTS = {"training": 16_000, "validation": 3_000, "test": 1_000}
 
 _FOLDER = Path("var") / NAME  # of what is made, unless it is said otherwise
-_VALIDATION_SHARE = 0.1
+_VALIDATION_SHARE = 0.2
 _MIN_TRACES = 20  # with output, for training and for validation; fewer say nothing
-_MAX_SEEDS, _MAX_SEED, _MAX_EPOCHS = 9, 2**31 - 1, 1000
-
-
-@dataclass(frozen=True)
-class TrainedEnsemble:
-    """Fitted members in the order of their seeds, and the card without the archive's hash."""
-
-    members: tuple[FittedMember, ...]
-    card: ModelCard
-
-    @property
-    def ensemble(self) -> Ensemble:
-        """Ready to predict."""
-        return Ensemble([member.parameters for member in self.members], self.card)
+_MIN_FAR = 50  # of a shape that is left out, far from the others
+_POINTS = 512  # training points that are kept
+_MAX_SEED = 2**31 - 1
+_QUANTILE = 0.9  # of distances of validation traces: the unit
+_BEGINS, _LENGTHS = (0.8, 1.0, 1.25, 1.5, 2.0, 3.0), (0.25, 0.5, 1.0, 2.0)  # of the shrinkage, in that unit
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Train and write weights; returns 0, 1 without PyTorch, 2 with every fault of arguments and corpora."""
+    """Train and write weights; returns 0, 1 without scikit-learn, 2 with every fault of arguments and corpora."""
     options, faults = _options(arguments)
     if faults:
         print("\n".join(f"sluice lab weights: {fault}" for fault in faults), file=sys.stderr)
         return 2
-    if find_spec("torch") is None:
-        print(f"sluice lab weights: {TORCH_MISSING}", file=sys.stderr)
+    if find_spec("sklearn") is None:
+        print(f"sluice lab weights: {SKLEARN_MISSING}", file=sys.stderr)
         return 1
-    from lab.training.fit import FitSettings
-
-    settings = FitSettings(form=options.form)
-    settings = replace(settings, epochs=options.epochs or settings.epochs)
     try:
         training, validation, test = _trace_sets(options)
     except EngineError as error:
-        print_faults("costream", error)
+        print_faults("weights", error)
         return 2
-    _say(f"{len(training):,} traces to train on, {len(validation):,} for validation; seeds {options.seeds}")
-    trained = train_ensemble(
-        training,
-        validation,
-        settings,
-        options.seeds,
-        version=options.version,
-        processes=options.processes,
-        is_loud=True,
-    )
-    card = trained.card
+    _say(f"{len(training):,} traces to train on, {len(validation):,} for validation")
+    start = time.monotonic()
+    ensemble = train_ensemble(training, validation, BoostingSettings(seed=options.seed), version=options.version)
+    card = ensemble.card
     if test is not None:
-        outputs = evaluate_networks(trained.ensemble.networks, test, card.form)
-        card = replace(card, errors={**card.errors, "test": cost_errors(outputs, test, card.interval_scale)})
+        card = replace(card, errors={**card.errors, "test": cost_errors(ensemble_answers(ensemble, test), test)})
     path: Path = options.out / f"{NAME}.npz"
     options.out.mkdir(parents=True, exist_ok=True)
-    replace_file(path.with_suffix(".curves.csv"), _curves(trained.members).encode(), mode=0o644)
-    card = save_weights(path, [member.parameters for member in trained.members], card)
-    _say(f"{path} and {path.with_suffix('.json').name} written: {card.line}")
+    card = save_weights(path, ensemble.arrays, card)
+    _say(f"{path} and {path.with_suffix('.json').name} written after {time.monotonic() - start:.0f} s: {card.line}")
     _say(f"next: ./sluice lab evaluate --corpus FILE --weights {path}")
     print(json.dumps({"weights": str(path), "card": card.line, "errors": card.errors}, indent=1))
     return 0
 
 
 def train_ensemble(
-    training: TraceSet,
-    validation: TraceSet,
-    settings: FitSettings,
-    seeds: Sequence[int],
-    *,
-    version: str,
-    processes: int = 1,
-    is_loud: bool = False,
-) -> TrainedEnsemble:
-    """Fit a network per seed, scale the intervals on the validation traces, and write the card.
+    training: TraceSet, validation: TraceSet, settings: BoostingSettings | None = None, *, version: str
+) -> Ensemble:
+    """Fit members, and calibrate shrinkage and intervals on what they did not see. The same input gives the same."""
+    settings = settings or BoostingSettings()
+    whole = _uncalibrated(training, validation, fit_members(training, settings), settings, version)
+    held = [(whole, validation), *_left_out(whole, training, validation, settings)]
+    shrinkage = np.array(_shrinkage(held[1:] or held), dtype=np.float32)
+    folds = []
+    for ensemble, traces in held:
+        scores = Ensemble(ensemble.arrays | {"shrinkage": shrinkage}, whole.card).score(traces.facts)
+        ok = traces.success
+        folds.append((scores.kinds[ok], scores.errors(traces.targets)[ok], scores.spread[ok]))
+    bounds = np.array(
+        [_bounds([(kinds, e[:, i], spread[:, i]) for kinds, e, spread in folds]) for i in range(len(COSTS))]
+    )
+    arrays = whole.arrays | {"shrinkage": shrinkage, "bounds": bounds.astype(np.float32)}
+    ensemble = Ensemble(arrays, replace(whole.card, calibrated=sum(len(kinds) for kinds, _, _ in folds)))
+    errors_held = {"validation": cost_errors(ensemble_answers(ensemble, validation), validation)}
+    return Ensemble(arrays, replace(ensemble.card, errors=errors_held))
 
-    Each network is the same with any number of processes.
+
+def _bounds(folds: Sequence[tuple[IntArray, FloatArray, FloatArray]]) -> FloatArray:
+    """Ends of errors of a cost by kind of run, of folds of kinds, errors and spreads.
+
+    A shape that nobody trained on is as unlike the others as the least like of those that were left out: where the
+    residual does not count, ends are as wide as that one needs.
     """
-    start = time.monotonic()
-    jobs = [(settings, seed) for seed in seeds]
-    members = fit_members(training, validation, jobs, processes=processes, is_loud=is_loud)
-    if is_loud:
-        _say(f"{len(seeds)} networks in {time.monotonic() - start:.0f} s")
-    networks = [CostNetwork(member.parameters, settings.form) for member in members]
-    outputs = evaluate_networks(networks, validation, settings.form)
-    scale = calibrated_scale(outputs, validation)
+    bounds = calibrated_bounds(*(np.concatenate(parts) for parts in zip(*folds, strict=True)))
+    scales = [1.0]
+    for kinds, errors, spread in folds:
+        far = kinds >= KINDS // 2
+        if far.sum() >= _MIN_FAR:
+            scales.append(end_scale(bounds[kinds[far]], errors[far], spread[far]))
+    bounds[KINDS // 2 :] *= max(scales)
+    return bounds
+
+
+def _uncalibrated(
+    training: TraceSet, validation: TraceSet, members: Arrays, settings: BoostingSettings, version: str
+) -> Ensemble:
+    """Members with training points, whose residual counts everywhere."""
+    rng = np.random.default_rng(settings.seed)
+    points = training.facts.summary[np.sort(rng.permutation(len(training))[:_POINTS])].astype(np.float32)
+    unit = np.quantile(TrainingPoints(points.astype(np.float64)).distance(validation.facts.summary), _QUANTILE)
+    own = {
+        "points": points,
+        "unit": np.array([max(float(unit), 1e-6)], dtype=np.float32),
+        "shrinkage": np.array([1e9, 2e9], dtype=np.float32),
+        "factors": np.ones(len(OPERATOR_KINDS), dtype=np.float32),
+        "offsets": np.zeros((SHORTAGES, len(COSTS)), dtype=np.float32),
+        "bounds": np.zeros((len(COSTS), KINDS, 2), dtype=np.float32),
+    }
     origin = training.origin
     is_real = origin.kind == "real"
     card = ModelCard(
         version=version,
-        form=settings.form,
-        hidden=settings.hidden,
-        members=len(members),
+        members=settings.members,
+        cost_trees=settings.cost_trees,
+        vote_trees=settings.vote_trees,
+        depth=settings.depth,
+        points=len(points),
         simulated=0 if is_real else len(training),
         real=len(training) if is_real else 0,
+        calibrated=0,
         simulator=origin.simulator,
         seed=origin.seed,
         parameters=origin.parameters,
-        interval_scale=scale,
         ranges=TrainingDomain.of_traces(training.traces).ranges,
-        errors={"validation": cost_errors(outputs, validation, scale)},
     )
-    return TrainedEnsemble(members, card)
+    return Ensemble({**members, **own}, card)
 
 
-def fit_members(
-    training: TraceSet,
-    validation: TraceSet,
-    jobs: Sequence[tuple[FitSettings, int]],
-    *,
-    processes: int = 1,
-    is_loud: bool = False,
-) -> tuple[FittedMember, ...]:
-    """A network per job of settings and seed, on the same traces."""
-    common = (training, validation, is_loud)
-    if processes == 1 or len(jobs) == 1:
-        return tuple(_fit(*common, job) for job in jobs)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(jobs)), context, _share, common) as pool:
-        return tuple(pool.map(_fit_shared, jobs))
+def _left_out(
+    whole: Ensemble, training: TraceSet, validation: TraceSet, settings: BoostingSettings
+) -> Iterator[tuple[Ensemble, TraceSet]]:
+    """For each group of shapes members that never saw it, and its traces. Votes are those of the whole."""
+    groups, others = _groups(training), _groups(validation)
+    for group in np.unique(groups):
+        seen, known, own = training.subset(groups != group), validation.subset(others != group), groups == group
+        if min(seen.success.sum(), known.success.sum(), training.success[own].sum()) < _MIN_TRACES:
+            continue
+        members = whole.arrays | fit_members(seen, settings, votes=False)
+        yield _uncalibrated(seen, known, members, settings, whole.card.version), training.subset(own)
 
 
-def calibrated_scale(outputs: Any, validation: TraceSet) -> dict[str, float]:
-    """Factors of split-conformal scaling by cost, from members' outputs (m, n, 11) on n validation traces."""
-    ok, bounds = validation.success, ensemble_bounds(outputs)
-    return {
-        cost: interval_scale(validation.targets[ok, i], tuple(values[ok] for values in bounds[cost]))  # type: ignore[arg-type]
-        for i, cost in enumerate(COSTS)
-    }
+def _groups(traces: TraceSet) -> IntArray:
+    """Group of shapes of each trace: by joins, and by whether anything is aggregated."""
+    joins, aggregations = (traces.facts.summary[:, SUMMARY_COLUMNS.index(name)] for name in ("joins", "aggregations"))
+    return np.minimum(joins, 2).astype(np.int64) * 2 + (aggregations > 0)
 
 
-_shared: tuple[TraceSet, TraceSet, bool] | None = None  # of a process of the pool
+def _shrinkage(held: Sequence[tuple[Ensemble, TraceSet]]) -> tuple[float, float]:
+    """Distances between which the residual shrinks, by which errors on shapes that were left out are least."""
+    parts = []
+    for ensemble, traces in held:
+        scores, ok = ensemble.score(traces.facts), traces.success
+        residual = scores.centre - traces.facts.costs
+        parts.append((scores.distance[ok], residual[ok], (traces.targets - traces.facts.costs)[ok]))
+    distance, residual, true = (np.concatenate(values) for values in zip(*parts, strict=True))
 
+    def loss(begin: float, length: float) -> float:
+        weight = np.clip((begin + length - distance) / length, 0.0, 1.0)[:, None]
+        return float(np.abs(true - weight * residual).mean())
 
-def _share(training: TraceSet, validation: TraceSet, is_loud: bool) -> None:
-    global _shared
-    _shared = training, validation, is_loud
-
-
-def _fit_shared(job: tuple[FitSettings, int]) -> FittedMember:
-    assert _shared is not None
-    return _fit(*_shared, job)
-
-
-def _fit(training: TraceSet, validation: TraceSet, is_loud: bool, job: tuple[FitSettings, int]) -> FittedMember:
-    from lab.training.fit import fit_member
-
-    settings, seed = job
-    member = fit_member(training, validation, settings, seed, _show_epoch if is_loud else None)
-    if is_loud:
-        _say(f"seed {seed}: kept epoch {member.best_epoch} of {len(member.curve)}")
-    return member
-
-
-def _show_epoch(record: EpochRecord) -> None:
-    costs = ", ".join(
-        f"{cost} {q50:.3f}/{q95:.2f}" for cost, q50, q95 in zip(COSTS, record.q50, record.q95, strict=True)
-    )
-    _say(
-        f"seed {record.seed}, epoch {record.epoch}, {record.seconds:.0f} s: loss {record.training_loss:.4f}, "
-        f"validation {record.validation_loss:.4f}; q0.5/q0.95 {costs}; "
-        f"RO {100 * record.backpressure_accuracy:.1f} %, S {100 * record.success_accuracy:.1f} %"
-    )
-
-
-def _curves(members: Sequence[FittedMember]) -> str:
-    """Learning curves as CSV, a line per seed and epoch."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    errors = [f"{quantile}_{cost}" for quantile in ("q50", "q95") for cost in COSTS]
-    writer.writerow(["seed", "epoch", "seconds", "training_loss", "validation_loss", *errors, "RO", "S"])
-    for member in members:
-        for record in member.curve:
-            fields = asdict(record)
-            q50, q95 = fields.pop("q50"), fields.pop("q95")
-            seed, epoch, *losses, backpressure, success = fields.values()
-            numbers = [*losses, *q50, *q95, backpressure, success]
-            writer.writerow([seed, epoch, *(f"{number:.5g}" for number in numbers)])
-    return text.getvalue()
+    begin, length = min(product(_BEGINS, _LENGTHS), key=lambda pair: loss(*pair))
+    return begin, begin + length
 
 
 def _say(line: str) -> None:
@@ -285,26 +249,15 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--corpus", help="labelled traces, .jsonl.gz (default: the corpus of the shipped weights is made)"
     )
-    parser.add_argument(
-        "--validation", help="traces to stop by and to scale intervals on (default: a tenth of the corpus)"
-    )
-    parser.add_argument("--test", help="traces for the errors on the card; neither trained on nor chosen by")
-    parser.add_argument("--form", default=FORMS[0], help=f"{' or '.join(FORMS)} (default {FORMS[0]})")
-    parser.add_argument("--seeds", default="1,2,3", help="one network each (default 1,2,3)")
-    parser.add_argument("--epochs", default="", help="rounds over the corpus at the most (default 80)")
+    parser.add_argument("--validation", help="traces to calibrate on (default: a fifth of the corpus)")
+    parser.add_argument("--test", help="traces for the errors on the card; neither trained on nor calibrated by")
+    parser.add_argument("--seed", default="1", help="of the members' parts of the corpus (default 1)")
     parser.add_argument("--processes", default=str(os.cpu_count() or 1), help="processes (default: one per core)")
     parser.add_argument("--version", default="trained", help="name on the card (default trained)")
     parser.add_argument("--out", default=str(_FOLDER), help="folder to write to (default var/costream)")
     options = parser.parse_args(list(arguments))
     faults: list[str] = []
-    if options.form not in FORMS:
-        faults.append(f"--form is {options.form!r}; allowed: {', '.join(FORMS)}")
-    texts = options.seeds.split(",")
-    options.seeds = [whole_option(text.strip(), "--seeds", 0, _MAX_SEED, faults) for text in texts]
-    if len(options.seeds) > _MAX_SEEDS or len(set(options.seeds)) < len(options.seeds):
-        faults.append(f"--seeds is {','.join(texts)!r}; allowed: up to {_MAX_SEEDS} different ones")
-    if options.epochs:
-        options.epochs = whole_option(options.epochs, "--epochs", 1, _MAX_EPOCHS, faults)
+    options.seed = whole_option(options.seed, "--seed", 0, _MAX_SEED, faults)
     options.processes = whole_option(options.processes, "--processes", 1, 1024, faults)
     if not options.version:
         faults.append("--version is empty; allowed: a name")

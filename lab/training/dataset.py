@@ -1,4 +1,4 @@
-"""Corpora as training and evaluation need them: labelled traces, encoded for the networks, with where they are from.
+"""Corpora as training and evaluation need them: labelled traces, with what the fluid says of them and their origin.
 
 A corpus is a file of JSON lines, compressed (``.jsonl.gz``) or not. Its card ``FILE.card.json``, where there is one
 beside it, says what made it.
@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
-from engine.costream.batch import EncodedTrace, GraphBatch, collate, encode
 from engine.costream.documents import read_trace
+from engine.costream.summary import FluidFacts, facts_of
 from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.kinds import Anything, Number, String
 from engine.query_graph.graph import CostTrace
 from engine.records import Record, record_fields
+from lab.training.batch import EncodedTrace, GraphBatch, collate, encode
 
 __all__ = ["CorpusOrigin", "TraceSet", "read_corpus"]
 
@@ -69,13 +70,15 @@ class TraceSet:
     ----------
     origin
         Where they are from.
-    traces, encoded
-        As read, and as arrays.
+    traces
+        As read.
+    facts
+        What is known of them before anything learned.
     """
 
     origin: CorpusOrigin
     traces: tuple[CostTrace, ...]
-    encoded: tuple[EncodedTrace, ...]
+    facts: FluidFacts
 
     def __len__(self) -> int:
         return len(self.traces)
@@ -101,19 +104,14 @@ class TraceSet:
         return np.array([bool(trace.label and trace.label.backpressure) for trace in self.traces])
 
     @cached_property
-    def anchor(self) -> FloatArray:
-        """The analytic prediction of `targets`, (n, 3)."""
-        return np.array([trace.anchor for trace in self.encoded]).reshape(-1, 3)
-
-    @cached_property
-    def joins(self) -> IntArray:
-        """Joins of each query, (n,)."""
-        return np.array([sum(op.kind == "join" for op in trace.graph.operators) for trace in self.traces])
+    def encoded(self) -> tuple[EncodedTrace, ...]:
+        """The traces as the networks take them."""
+        return tuple(encode(t.graph, t.hosts, t.placement) for t in self.traces)
 
     def subset(self, rows: Sequence[int] | IntArray | BoolArray) -> TraceSet:
         """Traces by index, or by a mask of length n."""
         index = np.arange(len(self))[np.asarray(rows)]
-        return replace(self, traces=tuple(self.traces[i] for i in index), encoded=tuple(self.encoded[i] for i in index))
+        return replace(self, traces=tuple(self.traces[i] for i in index), facts=self.facts.take(index))
 
     def split(self, share: float, seed: int = 0) -> tuple[TraceSet, TraceSet]:
         """Two random parts, of which the second has `share` of the traces."""
@@ -128,8 +126,9 @@ class TraceSet:
 
     @classmethod
     def of_traces(cls, origin: CorpusOrigin, traces: Sequence[CostTrace]) -> TraceSet:
-        """Labelled traces with their encodings."""
-        return cls(origin, tuple(traces), tuple(encode(t.graph, t.hosts, t.placement) for t in traces))
+        """Labelled traces with their facts."""
+        facts = [facts_of(trace.graph, trace.hosts, np.array([trace.placement])) for trace in traces]
+        return cls(origin, tuple(traces), FluidFacts.joined(facts))
 
 
 def read_corpus(path: Path) -> TraceSet:

@@ -1,7 +1,7 @@
-"""Errors of an ensemble on a corpus: ``./sluice lab evaluate --corpus FILE``, NumPy alone.
+"""Errors of predictions on a corpus: ``./sluice lab evaluate --corpus FILE``, NumPy alone.
 
-Prints JSON: per cost median and 95 % quantile of the q-error, coverage and sharpness of its 80 % interval, the same on
-the hard traces and by type of query, the analytic anchor beside it, and balanced accuracies of both votes.
+Prints JSON: per cost median and 95 % quantile of the q-error, the share of truths within intervals and their width, the
+same of the fluid alone, and balanced accuracies of both votes; of all traces, by joins and by the weakest host.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,37 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, q_quantiles
-from engine.costream.network import CostNetwork
-from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, is_voted, shipped_ensemble, votes_of
+from engine.costream.prediction import Ensemble, is_voted, shipped_ensemble
+from engine.costream.residual import COSTS
 from engine.errors import EngineError
-from engine.query_graph.graph import CostTrace
 from lab.training.dataset import TraceSet, read_corpus
 from lab.training.options import print_faults
 
-__all__ = ["HARD_Q", "QUERY_TYPES", "cost_errors", "error_report", "evaluate_networks", "main"]
+__all__ = ["ContenderAnswers", "cost_errors", "ensemble_answers", "error_report", "main"]
 
-# A trace is hard for a cost if the analytic anchor is off by more than this factor.
-HARD_Q = 1.25
-
-# By number of joins; three-way and beyond.
-QUERY_TYPES = ("linear", "two-way", "three-way")
-
-_BATCH = 512
 _MAX_LN = 50.0
 _MIN_TRACES = 20  # below it a quantile says nothing
+_SHAPES = ("linear", "two-way", "three-way")  # by joins
+_HOSTS = ("weak", "medium", "strong")
 
 BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ContenderAnswers:
+    """Answers of a contender for n runs: ln of costs (n, 3), votes (n,), and the ends of intervals, if it has any."""
+
+    centre: FloatArray
+    backpressure: BoolArray
+    success: BoolArray
+    ends: tuple[FloatArray, FloatArray] | None = None
+    distance: FloatArray | None = None
+
+    def take(self, rows: BoolArray) -> ContenderAnswers:
+        """Those of some runs."""
+        ends = None if self.ends is None else (self.ends[0][rows], self.ends[1][rows])
+        distance = None if self.distance is None else self.distance[rows]
+        return ContenderAnswers(self.centre[rows], self.backpressure[rows], self.success[rows], ends, distance)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,63 +72,50 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def evaluate_networks(networks: Sequence[CostNetwork], traces: TraceSet, form: str) -> npt.NDArray[np.float32]:
-    """`engine.costream.network.OUTPUTS` of each network for all traces, (m, n, 11)."""
-    return np.stack(
-        [np.concatenate([net.evaluate(batch) for batch in traces.batches(_BATCH, form)]) for net in networks]
-    )
+def ensemble_answers(ensemble: Ensemble, traces: TraceSet) -> ContenderAnswers:
+    """Answers of an ensemble for traces."""
+    scores, members = ensemble.score(traces.facts), ensemble.card.members
+    backpressure, success = (is_voted(vote, scores.votes_of(vote), members) for vote in ("RO", "S"))
+    ends = scores.intervals(ensemble.arrays["bounds"])
+    return ContenderAnswers(scores.centre, backpressure, success, ends, scores.distance)
 
 
 def error_report(ensemble: Ensemble, traces: TraceSet) -> dict[str, Any]:
     """All errors of an ensemble on a corpus, as JSON."""
-    card = ensemble.card
-    outputs = evaluate_networks(ensemble.networks, traces, card.form)
+    card, answers = ensemble.card, ensemble_answers(ensemble, traces)
     report = {
         "corpus": {"file": traces.origin.name, "sha256": traces.origin.sha256, "traces": len(traces)},
         "weights": {"version": card.version, "sha256": card.sha256, "card": card.line},
-        "outside_domain": round(float(np.mean([_is_outside(ensemble, trace) for trace in traces.traces])), 4),
     }
-    report |= cost_errors(outputs, traces, card.interval_scale)
-    kinds = np.minimum(traces.joins, len(QUERY_TYPES) - 1)
-    by_type = {}
-    for i, name in enumerate(QUERY_TYPES):
-        rows = kinds == i
-        if rows.any():
-            by_type[name] = cost_errors(outputs[:, rows], traces.subset(rows), card.interval_scale)
-    return report | {"by_type": by_type}
+    report |= cost_errors(answers, traces)
+    for name, of_trace, words in (
+        ("by_shape", np.minimum(traces.facts.joins, len(_SHAPES) - 1), _SHAPES),
+        ("by_host", traces.facts.weakest, _HOSTS),
+    ):
+        parts = {word: of_trace == i for i, word in enumerate(words)}
+        report[name] = {
+            word: cost_errors(answers.take(rows), traces.subset(rows)) for word, rows in parts.items() if rows.any()
+        }
+    return report
 
 
-def _is_outside(ensemble: Ensemble, trace: CostTrace) -> bool:
-    domain, used = ensemble.card.domain, set(trace.placement)
-    return bool(
-        domain.query_reasons(trace.graph)
-        or domain.count_reason(len(used))
-        or any(domain.host_reasons(j, trace.hosts[j]) for j in used)
-    )
-
-
-def cost_errors(
-    outputs: npt.NDArray[np.float32], traces: TraceSet, scale: Mapping[str, float] | None = None
-) -> dict[str, Any]:
-    """Errors of members' outputs (m, n, 11) on n traces; coverage only with the intervals' `scale`."""
+def cost_errors(answers: ContenderAnswers, traces: TraceSet) -> dict[str, Any]:
+    """Errors of answers on labelled traces; coverage only where there are intervals."""
     ok = traces.success
-    bounds = ensemble_bounds(outputs)
     errors: dict[str, Any] = {"traces": len(traces), "succeeded": int(ok.sum())}
     for i, metric in enumerate(COSTS):
-        centre, below, above = (values[ok] for values in bounds[metric])
         true = traces.targets[ok, i]
-        entry: dict[str, Any] = _quantiles(true, centre)
-        if scale is not None and ok.any():
-            low, high = centre - scale[metric] * below, centre + scale[metric] * above
-            entry["coverage"] = round(_coverage(true, low, high), 4)
+        entry: dict[str, Any] = _quantiles(true, answers.centre[ok, i])
+        if answers.ends is not None and ok.any():
+            low, high = (end[ok, i] for end in answers.ends)
+            entry["coverage"] = round(float(((low <= true) & (true <= high)).mean()), 4)
             entry["interval_ratio"] = round(float(np.exp(min(np.median(high - low), _MAX_LN))), 4)
-        anchor = traces.anchor[ok, i]
-        hard = np.abs(true - anchor) > np.log(HARD_Q)
-        entry["hard"] = {"traces": int(hard.sum())} | _quantiles(true[hard], centre[hard])
-        entry["anchor"] = _quantiles(true, anchor)
+        entry["fluid"] = _quantiles(true, traces.facts.costs[ok, i])
         errors[metric] = entry
-    for metric, truth in (("RO", traces.backpressure), ("S", traces.success)):
-        said = is_voted(metric, votes_of(outputs, metric), len(outputs))
+    for metric, truth, said in (
+        ("RO", traces.backpressure, answers.backpressure),
+        ("S", traces.success, answers.success),
+    ):
         errors[metric] = {"balanced_accuracy": round(balanced_accuracy(truth, said), 4)}
     return errors
 
@@ -126,8 +125,3 @@ def _quantiles(true: FloatArray, predicted: FloatArray) -> dict[str, float | Non
     if len(true) < _MIN_TRACES:
         return {"q50": None, "q95": None}
     return {name: round(value, 4) for name, value in q_quantiles(np.exp(np.abs(true - predicted))).items()}
-
-
-def _coverage(true: FloatArray, low: FloatArray, high: FloatArray) -> float:
-    """Share of true values within their intervals, bounds included."""
-    return float(((low <= true) & (true <= high)).mean())

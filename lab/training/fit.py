@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.costream.accuracy import balanced_accuracy
-from engine.costream.batch import FORMS, Float32Array, GraphBatch, collate
-from engine.costream.network import OUTPUTS, initial_parameters
-from engine.costream.prediction import COSTS
+from engine.costream.residual import COSTS
+from lab.training.batch import FORMS, Float32Array, GraphBatch, collate
 from lab.training.dataset import TraceSet
+from lab.training.network import OUTPUTS, initial_parameters
 from lab.training.torch_network import TorchNetwork
 
 __all__ = ["EpochRecord", "FitSettings", "FittedMember", "fit_member", "smooth_loss"]
@@ -52,7 +52,7 @@ class FitSettings:
     Attributes
     ----------
     form, hidden
-        Form and width of the network (`engine.costream.network`).
+        Form and width of the network (`lab.training.network`).
     epochs, patience
         Rounds over the training traces at the most, and how many without a lower validation loss end the fit.
     batch

@@ -1,6 +1,6 @@
 """Torch twin of the network: the same parameters by the same names, the same arrays, and gradients.
 
-`engine.costream.network` says what the parameters mean. The twin takes the arrays of a `GraphBatch` as they are, so
+`lab.training.network` says what the parameters mean. The twin takes the arrays of a `GraphBatch` as they are, so
 that training and prediction differ in nothing but the library.
 """
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from engine.arrays import IntArray
-from engine.costream.batch import Float32Array, GraphBatch
-from engine.costream.features import FEATURE_WIDTHS
-from engine.costream.network import EDGE_KINDS, METRICS, OUTPUTS
+from lab.training.batch import Float32Array, GraphBatch
+from lab.training.encoding import FEATURE_WIDTHS
+from lab.training.network import EDGE_KINDS, METRICS, OUTPUTS
 
 __all__ = ["TorchNetwork"]
 
@@ -36,7 +36,7 @@ class TorchNetwork(nn.Module):  # type: ignore[misc]
     Parameters
     ----------
     parameters
-        Arrays by name, as `engine.costream.network.parameter_shapes` lists them.
+        Arrays by name, as `lab.training.network.parameter_shapes` lists them.
     """
 
     def __init__(self, parameters: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -51,7 +51,7 @@ class TorchNetwork(nn.Module):  # type: ignore[misc]
         return {name: value.detach().numpy().astype(np.float32, copy=True) for name, value in self.state_dict().items()}
 
     def forward(self, batch: GraphBatch) -> Tensor:
-        """`engine.costream.network.OUTPUTS` of each graph, float32 (g, 11): ln of tuples/s and s, and logits."""
+        """`lab.training.network.OUTPUTS` of each graph, float32 (g, 11): ln of tuples/s and s, and logits."""
         x = torch.cat([self.readout(batch), torch.from_numpy(batch.graph_flow)], dim=1)
         heads = [_run(self.head[metric], x, is_head=True) for metric in METRICS]
         anchor = torch.from_numpy(np.pad(batch.anchor, ((0, 0), (0, 1)))[:, _COSTS])

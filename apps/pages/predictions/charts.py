@@ -24,7 +24,7 @@ __all__ = ["ErrorChart", "interval_figure"]
 def interval_figure(label: str, estimate_s: float, low_s: float, high_s: float, bound_s: float | None) -> SafeString:
     """A predicted latency with its interval on the axis of its objective, for desks and for phones."""
     said = seconds(estimate_s)
-    finding = f"{label} {said}, 80% interval {seconds_range(low_s, high_s)}"
+    finding = f"{label} {said}, interval {seconds_range(low_s, high_s)}"
     if bound_s:
         finding += f", objective {seconds(bound_s)}"
     top = max(high_s, bound_s or 0.0) * 1.12 or 1.0

@@ -39,9 +39,11 @@ from apps.ui.numbers import MISSING, Quantity, count, percent
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import short, time_tag
+from engine.costream.accuracy import PredictionRecord
 from engine.costream.features import FEATURES
 from engine.costream.weights import ModelCard, read_card
 from engine.errors import EngineError
+from engine.words import counted
 
 __all__ = [
     "ErrorRow",
@@ -166,6 +168,30 @@ class ModelFacts:
                 unit = f" {feature.unit}" if feature.unit else ""
                 lines.append((label, f"{feature.text(bounds[0])} to {feature.text(bounds[1])}{unit}"))
         return lines
+
+    @property
+    def trained_on(self) -> str:
+        """Traces that the residual was trained on, and executions of this cluster."""
+        card = self.card
+        if card is None:
+            return MISSING
+        here = f"fitted to {counted(card.observed, 'execution')} of this cluster"
+        return f"{count(card.simulated)} simulated traces, {counted(card.real, 'real execution')}; {here}"
+
+    @property
+    def calibrated_on(self) -> str:
+        """Runs that the intervals were calibrated on."""
+        if self.card is None:
+            return MISSING
+        here = counted(self.card.calibrated_here, "execution")
+        return f"{count(self.card.calibrated)} traces not trained on; {here} of this cluster"
+
+    @property
+    def held_here(self) -> str:
+        """Runs of this cluster that lay within their intervals, or what is missing."""
+        record = self.accuracy["record"]
+        words = PredictionRecord(record["runs"], record["held"], record["queries"]).words
+        return f"{words[:1].upper()}{words[1:]}."
 
     @property
     def sentence(self) -> SafeString:

@@ -55,9 +55,9 @@ def test_prediction_is_stored_with_its_model_and_placement(cluster: Cluster) -> 
     stored = Prediction.objects.get(pk=row.pk)
     assert (stored.state, stored.model, stored.target) == (PredictionState.PREDICTED, model, "T")
     assert stored.placement == {"new/keep": "strong", "new/mean": "strong"}
-    assert stored.costs["end_to_end_latency_s"]["mean"] == pytest.approx(4.001)
+    assert stored.costs["end_to_end_latency_s"]["mean"] == pytest.approx(4.001, rel=2e-3)
     assert stored.elapsed_s < 1.0 and stored.candidates == 4
-    assert "Trained on 5 simulated traces" in stored.answer["model"]["line"]
+    assert "trained on 5 simulated traces" in stored.answer["model"]["line"]
 
 
 def test_nodes_asked_for_are_kept_and_unknown_operators_refused(cluster: Cluster) -> None:

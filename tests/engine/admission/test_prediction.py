@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
-from engine.admission.decision import decide, open_decision
+from engine.admission.decision import command, decide, open_decision
+from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from engine.document.candidate import read_candidate
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble
-from tests.engine.costream.test_first_placement import candidate, running
+from tests.engine.costream.test_first_placement import candidate, running, running_document
 
-BORNE_OUT = PredictionRecord(runs=30, held=24, queries=3)
+BORNE_OUT = PredictionRecord(runs=30, held=26, queries=3)
 
 
 def decided(
@@ -45,7 +46,16 @@ def test_candidate_whose_whole_interval_holds_is_admitted_where_it_was_predicted
     own = effect(decision, "new")
     assert own.is_predicted and own.after_state == "holds" and own.high_s < 1.0
     said = next(reason.message for reason in decision.reasons if reason.code == "never_ran")
-    assert "predicted, not measured" in said and "Trained on 5 simulated traces" in said
+    assert "predicted, not measured" in said and "trained on 5 simulated traces" in said
+
+
+def test_command_predicts_a_candidate_that_never_ran_and_says_which_runs_are_missing() -> None:
+    document = running_document() | {"candidate": candidate(objective={"statistic": "mean", "bound_s": 60.0})}
+    decision = command(document, AdmitOptions(policy={"choices": False, "robustness": False}))
+    assert decision.verdict == "review" and effect(decision, "new").is_predicted
+    said = {reason.code: reason.message for reason in decision.reasons}
+    assert "simulated traces" in said["never_ran"]
+    assert "30 more runs of 3 further queries" in said["prediction_unproven"]
 
 
 def test_room_of_a_predicted_candidate_is_no_part_of_its_decision() -> None:

@@ -1,33 +1,47 @@
-"""Ensembles that predict the analytic anchor and vote as they are told."""
+"""Ensembles that predict the fluid, all of it times the same factor, and vote as they are told."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from engine.costream.features import FEATURES
-from engine.costream.network import parameter_shapes
+from engine.costream.intervals import KINDS
 from engine.costream.prediction import Ensemble
-from engine.costream.weights import Member, ModelCard, pack_weights
+from engine.costream.weights import ModelCard, pack_weights
 
-HIDDEN = 4
+Arrays = dict[str, npt.NDArray[Any]]
 
 
-def anchor_member(
-    *, half: float = 0.2, failing: bool = False, shift: float = 0.0, pressed: float = -1.0, extreme: bool = False
-) -> Member:
-    """Parameters of a network that answers the anchor with an interval of `half` in ln to both sides.
+def anchor_arrays(
+    card: ModelCard,
+    *,
+    half: float = 0.2,
+    failing: bool = False,
+    shift: float = 0.0,
+    pressed: float = -1.0,
+    extreme: bool = False,
+) -> Arrays:
+    """Arrays that answer the fluid with an interval of `half` in ln to both sides, at any distance.
 
     Every placement succeeds without back-pressure; with `failing`, every one fails. `pressed` is the logit of
-    back-pressure. With `extreme` weights the throughput is not finite.
+    back-pressure. With `extreme` trees the throughput is not finite.
     """
-    member = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes("recommended", HIDDEN).items()}
-    for metric in ("T", "Lp", "Le"):
-        member[f"head.{metric}.1.bias"][:] = (shift, shift - half, shift + half)
-    member["head.S.1.bias"][:] = -1.0 if failing else 1.0
-    member["head.RO.1.bias"][:] = pressed
-    if extreme:
-        member["head.T.0.bias"][:] = member["head.T.1.weight"][:] = 3e38
-    return member
+    arrays: Arrays = {}
+    for name, shape in card.shapes.items():
+        arrays[name] = np.zeros(shape, np.uint8 if name.endswith(".column") else np.float32)
+    for i in range(card.members):
+        for metric, base in (("T", shift), ("Lp", shift), ("Le", shift), ("S", -1.0 if failing else 1.0)):
+            arrays[f"{i}.{metric}.base"][:] = base
+        arrays[f"{i}.RO.base"][:] = pressed
+        if extreme:
+            arrays[f"{i}.T.value"][:] = 3e38
+    arrays["unit"][:] = arrays["factors"][:] = 1.0
+    arrays["shrinkage"][:] = (1e30, 2e30)
+    arrays["bounds"] = np.broadcast_to(np.array([-half, half], np.float32), (3, KINDS, 2))
+    return arrays
 
 
 def anchor_card(*, outside: bool | float = False, **fields: object) -> ModelCard:
@@ -39,26 +53,28 @@ def anchor_card(*, outside: bool | float = False, **fields: object) -> ModelCard
         ranges["host.cpu_percent"] = (0.0, outside)
     values: dict[str, object] = {
         "version": "anchor-1",
-        "form": "recommended",
-        "hidden": HIDDEN,
         "members": 3,
+        "cost_trees": 2,
+        "vote_trees": 1,
+        "depth": 1,
+        "points": 3,
         "simulated": 5,
         "real": 0,
+        "calibrated": 4,
         "simulator": "1",
         "seed": 7,
         "parameters": "ab" * 32,
-        "interval_scale": {"T": 1.0, "Lp": 1.0, "Le": 1.0},
         "ranges": ranges,
     }
     return ModelCard(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def anchor_archive(*, outside: bool | float = False, **member: object) -> tuple[bytes, ModelCard]:
+def anchor_archive(*, outside: bool | float = False, **said: Any) -> tuple[bytes, ModelCard]:
     """Bytes of the weights, and their card."""
-    parameters = anchor_member(**member)  # type: ignore[arg-type]
-    return pack_weights([parameters] * 3, anchor_card(outside=outside))
+    card = anchor_card(outside=outside)
+    return pack_weights(anchor_arrays(card, **said), card)
 
 
-def anchor_ensemble(*, outside: bool | float = False, **member: object) -> Ensemble:
-    data, card = anchor_archive(outside=outside, **member)
+def anchor_ensemble(*, outside: bool | float = False, **said: Any) -> Ensemble:
+    data, card = anchor_archive(outside=outside, **said)
     return Ensemble.parse(data, card.to_dict())

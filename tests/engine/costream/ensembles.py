@@ -1,16 +1,19 @@
-"""Ensembles of small random networks, and a query with hosts to predict for; nothing in them was trained."""
+"""Ensembles of small random trees, and a query with hosts to predict for; nothing in them was trained."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from engine.costream.documents import read_trace
 from engine.costream.features import TrainingDomain
-from engine.costream.network import initial_parameters
 from engine.costream.prediction import Ensemble
+from engine.costream.summary import SUMMARY_COLUMNS
 from engine.costream.weights import ModelCard
 from engine.query_graph.graph import CostTrace
+from tests.engine.costream.anchors import Arrays, anchor_arrays, anchor_card
 
 _JOIN = {"type": "join", "keytype": "int", "wpolicy": "time", "wtype": "sliding", "wsize": 4, "wslide": 2}
 _AGGREGATION = {"type": "agg", "fn": "mean", "atype": "double", "gtype": "string", "wpolicy": "count"}
@@ -42,23 +45,24 @@ def make_trace() -> CostTrace:
     return read_trace(trace_document())
 
 
-def make_card(form: str = "recommended", hidden: int = 8) -> ModelCard:
-    return ModelCard(
-        version="random-1",
-        form=form,
-        hidden=hidden,
-        members=3,
-        simulated=1,
-        real=0,
-        simulator="none",
-        seed=7,
-        parameters="0123456789abcdef",
-        interval_scale={"T": 1.0, "Lp": 1.5, "Le": 2.0},
-        ranges=TrainingDomain.of_traces([make_trace(), replace(make_trace(), placement=(3,) * 6)]).ranges,
-    )
+def make_card(**fields: Any) -> ModelCard:
+    """A card of three members with trees of two levels, trained on hosts and placements of `make_trace`."""
+    traces = [make_trace(), replace(make_trace(), placement=(3,) * 6)]
+    return anchor_card(depth=2, cost_trees=4, vote_trees=3, ranges=TrainingDomain.of_traces(traces).ranges, **fields)
 
 
-def make_ensemble(form: str = "recommended", hidden: int = 8, seed: int = 0) -> Ensemble:
-    """Three members of random weights, which differ."""
-    members = [initial_parameters(form, hidden, seed + i) for i in range(3)]
-    return Ensemble(members, make_card(form, hidden))
+def make_arrays(seed: int = 0) -> Arrays:
+    """Arrays of random trees, so that members differ, whose residual counts at any distance."""
+    rng, card = np.random.default_rng(seed), make_card()
+    arrays = anchor_arrays(card)
+    for name, array in arrays.items():
+        if name.endswith(".column"):
+            array[:] = rng.integers(len(SUMMARY_COLUMNS), size=array.shape)
+        elif name.endswith((".threshold", ".value")):
+            array[:] = rng.normal(scale=0.05 if name.endswith("value") else 2.0, size=array.shape)
+    return arrays
+
+
+def make_ensemble(seed: int = 0) -> Ensemble:
+    """Three members of random trees, which differ."""
+    return Ensemble(make_arrays(seed), make_card())

@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 
 from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
-from engine.costream.batch import FlowStage, GraphBatch
 from engine.costream.candidates import (
     enumerate_placements,
     find_candidates,
 )
 from engine.costream.choice import choose
-from engine.costream.features import host_features, operator_features
-from engine.costream.network import METRICS, CostNetwork
-from engine.costream.prediction import COSTS, CostInterval, PlacementPredictions
+from engine.costream.prediction import CostInterval, PlacementPredictions
+from engine.costream.residual import COSTS
 from engine.errors import DocumentError
 from engine.query_graph.flow import flow_features, nominal_flow
 from engine.query_graph.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryGraph
+from lab.training.batch import FlowStage, GraphBatch
+from lab.training.encoding import host_features, operator_features
+from lab.training.network import METRICS, CostNetwork
 from tests.engine.costream.readers import graph_of, hosts_of, operator_of
 from tests.engine.costream.rules import is_acyclic, is_ascending, never_returns
 
@@ -169,7 +170,6 @@ def test_majority_decides_who_survives_and_the_mean_who_is_chosen() -> None:
         predictions = PlacementPredictions(
             placements=np.zeros((k, 1), dtype=np.int64),
             costs={metric: CostInterval(mean, mean, mean) for metric in COSTS},
-            member_costs=dict.fromkeys(COSTS, costs),
             success_votes=success.sum(axis=0),
             backpressure_votes=pressed.sum(axis=0),
             members=len(costs),

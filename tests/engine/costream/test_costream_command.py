@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from engine.__main__ import main
-from engine.costream.network import initial_parameters
 from engine.costream.weights import save_weights
-from tests.engine.costream.ensembles import make_card, trace_document
+from tests.engine.costream.ensembles import make_arrays, make_card, trace_document
 
 
 @pytest.fixture
 def weights(tmp_path: Path) -> str:
     path = tmp_path / "net.npz"
-    save_weights(path, [initial_parameters("recommended", 8, seed) for seed in range(3)], make_card())
+    save_weights(path, make_arrays(), make_card())
     return str(path)
 
 
@@ -43,7 +42,7 @@ def test_predictions_are_printed_with_their_card(
     problem = _problem(placements=[[0, 1, 0, 2, 3, 3], [3] * 6])
     problem["hosts"][0]["cpu"] = 20
     result = _run(tmp_path, capsys, ["predict", "--weights", weights], problem)["result"]
-    assert result["card"].startswith("Trained on 1 simulated trace")
+    assert result["card"].startswith("The fluid with a residual that was trained on 5 simulated traces")
     assert [row["placement"] for row in result["predictions"]] == problem["placements"]
     for row in result["predictions"]:
         assert row["end_to_end_latency_s"]["low"] < row["end_to_end_latency_s"]["mean"]

@@ -9,16 +9,15 @@ import pytest
 
 from engine.costream.choice import choose, rank_survivors
 from engine.costream.features import TrainingDomain
-from engine.costream.network import OUTPUTS
+from engine.costream.intervals import KINDS, LEVEL, calibrated_bounds, end_scale
 from engine.costream.prediction import (
-    COSTS,
     CostInterval,
+    Ensemble,
     PlacementPredictions,
     PredictionError,
-    ensemble_bounds,
-    interval_scale,
     shipped_ensemble,
 )
+from engine.costream.residual import COSTS
 from engine.query_graph.graph import HostNode, OperatorNode, QueryGraph
 from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.ensembles import make_card, make_ensemble, make_trace
@@ -36,7 +35,6 @@ def _predictions(
     return PlacementPredictions(
         placements=np.zeros((k, 1), dtype=np.int64),
         costs={metric: CostInterval(mean, mean, mean) for metric in COSTS},
-        member_costs=dict.fromkeys(COSTS, mean[None]),
         success_votes=np.array(success),
         backpressure_votes=np.array(pressed),
         members=members,
@@ -54,42 +52,51 @@ def test_mean_lies_within_its_interval() -> None:
         assert (cost.low > 0).all()
         assert (cost.low < cost.mean).all()
         assert (cost.mean < cost.high).all()
-        np.testing.assert_allclose(cost.mean, predictions.member_costs[metric].mean(axis=0), rtol=1e-9)
     assert set(predictions.success_votes.tolist()) <= {0, 1, 2, 3}
 
 
-def test_scale_widens_an_interval_on_both_sides() -> None:
-    trace, narrow = make_trace(), make_ensemble()
-    wide = make_ensemble()
-    wide.card = replace(wide.card, interval_scale={"T": 2.0, "Lp": 3.0, "Le": 4.0})
-    near, far = (ensemble.predict(trace.graph, trace.hosts, [[3] * 6]).costs for ensemble in (narrow, wide))
-    factor = 2.0  # of the scales: 1 to 2, 1.5 to 3, 2 to 4
-    for metric in COSTS:
-        assert np.log(far[metric].high / far[metric].mean) == pytest.approx(
-            factor * np.log(near[metric].high / near[metric].mean)
-        )
-        assert np.log(far[metric].mean / far[metric].low) == pytest.approx(
-            factor * np.log(near[metric].mean / near[metric].low)
-        )
+def test_placements_get_the_same_numbers_alone_and_together() -> None:
+    trace, ensemble = make_trace(), make_ensemble()
+    placements = np.array([trace.placement, [3] * 6, [0] * 6, [2, 2, 2, 3, 3, 3]])
+    together = ensemble.score(ensemble.facts(trace.graph, trace.hosts, placements))
+    alone = [ensemble.score(ensemble.facts(trace.graph, trace.hosts, row[None])) for row in placements]
+    np.testing.assert_allclose(together.costs, np.concatenate([scores.costs for scores in alone], axis=1), rtol=1e-9)
+    assert together.kinds.tolist() == [int(scores.kinds[0]) for scores in alone]
 
 
-def test_conformal_scale_covers_what_it_was_made_for() -> None:
+def test_residual_is_shrunk_to_none_far_from_what_was_trained() -> None:
+    trace, ensemble = make_trace(), make_ensemble()
+    facts = ensemble.facts(trace.graph, trace.hosts, np.array([trace.placement]))
+    distance = float(ensemble.score(facts).distance[0])
+    for begin, share in ((distance, 1.0), (distance - 0.5, 0.5), (distance - 2.0, 0.0)):
+        arrays = ensemble.arrays | {"shrinkage": np.array([begin, begin + 1.0])}
+        scores = Ensemble(arrays, ensemble.card).score(facts)
+        learned = ensemble.score(facts).costs - facts.costs
+        np.testing.assert_allclose(scores.costs - facts.costs, share * learned, atol=1e-5)
+        if not share:
+            np.testing.assert_allclose(scores.votes[0], facts.votes)
+
+
+def test_intervals_hold_what_they_were_calibrated_for_in_every_kind() -> None:
     rng = np.random.default_rng(4)
-    outputs = np.zeros((3, 999, len(OUTPUTS)), dtype=np.float32)
-    outputs[:, :, OUTPUTS.index("Lp_low")], outputs[:, :, OUTPUTS.index("Lp_high")] = -0.5, 0.25
-    true = rng.normal(0.0, 1.0, 999)
-    centre, below, above = ensemble_bounds(outputs)["Lp"]
-    scale = interval_scale(true, (centre, below, above))
-    covered = (centre - scale * below <= true) & (true <= centre + scale * above)
-    assert covered.mean() == pytest.approx(0.8, abs=0.002)
+    kinds, spread = rng.integers(KINDS, size=40_000), np.full(40_000, 0.05)
+    wide = np.where(kinds % 2 == 0, 1.0, 0.1)
+    bounds = calibrated_bounds(kinds, wide * rng.normal(size=len(kinds)), spread)
+    errors = wide * rng.normal(size=len(kinds))
+    low, high = bounds[kinds].T
+    held = (low - spread <= errors) & (errors <= high + spread)
+    assert [held[wide == width].mean() for width in (1.0, 0.1)] == pytest.approx([LEVEL, LEVEL], abs=0.01)
+    again = end_scale(bounds[kinds], 2.0 * errors, spread)
+    low, high = again * bounds[kinds].T
+    assert ((low - spread <= 2.0 * errors) & (2.0 * errors <= high + spread)).mean() == pytest.approx(LEVEL, abs=0.01)
 
 
-def test_bounds_on_the_wrong_side_of_the_mean_count_as_none() -> None:
-    outputs = np.zeros((1, 1, len(OUTPUTS)), dtype=np.float32)
-    outputs[0, 0, OUTPUTS.index("T_low")] = 2.0
-    _, below, above = ensemble_bounds(outputs)["T"]
-    assert below[0] < 1e-5
-    assert above[0] < 1e-5
+def test_kind_with_few_runs_has_the_ends_of_those_like_it() -> None:
+    kinds = np.concatenate([np.full(500, 0), np.full(5, 1)])
+    errors = np.concatenate([np.linspace(-1.0, 1.0, 500), np.full(5, 30.0)])
+    bounds = calibrated_bounds(kinds, errors, np.zeros(505))
+    assert bounds[1].max() < 2.0
+    assert bounds[0] == pytest.approx([-0.9, 0.9], abs=0.01)
 
 
 def test_query_within_the_trained_ranges_has_no_reasons() -> None:

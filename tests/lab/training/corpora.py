@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.costream.batch import encode
 from engine.costream.documents import trace_document
 from engine.query_graph.graph import CostTrace, TraceLabel
 from engine.simulation.cohort import draw_trace
+from lab.training.batch import encode
 from lab.training.traces import label_document
 
 

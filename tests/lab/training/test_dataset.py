@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.costream.network import CostNetwork, initial_parameters
 from engine.errors import DocumentError
 from lab.training.dataset import read_corpus
+from lab.training.network import CostNetwork, initial_parameters
 from tests.engine.costream.ensembles import trace_document
 from tests.lab.training.corpora import write_lines
 
@@ -37,7 +37,7 @@ def test_corpus_is_read_with_costs_in_seconds_and_without_those_of_failed_runs(t
     assert np.isnan(traces.targets[1]).all()
     assert traces.success.tolist() == [True, False]
     assert traces.backpressure.tolist() == [False, True]
-    assert traces.joins.tolist() == [1, 1]
+    assert traces.facts.joins.tolist() == [1, 1]
 
 
 def test_lines_that_are_not_compressed_are_read_too(tmp_path: Path) -> None:

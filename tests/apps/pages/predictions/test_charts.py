@@ -43,7 +43,7 @@ def test_throughput_as_target_puts_the_latency_upright() -> None:
 
 def test_interval_stands_on_the_axis_of_its_objective() -> None:
     drawn = interval_figure("Predicted mean", 1.0, 0.5, 2.0, 3.0).replace("\xa0", " ")
-    assert "Predicted mean 1 s, 80% interval 0.5 to 2 s, objective 3 s." in drawn
+    assert "Predicted mean 1 s, interval 0.5 to 2 s, objective 3 s." in drawn
     assert "Objective" not in interval_figure("Predicted mean", 1.0, 0.5, 2.0, None)
 
 

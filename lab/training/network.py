@@ -37,9 +37,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import IntArray
-from engine.costream.batch import FORMS, Float32Array, GraphBatch, PlacementBatch, graph_width, input_widths
-from engine.costream.features import FEATURE_WIDTHS
-from engine.query_graph.flow import FIXED_FLOW_WIDTH
+from lab.training.batch import FORMS, Float32Array, GraphBatch, graph_width, input_widths
+from lab.training.encoding import FEATURE_WIDTHS
 
 __all__ = [
     "EDGE_KINDS",
@@ -62,7 +61,6 @@ _HEAD_COLUMNS = [0, 3, 6, 9, 10, 1, 2, 4, 5, 7, 8]  # of the heads' outputs in a
 _ANCHORED = [0, 1, 2, 5, 6, 7, 8, 9, 10]  # outputs of regression, each with its metric's column of the anchor
 _ANCHOR_OF = [0, 1, 2, 0, 0, 1, 1, 2, 2]
 _HEAD_START = 0.1
-_BLOCK = 128  # placements at a time: their states stay in the processor's cache
 
 
 def parameter_shapes(form: str, hidden: int = 64) -> dict[str, tuple[int, ...]]:
@@ -127,28 +125,16 @@ class Dense:
 
 
 class Perceptron:
-    """An MLP whose layers all have ReLU behind them, and whose first layer may be computed in parts."""
+    """An MLP whose layers all have ReLU behind them."""
 
     def __init__(self, layers: Sequence[Dense]) -> None:
-        self.first = layers[0]
-        self._rest = layers[1:]
+        self._layers, self.width = layers, len(layers[-1].bias)
 
     def __call__(self, x: Float32Array) -> Float32Array:
         """States (..., H) of inputs (..., width)."""
-        return self.behind_first(x @ self.first.weight + self.first.bias)
-
-    def part(self, x: Float32Array, start: int) -> Float32Array:
-        """Product of the first layer's rows from `start` on with as many columns of `x`, without the bias."""
-        return x @ self.first.weight[start : start + x.shape[-1]]
-
-    def behind_first(self, y: Float32Array) -> Float32Array:
-        """States made of the first layer's outputs, which are overwritten."""
-        np.maximum(y, 0, out=y)
-        for layer in self._rest:
-            y = y @ layer.weight
-            y += layer.bias
-            np.maximum(y, 0, out=y)
-        return y
+        for layer in self._layers:
+            x = np.maximum(x @ layer.weight + layer.bias, 0)
+        return x
 
 
 class CostNetwork:
@@ -163,11 +149,9 @@ class CostNetwork:
     """
 
     def __init__(self, parameters: Mapping[str, npt.NDArray[Any]], form: str = FORMS[0]) -> None:
-        self._with_flow = form == FORMS[0]
         self._encoders = {kind: Perceptron(_layers(parameters, f"encoder.{kind}")) for kind in FEATURE_WIDTHS}
         self._updates = {edge: Perceptron(_layers(parameters, f"update.{edge}")) for edge in EDGE_KINDS}
         self._heads = _joined([_layers(parameters, f"head.{metric}") for metric in METRICS])
-        self._hidden = len(self._updates["flow"].first.bias)
 
     def evaluate(self, batch: GraphBatch) -> Float32Array:
         """`OUTPUTS` of each graph, float32 (g, 11): ln of tuples/s and s, and logits."""
@@ -176,7 +160,7 @@ class CostNetwork:
 
     def pass_messages(self, batch: GraphBatch) -> MessageStates:
         """States of operators and hosts after each stage, and their sums per graph."""
-        encoded = np.empty((len(batch.host_of), self._hidden), dtype=np.float32)
+        encoded = np.empty((len(batch.host_of), self._encoders["host"].width), dtype=np.float32)
         for kind, rows in batch.rows.items():
             encoded[rows] = self._encoders[kind](batch.inputs[kind])
         encoded_hosts = self._encoders["host"](batch.inputs["host"])
@@ -193,80 +177,6 @@ class CostNetwork:
 
     def _update(self, edge: str, messages: Float32Array, own: Float32Array) -> Float32Array:
         return self._updates[edge](np.concatenate([messages, own], axis=-1))
-
-    def score(self, batch: PlacementBatch) -> Float32Array:
-        """`OUTPUTS` of each placement, float32 (k, 11): the numbers of `evaluate`, many times faster.
-
-        Products that no placement changes are computed once: those of table I's features and of the rates with the
-        encoders' first layers, in the plain form all of the encoders.
-        """
-        k = len(batch.anchor)
-        fixed, fixed_hosts = self._fixed_products(batch)
-        readout = np.empty((k, self._hidden), dtype=np.float32)
-        for start in range(0, k, _BLOCK):
-            stop = min(start + _BLOCK, k)
-            pairs = slice(int(batch.starts[start]), int(batch.starts[stop]))
-            encoded = self._encode_operators(batch, slice(start, stop), fixed)
-            encoded_hosts = self._encode_hosts(batch, pairs, fixed_hosts)
-            hosts, states = self._exchange(batch, encoded, encoded_hosts, batch.pairs[:, start:stop] - pairs.start)
-            firsts = batch.starts[start:stop] - pairs.start
-            readout[start:stop] = states.sum(axis=0) + np.add.reduceat(hosts, firsts, axis=0)
-        if not self._with_flow:
-            return self._outputs(readout, np.zeros_like(batch.anchor))
-        return self._outputs(np.concatenate([readout, batch.graph_flow], axis=1), batch.anchor)
-
-    def _fixed_products(self, batch: PlacementBatch) -> tuple[Float32Array, Float32Array]:
-        """First layers of the encoders, as far as no placement changes them: of operators (n, 1, H), hosts (h, H)."""
-        products = np.empty((len(batch.features), 1, self._hidden), dtype=np.float32)
-        for kind, rows in batch.slices:
-            for i in range(rows.start, rows.stop):
-                x = batch.features[i]
-                if self._with_flow:
-                    x = np.concatenate([x, batch.flow[i, 0, :FIXED_FLOW_WIDTH]])
-                products[i, 0] = self._encoders[kind].part(x, 0) + self._encoders[kind].first.bias
-        host = self._encoders["host"]
-        return products, host.part(batch.hosts, 0) + host.first.bias
-
-    def _encode_operators(self, batch: PlacementBatch, block: slice, fixed: Float32Array) -> Float32Array:
-        """Encoded operators of b placements, (n, b, H); (n, 1, H) in the plain form."""
-        encoded = []
-        for kind, rows in batch.slices:
-            encoder, state = self._encoders[kind], fixed[rows]
-            if self._with_flow:
-                varying = batch.flow[rows, block, FIXED_FLOW_WIDTH:]
-                state = encoder.part(varying, FEATURE_WIDTHS[kind] + FIXED_FLOW_WIDTH) + state
-            encoded.append(encoder.behind_first(state))
-        return np.concatenate(encoded)
-
-    def _encode_hosts(self, batch: PlacementBatch, pairs: slice, fixed: Float32Array) -> Float32Array:
-        """Encoded hosts of u pairs, (u, H)."""
-        encoder, hosts = self._encoders["host"], batch.pair_hosts[pairs]
-        if not self._with_flow:
-            return encoder.behind_first(fixed.copy())[hosts]
-        return encoder.behind_first(encoder.part(batch.pair_flow[pairs], FEATURE_WIDTHS["host"]) + fixed[hosts])
-
-    def _exchange(
-        self, batch: PlacementBatch, encoded: Float32Array, encoded_hosts: Float32Array, pair_of: IntArray
-    ) -> tuple[Float32Array, Float32Array]:
-        """The three stages on b placements: states of hosts (u, H) and of operators (n, b, H)."""
-        messages = np.zeros_like(encoded_hosts)
-        for state, pairs in zip(encoded, pair_of, strict=True):
-            messages[pairs] += state  # an operator is on one host of a placement: no pair occurs twice
-        update = self._updates["op_to_host"]
-        hosts = update.behind_first(update.part(messages, 0) + self._own(update, encoded_hosts))
-        update = self._updates["host_to_op"]
-        states = update.behind_first(update.part(hosts, 0)[pair_of] + self._own(update, encoded))
-        update = self._updates["flow"]
-        own = self._own(update, states)
-        for i in batch.order:
-            messages = states[batch.inputs[i][0]]
-            for a in batch.inputs[i][1:]:
-                messages = messages + states[a]
-            states[i] = update.behind_first(update.part(messages, 0) + own[i])
-        return hosts, states
-
-    def _own(self, update: Perceptron, states: Float32Array) -> Float32Array:
-        return update.part(states, self._hidden) + update.first.bias
 
     def _outputs(self, readout: Float32Array, anchor: Float32Array) -> Float32Array:
         x = readout

@@ -1,0 +1,261 @@
+"""Fluid of a placement: rates, waits and latencies with the costs of the table, where hosts and links are scarce.
+
+Flow in closed form, for arrivals that do not vary over a run: sources are held back until no host, no operator's thread
+and no uplink has more to do than it can; what they do not take waits at the broker, so that results age as the run goes
+on; queues before what is short are full. Nothing in it is learned. Formulas: docs/models/costream.md, "The fluid".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import FloatArray, IntArray
+from engine.query_graph.costs import SERIALIZE, SERIALIZE_BYTE, OperatorCycles, evaluations_of, operator_cost
+from engine.query_graph.flow import BYTES_PER_MBIT, MIN_RATE_EPS, nominal_flow, operator_flow
+from engine.query_graph.graph import OPERATOR_KINDS, REFERENCE_CORE_CPS, HostNode, QueryGraph
+
+__all__ = ["NO_FACTORS", "RUN_S", "Fluid", "fluid_of"]
+
+#: Seconds of a run: that of a simulated run, and of an observed stretch.
+RUN_S: Final = 240.0
+
+_BACKLOG_SHARE = 0.02  # of arrivals that stay at the broker, from which on there is back-pressure (definition 4)
+_QUEUE, _SEND_QUEUE = 2048.0, 1024.0  # tuples that wait before an operator, and for another host
+_HOP_S = 1.2e-3  # a poll of the broker, and queues that nobody waits in
+_BURST = 0.5  # of the work of an evaluation, before its mean result
+_ROUNDS = 16  # of holding sources back
+_FITS = 1.001  # times too much that counts as fitting
+_FULL = 0.95  # use by what is left, from which on queues are full
+_KEPT_BYTES = 4300.0  # of a tuple in a window, twice that in a join
+_SYSTEM_BYTES, _HEAP_SHARE = 250e6, 0.6  # of a host's memory: what no tuple can have, and how far the rest may fill
+_MIN, _MAX_LOGIT = 1e-9, 3.0
+
+#: Factors on the cost table where no execution has shown others.
+NO_FACTORS: Final[Mapping[str, float]] = MappingProxyType(dict.fromkeys(OPERATOR_KINDS, 1.0))
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """Fluid of k placements; arrays of shape (k,) unless said otherwise.
+
+    Attributes
+    ----------
+    costs
+        (k, 3): ln of throughput (tuples/s), processing and end-to-end latency (s).
+    taken
+        Least share of its arrivals that a source takes; 1 where nothing is short.
+    host_use, thread_use, link_use, memory_use
+        Largest use of a host's CPU, of a core by an operator, of an uplink and of a memory, were no source held back.
+    way_s, service_s, burst_s, queue_s, broker_s
+        Longest way: links and the filling of windows; cycles of a tuple; work of evaluations; full queues; the mean
+        wait at the broker.
+    results
+        Tuples at the sinks in a run.
+    """
+
+    costs: FloatArray
+    taken: FloatArray
+    host_use: FloatArray
+    thread_use: FloatArray
+    link_use: FloatArray
+    memory_use: FloatArray
+    way_s: FloatArray
+    service_s: FloatArray
+    burst_s: FloatArray
+    queue_s: FloatArray
+    broker_s: FloatArray
+    results: FloatArray
+
+    @property
+    def use(self) -> FloatArray:
+        """Largest use of a host, a thread or an uplink; above 1 something is short."""
+        return np.maximum(np.maximum(self.host_use, self.thread_use), self.link_use)
+
+    @property
+    def backpressure(self) -> FloatArray:
+        """Logit of back-pressure: ln of the share that stays at the broker over the one that may."""
+        return _logit(np.log(np.maximum(1.0 - self.taken, _MIN) / _BACKLOG_SHARE))
+
+    @property
+    def success(self) -> FloatArray:
+        """Logit of success: ln of the expected results over ln 2, at most -2 ln of the use of memory."""
+        by_results = np.log(np.maximum(self.results, _MIN) / np.log(2.0))
+        return _logit(np.minimum(by_results, -2.0 * np.log(np.maximum(self.memory_use, _MIN))))
+
+
+def _logit(values: FloatArray) -> FloatArray:
+    clipped: FloatArray = np.clip(values, -_MAX_LOGIT, _MAX_LOGIT)
+    return clipped
+
+
+def fluid_of(
+    graph: QueryGraph,
+    hosts: Sequence[HostNode],
+    placements: IntArray,
+    factors: Mapping[str, float] = NO_FACTORS,
+) -> Fluid:
+    """The fluid of placements, whole numbers of shape (k, n): host of each operator.
+
+    Parameters
+    ----------
+    factors
+        On the cost table, per kind of operator.
+
+    Examples
+    --------
+    >>> from engine.query_graph.graph import OperatorNode
+    >>> source = OperatorNode("source", 6, 6, rate_eps=400, n_int=6)
+    >>> graph = QueryGraph((source, OperatorNode("sink", 6, 6)), ((0, 1),))
+    >>> hosts = [HostNode(10, 4000, 1000, 0.001, 0), HostNode(200, 4000, 1000, 0.001, 1)]
+    >>> fluid_of(graph, hosts, np.array([[0, 0], [1, 1]])).taken.round(2).tolist()
+    [0.75, 1.0]
+    """
+    return _FluidRun(graph, hosts, placements, factors).fluid()
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """Tuples/s in, out and scanned, tuples in windows, seconds of filling, evaluations/s; each (n, k)."""
+
+    entering: FloatArray
+    leaving: FloatArray
+    scanned: FloatArray
+    kept: FloatArray
+    fill_s: FloatArray
+    evaluations: FloatArray
+
+
+class _FluidRun:
+    """k placements of n operators on h hosts; arrays are (n, k) or (h, k), so that an operator is one row."""
+
+    def __init__(
+        self, graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray, factors: Mapping[str, float]
+    ) -> None:
+        self.graph, self.places = graph, np.ascontiguousarray(np.asarray(placements, dtype=np.int64).T)
+        n, k = self.places.shape
+        self.cells = (self.places * k + np.arange(k)).ravel()
+        self.costs = [_times(operator_cost(op), factors[op.kind]) for op in graph.operators]
+        self.quota = np.array([host.cpu_percent for host in hosts]) / 100.0 * REFERENCE_CORE_CPS
+        self.speed = np.minimum(self.quota, REFERENCE_CORE_CPS)[self.places]  # of a thread, cycles/s
+        self.links = np.array([host.bandwidth_mbit_s for host in hosts]) * BYTES_PER_MBIT
+        self.latency_s = np.array([host.latency_s for host in hosts])
+        memory = np.array([host.ram_mb for host in hosts]) * 1e6
+        self.memory = _HEAP_SHARE * np.maximum(memory - _SYSTEM_BYTES, 0.25 * memory)
+        self.bytes = nominal_flow(graph).out_bytes
+        self.away = {(a, b): (self.places[a] != self.places[b]).astype(np.float64) for a, b in graph.edges}
+        sends = np.zeros((n, k))  # readers on other hosts
+        for (a, _), away in self.away.items():
+            sends[a] += away
+        self.wire = sends * self.bytes[:, None]  # bytes that a tuple out takes of the uplink
+        of_kind = np.array([factors[op.kind] for op in graph.operators])
+        make = np.array([cost.make for cost in self.costs])
+        # cycles of a tuple that goes out, with its way to other hosts
+        self.make = make[:, None] + of_kind[:, None] * (SERIALIZE * sends + SERIALIZE_BYTE * self.wire)
+
+    def fluid(self) -> Fluid:
+        """Hold sources back until everything fits, then follow the ways."""
+        taken = np.ones(self.places.shape)
+        rates = self._rates(taken)
+        doubled = np.array([2.0 if op.kind == "join" else 1.0 for op in self.graph.operators])
+        memory = self._per_host(rates.kept * (_KEPT_BYTES * doubled)[:, None]) / self.memory[:, None]
+        host, thread, link = uses = self._uses(rates)
+        # results of joins by time grow with the product of their rates: held back in full, too little would be left
+        degree = 1 + sum(op.kind == "join" and op.window_policy == "time" for op in self.graph.operators)
+        for _ in range(_ROUNDS):
+            held = self._upstream(self._over(host, thread, link))
+            if not (held > _FITS).any():
+                break
+            for i, inputs in enumerate(self.graph.inputs):
+                if not inputs:
+                    taken[i] /= np.maximum(held[i], 1.0) ** (1.0 / degree)
+            rates = self._rates(taken)
+            host, thread, link = self._uses(rates)
+        pressed = (self._upstream(self._over(host, thread, link)) >= _FULL) & (self._upstream(1.0 - taken) > _MIN)
+        return self._ways(rates, taken, pressed, [use.max(axis=0) for use in (*uses, memory)])
+
+    def _rates(self, taken: FloatArray) -> _Rates:
+        """Rates where sources take these shares of what arrives."""
+        rows = np.zeros((6, *taken.shape))
+        for i in self.graph.order:
+            op, inputs = self.graph.operators[i], self.graph.inputs[i]
+            for row, value in enumerate(operator_flow(op, [rows[1, a] for a in inputs], op.rate_eps * taken[i])):
+                rows[row, i] = value
+            rows[5, i] = evaluations_of(op, rows[0, i], len(inputs))
+        return _Rates(*rows)
+
+    def _uses(self, rates: _Rates) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Use of hosts (h, k), of a thread's core (n, k) and of uplinks (h, k)."""
+        take, scan, evaluate = (
+            np.array([getattr(cost, name) for cost in self.costs])[:, None] for name in ("take", "scan", "evaluate")
+        )
+        cycles = take * rates.entering + self.make * rates.leaving + scan * rates.scanned + evaluate * rates.evaluations
+        sent = self._per_host(rates.leaving * self.wire)
+        return self._per_host(cycles) / self.quota[:, None], cycles / self.speed, sent / self.links[:, None]
+
+    def _per_host(self, values: FloatArray) -> FloatArray:
+        """Sums by host, (h, k)."""
+        h, k = len(self.quota), values.shape[1]
+        return np.bincount(self.cells, values.ravel(), minlength=h * k).reshape(h, k).astype(np.float64, copy=False)
+
+    def _over(self, host: FloatArray, thread: FloatArray, link: FloatArray) -> FloatArray:
+        """Times too much that is asked of each operator, (n, k); a host that is short holds up its busiest one."""
+        busiest = np.zeros(host.size)
+        np.maximum.at(busiest, self.cells, (thread * self.speed).ravel())
+        own = np.take_along_axis(host, self.places, axis=0)
+        is_busiest = (thread * self.speed).ravel() >= busiest[self.cells] * (1.0 - _MIN)
+        over = np.maximum(thread, np.where(is_busiest.reshape(own.shape), own, 0.0))
+        return np.maximum(over, np.where(self.wire > 0.0, np.take_along_axis(link, self.places, axis=0), 0.0))
+
+    def _upstream(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The greatest value of each operator and of all that it leads to."""
+        held = values.copy()
+        for i in reversed(self.graph.order):
+            for a in self.graph.inputs[i]:
+                np.maximum(held[a], held[i], out=held[a])
+        return held
+
+    def _ways(
+        self, rates: _Rates, taken: FloatArray, pressed: npt.NDArray[np.bool_], uses: Sequence[FloatArray]
+    ) -> Fluid:
+        """Latencies along the longest ways; `pressed` are operators with full queues."""
+        parts = np.zeros((5, *taken.shape))  # way, service, bursts, queues, broker
+        for i in self.graph.order:
+            op, cost, inputs = self.graph.operators[i], self.costs[i], self.graph.inputs[i]
+            for a in inputs:
+                away = self.away[a, i]
+                queue = _QUEUE / np.maximum(rates.entering[i], MIN_RATE_EPS)
+                queue = queue + away * _SEND_QUEUE / np.maximum(rates.leaving[a], MIN_RATE_EPS)
+                along = parts[:, a].copy()
+                along[0] += away * self.latency_s[self.places[a]]
+                along[3] += np.where(pressed[i], queue, 0.0)
+                np.maximum(parts[:, i], along, out=parts[:, i])
+            if not inputs:
+                parts[4, i] = (1.0 - taken[i]) * RUN_S / 2.0  # what comes out at time t came at taken·t: mean of a run
+            parts[0, i] += rates.fill_s[i]
+            parts[1, i] += (cost.take + self.make[i]) / self.speed[i]
+            if op.window_policy:
+                results = rates.leaving[i] / np.maximum(rates.evaluations[i], MIN_RATE_EPS)
+                scanned = rates.scanned[i] / np.maximum(rates.evaluations[i], MIN_RATE_EPS)
+                work = cost.evaluate + cost.scan * scanned + self.make[i] * results
+                parts[2, i] += _BURST * work / self.speed[i]
+        sinks = list(self.graph.sinks)
+        way, service, burst, queue, broker = parts[:, sinks].max(axis=1)
+        plain = way + service + burst + _HOP_S
+        # queues hold no more than what sources took too much of
+        costs = plain + np.minimum(queue, broker), plain + broker
+        throughput = np.maximum(rates.entering[sinks].sum(axis=0), MIN_RATE_EPS)
+        least = taken[[i for i, inputs in enumerate(self.graph.inputs) if not inputs]].min(axis=0)
+        logs = np.log(np.stack([throughput, *costs], axis=1))
+        host, thread, link, memory = uses
+        results = throughput * RUN_S
+        return Fluid(logs, least, host, thread, link, memory, way, service, burst, queue, broker, results)
+
+
+def _times(cost: OperatorCycles, factor: float) -> OperatorCycles:
+    return OperatorCycles(cost.take * factor, cost.make * factor, cost.scan * factor, cost.evaluate * factor)
