@@ -17,8 +17,8 @@ def search() -> None:
 
 
 def connect() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
-        pass
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.connect(server.getsockname())
 
 
 @pytest.mark.django_db
