@@ -245,7 +245,7 @@ class GeneratorForm(_SourceForm):
 
 
 _BUCKET_NAMES = {
-    60: "1 min",
+    60: "60 s",
     300: "5 min",
     900: "15 min",
     1800: "30 min",
