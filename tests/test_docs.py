@@ -290,7 +290,7 @@ def test_parameters_of_generators_are_those_of_the_code() -> None:
 
 def test_codes_scopes_and_verdicts_are_those_of_the_code() -> None:
     guide = DOCS / "api-guide.md"
-    assert _first_cells(_section(guide, "A token")) == ["read", "operate", "ingest", "admit", "admin"]
+    assert _first_cells(_section(guide, "A token")) == ["read", "author", "operate", "ingest", "admit", "admin"]
     assert set(_first_cells(_section(guide, "A token"))) == set(Scope.values)
     source = "".join(path.read_text() for path in ROOT.glob("apps/**/*.py")).replace(
         "verdict_{request.verdict}", "verdict_reject verdict_review"

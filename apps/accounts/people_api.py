@@ -53,8 +53,11 @@ class PersonSerializer(StrictSerializer):
         allow_null=True,
         help_text="On everything, given in person; null: none. See its access for what else counts.",
     )
-    groups: Any = serializers.SlugRelatedField(slug_field="name", source="memberships", many=True, read_only=True)
+    groups = serializers.SerializerMethodField(help_text="Names of the groups that the person is in.")
     last_login = serializers.DateTimeField(read_only=True, allow_null=True)
+
+    def get_groups(self, person: User) -> list[str]:
+        return [group.name for group in person.memberships.all()]
 
 
 class PersonCreateSerializer(StrictSerializer):

@@ -76,7 +76,7 @@ class GroupForm(forms.Form):
         people = {person.username: person for person in User.objects.filter(username__in=names)}
         unknown = [repr(name) for name in dict.fromkeys(names) if name not in people]
         if unknown:
-            raise forms.ValidationError(f"There is no person {listed(unknown, 'or')}.")
+            raise forms.ValidationError(f"There is no person {listed(unknown)}.")
         return list(people.values())
 
 
