@@ -46,14 +46,16 @@ def test_addresses_of_the_api_do_not_end_in_a_slash() -> None:
     assert ending == ["api/v1/"]
 
 
+#: Addresses that ask for no session: a link of an invitation is all that its reader has.
+_NO_PAGES = ("api/", "embed/", "healthz", "invitation/", "login/", "logout/", "metrics", "webhooks/")
+
+
 def _page_addresses() -> list[str]:
     """Every page with something in the place of each name: who may not see it must not learn whether it exists."""
     filled = {"uuid": "00000000-0000-0000-0000-000000000000", "int": "1", "path": "x.md"}
     found = []
     for path, view in _views():
-        if not path.startswith(("api/", "embed/", "healthz", "login/", "logout/", "metrics", "webhooks/")) and hasattr(
-            view, "view_class"
-        ):
+        if not path.startswith(_NO_PAGES) and hasattr(view, "view_class"):
             found.append("/" + re.sub(r"<(?:(\w+):)?\w+>", lambda kind: filled.get(kind[1] or "", "x"), path))
     assert len(found) > 20
     return found
@@ -85,7 +87,7 @@ def test_a_viewer_changes_nothing_but_her_own_settings_and_views(db: None, clien
 def test_a_form_from_another_site_is_refused(db: None, user_of: Any) -> None:
     """Django's middleware refuses it wherever a view is not exempt, as those are that take tokens."""
     exempt = [path for path, view in _views() if getattr(view, "csrf_exempt", False)]
-    assert [path for path in exempt if not path.startswith(("api/", "metrics", "webhooks/"))] == []
+    assert [path for path in exempt if not path.startswith(("api/", "metrics", "webhooks/", "login/provider/logout/"))] == []
     client = Client(enforce_csrf_checks=True)
     client.force_login(user_of("admin"))
     for path in ("/clusters/new/", "/settings/password/", "/login/", "/logout/", "/api/v1/clusters", "/api/v1/tokens"):

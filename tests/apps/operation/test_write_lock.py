@@ -50,7 +50,7 @@ def test_people_sign_in_and_read_under_a_banner(user_of: Callable[..., User], cl
     assert page.status_code == 200 and b"Moving &lt;b&gt;house&lt;/b&gt;." in page.content
     refused = client.post(reverse("pages:cluster-delete", args=[cluster.slug]))
     assert refused.status_code == 503 and Cluster.objects.count() == 1
-    assert client.post(reverse("accounts:logout")).status_code == 302
+    assert client.post(reverse("signin:logout")).status_code == 302
 
 
 def test_file_that_cannot_be_read_refuses_changes(api: APIClient, tmp_path: Path) -> None:

@@ -186,7 +186,6 @@ def test_switched_off_account_does_not_come_in(client: Client, liar: LyingProvid
     assert "switched off" in body(answer)
 
 
-NOW = int(time.time())
 LIES: dict[str, Callable[[LyingProvider], object]] = {
     "another nonce": lambda liar: setattr(liar, "change_claims", lambda claims: claims.update(nonce="other")),
     "no nonce": lambda liar: setattr(liar, "change_claims", lambda claims: claims.update(nonce=None)),
