@@ -8,7 +8,7 @@ from typing import Any
 
 from django.urls import path
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
+from apps.core.filters import ListFilter, NumberFilter, sort_paths
 from apps.core.limits import MAX_REASON
 from apps.core.reach import AskedOn
 from apps.core.rest.api import ApiMixin, StrictSerializer
@@ -158,17 +159,24 @@ class PolicyCheckView(ApiMixin, APIView):
         return Response({"base": cluster.policy_version, "differences": differences})
 
 
-class PolicyVersionsView(ApiMixin, APIView):
+class PolicyVersionFilter(ListFilter):
+    """`?sort=-version`."""
+
+    version = NumberFilter("number")
+    sorts = sort_paths("created_at", version="number")
+
+
+class PolicyVersionsView(ApiMixin, mixins.ListModelMixin, viewsets.GenericViewSet):
     """Versions of a cluster's policy."""
 
     asked_on = AskedOn.NARROWED
+    queryset = PolicyVersion.objects.none()
+    serializer_class = PolicyVersionSerializer
+    filterset_class = PolicyVersionFilter
+    ordering = "-number"
 
-    scopes = {"GET": Scope.READ}
-
-    @extend_schema(responses=PolicyVersionSerializer(many=True))
-    def get(self, request: Request, slug: str) -> Response:
-        """The last 100 versions, the newest first."""
-        return Response(PolicyVersionSerializer(policy_versions(cluster_by_slug(slug))[:100], many=True).data)
+    def get_queryset(self) -> Any:
+        return policy_versions(cluster_by_slug(self.kwargs["slug"]))
 
 
 class PolicyVersionView(ApiMixin, APIView):
@@ -187,6 +195,6 @@ class PolicyVersionView(ApiMixin, APIView):
 urlpatterns = [
     path("clusters/<str:slug>/policy", ClusterPolicyView.as_view(), name="policy"),
     path("clusters/<str:slug>/policy/check", PolicyCheckView.as_view(), name="policy-check"),
-    path("clusters/<str:slug>/policy/versions", PolicyVersionsView.as_view(), name="policy-versions"),
+    path("clusters/<str:slug>/policy/versions", PolicyVersionsView.as_view({"get": "list"}), name="policy-versions"),
     path("clusters/<str:slug>/policy/versions/<int:number>", PolicyVersionView.as_view(), name="policy-version"),
 ]

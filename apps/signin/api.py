@@ -131,7 +131,6 @@ class ServiceAccountFilter(ListFilter):
 
     name = TextFilter("user__username", label="Its name")
     team = TextFilter("team__name", label="The team that answers for it")
-    ends_at = TimeFilter()
     sorts = sort_paths("created_at", "ends_at", "used_at")
 
 

@@ -33,7 +33,8 @@ def run_due(*schedulers: SoleScheduler) -> None:
 def sent(redis_url: str) -> Counter[str]:
     """Messages that wait in the queues, by the name of their task."""
     with redis.Redis.from_url(redis_url) as client:
-        messages = [raw for queue in ("interactive", "background") for raw in client.lrange(queue, 0, -1)]
+        ranks = [key for queue in ("interactive", "background") for key in client.scan_iter(f"{queue}*")]
+        messages = [raw for key in ranks for raw in client.lrange(key, 0, -1)]
     return Counter(json.loads(raw)["headers"]["task"] for raw in messages)
 
 

@@ -121,7 +121,7 @@ def test_document_of_the_cluster_says_on_the_command_line_what_rest_says(api: An
     (effect,) = answer["decision"]["effects"]
     assert report["estimate_s"] == pytest.approx(effect["after_s"], rel=0.02)
     assert report["resolution_s"] == STEP_S
-    assert report["assumed"][0].startswith("Arrivals of clicks inside 300 s: Poisson")
+    assert report["assumed"][0].replace("\xa0", " ").startswith("Arrivals of clicks inside 5 min: Poisson")
 
 
 @pytest.mark.parametrize(

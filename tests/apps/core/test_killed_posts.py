@@ -26,6 +26,7 @@ from rest_framework.test import APIClient
 from apps.accounts.models import User
 from apps.core.rest import idempotency
 from apps.jobs import services
+from tests.apps.people import person
 
 def post(when, path, body):
     die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)

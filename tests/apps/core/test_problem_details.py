@@ -23,7 +23,7 @@ ROOT = Path(settings.BASE_DIR)
 PAGE = ROOT / "docs" / "errors.md"
 #: Codes that are put together, or that REST framework names.
 COMPOSED = {f"verdict_{Verdict.REJECT}", f"verdict_{Verdict.REVIEW}", "not_acceptable", "unsupported_media_type"}
-COMPOSED |= {"method_not_allowed"}
+COMPOSED |= {"method_not_allowed", "change_frozen", "queue_overdue"}  # codes of reasons are problems of an apply
 MEMBERS = {"type", "title", "status", "detail", "instance", "code", "faults", "request_id"}
 
 

@@ -71,5 +71,5 @@ def test_ledger_is_exported_as_json_and_csv(cluster: Cluster, browser: Client) -
     node_drain(node=cluster.nodes.get(name="a"))
     rows = json.loads(browser.get("/c/little/changes/?kind=node&action=changed&export=json").content)
     assert [(row["name"], row["after"]) for row in rows] == [("a", {"state": "draining"})]
-    assert b"state: active" in browser.get("/c/little/changes/?kind=node&action=changed&export=csv").content
+    assert b"state: Active" in browser.get("/c/little/changes/?kind=node&action=changed&export=csv").content
     assert json.loads(browser.get("/c/little/changes/?q=nobody-has-this-name&export=json").content) == []

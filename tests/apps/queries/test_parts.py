@@ -150,7 +150,7 @@ def measure(cluster: Cluster) -> None:
 
 
 def describe(cluster: Cluster) -> None:
-    query_update(query=cluster.queries.get(name="first"), description="Says what it is for.", team="web")
+    query_update(query=cluster.queries.get(name="first"), description="Says what it is for.")
 
 
 def rename(cluster: Cluster) -> None:

@@ -75,7 +75,7 @@ def test_the_same_content_has_the_same_digest(cluster: Cluster) -> None:
     assert again.digest == before.digest and snapshot_changes(before.parts, again.parts) == []
     fleet.cluster_update(cluster=cluster, name="Other name", environment="prod")
     make_query(cluster, "another-draft")
-    query_update(query=cluster.queries.get(name="checkout"), team="search", description="…")
+    query_update(query=cluster.queries.get(name="checkout"), description="…")
     query_version_create(query=cluster.queries.get(name="checkout"), body=BODY)
     assert cluster_snapshot(cluster).digest == before.digest
 
