@@ -264,6 +264,7 @@ SPECTACULAR_SETTINGS = {
         "AdmissionState": "apps.admission.choices.AdmissionState",
         "EvacuationState": "apps.planning.choices.EVACUATION_STATES",
         "Evidence": "apps.fleet.choices.Evidence",
+        "EvidenceRule": "apps.policies.choices.EVIDENCE_RULES",
         "FitReason": "apps.microbatch.models.FitReason",
         "HistoryJob": "apps.planning.choices.HistoryJob",
         "IncidentCause": "apps.incidents.choices.IncidentCause",

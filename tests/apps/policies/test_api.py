@@ -40,7 +40,7 @@ def test_policy_is_applied_once_and_the_same_makes_no_version(api_of: Any, clust
     assert put(api, policy={}, base=0).json()["code"] == "policy_moved"
     second = put(api, policy={}, base=1)
     assert second.json()["version"] == 2
-    listed = api.get(f"{PATH}/versions").json()
+    listed = api.get(f"{PATH}/versions").json()["results"]
     assert [(row["version"], row["note"]) for row in listed] == [(2, ""), (1, "quiet weekends")]
     checked = api.post(f"{PATH}/check", {"policy": {"margin": 0.2}}, format="json").json()
     assert checked == {"base": 2, "differences": [{"path": "margin", "before": 0.0, "after": 0.2}]}

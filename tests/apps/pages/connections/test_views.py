@@ -229,7 +229,7 @@ def test_findings_of_one_kind_are_folded_and_what_changes_the_answer_stands_firs
 def test_check_previews_nodes_operators_and_statistics_so_far(browser: Client, connection: Connection) -> None:
     html = body(browser.get(page_of(connection, "check/")))
     assert "2 nodes in the pool flink-flink" in html and ">tm1</th>" in html
-    assert "7 polls over 1 min, 500 events" in html.replace("\xa0", " ")
+    assert "7 polls over 60 s, 500 events" in html.replace("\xa0", " ")
     assert "orders (hash)" in html and "tm1 and tm2" in html
     assert "20\u00a0%" in html or "20%" in html
     assert "statistics need two" in html
