@@ -49,10 +49,15 @@ class InvitationFilter(ListFilter):
 class InvitationSerializer(serializers.ModelSerializer):
     """An invitation without the secret of its link."""
 
+    email = serializers.CharField(
+        read_only=True, help_text="The link is sent here, and the account gets this address; empty: to nobody."
+    )
     state = serializers.ChoiceField(choices=InvitationState.choices, read_only=True)
-    groups = serializers.SlugRelatedField(slug_field="name", many=True, read_only=True)
-    invited_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
-    used_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    groups: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
+        slug_field="name", many=True, read_only=True
+    )
+    invited_by: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    used_by: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(slug_field="username", read_only=True)
 
     class Meta:
         model = Invitation
@@ -78,7 +83,9 @@ class InvitationCreateSerializer(StrictSerializer):
 
     note = serializers.CharField(max_length=MAX_NOTE, help_text="Whom it is for.")
     role = serializers.ChoiceField(choices=Role.choices, help_text="On everything.")
-    groups = serializers.SlugRelatedField(slug_field="name", many=True, queryset=Group.objects.all(), default=list)
+    groups: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
+        slug_field="name", many=True, queryset=Group.objects.all(), default=list
+    )
     email = serializers.EmailField(default="", allow_blank=True)
     days = serializers.IntegerField(min_value=1, max_value=MAX_DAYS, default=7)
 
@@ -138,7 +145,7 @@ class ServiceAccountSerializer(serializers.ModelSerializer):
     """An account of a program; times are those of its tokens that work."""
 
     name = serializers.CharField(source="user.username", read_only=True)
-    team = serializers.SlugRelatedField(slug_field="name", read_only=True)
+    team: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(slug_field="name", read_only=True)
     is_active = serializers.BooleanField(source="user.is_active", read_only=True)
     token_count = serializers.IntegerField(read_only=True)
     used_at = serializers.DateTimeField(read_only=True, allow_null=True)
@@ -154,7 +161,9 @@ class ServiceAccountCreateSerializer(StrictSerializer):
     """Values of a new account of a program."""
 
     name = serializers.CharField(max_length=150)
-    team = serializers.SlugRelatedField(slug_field="name", queryset=Team.objects.all())
+    team: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
+        slug_field="name", queryset=Team.objects.all()
+    )
     role = serializers.ChoiceField(choices=Role.choices, default="", allow_blank=True, help_text="On everything.")
     description = serializers.CharField(max_length=MAX_NOTE, default="", allow_blank=True)
 
@@ -162,7 +171,9 @@ class ServiceAccountCreateSerializer(StrictSerializer):
 class ServiceAccountChangeSerializer(StrictSerializer):
     """Another team, or switched on or off."""
 
-    team = serializers.SlugRelatedField(slug_field="name", queryset=Team.objects.all(), required=False)
+    team: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
+        slug_field="name", queryset=Team.objects.all(), required=False
+    )
     is_active = serializers.BooleanField(required=False, help_text="Switched off, its tokens are revoked for good.")
 
 
