@@ -87,7 +87,9 @@ def test_a_viewer_changes_nothing_but_her_own_settings_and_views(db: None, clien
 def test_a_form_from_another_site_is_refused(db: None, user_of: Any) -> None:
     """Django's middleware refuses it wherever a view is not exempt, as those are that take tokens."""
     exempt = [path for path, view in _views() if getattr(view, "csrf_exempt", False)]
-    assert [path for path in exempt if not path.startswith(("api/", "metrics", "webhooks/", "login/provider/logout/"))] == []
+    assert [
+        path for path in exempt if not path.startswith(("api/", "metrics", "webhooks/", "login/provider/logout/"))
+    ] == []
     client = Client(enforce_csrf_checks=True)
     client.force_login(user_of("admin"))
     for path in ("/clusters/new/", "/settings/password/", "/login/", "/logout/", "/api/v1/clusters", "/api/v1/tokens"):
