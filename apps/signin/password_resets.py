@@ -6,11 +6,12 @@ Nobody learns from it whether there is an account: what is asked for is looked u
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from celery import current_app
 from django.conf import settings
-from django.contrib.auth.tokens import default_token_generator
+from django.contrib.auth.tokens import PasswordResetTokenGenerator
 from django.core.mail import EmailMultiAlternatives
 from django.db.models import Q
 from django.template.loader import render_to_string
@@ -38,6 +39,21 @@ __all__ = [
 RESET_TASK = "workers.send_password_reset"
 _PREFIX = "slr_"
 _MAX_MAILS = 5  # accounts with one address
+
+
+class _ResetTokens(PasswordResetTokenGenerator):
+    """Django's tokens, dated in UTC.
+
+    Django dates them in the local time of the process. A link that was mailed in the hour before clocks go back would
+    work for two hours, one of the hour before they go forward not at all, and two processes with different zones would
+    disagree on every link.
+    """
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC).replace(tzinfo=None)
+
+
+_RESETS = _ResetTokens()
 
 
 def can_mail_links() -> bool:
@@ -76,7 +92,7 @@ def person_of_reset(token: str) -> User:
     number, _, rest = token.removeprefix(_PREFIX).partition("-")
     with suppress(ValueError, UnicodeError, User.DoesNotExist):
         user = User.objects.get(pk=int(urlsafe_base64_decode(number).decode()), is_active=True)
-        if token.startswith(_PREFIX) and is_local_account(user) and default_token_generator.check_token(user, rest):
+        if token.startswith(_PREFIX) and is_local_account(user) and _RESETS.check_token(user, rest):
             return user
     raise Missing("This link was used, or has expired: it works for an hour and once. Ask for another one.")
 
@@ -90,7 +106,7 @@ def password_reset(*, token: str, password: str) -> User:
 
 def _mail(user: User, connection: Any) -> EmailMultiAlternatives:
     number = urlsafe_base64_encode(str(user.pk).encode())
-    token = f"{_PREFIX}{number}-{default_token_generator.make_token(user)}"
+    token = f"{_PREFIX}{number}-{_RESETS.make_token(user)}"
     note_secret(token)
     link = settings.PUBLIC_URL + reverse("signin:reset", args=[token])
     return EmailMultiAlternatives(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +39,16 @@ def person(user_of: Callable[..., User], settings: Any) -> User:
     return user
 
 
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process whose local time is Berlin's."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 def link_of_mail() -> str:
     found = re.search(r"https://sluice\.example\.org(/\S+)", str(mail.outbox[-1].body))
     assert found
@@ -67,6 +78,17 @@ def test_link_works_for_an_hour(client: Client, person: User) -> None:
         assert client.get(link).status_code == 404
     assert client.get(link[:-3] + "aa/").status_code == 404
     assert client.get("/login/reset/slr_xx-yy/").status_code == 404
+
+
+@pytest.mark.parametrize("change", ["2026-10-25T00:30:00Z", "2026-03-29T00:30:00Z"])
+def test_clocks_that_change_leave_a_link_its_hour(client: Client, person: User, zone: None, change: str) -> None:
+    with time_machine.travel(change, tick=True) as clock:
+        password_reset_send(person.username)
+        link = link_of_mail()
+        clock.shift(timedelta(minutes=50))  # the clocks of Berlin change after half of it
+        assert client.get(link).status_code == 200
+        clock.shift(timedelta(minutes=15))
+        assert client.get(link).status_code == 404
 
 
 def test_nobody_learns_whether_there_is_an_account(client: Client, person: User, monkeypatch: Any) -> None:
