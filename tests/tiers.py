@@ -1,7 +1,8 @@
 """Pytest plug-in: tiers and groups of the tests.
 
 Tests of the laboratory (`tests/lab`) run with `--lab` alone, with `--with-lab` beside the others, or where they are
-named; no other run has them.
+named; no other run has them. Tests with the mark `night`, long ones of whole installations, run with `--with-lab` or
+where their file is named.
 The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those
 computed for more than 60 ms, with the set-up that is theirs alone, when `RECORD_SLOW_TESTS=1 ./sluice test --quick
 -n 1` last wrote the list.
@@ -27,7 +28,7 @@ _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "laun
 #: A test with one of these starts processes.
 MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
-_NOT_QUICK = (*MARKS_WITH_PROCESSES, "slow")
+_NOT_QUICK = (*MARKS_WITH_PROCESSES, "slow", "night")
 _SLOW_S, _LONG_S = 0.06, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
 _LAB = _TESTS / "lab"
@@ -111,12 +112,26 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick"):
-        quick, left_out = [], []
-        for item in items:
-            (quick if is_quick(item) else left_out).append(item)
+    chosen, left_out = [], []
+    for item in items:
+        (chosen if _is_chosen(item, config) else left_out).append(item)
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = quick
+        items[:] = chosen
+
+
+def _is_chosen(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the run has a test of its paths."""
+    if config.getoption("--quick"):
+        return is_quick(item)
+    if item.get_closest_marker("night") is None:
+        return True
+    return bool(config.getoption("--with-lab")) or item.path in _named(config)
+
+
+def _named(config: pytest.Config) -> set[Path]:
+    """Files that the caller named, with or without a test in them."""
+    return {config.invocation_params.dir / argument.split("::")[0] for argument in config.args}
 
 
 @cache

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.rollout_world import AGENTS, CLUSTER, OPERATORS, QUERY, WINDOW_S, RolloutWorld
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.night]
 
 ROLLOUT_S = 300.0  # canaries and a wave of ten epochs each, and what a stalling machine adds
 FEW = 15  # epochs, of one second, within which load factors settle

@@ -278,13 +278,14 @@ def test_numbers_of_nodes_stand_side_by_side_with_what_each_assumes(cluster: Clu
 
 
 def test_events_over_rest(cluster: Cluster, api: APIClient) -> None:
+    year = NOW.year + 1
     body = {"cluster": cluster.slug, "name": "Friday", "factors": [{"of": "rest", "by": 2}]}
-    body |= {"starts_at": "2030-11-27T08:00", "ends_at": "2030-11-30T00:00", "time_zone": "Europe/Berlin"}
+    body |= {"starts_at": f"{year}-11-27T08:00", "ends_at": f"{year}-11-30T00:00", "time_zone": "Europe/Berlin"}
     made = api.post("/api/v1/planned-events", body, format="json")
     assert made.status_code == 201, made.content
-    assert made.data["starts_at"] == "2030-11-27T07:00:00Z"
+    assert made.data["starts_at"] == f"{year}-11-27T07:00:00Z"
     address = f"/api/v1/planned-events/{made.data['id']}"
-    changed = api.patch(address, {"ends_at": "2030-11-26T00:00"}, format="json")
+    changed = api.patch(address, {"ends_at": f"{year}-11-26T00:00"}, format="json")
     assert changed.status_code == 400 and changed.json()["faults"][0]["path"] == "ends_at"
     asked = api.post("/api/v1/event-runs", {"event": made.data["id"]}, format="json")
     assert asked.status_code == 202
