@@ -8,13 +8,20 @@ import yaml
 
 from apps.core.errors import Malformed
 
-__all__ = ["BoundedLoader", "read_yaml"]
+__all__ = ["read_yaml", "read_yaml_documents"]
 
 _MAX_YAML_NODES = 100_000  # of a document with its aliases written out
 
 
-class BoundedLoader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: aliases are written out, unless a small text would become a large object by them."""
+class _StrictLoader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: aliases are written out, unless a small text would become a large object by them.
+
+    A key that stands twice in a mapping is refused, as JSON of strangers is: the one that is lost may be the one meant.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._flattened = set[int]()  # mappings that aliases name again hold by then what was merged into them
 
     def compose_document(self) -> Any:
         node = super().compose_document()
@@ -22,6 +29,18 @@ class BoundedLoader(yaml.SafeLoader):
             message = f"aliases (*name) make it larger than {_MAX_YAML_NODES:,} values, or hold themselves"
             raise yaml.composer.ComposerError(None, None, message, node.start_mark)
         return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse doubled keys before those of merged mappings (`<<`) are written beside a mapping's own."""
+        seen = set[tuple[str, str]]()
+        for key, _ in node.value if id(node) not in self._flattened else ():
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    message = f'the key "{key.value}" stands twice in one object'
+                    raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+                seen.add((key.tag, key.value))
+        self._flattened.add(id(node))
+        super().flatten_mapping(node)
 
 
 def _written_size(node: Any, known: dict[int, int], open_: set[int]) -> int:
@@ -43,10 +62,19 @@ def read_yaml(text: str, path: str) -> Any:
     Raises
     ------
     Malformed
-        It is none; with line and column where that is known.
+        It is none, or there are several; with line and column where that is known.
     """
+    documents = read_yaml_documents(text, path)
+    if len(documents) > 1:
+        message = f"{path} holds {len(documents)} documents; allowed: one"
+        raise Malformed(f"{message}.", [(path, message)])
+    return documents[0] if documents else None
+
+
+def read_yaml_documents(text: str, path: str) -> list[Any]:
+    """All documents of a text in YAML or JSON, as `read_yaml` reads one."""
     try:
-        return yaml.load(text, Loader=BoundedLoader)  # a SafeLoader
+        return list(yaml.load_all(text, Loader=_StrictLoader))  # a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""

@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.limits import MAX_HOST_NAME, MAX_NOTE
 from apps.core.rest.parsers import strict_json
-from apps.core.yaml_texts import BoundedLoader
+from apps.core.yaml_texts import read_yaml, read_yaml_documents
 from apps.kubernetes.models import MAX_KUBERNETES_UID
 
 __all__ = [
@@ -162,15 +160,7 @@ def read_manifest(text: str) -> list[StreamingObject]:
     Malformed
         It is no YAML, holds no object, or objects without a kind or a name; with every fault.
     """
-    try:
-        documents = [document for document in yaml.load_all(text, Loader=BoundedLoader) if document is not None]
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read")
-        raise Malformed(f"manifest: no YAML: {problem}{where}.", [("manifest", f"{problem}{where}")]) from None
-    except (RecursionError, ValueError) as error:
-        raise Malformed("manifest: it cannot be read.", [("manifest", str(error)[:200])]) from None
+    documents = [document for document in read_yaml_documents(text, "manifest") if document is not None]
     objects = [item for document in documents for item in _items(document)]
     faults: list[Fault] = []
     if not objects or len(objects) > _MAX_DOCUMENTS:
@@ -395,7 +385,4 @@ def read_document(text: str) -> Any:
     """The document of an annotation: JSON, or else YAML. Malformed names its place."""
     if text.lstrip().startswith("{"):
         return strict_json(text.encode())
-    try:
-        return yaml.load(text, Loader=BoundedLoader)  # a SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise Malformed(f"{DOCUMENT_ANNOTATION}: it is neither JSON nor YAML: {error}"[:300]) from None
+    return read_yaml(text, DOCUMENT_ANNOTATION)

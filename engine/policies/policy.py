@@ -324,7 +324,10 @@ def _repeated(path: str, key: str, values: Mapping[int, Any]) -> Iterator[Fault]
 
 def _unknown(path: str, key: str, noun: str, name: str, known: list[str]) -> Iterator[Fault]:
     if name not in known:
-        allowed = suggestion(name, known) or f"; allowed: {', '.join(known) or f'none, since no {noun} is listed'}"
+        allowed = (
+            suggestion(name, known)
+            or f"; allowed: {', '.join(dict.fromkeys(known)) or f'none, since no {noun} is listed'}"
+        )
         yield Fault(path, f"{key} is {name!r}, which is no {noun} of this policy{allowed}")
 
 
