@@ -159,9 +159,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 INTERACTIVE_QUEUE, BACKGROUND_QUEUE = "interactive", "background"
 CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in (INTERACTIVE_QUEUE, BACKGROUND_QUEUE)]
 CELERY_TASK_DEFAULT_QUEUE = CELERY_TASK_DEFAULT_ROUTING_KEY = BACKGROUND_QUEUE
-# ranks within a queue, the least first, as the broker keeps them apart: what people look at, what else they wait for,
-# the schedule, and what takes minutes. A task without one would go first
-FIRST_PRIORITY, ASKED_PRIORITY, SCHEDULED_PRIORITY, LONG_PRIORITY = 0, 3, 6, 9
+# ranks within a queue, the least first: what people look at, what else they wait for, the schedule, what takes minutes
+# and somebody asked for, and what takes minutes and nobody did. A task without one would go first
+RANKS = FIRST_PRIORITY, ASKED_PRIORITY, SCHEDULED_PRIORITY, LONG_PRIORITY, LONG_UNASKED_PRIORITY = 0, 3, 6, 8, 9
+CELERY_BROKER_TRANSPORT_OPTIONS["priority_steps"] = RANKS  # the broker keeps only these apart
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True

@@ -141,7 +141,7 @@ class Job(models.Model):
     @property
     def queue(self) -> str:
         """The queue its task waits in: what somebody asked for and takes seconds never waits for anything else."""
-        return queue_of(self.kind, is_asked=self.requested_by_id is not None, is_later=self._is_later)
+        return queue_of(self.kind, is_asked=self._is_asked, is_later=self._is_later)
 
     @property
     def priority(self) -> int:
@@ -149,13 +149,18 @@ class Job(models.Model):
 
         Verdicts go first, and parts of previews, which people look at; then what else takes seconds in a smaller
         cluster and somebody asked for, brief searches and moves that were applied among it. Where nobody did, as the
-        estimate after a query started, it is of the schedule's rank. Searches and replays come last.
+        estimate after a query started, it is of the schedule's rank. Searches and replays come last, those that nobody
+        asked for after the others.
         """
         if self.kind in _FIRST and not (self.kind == JobKind.ADMISSION_PARTS and self._is_later):
             return settings.FIRST_PRIORITY
         if self.kind not in _QUICK and self.kind != JobKind.MOVES and BRIEF not in self.params:
-            return settings.LONG_PRIORITY
-        return settings.SCHEDULED_PRIORITY if self.requested_by_id is None else settings.ASKED_PRIORITY
+            return settings.LONG_PRIORITY if self._is_asked else settings.LONG_UNASKED_PRIORITY
+        return settings.ASKED_PRIORITY if self._is_asked else settings.SCHEDULED_PRIORITY
+
+    @property
+    def _is_asked(self) -> bool:
+        return self.requested_by_id is not None
 
     @property
     def _is_later(self) -> bool:

@@ -86,7 +86,7 @@ def job_submit(
 
     With `dedupe_key`, a job of the same key that still waits in the queue is returned instead of a second one: it will
     see the newest state when it starts. One that nobody asked for becomes the user's, and is sent again if that lets it
-    wait in a shorter queue.
+    wait in a shorter queue, or before others.
 
     Raises
     ------
@@ -259,9 +259,10 @@ def _adopted(job: Job, user: User | None) -> Job:
     """A waiting job that `user` asks for, too."""
     if user is None or not user.pk or job.requested_by_id is not None:
         return job
-    queue = job.queue
+    place = job.queue, job.priority
     job.requested_by = user
-    if Job.objects.filter(pk=job.pk, requested_by=None).update(requested_by=user) and job.queue != queue:
+    is_mine = Job.objects.filter(pk=job.pk, requested_by=None).update(requested_by=user)
+    if is_mine and (job.queue, job.priority) != place:
         transaction.on_commit(lambda: _send(job), robust=True)
     return job
 

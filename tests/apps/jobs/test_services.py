@@ -48,7 +48,7 @@ def submit(**arguments: Any) -> Job:
 def sent(queue: str = "background") -> int:
     """Messages that wait at the broker."""
     with redis.Redis.from_url(django_settings.REDIS_URL) as client:
-        return sum(client.llen(f"{queue}\x06\x16{rank}" if rank else queue) for rank in (0, 3, 6, 9))
+        return sum(client.llen(f"{queue}\x06\x16{rank}" if rank else queue) for rank in django_settings.RANKS)
 
 
 def silence(job: Job) -> None:
@@ -102,13 +102,14 @@ def test_whoever_looks_at_a_preview_waits_for_no_scheduled_task(user_of: Callabl
         for entry in django_settings.CELERY_BEAT_SCHEDULE.values():
             app.send_task(entry["task"], connection=connection, **entry["options"])
     submit()
+    job_submit(JobKind.REPORT, "Takes minutes, of the schedule", {})
     job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of())
     job_submit(JobKind.ESTIMATE, "Of a large cluster", {LATER: True}, user=user_of())
     job_submit(JobKind.ADMISSION_PARTS, "Alternatives", {}, user=user_of())
     taken = taken_by_a_worker()
     assert taken[:2] == [JobKind.ADMISSION_PARTS, JobKind.ESTIMATE]
-    assert taken[-1] == JobKind.BACKTEST
-    assert {*taken[2:-1]} == {
+    assert taken[-2:] == [JobKind.BACKTEST, JobKind.REPORT]
+    assert {*taken[2:-2]} == {
         JobKind.ESTIMATE,
         *(entry["task"] for entry in django_settings.CELERY_BEAT_SCHEDULE.values()),
     }
@@ -135,9 +136,10 @@ def test_what_takes_long_for_its_size_leaves_the_queue_of_verdicts(user_of: Call
     assert (job.queue, job.priority) == ("background", 3)
     after_a_change = job_submit(JobKind.ESTIMATE, "After a query started", {})
     assert (after_a_change.queue, after_a_change.priority) == ("background", 6)
-    assert job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of()).priority == 9
+    assert job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of()).priority == 8
+    assert job_submit(JobKind.BACKTEST, "Of the schedule", {}).priority == 9
     parts = job_submit(JobKind.ADMISSION_PARTS, "Of a program", {LATER: True}, user=user_of())
-    assert (parts.queue, parts.priority) == ("background", 9)
+    assert (parts.queue, parts.priority) == ("background", 8)
 
 
 def test_waiting_job_is_sent_again_once_somebody_waits_for_it(user_of: Callable[..., User]) -> None:
