@@ -50,6 +50,7 @@ BENCHMARKS = {
     "plans": ("lab.benchmarks.plans",),
     "questions": ("lab.benchmarks.questions",),
     "scale": ("lab.benchmarks.scale.command",),
+    "soak": ("lab.soak.command",),
     "spark-job": ("lab.benchmarks.spark_job",),
     "stream": ("lab.benchmarks.stream",),
     "telemetry": ("lab.benchmarks.telemetry",),

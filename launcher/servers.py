@@ -126,12 +126,18 @@ def _as_other_user() -> list[str] | None:
 
 
 class PostgresServer:
-    """A cluster in a temporary folder on a free loopback port; `start` returns at once, `wait` says when it answers."""
+    """A cluster in a temporary folder on a free loopback port; `start` returns at once, `wait` says when it answers.
 
-    def __init__(self, tools: Path) -> None:
+    `within` is the folder that its own is made in. A `lasting` one keeps what it has acknowledged when it is killed
+    and started again; otherwise nothing is waited for that a test run can do without.
+    """
+
+    def __init__(self, tools: Path, *, within: Path | None = None, lasting: bool = False) -> None:
         self.port = free_port()
         self.url = f"postgres://sluice@127.0.0.1:{self.port}/postgres"
         self._tools = tools
+        self._within = within or Path("/tmp")
+        self._settings = _FAST | {"synchronous_commit": "on"} if lasting else _FAST
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = False
@@ -140,15 +146,17 @@ class PostgresServer:
         prefix = _as_other_user()
         if prefix is None:
             raise PostgresError("as root PostgreSQL needs a user `postgres` and setpriv or runuser")
-        self._folder = Path(tempfile.mkdtemp(prefix="sluice-postgres-", dir="/tmp"))
-        if prefix:
-            shutil.chown(self._folder, "postgres", "postgres")
-        log = (self._folder / "log").open("wb")
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="sluice-postgres-", dir=self._within))
+            if prefix:
+                shutil.chown(self._folder, "postgres", "postgres")
+        log = (self._folder / "log").open("ab")
         data = self._folder / "data"
-        options = " ".join(f"-c {key}={value}" for key, value in _FAST.items())
+        options = " ".join(f"-c {key}={value}" for key, value in self._settings.items())
+        made = f'"{self._tools}/initdb" -D "{data}" -U sluice -A trust -E UTF8 --locale=C --no-sync -N >/dev/null'
         # one shell, so that the server can come up while the tests are still being collected
         script = (
-            f'"{self._tools}/initdb" -D "{data}" -U sluice -A trust -E UTF8 --locale=C --no-sync -N >/dev/null && '
+            f'{{ [ -e "{data}/PG_VERSION" ] || {made}; }} && '
             f'exec "{self._tools}/postgres" -D "{data}" -h 127.0.0.1 -p {self.port} -k "{self._folder}" {options}'
         )
         with log:
@@ -168,10 +176,19 @@ class PostgresServer:
                 raise PostgresError(f"PostgreSQL did not start:\n{self._log()}")
             time.sleep(0.05)
 
+    @property
+    def pid(self) -> int | None:
+        """Process that is the parent of all others of the server; None while there is none."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def halt(self, number: signal.Signals = signal.SIGQUIT) -> None:
+        """End its processes, by default at once ("immediate" shutdown); `start` goes on with what it keeps."""
+        if self._process is not None:
+            end_family(self._process, ((number, 3.0),))
+
     def stop(self) -> None:
         self._stopping = True
-        if self._process is not None:
-            end_family(self._process, ((signal.SIGQUIT, 3.0),))  # "immediate" shutdown
+        self.halt()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
