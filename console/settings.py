@@ -147,6 +147,7 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 # -- celery
 CELERY_BROKER_URL = REDIS_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a worker outlives a Redis that takes no writes, being full
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": ENV.task_visibility_s,
     "unacked_restore_interval": 2,

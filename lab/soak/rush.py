@@ -125,7 +125,7 @@ def rush_sockets(url: str, session: httpx.Client, callers: Sequence[RestCaller],
 
     def wait_for_search(i: int) -> None:
         began.set()
-        body = {"cluster": slug, "budget_s": 8, "seed": 1000 + i}
+        body = {"cluster": slug, "budget_s": 3, "seed": 1000 + i}
         callers[i].post("/api/v1/placements", body, Write("placement", f"rush-{i}"), wait_s=20)
 
     async def open_one() -> float:

@@ -114,10 +114,10 @@ class Installation:
         self._wait_served()
         wait_until(lambda: " ready." in self.log("worker"), 300, "the worker")
 
-    def start_worker(self, *options: str, name: str = "worker") -> None:
+    def start_worker(self, *options: str, name: str = "worker") -> subprocess.Popen[bytes]:
         """Start a worker; it is ready some seconds later."""
         command = ["celery", "-A", "console", "worker", "-c", "1", "--without-gossip", "--without-mingle"]
-        self.run(name, [*command, *(options or ("-l", "INFO"))])
+        return self.run(name, [*command, *(options or ("-l", "INFO"))])
 
     def stop(self) -> None:
         for process in self._processes.values():

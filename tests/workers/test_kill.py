@@ -102,7 +102,7 @@ def test_jobs_of_a_killed_worker_are_resent(installation: Installation) -> None:
 
 
 def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> None:
-    """Redis dies and returns: what was queued is done, what is asked meanwhile is refused and leaves nothing."""
+    """Redis dies and returns, full at first: what was queued is done, what is asked meanwhile leaves nothing."""
     short = LONG.replace("range(30000)", "range(200)").replace("range(40)", "range(2)")
     job = installation.script(short)
     installation.redis.kill()
@@ -117,8 +117,13 @@ def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> N
     )
     assert refused == "[503, 1]\n"
     installation.redis.start()
-    installation.start_worker()
+    broker = redis.Redis.from_url(installation.redis.url)
+    broker.config_set("maxmemory", 1)
+    worker = installation.start_worker()
+    wait_until(lambda: "maxmemory" in installation.log("worker"), what="a worker that met a full Redis")
+    broker.config_set("maxmemory", 0)
     _wait_for(installation, job, "the job's success")
+    assert worker.poll() is None
 
 
 def test_what_somebody_waits_for_has_a_worker_of_its_own(installation: Installation) -> None:
