@@ -201,6 +201,7 @@ class Env:
 
     debug: bool
     secret_key: str
+    secret_key_fallbacks: list[str]
     allowed_hosts: list[str]
     trusted_origins: list[str]
     trusted_proxies: list[str]
@@ -252,6 +253,7 @@ class Env:
         env = cls(
             debug=reader.flag("debug"),
             secret_key=reader.text("secret_key"),
+            secret_key_fallbacks=reader.words("secret_key_fallbacks"),
             allowed_hosts=reader.words("allowed_hosts", "localhost,127.0.0.1,[::1]"),
             trusted_origins=reader.words("trusted_origins"),
             trusted_proxies=reader.networks("trusted_proxies"),

@@ -1,4 +1,4 @@
-"""Secret key of an installation without a configured one."""
+"""Secret keys of an installation without configured ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import secrets
 import tempfile
 from pathlib import Path
 
-__all__ = ["kept_secret"]
+__all__ = ["kept_secrets"]
 
 
-def kept_secret(path: Path) -> str:
-    """The key in a file, created when missing, so that sessions outlive a restart.
+def kept_secrets(path: Path) -> list[str]:
+    """The keys in a file, one a line: the one in force first, then those of before that are still accepted.
+
+    The file is created with one when missing, so that sessions outlive a restart.
 
     It is written under another name, readable by its owner alone from the first moment, and appears whole: processes
     that start together all read the key of the first one.
@@ -26,4 +28,4 @@ def kept_secret(path: Path) -> str:
                 os.link(temporary, path)
         finally:
             Path(temporary).unlink()
-    return path.read_text().strip()
+    return path.read_text().split()

@@ -9,15 +9,19 @@ from kombu import Queue
 
 from console.env import BASE_DIR, ENV
 from console.openapi import TAGS
-from console.secret_key import kept_secret
+from console.secret_key import kept_secrets
 from engine.redaction import note_secret
 
 VAR_DIR = ENV.var_dir
 VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds sessions and what people uploaded
 
-SECRET_KEY = ENV.secret_key or kept_secret(VAR_DIR / "secret_key")
+SECRET_KEY, *SECRET_KEY_FALLBACKS = [
+    *([ENV.secret_key] if ENV.secret_key else kept_secrets(VAR_DIR / "secret_key")),
+    *ENV.secret_key_fallbacks,
+]
 for _secret in (
     SECRET_KEY,
+    *SECRET_KEY_FALLBACKS,
     *(urlsplit(url).password for url in (ENV.database_url, ENV.redis_url, ENV.email_url, ENV.otlp_endpoint)),
 ):
     note_secret(_secret)

@@ -21,14 +21,16 @@ from apps.core.limits import (
     MAX_VERSION_TEXT,
 )
 from apps.core.models import PackedJSONField
+from apps.core.secrets import SealedField
 from apps.fleet.models import SLUG, Cluster
 from apps.ledger.recorder import Tracked
 from apps.queries.models import Query, QueryVersion
 from engine.connectors.finding_groups import fold_findings
 from engine.connectors.picture import Finding
 
-__all__ = ["Connection", "ImportedJob", "KeptAnswers", "KeptPoll"]
+__all__ = ["TOKEN_PURPOSE", "Connection", "ImportedJob", "KeptAnswers", "KeptPoll"]
 
+TOKEN_PURPOSE = "connections.token"
 MIN_POLL_S, MAX_POLL_S = 2.0, 3600.0
 
 
@@ -48,8 +50,10 @@ class Connection(Tracked):
     engine = models.CharField(max_length=12, choices=ConnectionEngine.choices)
     origin = models.CharField(max_length=8, choices=ConnectionOrigin.choices, default=ConnectionOrigin.URL)
     url = models.CharField(max_length=MAX_URL, blank=True, help_text="Address of the engine; empty: answers by upload.")
-    sealed_token = models.TextField(
-        blank=True, help_text="Bearer token, encrypted with a key derived from the installation's."
+    sealed_token = SealedField(
+        purpose=TOKEN_PURPOSE,
+        blank=True,
+        help_text="Bearer token, encrypted with the installation's key.",
     )
     verify_tls = models.BooleanField(default=True, help_text="Whether its certificate has to be valid.")
     ca_pem = models.TextField(blank=True, help_text="Certificates that its own must be signed by; empty: the system's.")

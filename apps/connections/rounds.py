@@ -14,9 +14,8 @@ from django.db.models import Max
 
 from apps.connections.broker_addresses import is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin
-from apps.connections.models import Connection
+from apps.connections.models import TOKEN_PURPOSE, Connection
 from apps.connections.readers import TEXT_PATHS, reader_of
-from apps.connections.services import TOKEN_PURPOSE
 from apps.connections.transport import EngineAway, EngineClient, EngineRefused, PathMissing
 from apps.connections.uploads import LINES
 from apps.core.errors import Impossible, from_engine

@@ -8,7 +8,7 @@ from typing import Any
 from apps.accounts.models import User
 from apps.connections.broker_addresses import broker_faults, is_broker_url
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
-from apps.connections.models import Connection
+from apps.connections.models import TOKEN_PURPOSE, Connection
 from apps.connections.transport import ca_faults, is_listed, url_faults
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault
@@ -25,7 +25,6 @@ from engine.errors import Fault as EngineFault
 from engine.errors import value_words
 
 __all__ = [
-    "TOKEN_PURPOSE",
     "connection_announce",
     "connection_check",
     "connection_create",
@@ -38,7 +37,6 @@ __all__ = [
     "state_change",
 ]
 
-TOKEN_PURPOSE = "connections.token"
 _QUERIES = ("latency_query", "lag_query")
 
 

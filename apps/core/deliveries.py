@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from apps.core.addresses import host_of
 from apps.core.clock import shared_now
-from apps.core.errors import Conflict
+from apps.core.errors import Conflict, SluiceError
 from apps.core.limits import MAX_REASON, MAX_URL
 from apps.core.messages import Gone, Undelivered
 
@@ -132,6 +132,8 @@ class Courier:
             self._put_off(delivery, str(error))
         except Gone as error:
             self._end(delivery, DeliveryState.FAILED, str(error))
+        except SluiceError as error:
+            self._put_off(delivery, error.message)
         except Exception:
             _log.exception("delivery %s failed unexpectedly", delivery.pk)
             self._put_off(delivery, "Something went wrong inside Sluice; the worker's log has it.")

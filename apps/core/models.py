@@ -9,9 +9,10 @@ import zstandard
 from django.db import models
 from django.utils import timezone
 
-from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_URL
+from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_NAME, MAX_URL
+from apps.core.secrets import SealedField
 
-__all__ = ["IdempotencyRecord", "PackedJSONField", "pack_json", "unpack_json"]
+__all__ = ["IdempotencyRecord", "InstallationSecret", "PackedJSONField", "pack_json", "unpack_json"]
 
 
 def pack_json(value: Any) -> bytes:
@@ -57,3 +58,10 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["owner", "key"], name="one_answer_per_key")]
+
+
+class InstallationSecret(models.Model):
+    """A secret of the installation that outlives its signing keys, such as the root of the webhooks' secrets."""
+
+    name = models.CharField(max_length=MAX_KIND, primary_key=True)
+    sealed = SealedField(purpose="installation")

@@ -26,23 +26,20 @@ from apps.core.messages import AddressRule, Gone, Undelivered, address_faults, p
 from apps.core.secrets import SecretLost, unseal_secret
 from apps.core.sockets import connections_checked
 from apps.incidents.choices import ChannelKind, IncidentSeverity, NoticeEvent
-from apps.incidents.models import IncidentChannel
+from apps.incidents.models import ADDRESS_PURPOSE, TOKEN_PURPOSE, IncidentChannel
 from engine.redaction import note_secret, redact_text
 
 __all__ = [
-    "ADDRESS_PURPOSE",
     "ALERT_LEASE",
     "DEFAULT_ADDRESSES",
     "MAX_ADDRESS",
     "STATEFUL",
-    "TOKEN_PURPOSE",
     "ChannelMessage",
     "channel_faults",
     "channel_send",
     "public_part",
 ]
 
-ADDRESS_PURPOSE, TOKEN_PURPOSE = "incidents.channel.address", "incidents.channel.token"
 ALERT_LEASE = timedelta(minutes=5)  #: an alert ends by itself so long after it was last sent
 MAX_ADDRESS = 2000  #: characters; those of Teams' workflows are long
 DEFAULT_ADDRESSES: dict[str, str] = {

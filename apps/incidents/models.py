@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from apps.core.deliveries import DeliveryRow
 from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_QUERY_PATH, MAX_REASON, MAX_URL
+from apps.core.secrets import SealedField
 from apps.fleet.models import Cluster
 from apps.incidents.choices import (
     ChannelKind,
@@ -28,7 +29,9 @@ from apps.reports.models import Webhook
 from engine.measurement.causes import LatenessCause
 
 __all__ = [
+    "ADDRESS_PURPOSE",
     "KEEP_DAYS",
+    "TOKEN_PURPOSE",
     "Incident",
     "IncidentChannel",
     "IncidentDelivery",
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 KEEP_DAYS = 90
+ADDRESS_PURPOSE, TOKEN_PURPOSE = "incidents.channel.address", "incidents.channel.token"
 
 
 class IncidentRouting(Tracked):
@@ -87,8 +91,10 @@ class IncidentChannel(Tracked):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incident_channels")
     name = models.CharField(max_length=MAX_NAME)
     kind = models.CharField(max_length=12, choices=ChannelKind.choices)
-    sealed_address = models.TextField(blank=True, help_text="Encrypted: addresses of chats hold a secret.")
-    sealed_token = models.TextField(blank=True, help_text="Key or bearer token, encrypted.")
+    sealed_address = SealedField(
+        purpose=ADDRESS_PURPOSE, blank=True, help_text="Encrypted: addresses of chats hold a secret."
+    )
+    sealed_token = SealedField(purpose=TOKEN_PURPOSE, blank=True, help_text="Key or bearer token, encrypted.")
     shown_address = models.CharField(max_length=MAX_URL, blank=True, help_text="The part that holds no secret.")
     severity = models.CharField(
         max_length=8,

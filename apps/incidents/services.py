@@ -18,9 +18,18 @@ from apps.core.messages import email_faults
 from apps.core.secrets import SecretLost, seal_secret, unseal_secret
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
-from apps.incidents.channels import ADDRESS_PURPOSE, DEFAULT_ADDRESSES, TOKEN_PURPOSE, channel_faults, public_part
+from apps.incidents.channels import DEFAULT_ADDRESSES, channel_faults, public_part
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState
-from apps.incidents.models import KEEP_DAYS, Incident, IncidentChannel, IncidentEvent, IncidentRouting, IncidentSilence
+from apps.incidents.models import (
+    ADDRESS_PURPOSE,
+    KEEP_DAYS,
+    TOKEN_PURPOSE,
+    Incident,
+    IncidentChannel,
+    IncidentEvent,
+    IncidentRouting,
+    IncidentSilence,
+)
 from apps.ledger.recorder import recorded
 from apps.reports.models import Webhook
 

@@ -7,10 +7,10 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
-from django.utils.crypto import salted_hmac
 
 from apps.core.deliveries import Channel, Courier
 from apps.core.events import announce
+from apps.core.keys import derived_secret
 from apps.core.limits import MAX_ATTACHMENT_BYTES
 from apps.core.messages import Gone, post_signed, send_mail
 from apps.reports.choices import FORMATS
@@ -34,8 +34,8 @@ _KEY = "sluice.reports.webhook"
 
 
 def webhook_secret(webhook: Webhook) -> str:
-    """Derived from the installation's key and the webhook's salt, so that the database holds no secret."""
-    return salted_hmac(_KEY, f"{webhook.pk}:{webhook.salt}", algorithm="sha256").hexdigest()
+    """Key that signs messages to a webhook, by its salt. Raises Conflict as `derived_secret` does."""
+    return derived_secret(_KEY, f"{webhook.pk}:{webhook.salt}")
 
 
 def send_email(delivery: Delivery) -> None:

@@ -23,7 +23,7 @@ __all__ = ["Delivery", "Report", "ReportDefinition", "ReportSchedule", "Webhook"
 class Webhook(Tracked):
     """An address that is told of finished reports, and of decisions.
 
-    Its secret is derived from the salt and the installation's key.
+    Its secret is derived from the salt and a root of the installation.
     """
 
     ledger_kind = "webhook"

@@ -8,12 +8,12 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
-from django.utils.crypto import salted_hmac
 
 from apps.core.clock import shared_now
 from apps.core.deliveries import Channel, Courier, send_soon
 from apps.core.errors import Fault
 from apps.core.events import announce
+from apps.core.keys import derived_secret
 from apps.core.limits import MAX_RULE_WEBHOOKS
 from apps.core.messages import address_faults, email_faults, post_signed, send_mail
 from apps.results.models import Alert, AlertDelivery, AlertEvent, AlertNotice, AlertRule
@@ -52,8 +52,8 @@ def alerts_notify(rule: AlertRule, event: AlertEvent, alerts: Sequence[Alert]) -
 
 
 def rule_secret(rule: AlertRule) -> str:
-    """Key that signs a rule's messages to webhooks: derived, so that the database holds no secret."""
-    return salted_hmac("sluice.results.alert-rule", str(rule.pk), algorithm="sha256").hexdigest()
+    """Key that signs a rule's messages to webhooks. Raises Conflict as `derived_secret` does."""
+    return derived_secret("sluice.results.alert-rule", str(rule.pk))
 
 
 def recipient_faults(emails: Any, webhooks: Any) -> list[Fault]:

@@ -13,9 +13,12 @@ from django.utils import timezone
 from apps.accounts.choices import Role
 from apps.accounts.models import Group, Team
 from apps.core.limits import DIGEST_LENGTH, MAX_NOTE, MAX_URL
+from apps.core.secrets import SealedField
 from apps.ledger.recorder import Tracked, add_related
 
 __all__ = [
+    "FACTOR_PURPOSE",
+    "PROVIDER_PURPOSE",
     "Invitation",
     "ProviderAccount",
     "ProviderSession",
@@ -24,6 +27,8 @@ __all__ = [
     "ServiceAccount",
     "Session",
 ]
+
+FACTOR_PURPOSE, PROVIDER_PURPOSE = "second-factor", "provider-session"
 
 
 class ProviderAccount(Tracked):
@@ -47,8 +52,12 @@ class ProviderSession(models.Model):
     """Tokens that the provider gave for a session which began with it. Both are sealed and shown to nobody."""
 
     account = models.ForeignKey(ProviderAccount, on_delete=models.CASCADE, related_name="provider_sessions")
-    id_token = models.TextField(help_text="Sealed; names the session to the provider when it is ended there.")
-    refresh_token = models.TextField(blank=True, help_text="Sealed; empty where the provider gives none.")
+    id_token = SealedField(
+        purpose=PROVIDER_PURPOSE, help_text="Sealed; names the session to the provider when it is ended there."
+    )
+    refresh_token = SealedField(
+        purpose=PROVIDER_PURPOSE, blank=True, help_text="Sealed; empty where the provider gives none."
+    )
     sid = models.CharField(max_length=255, blank=True, help_text="The provider's own name of its session.")
     renewed_at = models.DateTimeField(default=timezone.now, help_text="When the provider last vouched for it.")
     renew_at = models.DateTimeField(db_index=True)
@@ -80,7 +89,7 @@ class SecondFactor(Tracked):
     ledger_secret = frozenset({"secret"})
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor")
-    secret = models.TextField(help_text="Sealed.")
+    secret = SealedField(purpose=FACTOR_PURPOSE, help_text="Sealed.")
     confirmed_at = models.DateTimeField(null=True, blank=True)
     last_step = models.PositiveBigIntegerField(default=0, help_text="Time step of the last code: none is taken twice.")
 

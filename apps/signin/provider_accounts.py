@@ -24,7 +24,7 @@ from apps.core.events import announce_session_end
 from apps.core.limits import MAX_NAME
 from apps.core.secrets import SecretLost, seal_secret, unseal_secret
 from apps.ledger.recorder import recorded
-from apps.signin.models import ProviderAccount, ProviderSession
+from apps.signin.models import PROVIDER_PURPOSE, ProviderAccount, ProviderSession
 from apps.signin.provider import Provider, ProviderAnswer, ProviderAway, ProviderEnded, ProviderUntrusted
 
 __all__ = [
@@ -43,7 +43,6 @@ UNRENEWED = timedelta(hours=8)  #: so long a session goes on that the provider h
 _RETRY = timedelta(minutes=1)
 _LEASE = timedelta(minutes=2)
 _BATCH_LIMIT = 50  # renewals of one run
-_PURPOSE = "provider-session"
 _MAX_USERNAME = 100
 _MAX_GROUPS = 1000
 _log = logging.getLogger(__name__)
@@ -132,8 +131,8 @@ def provider_session_begin(user: User, answer: ProviderAnswer) -> ProviderSessio
     now = timezone.now()
     return ProviderSession.objects.create(
         account=ProviderAccount.objects.get(user=user, issuer=settings.PROVIDER.issuer, subject=answer.subject),
-        id_token=seal_secret(answer.id_token, _PURPOSE),
-        refresh_token=seal_secret(answer.refresh_token, _PURPOSE),
+        id_token=seal_secret(answer.id_token, PROVIDER_PURPOSE),
+        refresh_token=seal_secret(answer.refresh_token, PROVIDER_PURPOSE),
         sid=str(answer.claims.get("sid") or "")[:255],
         renewed_at=now,
         renew_at=now + (RENEW_EVERY if answer.refresh_token else UNRENEWED),
@@ -143,7 +142,7 @@ def provider_session_begin(user: User, answer: ProviderAnswer) -> ProviderSessio
 def id_token_of(session: ProviderSession | None) -> str:
     """The token that names a session to the provider; empty where that is lost."""
     try:
-        return unseal_secret(session.id_token, _PURPOSE) if session is not None else ""
+        return unseal_secret(session.id_token, PROVIDER_PURPOSE) if session is not None else ""
     except SecretLost:
         return ""
 
@@ -191,14 +190,14 @@ def _take() -> ProviderSession | None:
 def _renew(provider: Provider, session: ProviderSession) -> None:
     if not session.refresh_token:
         raise ProviderEnded("The provider gave nothing to renew it with.")
-    answer = provider.renew(unseal_secret(session.refresh_token, _PURPOSE), session.account.subject)
+    answer = provider.renew(unseal_secret(session.refresh_token, PROVIDER_PURPOSE), session.account.subject)
     now = timezone.now()
     with recorded():
         if answer.claims:  # what was not told is not taken away
             _follow_groups(session.account, answer)
-        values = {"refresh_token": seal_secret(answer.refresh_token, _PURPOSE)}
+        values = {"refresh_token": seal_secret(answer.refresh_token, PROVIDER_PURPOSE)}
         if answer.id_token:
-            values["id_token"] = seal_secret(answer.id_token, _PURPOSE)
+            values["id_token"] = seal_secret(answer.id_token, PROVIDER_PURPOSE)
         rows = ProviderSession.objects.filter(pk=session.pk)
         rows.update(renewed_at=now, renew_at=now + RENEW_EVERY, **values)
 

@@ -21,7 +21,7 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Forbidden, Malformed
 from apps.core.secrets import SecretLost, seal_secret, unseal_secret
 from apps.ledger.recorder import recorded
-from apps.signin.models import RecoveryCode, SecondFactor
+from apps.signin.models import FACTOR_PURPOSE, RecoveryCode, SecondFactor
 from engine.redaction import note_secret
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "second_factor_remove",
 ]
 
-_PURPOSE = "second-factor"
 _STEP_S = 30
 _WINDOW = (0, -1, 1)  # steps: a clock of a phone may be off by half a minute
 _CODES = 10
@@ -75,12 +74,12 @@ def enrolment_of(user: User) -> FactorEnrolment:
     secret = ""
     if factor is not None:
         try:
-            secret = unseal_secret(factor.secret, _PURPOSE)
+            secret = unseal_secret(factor.secret, FACTOR_PURPOSE)
         except SecretLost:
             factor.delete()
     if not secret:
         secret = pyotp.random_base32()
-        SecondFactor.objects.update_or_create(user=user, defaults={"secret": seal_secret(secret, _PURPOSE)})
+        SecondFactor.objects.update_or_create(user=user, defaults={"secret": seal_secret(secret, FACTOR_PURPOSE)})
     uri = pyotp.TOTP(secret).provisioning_uri(name=user.username, issuer_name="Sluice")
     return FactorEnrolment(secret, segno.make(uri, error="m").svg_inline(scale=4, border=3, light="white"))
 
@@ -148,7 +147,7 @@ _WRONG = "this is not the code that the app shows now; check the clock of the ph
 def _app_code_taken(factor: SecondFactor, code: str) -> bool:
     """RFC 6238, section 5.2: a code is taken once. Of two requests with the same one, one update succeeds."""
     try:
-        totp = pyotp.TOTP(unseal_secret(factor.secret, _PURPOSE))
+        totp = pyotp.TOTP(unseal_secret(factor.secret, FACTOR_PURPOSE))
     except SecretLost:
         words = "The second factor can no longer be read. Use a recovery code, or ask an administrator."
         raise Forbidden(words) from None

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from django.contrib.auth import HASH_SESSION_KEY
+from django.core import signing
 from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
@@ -21,6 +22,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Missing
 from apps.core.events import announce_session_end
 from apps.signin.models import ProviderSession, Session
+from apps.signin.session_store import SessionStore
 
 __all__ = [
     "BrowserSession",
@@ -32,6 +34,7 @@ __all__ = [
     "sessions_end",
     "sessions_of",
     "sessions_purge",
+    "sessions_resign",
 ]
 
 _NOTE = "sign_in"
@@ -128,6 +131,35 @@ def sessions_purge() -> int:
     unused = ProviderSession.objects.filter(browser_sessions__isnull=True)
     unused.filter(renewed_at__lt=shared_now() - timedelta(hours=1)).delete()  # not of a sign-in that is under way
     return purged
+
+
+def sessions_resign() -> tuple[int, int]:
+    """Sign open sessions with the key in force, as those of before will not be accepted for ever.
+
+    Returns how many there are, and how many were signed anew. One that its browser writes meanwhile is signed by that.
+    """
+    total = resigned = 0
+    for row in Session.objects.filter(expire_date__gt=shared_now()).select_related("user").order_by("pk").iterator():
+        data, store = row.get_decoded(), SessionStore()
+        user, mark = row.user, str(data.get(HASH_SESSION_KEY, ""))
+        if not data:  # nobody's, or signed with a key that is not accepted
+            continue
+        total += 1
+        if user is not None and any(constant_time_compare(mark, old) for old in user.get_session_auth_fallback_hash()):
+            data[HASH_SESSION_KEY] = user.get_session_auth_hash()
+        elif _is_signed_anew(row, store):
+            continue
+        same = Session.objects.filter(pk=row.pk, session_data=row.session_data)
+        resigned += same.update(session_data=store.encode(data))
+    return total, resigned
+
+
+def _is_signed_anew(row: Session, store: SessionStore) -> bool:
+    try:
+        signing.loads(row.session_data, salt=store.key_salt, serializer=store.serializer, fallback_keys=[])
+    except signing.BadSignature:
+        return False
+    return True
 
 
 def browser_label(agent: str) -> str:

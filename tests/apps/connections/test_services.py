@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from apps.connections.models import Connection
+from apps.connections.models import TOKEN_PURPOSE, Connection
 from apps.connections.services import (
-    TOKEN_PURPOSE,
     connection_create,
     connection_delete,
     connection_pause,

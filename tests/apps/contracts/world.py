@@ -24,8 +24,7 @@ from apps.estimates.models import DocumentEstimate, EstimateRun, ObjectiveStatus
 from apps.estimates.services import DOCUMENT_ESTIMATE, ESTIMATE
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
-from apps.incidents.channels import ADDRESS_PURPOSE
-from apps.incidents.models import Incident, IncidentChannel
+from apps.incidents.models import ADDRESS_PURPOSE, Incident, IncidentChannel
 from apps.incidents.refresh import incidents_refresh
 from apps.incidents.services import silence_create
 from apps.jobs.runner import run_job

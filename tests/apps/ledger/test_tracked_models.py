@@ -41,6 +41,7 @@ MEASURED = "measured or computed, never given by a person"
 COURSE = "the course of deliveries, jobs or requests"
 HISTORY = "has a history of its own, version by version"
 LOOK = "how somebody looks at lists; nothing else depends on it"
+OWN_SECRET = "the installation's own, which no person sees or chooses"
 DJANGO = "of Django, and not used or not changed by people"
 
 #: Models whose changes the ledger does not have, with the reason.
@@ -110,6 +111,7 @@ UNTRACKED = {
     "signin.RecoveryCode": COURSE,
     "signin.Session": COURSE,
     "core.IdempotencyRecord": COURSE,
+    "core.InstallationSecret": OWN_SECRET,
     "incidents.Incident": HISTORY,
     "incidents.IncidentQuery": HISTORY,
     "incidents.IncidentEvent": HISTORY,
