@@ -84,7 +84,7 @@ class TokenClient(Actor):
             (self.set_policy, 0.2),
             (self.place, 0.3),
             (self.withdraw, 0.5),
-            (self.write_report, 0.2),
+            (self.write_report, 0.5),
         )
 
     def close(self) -> None:

@@ -72,6 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--clients", type=int, default=6, help="programs with a token (6)")
     parser.add_argument("--applies", type=int, default=100, help="at once, on room for some of them (100)")
     parser.add_argument("--sockets", type=int, default=200, help="opened at once while 20 clients wait (200)")
+    parser.add_argument("--no-faults", action="store_true", help="actors alone, to see memory and times without")
     parser.add_argument("--keep", type=Path, metavar="F", help="folder for the logs of all processes")
     asked = parser.parse_args(arguments)
     if not asked.minutes > 0.0 or min(asked.clients, asked.applies, asked.sockets) < 1:
@@ -161,14 +162,15 @@ class _Soak:
 
     def _live(self, actors: Sequence[Actor], faults: FaultActor, caller: RestCaller) -> None:
         """Actors and faults for the time that was asked for; what runs is looked at every now and then."""
-        for thread in (*actors, faults):
+        for thread in actors if self._asked.no_faults else (*actors, faults):
             thread.start()
         until = time.monotonic() + 60.0 * self._asked.minutes
         while (left_s := until - time.monotonic()) > 0.0 and not self._faults_end.wait(min(_SNAPSHOT_EVERY_S, left_s)):
             if document := caller.read(f"/api/v1/clusters/{CLUSTER}/document"):
                 self._documents.append(document)
         self._faults_end.set()
-        faults.join()
+        if not self._asked.no_faults:
+            faults.join()
         self._ending.set()
         for actor in actors:
             actor.join(120.0)
@@ -220,7 +222,8 @@ class _Soak:
             f"(slowest {sockets.slowest_s:.2f} s)",
             late_sockets,
         )
-        report.figure("failed jobs by kind", _counted(job["kind"] for job in story["failed"]))
+        failed = (f"{job['kind']} ({(job['error'] or {}).get('message', '')})" for job in story["failed"])
+        report.figure("failed jobs", _counted(failed))
         report.figure("messages of webhooks", f"{len(ledger.received)}, {sum(ledger.received.values())} times")
         report.figure("messages of sockets", ledger.socket_messages)
 

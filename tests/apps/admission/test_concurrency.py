@@ -11,11 +11,15 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.estimates.refresh import refresh_paused
+from apps.jobs.models import Job, JobState
+from apps.jobs.runner import run_job
 from apps.queries.choices import QueryState
+from apps.queries.documents import document_export
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.estimation.estimate import estimate
+from lab.soak.comparison import unserial
 from tests.apps.concurrency import run_concurrently
-from tests.apps.small_cluster import make_query, run_jobs, small_cluster, start_query, user
+from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
 CLIENTS = 8
 
@@ -38,6 +42,16 @@ def test_parallel_applies_on_sqlite() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_parallel_previews_of_one_question_on_sqlite() -> None:
     check_parallel_previews()
+
+
+@pytest.mark.postgres
+def test_rush_on_room_for_some_is_serial_on_postgresql(postgres_db: str) -> None:
+    check_rush()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rush_on_room_for_some_is_serial_on_sqlite() -> None:
+    check_rush()
 
 
 def check_parallel_applies() -> None:
@@ -71,3 +85,30 @@ def check_parallel_previews() -> None:
         ] * CLIENTS
         assert run_concurrently(asked) == {"done": CLIENTS}
     assert AdmissionRequest.objects.count() == 1
+
+
+def check_rush() -> None:
+    """Workers let in, of queries of several sizes that ask for one core at once, what some serial order would."""
+    with refresh_paused():
+        cluster = small_cluster(nodes=("a",))
+        admitter = user(Role.ADMITTER)
+        loads = {f"wish-{i}": 0.15 + 0.05 * i for i in range(CLIENTS)}
+        for name, load in loads.items():
+            make_query(cluster, name, load)
+            ADMISSION.request(cluster=cluster, user=admitter, question=AdmissionQuestion(query=name, mode="apply"))
+        assert run_concurrently([work_off] * 4) == {"done": 4}
+    admitted = set(cluster.queries.filter(state=QueryState.RUNNING).values_list("name", flat=True))
+    assert 0 < len(admitted) < CLIENTS
+    refused = {}
+    for name in loads.keys() - admitted:
+        work = body(loads[name])["operators"][0] | {"id": f"{name}/work", "query": name, "node": "a"}
+        refused[name] = [work, {"query": name, "statistic": "worst", "bound_s": 2.0}]
+    assert not unserial(document_export(cluster), refused)
+
+
+def work_off() -> None:
+    """Be one worker: decide what waits until nothing does."""
+    waiting = Job.objects.filter(kind=ADMISSION.job, state=JobState.QUEUED)
+    while keys := list(waiting.values_list("pk", flat=True)):
+        for key in keys:
+            run_job(key, ADMISSION.work)
