@@ -85,6 +85,9 @@ class Team(Tracked):
 
     name = models.CharField(max_length=MAX_NAME, unique=True)
     description = models.CharField(max_length=MAX_NOTE, blank=True)
+    clusters = models.ManyToManyField(
+        "fleet.Cluster", related_name="teams", blank=True, help_text="Clusters that it may register its queries in."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -92,6 +95,11 @@ class Team(Tracked):
 
     def __str__(self) -> str:
         return self.name
+
+    @classmethod
+    def ledger_more(cls, images: Mapping[Any, dict[str, Any]]) -> None:
+        """Add the keys of its clusters."""
+        add_related(images, cls.clusters.through, "team", "cluster")
 
 
 class Group(Tracked):

@@ -120,6 +120,13 @@ class TeamSerializer(StrictSerializer):
     id = serializers.IntegerField(read_only=True)
     name = serializers.CharField()
     description = serializers.CharField(required=False, allow_blank=True)
+    clusters: Any = serializers.SlugRelatedField(
+        slug_field="slug",
+        queryset=_clusters.all(),
+        many=True,
+        required=False,
+        help_text="Clusters in which its authors may register queries of it, besides those where it owns some.",
+    )
     query_count = serializers.IntegerField(read_only=True)
     grant_count = serializers.IntegerField(read_only=True)
 
@@ -186,7 +193,7 @@ class TeamViewSet(ServiceViewSet):
     service_delete = staticmethod(team_delete)
 
     def get_queryset(self) -> Any:
-        return teams_listed()
+        return teams_listed().prefetch_related("clusters")
 
 
 class GrantViewSet(ServiceViewSet):

@@ -40,13 +40,14 @@ class ScopePermission(BasePermission):
         if not request.user or not request.user.is_authenticated:
             return False  # REST framework makes it 401
         needed = needed_scope(request.method or "", view)
-        enter_caller(request, needed)
+        asked_on = getattr(view, "asked_on", AskedOn.CONSOLE)
+        enter_caller(request, needed, asked_on)
         if needed not in scopes_of(signed_in_user(request), request.auth):
             caller = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
             raise Forbidden(
                 f"{caller} does not have the scope {str(needed)!r}. {role_hint(needed)}", code="scope_missing"
             )
-        caller_now().check_asked_on(getattr(view, "asked_on", AskedOn.CONSOLE))
+        caller_now().check_asked_on(asked_on)
         return True
 
     def has_object_permission(self, request: Request, view: Any, obj: Any) -> bool:
@@ -88,11 +89,11 @@ def scopes_of(user: User, token: object = None) -> frozenset[str]:
     return token.reach.anywhere if isinstance(token, Token) else user.scopes
 
 
-def enter_caller(request: HttpRequest | Request, needed: str) -> None:
-    """Say who asks, and which scope what they ask for needs."""
+def enter_caller(request: HttpRequest | Request, needed: str, asked_on: str) -> None:
+    """Say who asks, which scope what they ask for needs, and where."""
     user, token = signed_in_user(request), getattr(request, "auth", None)
     reach = token.reach if isinstance(token, Token) else user.reach
-    caller_now().enter(reach, user.pk, needed, role_hint(needed))
+    caller_now().enter(reach, user.pk, needed, role_hint(needed), asked_on)
 
 
 def role_hint(scope: str) -> str:
@@ -124,7 +125,7 @@ class ScopeRequiredMixin:
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)  # type: ignore[misc]
         if request.user.is_authenticated:
-            enter_caller(request, self.needed_scope(request))
+            enter_caller(request, self.needed_scope(request), self.asked_on)
 
     def needed_scope(self, request: HttpRequest) -> str:
         return self.scope if request.method in {"GET", "HEAD", "OPTIONS"} else self.write_scope

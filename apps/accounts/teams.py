@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -33,21 +34,26 @@ def team_named(name: str) -> Team | None:
 
 
 @recorded()
-def team_create(*, name: str, description: str = "") -> Team:
-    """Create a team, which owns nothing yet."""
+def team_create(*, name: str, description: str = "", clusters: Iterable[Any] = ()) -> Team:
+    """Create a team, which owns nothing yet; in `clusters` its authors may register queries of it."""
     team = Team(name=name.strip(), description=description.strip())
     _check(team)
     team.save()
+    Team.ledger_touch(team.pk)
+    team.clusters.set(clusters)
     return team
 
 
 @recorded()
-def team_update(*, team: Team, **fields: Any) -> Team:
-    """Change a team's name or description; it owns what it owned."""
+def team_update(*, team: Team, clusters: Iterable[Any] | None = None, **fields: Any) -> Team:
+    """Change a team's name, description or clusters; it owns what it owned, in whichever cluster."""
     for field, value in fields.items():
         setattr(team, field, value.strip())
     _check(team)
     team.save()
+    if clusters is not None:
+        Team.ledger_touch(team.pk)
+        team.clusters.set(clusters)
     return team
 
 

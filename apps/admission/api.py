@@ -53,14 +53,18 @@ from apps.admission.trials import (
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden
 from apps.core.limits import MAX_REASON
+from apps.core.reach import AskedOn, caller_now, is_seen_in_part, row_visible
 from apps.core.rest.api import Router, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import field_type, read_body
 from apps.estimates.bases import BaseFacts
+from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer, job_response, job_wait, prefer_wait, wait_applied
 from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
 from apps.predictions.serializers import PredictionDetailSerializer
+from apps.queries.masks import mask_of
+from apps.queries.models import Query
 from engine.admission.answer import AdmissionDecision, OutcomeCurves
 from engine.records import Record, Words
 
@@ -131,6 +135,14 @@ class AdmissionSerializer(RunRowSerializer):
             "decided_by",
         ]
         fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
+
+    def to_representation(self, instance: AdmissionRequest) -> Any:
+        """As it is, masked for whoever sees a part of its cluster."""
+        shown, masks = super().to_representation(instance), self.context.setdefault("masks", {})
+        if instance.cluster_id not in masks:
+            masks[instance.cluster_id] = mask_of(instance.cluster)
+        mask = masks[instance.cluster_id]
+        return shown if mask is None else mask.document(shown)
 
     def get_mode(self, request: AdmissionRequest) -> str:
         return "apply" if request.apply_when_admitted else "preview"
@@ -274,6 +286,7 @@ class AdmissionViewSet(RunViewSet):
     when the cluster has moved since the preview; `changed` says what.
     """
 
+    asked_on = AskedOn.PARTS
     kind = ADMISSION
     body_sizes = {"create": DOCUMENT}
     queryset = AdmissionRequest.objects.none()
@@ -286,13 +299,25 @@ class AdmissionViewSet(RunViewSet):
     def asked(self, request: Request) -> dict[str, object]:
         question = AdmissionCreate.parse(request.data)
         cluster = cluster_by_slug(question.cluster)
+        self._check_owner(cluster, question)
         if question.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
         return {"cluster": cluster, "question": question, "source": AdmissionSource.API}
 
+    def _check_owner(self, cluster: Cluster, question: AdmissionCreate) -> None:
+        """Refuse what is asked for a query of others; one that a document makes is checked as it is made."""
+        name = question.query or (question.document or {}).get("query")
+        query = cluster.queries.filter(name=name).first() if isinstance(name, str) else None
+        if query is not None:
+            row_visible(Query.objects.all(), pk=query.pk)
+        if question.mode == "apply" and is_seen_in_part(cluster.pk):
+            caller_now().check(cluster.pk, cluster.slug)  # it may move what others own
+
     def decided(self, decide: Callable[..., object], **asked: Any) -> Response:
-        """The request after a decision of the caller."""
+        """The request after a decision of the caller. What may move queries of others takes the cluster."""
         admission = self.get_object()
+        if caller_now().needed != Scope.AUTHOR and is_seen_in_part(admission.cluster_id):
+            caller_now().check(admission.cluster_id, admission.cluster.slug)
         decide(request=admission, user=signed_in_user(self.request), **asked)
         return Response(self.shown(admission))
 
@@ -344,8 +369,9 @@ class AdmissionViewSet(RunViewSet):
         if curves is None:
             return Response(AdmissionCurves(admission.previewed_at).to_dict())
         after, alternatives = curves.after or None, curves.alternatives
-        answer = AdmissionCurves(admission.previewed_at, curves.step_s, curves.before, after, alternatives)
-        return Response(answer.to_dict())
+        answer = AdmissionCurves(admission.previewed_at, curves.step_s, curves.before, after, alternatives).to_dict()
+        mask = mask_of(admission.cluster)
+        return Response(answer if mask is None else mask.document(answer))
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])

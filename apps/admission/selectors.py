@@ -14,6 +14,8 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.reach import is_seen_in_part
+from apps.queries.masks import mask_of
 from apps.queries.snapshots.parts import parts_shown
 from engine.admission.changes import LaterStart
 from engine.records import Record
@@ -47,8 +49,12 @@ class AdmissionStanding(Record):
 
 
 def admission_headline(request: AdmissionRequest) -> str:
-    """The decision in one sentence; empty while there is none. Lists read no more of it."""
-    return str((request.result or {}).get("headline", ""))
+    """The decision in one sentence, masked for whoever sees a part of the cluster; empty while there is none."""
+    result = request.result or {}
+    if result and is_seen_in_part(request.cluster_id):
+        mask = mask_of(request.cluster)
+        result = mask.document(result) if mask is not None else result
+    return str(result.get("headline", ""))
 
 
 def admission_never_ran(request: AdmissionRequest) -> bool | None:
@@ -65,6 +71,8 @@ def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     is_expired = is_open and request.valid_until is not None and shared_now() > request.valid_until
     is_compared = is_open and not (is_expired and not request.snapshot_parts)  # of old ones that is no longer kept
     changes = question_changes(request, parts_shown(request.cluster, lambda: request.job).parts) if is_compared else []
+    if changes and is_seen_in_part(request.cluster_id):
+        changes = ["what runs there"]  # each change names what others own
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
     return AdmissionStanding(

@@ -15,13 +15,12 @@ from channels.consumer import get_handler_name
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.apps import apps
 from django.conf import settings
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
 from apps.core.events import GROUP, person_group
-from apps.core.reach import READ, is_topic_visible
+from apps.core.reach import is_topic_visible, places_seen
 
 __all__ = [
     "COALESCED_S",
@@ -53,12 +52,9 @@ user_of_scope = in_socket_thread(get_user.func)
 
 
 @in_socket_thread
-def seen_slugs(user: Any) -> frozenset[str] | None:
-    """Slugs of the clusters that a person sees; None where that is every cluster."""
-    if READ in user.reach.everything:
-        return None
-    rows = apps.get_model("fleet.Cluster")._base_manager.filter(pk__in=user.reach.clusters_with(READ))
-    return frozenset(rows.values_list("slug", flat=True))
+def places_of(user: Any) -> frozenset[str] | None:
+    """Places of which a person is told (`places_seen`)."""
+    return places_seen(user.reach)
 
 
 class _UserMiddleware(AuthMiddleware):
@@ -116,7 +112,7 @@ class ChangesConsumer(ReadOnlyConsumer):
 
     It lasts no longer than the session it was opened with: that is asked for when the person signs out, is switched
     off, gets another password or other roles (`announce_session_end`), and each minute, for what nobody announced. Of
-    topics that name a cluster it is told those of the clusters that the person sees.
+    topics that name a cluster it is told those of what the person sees there.
     """
 
     checking: asyncio.Task[None] | None = None
@@ -126,7 +122,7 @@ class ChangesConsumer(ReadOnlyConsumer):
         super().__init__(*args, **options)
         self._told: dict[str, bool] = {}  # topics told within `COALESCED_S`, and whether they changed again since
         self._pauses: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
-        self._slugs: frozenset[str] | None = frozenset()  # of the clusters that the person sees; None: of all
+        self._places: frozenset[str] | None = frozenset()  # that the person sees; None: all
 
     async def connect(self) -> None:
         await self.accept()
@@ -150,7 +146,7 @@ class ChangesConsumer(ReadOnlyConsumer):
 
     async def changed(self, event: Mapping[str, Sequence[str]]) -> None:
         for topic in event["topics"]:
-            if self._slugs is None or is_topic_visible(topic, self._slugs):
+            if self._places is None or is_topic_visible(topic, self._places):
                 await self._tell(topic)
 
     async def _tell(self, topic: str) -> None:
@@ -179,7 +175,7 @@ class ChangesConsumer(ReadOnlyConsumer):
             await self._leave()
             await self.close(code=UNKNOWN)
             return
-        self._slugs = await seen_slugs(user)
+        self._places = await places_of(user)
 
     async def _leave(self) -> None:
         group, self.group = self.group, None

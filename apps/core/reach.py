@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.apps import apps
 from django.db import models
 from django.db.models import Q, QuerySet
 
@@ -33,9 +34,12 @@ __all__ = [
     "caller_entered",
     "caller_now",
     "check_cluster",
+    "check_owner",
     "check_row",
     "cluster_path",
+    "is_seen_in_part",
     "is_topic_visible",
+    "places_seen",
     "row_visible",
     "team_path",
     "visible",
@@ -54,6 +58,7 @@ class AskedOn(StrEnum):
 
     CONSOLE = "console"  #: on everything, before it does anything
     NARROWED = "narrowed"  #: on what it is about, which it narrows or checks itself
+    PARTS = "parts"  #: as narrowed, and of a cluster it shows the part that a team owns, and nothing of what others own
     OWN = "own"  #: anywhere: it is about its caller, or about the product
 
 
@@ -122,6 +127,8 @@ class Caller:
         Whether the answer is narrowed to what the caller may see, or was checked to be about that alone.
     here
         Scopes on the cluster that the request is about, once that is known.
+    takes_parts
+        Whether the view shows parts of clusters: without that, a role on a team shows nothing.
     """
 
     reach: Reach = EVERYTHING
@@ -130,22 +137,30 @@ class Caller:
     hint: str = ""
     is_narrowed: bool = False
     here: Scopes | None = None
+    takes_parts: bool = False
 
-    def enter(self, reach: Reach, person: int | None, needed: str, hint: str) -> None:
+    def enter(self, reach: Reach, person: int | None, needed: str, hint: str, asked_on: str) -> None:
         """The credentials are checked."""
         self.reach, self.person, self.needed, self.hint = reach, person, str(needed), hint
+        self.takes_parts = asked_on in {AskedOn.PARTS, AskedOn.OWN}
 
     def scopes_seeing(self, scope: str) -> Scopes:
         """Scopes by which rows are found: what may be changed is found without reading, by a token to send with."""
         return frozenset({READ, self.needed} if scope == READ else {scope})
+
+    def teams_seen(self, scope: str = READ) -> list[int]:
+        """Teams whose part of a cluster the view shows to the caller, for a scope."""
+        scopes = self.scopes_seeing(scope)
+        held = self.reach.teams.items() if self.takes_parts else ()
+        return [key for key, given in held if not scopes.isdisjoint(given)]
 
     @property
     def is_everywhere(self) -> bool:
         """Whether what the request needs is held on everything."""
         return self.needed in self.reach.everything
 
-    def check(self, cluster: int | None, name: str, team: int | None = None) -> None:
-        """Refuse what is needed on a cluster, or on everything (None), and not held there, nor on the team.
+    def check(self, cluster: int | None, name: str, *teams: int | None) -> None:
+        """Refuse what is needed on a cluster, or on everything (None), and not held there, nor on one of the teams.
 
         Raises
         ------
@@ -153,7 +168,7 @@ class Caller:
             `scope_missing`, with the roles and where they are needed.
         """
         self.is_narrowed = True
-        self.here = self.reach.on_team(cluster, team)
+        self.here = self.reach.on_cluster(cluster).union(*(self.reach.on_team(cluster, team) for team in teams))
         if self.needed not in self.here:
             place = f"on the cluster {name}" if cluster is not None else "on everything"
             raise Forbidden(f"You do not have the scope {self.needed!r} {place}. {self.hint}", code="scope_missing")
@@ -233,6 +248,27 @@ def visible(rows: QuerySet[Row], scope: str = READ) -> QuerySet[Row]:
     return rows.filter(_condition(rows.model, caller, scope))
 
 
+def is_seen_in_part(cluster: int) -> bool:
+    """Whether the caller sees of a cluster what their teams own, and no more."""
+    return caller_now().scopes_seeing(READ).isdisjoint(caller_now().reach.on_cluster(cluster))
+
+
+def _part(model: type[models.Model], path: str | None, teams: list[int]) -> Q:
+    """Rows that teams own: the clusters that they use, all that leads to a query of theirs, and themselves."""
+    if not teams:
+        return Q(pk__in=())
+    if path == "":
+        return Q(pk__in=_clusters_of(teams))
+    owner = team_path(model)
+    return Q(**{f"{owner}__in": teams}) if owner is not None else Q(pk__in=())
+
+
+def _clusters_of(teams: list[int]) -> QuerySet[Any]:
+    """Keys of the clusters in which teams own a query, or which they were given to use."""
+    clusters = apps.get_model(_CLUSTER)._base_manager
+    return clusters.filter(Q(queries__team__in=teams) | Q(teams__in=teams)).values("pk")
+
+
 def _condition(model: type[models.Model], caller: Caller, scope: str) -> Q:
     path, scopes = cluster_path(model), caller.scopes_seeing(scope)
     clusters = [key for key, held in caller.reach.clusters.items() if not scopes.isdisjoint(held)]
@@ -246,7 +282,7 @@ def _condition(model: type[models.Model], caller: Caller, scope: str) -> Q:
     if path is None:
         return own
     column = f"{path}__pk" if path else "pk"
-    within = Q(**{f"{column}__in": clusters})
+    within = Q(**{f"{column}__in": clusters}) | _part(model, path, caller.teams_seen(scope))
     may_lack = bool(path) and "__" not in path and model._meta.get_field(path).null
     return within | (Q(**{path: None}) & own) if may_lack else within
 
@@ -261,10 +297,27 @@ def check_cluster(cluster: models.Model) -> None:
     Forbidden
         It is seen; names the scope, where it is needed, and the roles that have it.
     """
+    caller, name = caller_now(), str(getattr(cluster, "slug", cluster.pk))
+    if is_seen_in_part(cluster.pk) and not visible(type(cluster)._default_manager.filter(pk=cluster.pk)).exists():
+        raise Missing(f"There is no cluster {name!r}.")
+    caller.check(cluster.pk, name, *caller.teams_seen(caller.needed))
+
+
+def check_owner(cluster: models.Model, team: models.Model | None, *, field: str = "team") -> None:
+    """Refuse to give something in a cluster to a team for which the caller may not do what the request needs.
+
+    Raises
+    ------
+    Forbidden
+        Names the field, the team, and the teams that are allowed.
+    """
     caller = caller_now()
-    if caller.scopes_seeing(READ).isdisjoint(caller.reach.on_cluster(cluster.pk)):
-        raise Missing(f"There is no cluster {str(getattr(cluster, 'slug', cluster.pk))!r}.")
-    caller.check(cluster.pk, str(getattr(cluster, "slug", cluster.pk)))
+    if caller.needed in caller.reach.on_team(cluster.pk, team.pk if team is not None else None):
+        return
+    own = apps.get_model(_TEAM)._base_manager.filter(pk__in=caller.reach.teams_with(caller.needed))
+    names = ", ".join(repr(name) for name in own.order_by("name").values_list("name", flat=True)) or "none"
+    message = f"{str(team or '')!r} is not a team for which you have the scope {caller.needed!r}; allowed: {names}"
+    raise Forbidden(f"{field}: {message}. {caller.hint}", [(field, message)], code="scope_missing")
 
 
 def check_row(row: models.Model) -> None:
@@ -283,6 +336,9 @@ def check_row(row: models.Model) -> None:
         caller.check(None, "")
         return
     cluster, name, team = _place_of(row)
+    if cluster_path(kind) == "" and caller.needed == READ:
+        check_cluster(row)  # a part of it is enough to read what it is
+        return
     if cluster is None and getattr(row, "requested_by_id", None) == caller.person:
         caller.is_narrowed = True
         return
@@ -318,14 +374,32 @@ def row_visible(rows: QuerySet[Row], noun: str = "", **key: Any) -> Row:
     return row
 
 
-def is_topic_visible(topic: str, slugs: frozenset[str]) -> bool:
+def places_seen(reach: Reach) -> frozenset[str] | None:
+    """Places that a reach shows: slugs of clusters that are seen whole, `slug/` of those seen in part, and of these
+    `slug/name` of each query that a team owns. None: every one.
+    """
+    if READ in reach.everything:
+        return None
+    clusters, teams = apps.get_model(_CLUSTER)._base_manager, list(reach.teams_with(READ))
+    queries = apps.get_model(_QUERY)._base_manager.filter(team__in=teams)
+    return frozenset(
+        [
+            *clusters.filter(pk__in=reach.clusters_with(READ)).values_list("slug", flat=True),
+            *(f"{slug}/" for slug in clusters.filter(pk__in=_clusters_of(teams)).values_list("slug", flat=True)),
+            *(f"{slug}/{name}" for slug, name in queries.values_list("cluster__slug", "name")),
+        ]
+    )
+
+
+def is_topic_visible(topic: str, places: frozenset[str]) -> bool:
     """Whether a page may be told that a topic changed: `kind:slug`, `kind:slug/name`, or `kind:key`, which names none.
 
-    `slugs` are the clusters that its reader sees.
+    `places` are those that its reader sees (`places_seen`).
     """
     _, _, place = topic.partition(":")
-    slug = place.partition("/")[0]
-    return not slug or slug in slugs or _is_key(place)
+    slug, slash, _ = place.partition("/")
+    part = place if slash else f"{slug}/"
+    return not slug or slug in places or part in places or _is_key(place)
 
 
 def _is_key(text: str) -> bool:

@@ -34,6 +34,7 @@ from apps.core.filters import (
     TimeFilter,
     sort_paths,
 )
+from apps.core.reach import visible
 from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack, RunOrigin, TrustState, UnscoredReason
 from apps.estimates.models import EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
 from apps.fleet.choices import Evidence
@@ -239,7 +240,7 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
     `estimate_s` and `measured_rank` the latencies of a running one, null where they are not known; `tightest_factor` is
     that of its rate at which a server is full or its objective breaks.
     """
-    rows = cluster.queries.annotate(
+    rows = visible(cluster.queries.all()).annotate(
         newest=FilteredRelation("estimates", condition=Q(estimates__run=run.pk if run is not None else 0))
     )
     is_running = Q(state=QueryState.RUNNING)

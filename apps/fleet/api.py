@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from apps.core.body_sizes import DOCUMENT
 from apps.core.bulk import BulkAnswerSerializer, bulk_response
-from apps.core.reach import caller_now, visible
+from apps.core.reach import AskedOn, caller_now, visible
 from apps.core.rest.api import Router, ServiceViewSet
 from apps.core.rest.serializers import read_body
 from apps.fleet import bulk, services
@@ -66,6 +66,7 @@ _NODE_CHANGES: dict[str, Callable[..., object]] = {
 class ClusterViewSet(ServiceViewSet):
     """Clusters: the nodes, the time grid of their estimates, and the rules of admission."""
 
+    asked_on = AskedOn.PARTS
     queryset = Cluster.objects.none()
     serializer_class = ClusterSerializer
     filterset_class = ClusterFilter

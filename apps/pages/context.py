@@ -20,7 +20,7 @@ from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
-from apps.core.reach import visible
+from apps.core.reach import is_seen_in_part, visible
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster, Node
 from apps.incidents.choices import IncidentState
@@ -87,7 +87,7 @@ def menu_clusters(text: str, limit: int) -> list[Any]:
     named = Q(name__icontains=text) | Q(slug__icontains=text) | Q(environment__icontains=text)
     clusters: list[Any] = list(clusters_with_counts().filter(named if text else Q())[:limit])
     for cluster in clusters:
-        cluster.url = url_of("pages:overview", cluster.slug)
+        cluster.url = url_of("pages:queries" if is_seen_in_part(cluster.pk) else "pages:overview", cluster.slug)
     return clusters
 
 
@@ -210,6 +210,9 @@ class PageFrame:
             return []
         breached = cluster.breached_count
         note = f"{counted(breached, 'objective')} breached"
+        if is_seen_in_part(cluster.pk):
+            queries = ("Queries", "pages:queries", "queries", "q", None, False, "")
+            return self._existing(queries, arguments=(cluster.slug,))
         return self._existing(
             ("Overview", "pages:overview", "overview", "o", breached or None, bool(breached), note),
             ("Incidents", "pages:incidents", "bell", "i", cluster.incident_count or None, False, "open"),
@@ -297,11 +300,15 @@ class PageFrame:
 
     @property
     def search_url(self) -> str:
-        return url_of("pages:search", self.cluster.slug) if self.cluster else ""
+        return self._of_search("pages:search")
 
     @property
     def suggestions_url(self) -> str:
-        return url_of("pages:search-suggestions", self.cluster.slug) if self.cluster else ""
+        return self._of_search("pages:search-suggestions")
+
+    def _of_search(self, page: str) -> str:
+        """The search finds all of a cluster: who sees a part of it searches its list of queries."""
+        return url_of(page, self.cluster.slug) if self.cluster and not is_seen_in_part(self.cluster.pk) else ""
 
     @property
     def search_text(self) -> str:

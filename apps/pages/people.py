@@ -85,6 +85,13 @@ class TeamForm(forms.Form):
 
     name = forms.CharField(max_length=MAX_NAME)
     description = forms.CharField(max_length=MAX_NOTE, required=False)
+    clusters = forms.ModelMultipleChoiceField(
+        Cluster.objects.order_by("slug"),
+        to_field_name="slug",
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Its authors may register queries of it there; where it owns queries already, they may as well.",
+    )
 
 
 class GrantForm(forms.Form):
@@ -344,7 +351,7 @@ class TeamPage(_AdministrationPage):
 
     def get(self, request: HttpRequest, pk: int) -> HttpResponse:
         team = _row(Team, "team", pk)
-        return self.show(team, TeamForm(initial={"name": team.name, "description": team.description}))
+        return self.show(team, TeamForm(initial=_team_values(team)))
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
         team, form = _row(Team, "team", pk), TeamForm(request.POST)
@@ -359,6 +366,11 @@ class TeamPage(_AdministrationPage):
         access = grants_listed().filter(team=team)
         context = {"team": team, "form": form, "access": access, "queries": owned, "query_count": team.queries.count()}
         return self.page(context, status)
+
+
+def _team_values(team: Team) -> dict[str, Any]:
+    slugs = list(team.clusters.values_list("slug", flat=True))
+    return {"name": team.name, "description": team.description, "clusters": slugs}
 
 
 class TeamDelete(_AdministrationPage):

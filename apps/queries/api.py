@@ -85,6 +85,7 @@ _QUERY_CHANGES: dict[str, Callable[..., object]] = {
 class QueryViewSet(ServiceViewSet):
     """Continuous queries. Whether one may run is decided by an admission; here it is described and stopped."""
 
+    asked_on = AskedOn.PARTS
     body_sizes = {"create": DOCUMENT, "create_version": DOCUMENT, "put_statistics": DOCUMENT}
     queryset = Query.objects.none()
     filterset_class = QueryFilter

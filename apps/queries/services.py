@@ -15,6 +15,7 @@ from apps.accounts.teams import team_named
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, join_path
 from apps.core.events import announce
 from apps.core.limits import MAX_DESCRIPTION
+from apps.core.reach import check_owner
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed
 from apps.fleet.validation import check_free, check_row
@@ -329,7 +330,10 @@ def _inputs_by_name(version: QueryVersion) -> list[tuple[tuple[str, str, int], O
 
 
 def _set_team(query: Query, team: Team | str | None) -> None:
+    before, is_new = query.team, query.pk is None
     query.team = team_named(team) if isinstance(team, str) else team
+    if is_new or query.team != before:
+        check_owner(query.cluster, query.team)
 
 
 def _set_objective(query: Query, objective: Any) -> None:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.reach import AskedOn, visible
+from apps.core.reach import AskedOn, is_seen_in_part, visible
 from apps.estimates.selectors import estimate_under_way
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
@@ -28,15 +28,16 @@ __all__ = ["EstimateNow", "Home", "Overview"]
 class Home(Page):
     """`/`: the last visited cluster, or the first step if there is none."""
 
-    asked_on = AskedOn.NARROWED
+    asked_on = AskedOn.PARTS
     template_name = "pages/overview/home.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        slugs = list(visible(Cluster.objects.all()).values_list("slug", flat=True))
-        if not slugs:
+        keys = dict(visible(Cluster.objects.all()).values_list("slug", "pk"))
+        if not keys:
             return self.page({"example": EXAMPLE})
         remembered = request.session.get("cluster")
-        return redirect("pages:overview", remembered if remembered in slugs else slugs[0])
+        slug = remembered if remembered in keys else next(iter(keys))
+        return redirect("pages:queries" if is_seen_in_part(keys[slug]) else "pages:overview", slug)
 
 
 class Overview(ClusterPage):

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
+from apps.admission.selectors import admission_headline
 from apps.estimates.answers import CatchUpTimes, OperatorLoad, StoredEstimate
 from apps.estimates.causes import is_busy
 from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
@@ -262,6 +263,11 @@ class QueryDetail:
     @cached_property
     def last_request(self) -> AdmissionRequest | None:
         return ADMISSION.visible().filter(query=self.query).first()
+
+    @cached_property
+    def last_headline(self) -> str:
+        """The last decision about it in one sentence; empty without one."""
+        return admission_headline(self.last_request) if self.last_request is not None else ""
 
     @property
     def admission_url(self) -> str:

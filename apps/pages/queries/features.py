@@ -10,8 +10,10 @@ from typing import Any
 from django.http import QueryDict
 
 from apps.core.errors import Fault, Malformed
+from apps.core.reach import is_seen_in_part
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_fields_update
+from apps.queries.masks import arrivals_seen
 from apps.queries.models import ArrivalSeries, Operator, QueryVersion
 from apps.ui.numbers import MISSING, seconds, significant
 from engine.document.elements import AT_CLOSE, AT_EVENT, EVENT, ON_CLOSE, ON_UPDATE, SESSION, WINDOW_END
@@ -222,19 +224,21 @@ class SourceFields:
     types = tuple(FIELD_TYPES.values())
 
     def __init__(self, cluster: Cluster, data: QueryDict | None = None) -> None:
-        self.rows = ArrivalSeries.objects.filter(cluster=cluster).defer("data", "spec").order_by("source_id")
+        self.rows = arrivals_seen(cluster).defer("data", "spec").order_by("source_id")
         shown = self.rows[:_SOURCES_SHOWN] if data is None else self.rows.filter(pk__in=_sources_typed(data))
-        self.lines = [_SourceLine(row, _typed(row, data)) for row in shown]
+        self.names = [row.source_id for row in shown]
+        changed = () if is_seen_in_part(cluster.pk) else shown  # a source is everybody's who reads it
+        self.lines = [_SourceLine(row, _typed(row, data)) for row in changed]
 
     @cached_property
     def more(self) -> int:
         """Number of sources that are not shown, whose fields stand on their own pages."""
-        return self.rows.count() - len(self.lines)
+        return int(self.rows.count()) - len(self.names)
 
     @property
     def has_gaps(self) -> bool:
         """Whether the fields of a source are not stated."""
-        return self.rows.filter(event_fields={}).exists()
+        return bool(self.lines) and self.rows.filter(event_fields={}).exists()
 
     @property
     def is_wrong(self) -> bool:

@@ -15,9 +15,10 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.permissions import signed_in_user
 from apps.admission.previews import ADMISSION
+from apps.admission.selectors import admission_headline
 from apps.core.body_sizes import DOCUMENT
-from apps.core.errors import Conflict, Fault, Malformed, Missing
-from apps.core.reach import caller_now, check_cluster, check_row
+from apps.core.errors import Conflict, Fault, Forbidden, Malformed, Missing
+from apps.core.reach import AskedOn, caller_now, check_cluster, check_row, is_seen_in_part, visible
 from apps.estimates.capacities import capacity_request
 from apps.estimates.selectors import query_history, run_latest
 from apps.fleet.models import Cluster
@@ -95,6 +96,7 @@ _KEY = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective
 class QueriesPage(ClusterPage):
     """`/c/<slug>/queries/`"""
 
+    asked_on = AskedOn.PARTS
     template_name = "pages/queries/list.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
@@ -181,15 +183,21 @@ _TABS = {
     "changes": ("History", "pages:query-changes"),
 }
 
+_OF_EVERYBODY = frozenset({"remedies", "parallelism", "plans"})  # they show the effect on every query of the cluster
+
 
 class QueryReach(ClusterPage):
     """A page about the query of its address: a role on the query's team counts beside one on the cluster."""
 
+    asked_on = AskedOn.PARTS
+
     def reached_cluster(self) -> Cluster:
         cluster = cluster_seen(self.slug)
-        is_everywhere = caller_now().is_everywhere
-        query = None if is_everywhere else cluster.queries.filter(name=self.kwargs["name"]).first()
+        is_everywhere, name = caller_now().is_everywhere, self.kwargs["name"]
+        query = None if is_everywhere else visible(cluster.queries.all()).filter(name=name).first()
         if query is None:
+            if is_seen_in_part(cluster.pk):
+                raise Missing(f"Cluster {self.slug!r} has no query {name!r} of a team of yours.")
             check_cluster(cluster)  # the page itself says that there is none
         else:
             check_row(query)
@@ -218,6 +226,7 @@ class QueryTab(QueryReach):
         tabs = [
             (label, reverse(address, args=[self.slug, name]), tab == self.tab)
             for tab, (label, address) in _TABS.items()
+            if tab not in _OF_EVERYBODY or not is_seen_in_part(self.cluster.pk)
         ]
         api = f"{reverse('api-index')}queries/{detail.query.pk}"
         shared = {
@@ -318,6 +327,7 @@ class PlacementTab(QueryTab):
 class ParallelismTab(QueryTab):
     """Other numbers of subtasks side by side; POST asks for them. `?chosen=4` exports one."""
 
+    asked_on = AskedOn.NARROWED
     template_name = "pages/queries/parallelism.html"
     tab = "parallelism"
 
@@ -343,6 +353,7 @@ class ParallelismTab(QueryTab):
 class RemediesTab(QueryTab):
     """Remedies where the query is late, with their effect on everybody; POST looks for them."""
 
+    asked_on = AskedOn.NARROWED
     template_name = "pages/queries/remedies.html"
     tab = "remedies"
 
@@ -391,7 +402,10 @@ class DecisionsTab(QueryTab):
 
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
-        return self.show(detail, requests=list(ADMISSION.visible().filter(query=detail.query)[:100]))
+        requests: list[Any] = list(ADMISSION.visible().filter(query=detail.query)[:100])
+        for request_made in requests:
+            request_made.shown_headline = admission_headline(request_made)
+        return self.show(detail, requests=requests)
 
 
 class EstimatesTab(QueryTab):
@@ -426,6 +440,7 @@ _KEPT = ("team", "statistic", "bound_s", "priority")  # of the last query, in th
 class QueryNew(ClusterPage):
     """`/c/<slug>/queries/-/new/`: by a document, or with `?by=form` operator by operator."""
 
+    asked_on = AskedOn.PARTS
     body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/new.html"
     scope = write_scope = "author"
@@ -441,7 +456,7 @@ class QueryNew(ClusterPage):
     def show(self, form: QueryForm, status: int = 200, **context: Any) -> HttpResponse:
         address = reverse("pages:query-new", args=[self.slug])
         tabs = [("Document", address, not self.by_form), ("Form", f"{address}?by=form", self.by_form)]
-        sources = [line.row.source_id for line in self.fields.lines]
+        sources = self.fields.names
         shared = {"form": form, "tabs": tabs, "by_form": self.by_form, "sources": sources, "faults": ()}
         shared["fields"] = self.fields
         return self.page({**shared, "rest_body": _rest_body(self.slug, sources), **context}, status)
@@ -464,7 +479,7 @@ class QueryNew(ClusterPage):
         if form.is_valid() & document.is_valid():
             try:
                 return self._create(form, document.body())
-            except (Malformed, Conflict) as error:
+            except (Malformed, Conflict, Forbidden) as error:
                 faults = _apart(form, error)
         return self.show(form, 422, document=document, faults=faults)
 
@@ -477,7 +492,7 @@ class QueryNew(ClusterPage):
         if form.is_valid():
             try:
                 return self._create(form, {"operators": [line.document for line in lines]})
-            except (Malformed, Conflict) as error:
+            except (Malformed, Conflict, Forbidden) as error:
                 faults = _apart(form, error)
                 _blame(lines, faults)
         return self.show(form, 422, lines=lines, faults=faults)
@@ -510,7 +525,7 @@ def _rest_body(slug: str, sources: list[str]) -> dict[str, object]:
     return {"cluster": slug, "name": "my-query", "objective": objective, "operators": operators}
 
 
-def _apart(form: QueryForm, error: Malformed | Conflict) -> tuple[Fault, ...]:
+def _apart(form: QueryForm, error: Malformed | Conflict | Forbidden) -> tuple[Fault, ...]:
     """Put faults of the form's fields there; the others, of the operators, are listed with their paths."""
     names = {"objective.statistic": "statistic", "objective.bound_s": "bound_s", "objective": "bound_s"}
     own = [fault for fault in error.faults if fault.path.split(".")[0] in {*form.fields, "objective"}]
@@ -551,6 +566,7 @@ class QueryExample(ClusterPage):
 class OperatorRow(ClusterPage):
     """A further line of the form; it is numbered after those that are there."""
 
+    asked_on = AskedOn.PARTS
     scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:

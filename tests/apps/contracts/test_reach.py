@@ -7,10 +7,12 @@ everything: the canary is in no answer, and what is named by its address is as g
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Concat
@@ -18,11 +20,12 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from apps.accounts.grants import grant_give
-from apps.accounts.models import User
+from apps.accounts.models import Team, User
 from apps.accounts.services import token_create
-from apps.accounts.teams import team_named
-from apps.core.reach import cluster_path
+from apps.accounts.teams import team_named, team_update
+from apps.core.reach import cluster_path, is_topic_visible, places_seen, team_path
 from apps.fleet.models import Cluster
+from apps.queries.models import ArrivalSeries, Query
 from tests.apps.contracts.endpoints import ENDPOINTS
 from tests.apps.contracts.pages import PAGES, page_address
 from tests.apps.contracts.test_endpoints import address
@@ -178,6 +181,97 @@ def test_a_role_on_a_team_counts_for_its_queries_alone(world: dict[str, Any]) ->
     assert page.get(edit.format(cluster.slug, "calm")).status_code == 403
     assert "Edit</a>" in _content(page.get(f"/c/{cluster.slug}/queries/draft/"))
     assert "Edit</a>" not in _content(page.get(f"/c/{cluster.slug}/queries/calm/"))
+
+
+@pytest.fixture
+def member(world: dict[str, Any]) -> User:
+    """Author of a team that owns one query of the world's cluster, after the texts of every other got their canary.
+
+    Names are changed within what was computed, too: verdicts, estimates, charts.
+    """
+    cluster, team = Cluster.objects.get(slug=world["cluster"]), team_named("bids")
+    QuerySet(Query).filter(pk=cluster.queries.get(name="draft").pk).update(team=team)
+    others = {query.pk: query.name for query in cluster.queries.exclude(team=team)}
+    names = re.compile(rf"""(?<![A-Za-z0-9_-])({"|".join(map(re.escape, others.values()))})(?![A-Za-z0-9_-])""")
+    for model in apps.get_models():
+        owner = team_path(model)
+        for row in _rows(model, cluster):
+            is_foreign = (model is ArrivalSeries and row.source_id != "clicks") or (
+                owner is not None and _rows(model, cluster).filter(pk=row.pk).exclude(**{owner: team.pk}).exists()
+            )
+            changed = {}
+            for column in model._meta.concrete_fields:
+                value = getattr(row, column.attname)
+                if isinstance(column, models.JSONField):
+                    text = names.sub(rf"{CANARY}\1", json.dumps(value, cls=DjangoJSONEncoder))
+                    changed[column.name] = json.loads(text)
+                elif column.name in _TEXTS and isinstance(value, str) and value:
+                    changed[column.name] = CANARY + value if is_foreign else names.sub(rf"{CANARY}\1", value)
+            QuerySet(model).filter(pk=row.pk).update(**changed)
+    user = User.objects.create_user("member")
+    grant_give(user=user, role="admin", team=team)
+    return user
+
+
+def test_a_member_of_a_team_is_shown_nothing_of_what_others_own(member: User, world: dict[str, Any]) -> None:
+    """Every page and endpoint, about what others own and then about what its team owns."""
+    own = Query.objects.get(team__name="bids")
+    places = [world, {**world, "query": own.name, "query_pk": own.pk}]
+    client, page, shown, seen = _token_client(member), Client(), {}, set()
+    page.force_login(member)
+    for place in places:
+        asked = [(name, client, address(name, place)) for name, entry in ENDPOINTS.items() if "GET" in entry.methods]
+        asked += [(name, page, page_address(name, place)) for name, entry in PAGES.items() if entry.get is not None]
+        for name, caller, at in asked:
+            answer = caller.get(at)
+            text = _content(answer)
+            if CANARY in text:
+                shown[name] = (answer.status_code, text[max(0, text.find(CANARY) - 100) :][:250])
+            seen |= {name} if answer.status_code == 200 else set()
+    assert shown == {}
+    assert {"cluster-detail", "query-detail", "query-versions", "query-statistics"} <= seen
+    assert {"admission-list", "admission-detail", "admission-curves"} <= seen
+    assert {"pages:queries", "pages:query", "pages:query-versions", "pages:query-edit", "pages:query-new"} <= seen
+
+
+def test_a_member_of_a_team_is_told_of_what_it_owns_alone(member: User, world: dict[str, Any]) -> None:
+    places, cluster = places_seen(member.reach), world["cluster"]
+    assert places is not None
+    told = {place: is_topic_visible(f"query:{place}", places) for place in (f"{cluster}/draft", f"{cluster}/calm")}
+    assert told == {f"{cluster}/draft": True, f"{cluster}/calm": False}
+    assert is_topic_visible(f"cluster:{cluster}", places) and not is_topic_visible("cluster:elsewhere", places)
+
+
+def test_an_author_of_a_team_registers_its_queries_and_no_others(world: dict[str, Any]) -> None:
+    cluster, team = Cluster.objects.get(slug=world["cluster"]), team_named("bids")
+    assert team is not None
+    user = User.objects.create_user("author")
+    grant_give(user=user, role="author", team=team)
+    client, other = _token_client(user), cluster.queries.get(name="calm")
+    body = {"operators": [{"id": "work", "inputs": [{"from": "clicks", "selectivity": 1.0, "cycles_per_event": 1e3}]}]}
+    query = {"cluster": cluster.slug, "name": "mine", **body}
+    assert client.post("/api/v1/queries", {**query, "team": "bids"}, format="json").status_code == 400
+    team_update(team=team, clusters=[cluster])
+    for owner in ("", "ads", "new"):
+        refused = client.post("/api/v1/queries", {**query, "team": owner}, format="json")
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing"), refused.content
+        assert "'bids'" in refused.json()["detail"]
+    assert not Team.objects.filter(name="new").exists()
+    made = client.post("/api/v1/queries", {**query, "team": "bids"}, format="json")
+    assert made.status_code == 201, made.content
+    assert client.patch(made["Location"], {"team": "ads"}, format="json").status_code == 403
+    asked = {"cluster": cluster.slug, "query": "mine"}
+    assert client.post("/api/v1/admissions", asked, format="json").status_code in {200, 202}
+    assert client.post("/api/v1/admissions", {**asked, "query": other.name}, format="json").status_code == 404
+    document = {"query": other.name, "team": "bids", **body}
+    taken = client.post("/api/v1/admissions", {"cluster": cluster.slug, "document": document}, format="json")
+    assert taken.status_code == 404
+    assert client.post("/api/v1/admissions", {**asked, "mode": "apply"}, format="json").status_code == 403
+    page = Client()
+    page.force_login(user)
+    assert page.get("/", follow=True).redirect_chain[-1][0] == f"/c/{cluster.slug}/queries/"
+    form = {"name": "more", "statistic": "worst", "bound_s": "9", "priority": "0", "document": json.dumps(body)}
+    assert "not a team" in _content(page.post(f"/c/{cluster.slug}/queries/-/new/", form))
 
 
 def test_an_author_registers_queries_and_changes_nothing_else(world: dict[str, Any]) -> None:

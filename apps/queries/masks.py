@@ -1,0 +1,99 @@
+"""Mask of what is told of queries to somebody who sees a part of their cluster: those of other teams have no name.
+
+Rows are narrowed where they enter an answer (`apps.core.reach`). What was computed of a whole cluster, such as a
+verdict, names its queries within, and gives their objectives and latencies in numbers and in sentences. There a name
+outside the caller's teams becomes `OTHER`, a sentence with one `SENTENCE`, and beside either no number is left. A word
+that happens to be such a name is masked, too: too much, and never too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from apps.core.reach import is_seen_in_part, visible
+from apps.fleet.models import Cluster
+from apps.queries.models import ArrivalSeries, OperatorInput, Query
+
+__all__ = ["OTHER", "QueryMask", "arrivals_seen", "mask_of"]
+
+OTHER = "a query of another team"
+SENTENCE = "This is about a query of another team."
+_ABOUT = ("query", "subject", "message")  #: fields that say what a part of an answer is about
+_KEPT = frozenset({*_ABOUT, "code", "severity", "kind", "is_candidate", "before_state", "after_state"})
+_DROPPED = frozenset({"policy_facts"})  # what teams use of their quotas
+
+
+class QueryMask:
+    """Mask of queries by their names; `own` are those that are shown."""
+
+    def __init__(self, hidden: Iterable[str], own: Iterable[str]) -> None:
+        self._own, self._hidden = frozenset(own), frozenset(hidden)
+
+    def text(self, text: str) -> str:
+        """A name, with an operator of its query or alone, or a sentence.
+
+        >>> mask = QueryMask(["calm"], ["bids"])
+        >>> mask.text("calm/work"), mask.text("calm would miss 2 s."), mask.text("bids holds, calmly.")
+        ('a query of another team', 'This is about a query of another team.', 'bids holds, calmly.')
+        """
+        names = "|".join(map(re.escape, self._hidden))
+        if not names or not re.search(rf"(?<![\w-])(?:{names})(?![\w-])", text):
+            return text
+        return SENTENCE if " " in text else OTHER
+
+    def document(self, document: Any) -> Any:
+        """A computed answer: of parts about masked queries what they are about, their states, and nothing else.
+
+        Names are masked that stand in the answer as a query and are not one's own, also of those that are gone.
+        """
+        named = frozenset(_queries_named(document)) - self._own
+        return QueryMask(self._hidden | named, self._own)._masked(document)
+
+    def _masked(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, (list, tuple)):
+            return [self._masked(entry) for entry in value]
+        if not isinstance(value, Mapping):
+            return value
+        shown = {
+            key: None if key in _DROPPED else self._masked(entry)
+            for key, entry in value.items()
+            if self.text(key) == key
+        }
+        if all(shown.get(key) == value.get(key) for key in _ABOUT):
+            return shown
+        return {key: entry if key in _KEPT else None for key, entry in shown.items()}
+
+
+def mask_of(cluster: Cluster) -> QueryMask | None:
+    """The mask for the caller of the present request; None for whoever sees the whole cluster."""
+    if not is_seen_in_part(cluster.pk):
+        return None
+    rows = Query.objects.filter(cluster=cluster)
+    own = set(visible(rows).values_list("name", flat=True))
+    return QueryMask(set(rows.values_list("name", flat=True)) - own, own)
+
+
+def arrivals_seen(cluster: Cluster) -> Any:
+    """Arrivals of a cluster: for whoever sees a part of it those that a query of their teams reads."""
+    rows = ArrivalSeries.objects.filter(cluster=cluster)
+    if not is_seen_in_part(cluster.pk):
+        return rows
+    own = visible(Query.objects.filter(cluster=cluster))
+    inputs = OperatorInput.objects.filter(operator__version__query__in=own)
+    return rows.filter(source_id__in=inputs.values("source_id"))
+
+
+def _queries_named(document: Any) -> Iterable[str]:
+    if isinstance(document, Mapping):
+        name = document.get("query", document.get("id") if document.get("kind") == "query" else None)
+        if isinstance(name, str) and name:
+            yield name
+        for entry in document.values():
+            yield from _queries_named(entry)
+    elif isinstance(document, (list, tuple)):
+        for entry in document:
+            yield from _queries_named(entry)
