@@ -31,6 +31,7 @@ __all__ = [
     "queries_listed",
     "queries_never_run",
     "queries_reading",
+    "queries_waiting",
     "query_by_name",
     "readers_by_source",
     "row_need_bytes",
@@ -48,6 +49,12 @@ def queries_listed() -> QuerySet[Query]:
     return Query.objects.select_related("cluster", "running_version", "objective_status", "team").annotate(
         latest_number=Max("versions__number"), operator_count=Subquery(operators)
     )
+
+
+def queries_waiting(cluster: Cluster) -> list[str]:
+    """Names of queries that wait to be admitted: they are no part of what is estimated, placed or sized."""
+    queued = cluster.queries.filter(state=QueryState.QUEUED).order_by("name")
+    return list(queued.values_list("name", flat=True))
 
 
 def query_by_name(cluster: Cluster, name: str) -> Query:

@@ -30,6 +30,7 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud, RowForm
 from apps.pages.microbatch.facts import SHOWN, SparkQueryFacts, listener_code
 from apps.pages.microbatch.tables import batches_table, spark_queries_table
+from apps.pages.sources.facts import StreamCard
 from apps.ui.forms import show_faults
 from engine.microbatch.settings import SparkSettings
 from engine.words import counted, listed
@@ -187,7 +188,13 @@ class SparkQueriesPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         can_change = "operate" in signed_in_user(request).scopes
         table = spark_queries_table(request, self.cluster, can_change=can_change)
-        return self.page({"table": table})
+        return self.page({"table": table, "awaited": self._awaited})
+
+    @property
+    def _awaited(self) -> StreamCard | None:
+        """State of Sluice's own stream processor, as long as the list waits for its first micro-batch."""
+        is_there = SparkQuery.objects.filter(origin=SparkQueryOrigin.OWN).exists()
+        return None if is_there else StreamCard(self.cluster.slug, {})
 
 
 class SparkQueryNew(ClusterPage):

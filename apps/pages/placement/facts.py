@@ -31,7 +31,7 @@ from apps.planning.placement_search import (
     stored_proposal,
 )
 from apps.planning.placements import PlacementStanding, placement_standing
-from apps.queries.choices import QueryState
+from apps.queries.selectors import queries_waiting
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Table
@@ -221,8 +221,7 @@ class PlacementRunFacts(SearchProgress):
     @property
     def waiting(self) -> list[str]:
         """Queries of the cluster that wait to be admitted, which a search of what runs does not place."""
-        queued = self.run.cluster.queries.filter(state=QueryState.QUEUED)
-        return list(queued.order_by("name").values_list("name", flat=True))
+        return queries_waiting(self.run.cluster)
 
     @property
     def tightest(self) -> tuple[TightestQuery, TightestQuery] | None:
@@ -289,7 +288,9 @@ class PlacementRunFacts(SearchProgress):
     @property
     def _bound_note(self) -> str:
         facts = self.facts
-        return f"{self._value(facts.bound_s)}, {facts.bound_kind}" if facts.bound_s else "no bound is known"
+        if facts.gap is None:
+            return "no bound is known"
+        return f"{self._value(facts.bound_s)}, {facts.bound_kind}"
 
     @property
     def curve(self) -> SafeString:

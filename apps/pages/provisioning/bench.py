@@ -21,6 +21,7 @@ from apps.planning.models import WhatIf
 from apps.planning.sweeps import BenchQuestion, bench_question, bench_snapshot
 from apps.planning.what_if_options import MAX_FACTOR, MIN_FACTOR, Inputs, resized_pool, sweep_sizes
 from apps.planning.what_ifs import WHAT_IF, question_fingerprint, stored_answer, what_if_same
+from apps.queries.selectors import queries_waiting
 from apps.queries.snapshots.cluster import Snapshot
 from apps.ui.numbers import rate
 from engine.provisioning.answers.scenarios import ComparedScenario
@@ -65,6 +66,11 @@ class BenchFacts:
     def domains(self) -> list[str]:
         """Labels that may stand for what fails together."""
         return failure_domain_labels(self.cluster)
+
+    @property
+    def uncounted(self) -> list[str]:
+        """Queries that wait to be admitted, which no number of the bench is for."""
+        return queries_waiting(self.cluster)
 
     @property
     def is_empty(self) -> bool:

@@ -10,7 +10,8 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from apps.fleet.models import Cluster
-from apps.jobs.models import JobKind
+from apps.jobs.api import job_wait
+from apps.jobs.models import JobKind, JobState
 from apps.jobs.selectors import job_under_way
 from apps.planning.forecast_findings import (
     PoolFix,
@@ -42,6 +43,7 @@ from engine.words import counted, statistic_text
 __all__ = ["NoForecast", "ReportForecast", "forecast_blocks", "forecast_facts"]
 
 _POINTS = 700
+_WAIT_S = 60.0  #: for the first forecast, where a worker is at it
 _MISSING = (
     "There is no forecast: upload or generate load history under Provisioning, Forecast. From then on Sluice renews "
     "the forecast every day, and the next report says when an objective would be violated."
@@ -169,7 +171,12 @@ class ReportForecast(Record):
 
 
 def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> ReportForecast | NoForecast:
+    """Findings of the newest forecast; the first is waited for, outside of a transaction, while a worker is at it."""
     row = forecast_latest(cluster)
+    first = None if row is not None else job_under_way(JobKind.FORECAST, cluster)
+    if first is not None and first.state == JobState.RUNNING:  # one that waits may wait for this worker
+        job_wait(first, _WAIT_S)
+        row = forecast_latest(cluster)
     if row is None:
         text = _UNDER_WAY if job_under_way(JobKind.FORECAST, cluster) else _MISSING
         return NoForecast(False, text, horizon_days)
