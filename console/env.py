@@ -220,6 +220,7 @@ class Env:
     plans_every_h: float
     undo_days: int
     ledger_days: int
+    ledger_syslog: str
     email_url: str
     email_from: str
     public_url: str
@@ -272,6 +273,7 @@ class Env:
             plans_every_h=reader.number("plans_every_h", 24, 0, 8760),
             undo_days=reader.whole("undo_days", 30, 1, 3650),
             ledger_days=reader.whole("ledger_days", 400, 1, 36500),
+            ledger_syslog=reader.server("ledger_syslog", ("tcp", "tls")),
             email_url=reader.server("email_url", ("smtp", "smtps", "smtp+tls")),
             email_from=reader.text("email_from", "sluice@localhost"),
             public_url=reader.server("public_url", ("http", "https")),

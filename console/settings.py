@@ -199,6 +199,7 @@ _EVERY_S = {  # seconds by the work of the schedule
     "write_receipts": 60.0,
     "renew_provider_sessions": 30.0,
     "seal_ledger": 60.0,
+    "forward_ledger": 60.0,
     "run_due_history": 300.0,
     "purge": 3600.0,
 }
@@ -220,6 +221,7 @@ PLANS_EVERY_S = ENV.plans_every_h * 3600.0  # plans are compared again after so 
 
 # -- ledger
 UNDO_DAYS = ENV.undo_days  # so long deleted objects and replaced arrivals are kept
+LEDGER_SYSLOG = ENV.ledger_syslog  # tcp or tls, with a host
 LEDGER_DAYS = ENV.ledger_days  # so long the ledger tells who changed what
 
 # -- REST: classes are named by their own modules, since apps.core.rest.api needs REST framework loaded already

@@ -33,6 +33,7 @@ from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.kubernetes.services import reviews_purge
 from apps.ledger.chain import ledger_purge, ledger_seal
+from apps.ledger.syslog import ledger_forward
 from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe, stretches_purge
 from apps.measurements.subintervals import statistics_purge
@@ -125,6 +126,7 @@ SCHEDULED: dict[str, Callable[[], int]] = {
     "workers.advance_evacuations": evacuations_advance,
     "workers.advance_rollouts": rollouts_advance,
     "workers.advance_trials": trials_advance,
+    "workers.forward_ledger": ledger_forward,
     "workers.observe_accuracy": observe_accuracy,
     "workers.observe_executions": executions_observe_all,
     "workers.poll_connections": connections_poll,

@@ -13,12 +13,13 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from apps.ledger.models import KeptRows, ObjectChange
+from apps.ledger.models import KeptRows, LedgerMark, ObjectChange
 from apps.ledger.recorder import canonical
 
-__all__ = ["chain_faults", "ledger_purge", "ledger_seal"]
+__all__ = ["CUT", "chain_faults", "ledger_purge", "ledger_seal"]
 
 _BATCH = 2000
+CUT = "cut"  #: name of the mark of the last change that retention has removed
 _CHAINED = ("number", "prev_hash", "hash")
 
 
@@ -29,7 +30,7 @@ def ledger_seal() -> int:
     Two at once cannot both succeed: a number is given once.
     """
     last = ObjectChange.objects.filter(number__isnull=False).order_by("-number").select_for_update().first()
-    number, prev_hash = (last.number or 0, last.hash) if last else (0, "")
+    number, prev_hash = (last.number or 0, last.hash) if last else _cut()
     rows = list(ObjectChange.objects.filter(number=None).order_by("pk")[:_BATCH])
     for row in rows:
         number += 1
@@ -49,21 +50,32 @@ def change_hash(change: ObjectChange) -> str:
 def chain_faults() -> Iterator[str]:
     """Faults of the chain, in words: numbers that are missing, changes that are not as they were written.
 
-    It begins where retention has left it, and ends where the chain has come to.
+    It begins after the change that retention removed last, and ends where the chain has come to.
     """
-    before: ObjectChange | None = None
+    number, prev_hash = _cut()
     for row in ObjectChange.objects.filter(number__isnull=False).order_by("number").iterator():
-        if before is not None and row.number != (before.number or 0) + 1:
-            yield f"between {before.number} and {row.number} changes are missing"
-        elif before is not None and row.prev_hash != before.hash:
-            yield f"{row.number} does not follow {before.number}"
+        assert row.number is not None
+        if row.number != number + 1:
+            yield f"between {number} and {row.number} changes are missing"
+        elif row.prev_hash != prev_hash:
+            yield f"{row.number} does not follow {number}"
         if change_hash(row) != row.hash:
             yield f"{row.number} ({row}, key {row.pk}) is not as it was written"
-        before = row
+        number, prev_hash = row.number, row.hash
 
 
+def _cut() -> tuple[int, str]:
+    """Number and hash of the last change that retention has removed; 0 where it has removed none."""
+    mark = LedgerMark.objects.filter(name=CUT).first()
+    return (mark.number, mark.hash) if mark else (0, "")
+
+
+@transaction.atomic
 def ledger_purge() -> int:
-    """Delete changes and kept rows that are older than they are kept; returns how many."""
+    """Delete changes and kept rows that are older than they are kept; returns how many.
+
+    The last change that goes leaves its number and hash, which the first of those that stay has to follow.
+    """
     now = timezone.now()
     kept = KeptRows.objects.filter(kept_at__lt=now - timedelta(days=settings.UNDO_DAYS))
     old = ObjectChange.objects.filter(at__lt=now - timedelta(days=settings.LEDGER_DAYS), number__isnull=False)
@@ -71,4 +83,9 @@ def ledger_purge() -> int:
     edge = first_kept.values_list("number", flat=True).exclude(number=None).first()
     if edge is not None:
         old = old.filter(number__lt=edge)  # from its beginning alone: a hole would look like a cut
-    return kept.delete()[0] + old._raw_delete(old.db)
+    last = old.order_by("-number").first()
+    if last is None:
+        return kept.delete()[0]
+    LedgerMark.objects.update_or_create(name=CUT, defaults={"number": last.number, "hash": last.hash, "at": now})
+    gone = ObjectChange.objects.filter(number__lte=last.number)
+    return kept.delete()[0] + gone._raw_delete(gone.db)

@@ -11,7 +11,7 @@ from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_NAME, MAX_OPERATOR_PAT
 from apps.core.models import PackedJSONField
 from apps.ledger.choices import ChangeAction
 
-__all__ = ["KeptRows", "ObjectChange"]
+__all__ = ["KeptRows", "LedgerMark", "ObjectChange"]
 
 
 class ObjectChange(models.Model):
@@ -73,3 +73,12 @@ class KeptRows(models.Model):
     digest = models.CharField(max_length=DIGEST_LENGTH, primary_key=True)
     rows: Any = PackedJSONField(help_text="As Django's serializers write them.")
     kept_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+
+class LedgerMark(models.Model):
+    """A place in the chain: the last change that retention has removed, or that was sent elsewhere."""
+
+    name = models.CharField(max_length=MAX_KIND, primary_key=True)
+    number = models.BigIntegerField(help_text="Place of the change in the chain.")
+    hash = models.CharField(max_length=DIGEST_LENGTH, help_text="Its hash, which the next one follows.")
+    at = models.DateTimeField(default=timezone.now)

@@ -48,6 +48,7 @@ DJANGO = "of Django, and not used or not changed by people"
 UNTRACKED = {
     "ledger.ObjectChange": OWN,
     "ledger.KeptRows": OWN,
+    "ledger.LedgerMark": OWN,
     "jobs.Job": RUN,
     "queries.ImportRun": RUN,
     "estimates.EstimateRun": RUN,

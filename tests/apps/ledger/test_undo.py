@@ -271,6 +271,20 @@ def test_chain_finds_a_change_that_was_altered_or_cut_out(cluster: Cluster) -> N
         call_command("ledger", "verify")
 
 
+def test_retention_leaves_a_chain_that_can_be_verified(cluster: Cluster, settings: Any) -> None:
+    ledger_seal()
+    long_ago = timezone.now() - timedelta(days=settings.LEDGER_DAYS, hours=1)
+    ObjectChange.objects.filter(number__lte=3).update(at=long_ago)
+    assert ledger_purge() == 3
+    assert not list(chain_faults())
+    ObjectChange.objects.filter(number=4).delete()
+    assert list(chain_faults()) == ["between 3 and 5 changes are missing"]
+    ObjectChange.objects.update(at=long_ago)
+    ledger_purge()
+    node_drain(node=cluster.nodes.get(name="a"))
+    assert ledger_seal() == 1 and not list(chain_faults())  # the numbers go on
+
+
 def test_replaced_arrivals_are_kept_once_by_digest(cluster: Cluster) -> None:
     row = cluster.arrivals.get(source_id="clicks")
     for count in (2.0, 3.0):
