@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -12,16 +13,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope, TokenState
-from apps.accounts.models import Token
+from apps.accounts.models import Team, Token
 from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
 from apps.accounts.services import token_create, token_revoke, tokens_of
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NAME
 from apps.core.reach import AskedOn
 from apps.core.rest.api import ReadViewSet, Router
-from apps.core.rest.serializers import StrictSerializer, show_row
+from apps.core.rest.serializers import StrictSerializer, field_type, show_row
 
 __all__ = ["TokenViewSet"]
+
+_clusters = apps.get_model("fleet.Cluster")._default_manager  # a model of the same floor
 
 
 class TokenFilter(ListFilter):
@@ -40,6 +43,21 @@ class TokenSerializer(serializers.ModelSerializer):
     state = serializers.ChoiceField(choices=TokenState.choices, read_only=True)
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices))
     networks = serializers.ListField(child=serializers.CharField())
+    clusters = serializers.SerializerMethodField(help_text="Slugs of the clusters that it is bound to.")
+    teams = serializers.SerializerMethodField(help_text="Names of the teams that it is bound to.")
+    is_bound = serializers.SerializerMethodField(help_text="Whether it works on these alone, also once they are gone.")
+
+    @field_type(list[str])
+    def get_clusters(self, token: Token) -> list[str]:
+        return token.bound_to["clusters"]
+
+    @field_type(list[str])
+    def get_teams(self, token: Token) -> list[str]:
+        return token.bound_to["teams"]
+
+    @field_type(bool)
+    def get_is_bound(self, token: Token) -> bool:
+        return token.places is not None
 
     class Meta:
         model = Token
@@ -49,6 +67,9 @@ class TokenSerializer(serializers.ModelSerializer):
             "prefix",
             "scopes",
             "networks",
+            "clusters",
+            "teams",
+            "is_bound",
             "state",
             "created_at",
             "expires_at",
@@ -64,6 +85,12 @@ class TokenCreateSerializer(StrictSerializer):
     name = serializers.CharField(max_length=MAX_NAME)
     scopes = serializers.ListField(child=serializers.CharField(), help_text=f"Of {', '.join(Scope.values)}.")
     networks = serializers.ListField(child=serializers.CharField(), default=list, help_text="CIDR; empty: anywhere.")
+    clusters: Any = serializers.SlugRelatedField(
+        slug_field="slug", queryset=_clusters.all(), many=True, default=list, help_text="It works on these alone."
+    )
+    teams: Any = serializers.SlugRelatedField(
+        slug_field="name", queryset=Team.objects.all(), many=True, default=list, help_text="And on what these own."
+    )
     expires_at = serializers.DateTimeField(default=None, allow_null=True, help_text="Null: never.")
 
 

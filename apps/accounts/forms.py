@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
+from apps.accounts.selectors import places_of
 from apps.core.limits import MAX_NAME
 from apps.ui.forms import choice_field
 
@@ -78,17 +79,29 @@ class TokenForm(forms.Form):
     networks = forms.CharField(
         required=False, help_text="Networks it may be used from, such as 10.0.0.0/8 fd00::/8. Empty: anywhere."
     )
+    places = forms.MultipleChoiceField(
+        label="Only on",
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Clusters, and what teams own. None: wherever its owner may.",
+    )
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._places = {f"{kind}:{row.pk}": row for kind, row in places_of(user.reach)}
+        choice_field(self, "places").choices = [
+            (key, f"{key.split(':')[0]} {row}") for key, row in self._places.items()
+        ]
         choice_field(self, "scopes").choices = [choice for choice in Scope.choices if choice[0] in user.scopes]
 
     def arguments(self) -> dict[str, object]:
         """The cleaned fields as `token_create` takes them."""
         days = self.cleaned_data["days"]
+        chosen = [(key, self._places[key]) for key in self.cleaned_data["places"]]
         return {
             "name": self.cleaned_data["name"],
             "scopes": self.cleaned_data["scopes"],
             "expires_at": timezone.now() + timedelta(days=days) if days else None,
             "networks": self.cleaned_data["networks"].replace(",", " ").split(),
+            **{f"{kind}s": [row for key, row in chosen if key.startswith(kind)] for kind in ("cluster", "team")},
         }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
 from django.db.models.functions import Coalesce
@@ -16,6 +17,7 @@ from apps.accounts.reach import implied_scopes, reach_of_grants
 from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_NOTE, MAX_TIME_ZONE, PREFIX_LENGTH
 from apps.core.reach import Reach, caller_now
 from apps.ledger.recorder import Tracked, TrackedQuerySet, add_related
+from engine.words import listed
 
 __all__ = ["Grant", "Group", "Team", "Token", "User"]
 
@@ -72,6 +74,12 @@ class User(Tracked, AbstractUser):
             return str(names[-1])
         names = [role.label for role in Role if ROLE_SCOPES[role] <= self.scopes]
         return f"{names[-1]} in parts" if names else "No role"
+
+    def save(self, *args: Any, **options: Any) -> None:
+        """Store it; of somebody who is switched off no session is left that would go on when they are switched on."""
+        super().save(*args, **options)
+        if not self.is_active:
+            self.browser_sessions.all().delete()
 
     def refresh_from_db(self, *args: Any, **options: Any) -> None:
         self.__dict__.pop("reach", None)
@@ -177,6 +185,9 @@ class Token(Tracked):
     digest = models.CharField(max_length=DIGEST_LENGTH, unique=True)
     scopes = models.JSONField(default=list)
     networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
+    places: Any = models.JSONField(
+        null=True, blank=True, help_text="Keys of what it is bound to, {clusters, teams}; empty: wherever its owner is."
+    )
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -191,4 +202,23 @@ class Token(Tracked):
     @cached_property
     def reach(self) -> Reach:
         """Scopes of it by where they hold: never more than its owner, also after the owner's roles were lowered."""
-        return self.user.reach.within(implied_scopes(self.scopes))
+        reach = self.user.reach.within(implied_scopes(self.scopes))
+        return reach if self.places is None else reach.bound(self.places["clusters"], self.places["teams"])
+
+    @cached_property
+    def bound_to(self) -> dict[str, list[str]]:
+        """Slugs of clusters and names of teams that it is bound to, as far as they are there."""
+        held = self.places or {"clusters": [], "teams": []}
+        clusters = apps.get_model("fleet.Cluster")._base_manager.filter(pk__in=held["clusters"]).order_by("slug")
+        teams = Team.objects.filter(pk__in=held["teams"])
+        return {
+            "clusters": list(clusters.values_list("slug", flat=True)) if held["clusters"] else [],
+            "teams": list(teams.values_list("name", flat=True)) if held["teams"] else [],
+        }
+
+    @property
+    def places_words(self) -> str:
+        """Places that it is bound to, in words."""
+        names = [f"cluster {slug}" for slug in self.bound_to["clusters"]]
+        names += [f"team {name}" for name in self.bound_to["teams"]]
+        return listed(names) if names else "what is no longer there"

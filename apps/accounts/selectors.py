@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.apps import apps
+from django.db.models import Count, Model, OuterRef, Q, QuerySet, Subquery
 
 from apps.accounts.choices import Role
 from apps.accounts.models import Grant, Group, Team, User
 from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.reach import Reach
 
 __all__ = [
     "GrantFilter",
@@ -17,6 +19,7 @@ __all__ = [
     "grants_listed",
     "groups_listed",
     "people_listed",
+    "places_of",
     "teams_listed",
 ]
 
@@ -47,6 +50,15 @@ def grants_listed() -> QuerySet[Grant]:
 def access_of(person: User) -> QuerySet[Grant]:
     """Every grant that counts for a person, its own and those of its groups: what it may do where, and why."""
     return grants_listed().filter(Q(user=person) | Q(group__members=person))
+
+
+def places_of(reach: Reach) -> list[tuple[str, Model]]:
+    """Clusters and teams that a reach has something on, each (`cluster` or `team`, row)."""
+    clusters = apps.get_model("fleet.Cluster")._default_manager.order_by("slug")
+    teams = Team.objects.all()
+    if not reach.everything:
+        clusters, teams = clusters.filter(pk__in=list(reach.clusters)), teams.filter(pk__in=list(reach.teams))
+    return [*(("cluster", row) for row in clusters), *(("team", row) for row in teams)]
 
 
 class PersonFilter(ListFilter):

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
@@ -17,9 +18,11 @@ from django.utils import timezone
 
 from apps.accounts.choices import Role, Scope, TokenState
 from apps.accounts.grants import admin_kept, grant_give
-from apps.accounts.models import Token, User
+from apps.accounts.models import Team, Token, User
+from apps.accounts.reach import implied_scopes
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 from apps.core.events import announce_session_end
+from apps.core.reach import Reach
 from apps.ledger.recorder import recorded
 from engine.redaction import note_secret
 
@@ -152,15 +155,19 @@ def token_create(
     scopes: Sequence[str],
     expires_at: datetime | None = None,
     networks: Sequence[str] = (),
+    clusters: Sequence[Any] = (),
+    teams: Sequence[Team] = (),
 ) -> tuple[Token, str]:
     """Create a token of `user`; returns it and its secret (`slu_…`), which is shown once and stored nowhere.
+
+    With `clusters` or `teams` it works on these alone, also once one of them is gone.
 
     Raises
     ------
     Malformed
         An unknown or missing scope, an expiry in the past, an address that is no network, no name.
     Forbidden
-        A scope that the user does not have.
+        A scope that the user does not have, or none of them on one of the clusters or teams.
     """
     faults = [*_scope_faults(scopes), *_network_faults(networks)]
     if not name.strip() or len(name) > 80:
@@ -173,6 +180,8 @@ def token_create(
     if beyond:
         message = f"your role ({user.get_role_display()}) does not have {', '.join(beyond)}"
         raise Forbidden(f"A token cannot do more than its owner: {message}.", [("scopes", message)])
+    places = {"clusters": [row.pk for row in clusters], "teams": [row.pk for row in teams]}
+    _check_places(user.reach.within(implied_scopes(scopes)).bound(**places), clusters, teams)
     secret = f"slu_{secrets.token_urlsafe(32)}"
     token = Token.objects.create(
         user=user,
@@ -182,8 +191,18 @@ def token_create(
         scopes=[scope for scope in Scope.values if scope in scopes],
         networks=[str(ipaddress.ip_network(network, strict=False)) for network in networks],
         expires_at=expires_at,
+        places=places if any(places.values()) else None,
     )
     return token, secret
+
+
+def _check_places(reach: Reach, clusters: Sequence[Any], teams: Sequence[Team]) -> None:
+    """Refuse a place where the owner has none of the token's scopes."""
+    held = [("clusters", row, reach.clusters[row.pk]) for row in clusters]
+    held += [("teams", row, reach.teams[row.pk]) for row in teams]
+    faults = [(field, f"you have none of the scopes on {str(row)!r}") for field, row, scopes in held if not scopes]
+    if faults:
+        raise Forbidden(f"A token cannot do more than its owner: {faults[0][1]}.", faults)
 
 
 @recorded()

@@ -10,7 +10,7 @@ caller of less than everything that no such place has narrowed is refused (`Call
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -107,6 +107,14 @@ class Reach:
             self.everything & scopes,
             {key: held & scopes for key, held in self.clusters.items()},
             {key: held & scopes for key, held in self.teams.items()},
+        )
+
+    def bound(self, clusters: Iterable[int], teams: Iterable[int]) -> Reach:
+        """Of the same scopes only those on some clusters and on what some teams own; on nothing else any."""
+        return Reach(
+            frozenset(),
+            {key: self.on_cluster(key) for key in clusters},
+            {key: self.on_team(None, key) for key in teams},
         )
 
 

@@ -19,7 +19,7 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.origin import Origin, origin_now
 from apps.ledger.recorder import tracked_models
 
-__all__ = ["decision_recorded", "refusal_noted", "refusal_recorded"]
+__all__ = ["decision_recorded", "refusal_noted", "refusal_recorded", "sign_in_recorded"]
 
 _EACH = 20  # refused attempts of one caller in a window that have an entry each
 _WINDOW_S = 3600.0
@@ -96,6 +96,32 @@ def refusal_recorded(request: HttpRequest, status: int) -> None:
             )
     except DatabaseError as error:  # the answer stands: it is no less refused
         _log.warning("a refused attempt is not in the ledger: %s", error)
+
+
+def sign_in_recorded(request: HttpRequest, *, name: str, key: int | None, way: str = "", refusal: str = "") -> None:
+    """Record that a session began, or with `refusal` that one was refused and why.
+
+    `name` is the person's, with their `key`. Of what was typed as a name and is nobody's nothing is kept: it may be a
+    password. Of one person in an hour the first 20 refusals have an entry each, then the 40th, the 80th and so on; of
+    nobody likewise.
+    """
+    if refusal:
+        account = hashlib.sha256(f"sign-in:{key}".encode()).hexdigest()[:32]
+        count = count_of(CountedWindow(f"refused:{account}", _EACH, _WINDOW_S))
+        if count > _EACH and not _is_doubled(count):
+            return
+    try:
+        with transaction.atomic():
+            ObjectChange.objects.create(
+                kind="session",
+                object_id="" if key is None else str(key),
+                name=name if key is not None else "nobody's name",
+                action=ChangeAction.REFUSED if refusal else ChangeAction.CREATED,
+                after={"message": refusal} if refusal else {"way": way},
+                **Origin(request).columns(),
+            )
+    except DatabaseError as error:  # who may sign in does, also where nothing more can be recorded
+        _log.warning("a sign-in is not in the ledger: %s", error)
 
 
 def _counts(request: HttpRequest, status: int) -> bool:

@@ -25,9 +25,11 @@ from apps.core.limits import MAX_NAME, MAX_NOTE
 from apps.core.reach import row_visible
 from apps.fleet.models import Cluster
 from apps.pages.base import Page, done, try_service
+from apps.signin.second_factor import has_second_factor, second_factor_remove
+from apps.signin.sessions import sessions_end, sessions_of
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.words import listed
+from engine.words import counted, listed
 
 __all__ = [
     "GrantNew",
@@ -201,7 +203,7 @@ class PeoplePage(_ListPage):
 
 
 class PersonPage(_AdministrationPage):
-    """`/settings/people/<pk>/`: what a person may do where, and why; POST changes role or access."""
+    """`/settings/people/<pk>/`: what a person may do where, and why; POST changes role, access or sign-in."""
 
     template_name = "pages/people/person.html"
     tab = "people"
@@ -213,6 +215,8 @@ class PersonPage(_AdministrationPage):
             "access": access_of(person),
             "form": GrantForm(),
             "is_self": person == request.user,
+            "sessions": sessions_of(person),
+            "has_factor": has_second_factor(person),
         }
         return self.page(context)
 
@@ -221,7 +225,15 @@ class PersonPage(_AdministrationPage):
         changes: dict[str, Any] = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
         if "is_active" in changes:
             changes["is_active"] = changes["is_active"] == "true"
-        services.user_update(user=person, by=signed_in_user(request), **changes)
+        by = signed_in_user(request)
+        if "second_factor" in request.POST:
+            second_factor_remove(user=person, by=by)
+            return done(request, f"{person.username} is asked for no code until they set one up.", "pages:person", pk)
+        if "sessions" in request.POST:
+            ended = sessions_end(user=person)
+            text = f"{counted(ended, 'session')} of {person.username} {'has' if ended == 1 else 'have'} ended."
+            return done(request, text, "pages:person", pk)
+        services.user_update(user=person, by=by, **changes)
         return done(request, f"{person.username} is changed.", "pages:person", pk)
 
 

@@ -32,6 +32,7 @@ from apps.core.errors import Malformed, SluiceError
 from apps.core.events import announce_session_end
 from apps.core.messages import Gone, Undelivered
 from apps.core.reach import AskedOn
+from apps.ledger.entries import sign_in_recorded
 from apps.signin.forms import (
     AcceptForm,
     CodeForm,
@@ -121,6 +122,7 @@ def _enter(request: HttpRequest, user: User, way: str, answer: ProviderAnswer | 
     """Begin the session of a person."""
     login(request, user, backend=_BACKEND)
     session_note(request, way)
+    sign_in_recorded(request, name=user.get_username(), key=user.pk, way=way)
     for name in (_WAITING, _ASKED, _LINK, PROVIDER_SESSION):
         request.session.pop(name, None)
     if answer is not None:
@@ -175,6 +177,9 @@ class LoginView(DjangoLoginView):
         return _entered(self.request, user, SignInWay.PASSWORD, self.get_success_url())
 
     def form_invalid(self, form: Any) -> HttpResponse:
+        person = User.objects.filter(username__iexact=form.data.get("username", "").strip()).first()
+        key, name = (person.pk, person.username) if person is not None else (None, "")
+        sign_in_recorded(self.request, name=name, key=key, refusal="The user name or the password was wrong.")
         response = super().form_invalid(form)
         response.status_code = 422
         return response
@@ -225,6 +230,7 @@ class CodeView(_FrontView):
                 attempt.succeed()
                 return _entered(request, user, SignInWay.CODE, _address_after(request, waiting["next"]))
             form.add_error("code", "This code is not right, or was used already.")
+            sign_in_recorded(request, name=user.username, key=user.pk, refusal="The code after the password was wrong.")
         return _front(request, "code", {"form": form}, 422)
 
 

@@ -13,9 +13,13 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role, Scope
+from apps.accounts.grants import grant_give
 from apps.accounts.models import Grant, Token, User
 from apps.accounts.services import token_create, token_digest, token_revoke
+from apps.accounts.teams import team_create, team_update
 from apps.core.errors import Forbidden, Malformed
+from apps.fleet.models import Node, NodePool
+from tests.apps.small_cluster import small_cluster
 
 pytestmark = pytest.mark.django_db
 
@@ -52,6 +56,33 @@ def test_every_fault_of_a_token_is_named(user_of: Callable[..., User]) -> None:
         )
     assert [fault.path for fault in caught.value.faults] == ["scopes[1]", "networks[1]", "name", "expires_at"]
     assert "'fly' is not one of read, admit" in caught.value.faults[0].message
+
+
+def test_a_bound_token_reaches_its_places_alone(user_of: Callable[..., User]) -> None:
+    user, team = user_of("operator"), team_create(name="bids")
+    here, there = small_cluster("here"), small_cluster("there")
+    _, secret = token_create(user=user, name="ci", scopes=["operate", "read"], clusters=[here])
+    client = bearer(secret)
+    assert [row["slug"] for row in client.get("/api/v1/clusters").json()["results"]] == ["here"]
+    assert client.patch("/api/v1/clusters/here", {"name": "Here"}, format="json").status_code == 200
+    assert client.get("/api/v1/clusters/there").status_code == 404
+    assert client.get("/api/v1/tokens").json()["results"][0]["clusters"] == ["here"]
+    Node.objects.all().delete()
+    NodePool.objects.all().delete()
+    here.delete()  # it does not become one for everything
+    assert client.get("/api/v1/clusters").json()["results"] == []
+    _, secret = token_create(user=user, name="team", scopes=["read"], teams=[team])
+    assert bearer(secret).get("/api/v1/clusters").json()["results"] == []
+    team_update(team=team, clusters=[there])
+    assert [row["slug"] for row in bearer(secret).get("/api/v1/clusters").json()["results"]] == ["there"]
+
+
+def test_a_token_is_not_bound_to_where_its_owner_may_nothing(user_of: Callable[..., User]) -> None:
+    user = User.objects.create_user("ada")
+    grant_give(user=user, role=Role.VIEWER, cluster=small_cluster("here"))
+    with pytest.raises(Forbidden) as caught:
+        token_create(user=user, name="ci", scopes=["read"], clusters=[small_cluster("there")])
+    assert [fault.path for fault in caught.value.faults] == ["clusters"]
 
 
 def test_a_token_cannot_do_more_than_its_owner(user_of: Callable[..., User]) -> None:

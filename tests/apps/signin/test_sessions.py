@@ -7,13 +7,16 @@ from datetime import timedelta
 
 import pytest
 import time_machine
+from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.accounts.services import password_set
+from apps.accounts.services import password_set, user_update
 from apps.core.clock import shared_now
-from apps.signin.models import Session
+from apps.ledger.entries import sign_in_recorded
+from apps.ledger.models import ObjectChange
+from apps.signin.models import SecondFactor, Session
 from apps.signin.sessions import browser_label, sessions_of, sessions_purge
 from tests.apps.conftest import PASSWORD
 from tests.apps.pages.html import body
@@ -52,6 +55,49 @@ def test_one_session_is_ended(two: tuple[Client, Client], user_of: Callable[...,
     assert two[1].get("/settings/").status_code == 302
     assert two[0].get("/settings/").status_code == 200
     assert two[0].post(f"/settings/sign-in/sessions/{other.id}/end/").status_code == 404
+
+
+def test_a_session_does_not_outlive_that_its_person_was_switched_off(
+    two: tuple[Client, Client], user_of: Callable[..., User]
+) -> None:
+    user, admin = user_of("operator"), user_of("admin")
+    for is_active in (False, True):
+        user_update(user=user, by=admin, is_active=is_active)
+    assert [browser.get("/settings/").status_code for browser in two] == [302, 302]
+    assert not Session.objects.filter(user=user).exists()
+
+
+def test_sign_ins_and_refused_ones_are_in_the_ledger(two: tuple[Client, Client]) -> None:
+    stranger = Client(REMOTE_ADDR="203.0.113.9")
+    for name in ("a-operator", "correct horse battery"):
+        assert stranger.post("/login/", {"username": name, "password": "no"}).status_code == 422
+    entries = [
+        (row.name, row.action, row.address) for row in ObjectChange.objects.filter(kind="session").order_by("pk")
+    ]
+    assert entries == [
+        ("a-operator", "created", "192.0.2.7"),
+        ("a-operator", "created", "127.0.0.1"),
+        ("a-operator", "refused", "203.0.113.9"),
+        ("nobody's name", "refused", "203.0.113.9"),
+    ]
+    for _ in range(20):
+        sign_in_recorded(HttpRequest(), name="", key=None, refusal="wrong")
+    assert ObjectChange.objects.filter(kind="session", action="refused").count() == 21
+
+
+def test_an_administrator_ends_sessions_and_removes_a_second_factor(
+    two: tuple[Client, Client], user_of: Callable[..., User]
+) -> None:
+    user, page = user_of("operator"), Client()
+    page.force_login(user_of("admin"))
+    SecondFactor.objects.create(user=user, secret="", confirmed_at=timezone.now())
+    address = f"/settings/people/{user.pk}/"
+    shown = body(page.get(address))
+    assert "Firefox on Linux" in shown and "A second factor is set up." in shown
+    assert page.post(address, {"sessions": "end"}).status_code == 302
+    assert page.post(address, {"second_factor": "remove"}).status_code == 302
+    assert [browser.get("/settings/").status_code for browser in two] == [302, 302]
+    assert not SecondFactor.objects.exists()
 
 
 def test_all_other_sessions_are_ended(two: tuple[Client, Client]) -> None:
