@@ -61,6 +61,7 @@ TRAINING = {
     "corpus": ("lab.training.corpus",),
     "evaluate": ("lab.training.evaluation",),
     "executions": ("lab.training.executions",),
+    "flink-executions": ("lab.benchmarks.flink_executions.command",),
     "weights": ("lab.training.costream",),
 }
 EXPERIMENTS = {

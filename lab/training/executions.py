@@ -17,12 +17,12 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from engine.query_graph.graph import REFERENCE_CORE_CPS
+from engine.query_graph.graph import REFERENCE_CORE_CPS, CostTrace
 from engine.simulation.cohort import SimulatedTrace, trace_seed
 from engine.simulation.cohort_tables import CohortWorld
 from engine.words import counted
@@ -33,7 +33,7 @@ from lab.training.execution.run import ExecutionFailed, ExecutionResult, execute
 from lab.training.options import whole_option
 from lab.training.traces import trace_document
 
-__all__ = ["main", "write_executions"]
+__all__ = ["ExecutionEngine", "execute_all", "execution_parser", "main", "read_count_options", "write_executions"]
 
 _MAX_COUNT, _MAX_SEED, _MAX_SECONDS = 10_000, 2**53 - 1, 600
 _INTERRUPTED = 130
@@ -42,48 +42,112 @@ _MAX_FAILED = 3  # before one succeeds
 _MAX_STALL_S, _ATTEMPTS = 0.25, 3  # a quota alone holds a process back for a tenth of a second
 
 
+class ExecutionEngine(Protocol):
+    """Where queries are executed."""
+
+    def draw(self, seed: int) -> CostTrace:
+        """A query with hosts and a placement, of a seed."""
+
+    def execute(self, trace: CostTrace, seed: int, world: CohortWorld) -> ExecutionResult:
+        """Execute one for `world.duration_s`; `seed` is that of its arrivals. Raises `ExecutionFailed`."""
+
+    def facts(self, results: Sequence[ExecutionResult], world: CohortWorld) -> dict[str, Any]:
+        """Facts of the engine for the card: `note`, `core`, `limits`, `queues`."""
+
+
+class _Processes:
+    """Processes of Python under CPU quota."""
+
+    def __init__(self, groups: CpuGroups, by_kernel: bool) -> None:
+        self._groups, self._by_kernel = groups, by_kernel
+
+    def draw(self, seed: int) -> CostTrace:
+        return draw_execution(seed)
+
+    def execute(self, trace: CostTrace, seed: int, world: CohortWorld) -> ExecutionResult:
+        return execute_trace(trace, seed=seed, world=world, groups=self._groups, by_kernel=self._by_kernel)
+
+    def facts(self, results: Sequence[ExecutionResult], world: CohortWorld) -> dict[str, Any]:
+        is_kernel = all(result.is_kernel_shaped for result in results)
+        kind = f"control groups of version {self._groups.version}"
+        return {
+            "note": "real executions: processes of Python under CPU quota; not simulated",
+            "core": f"100 % of cpu are one core of this machine, taken for {REFERENCE_CORE_CPS / 1e9:g}e9 cycles/s",
+            "limits": {
+                "cpu": f"quota per 100 ms, {kind}, at most {max_cpu_percent():g} % together",
+                "memory": "not limited",
+                "bandwidth": "tc htb per host in a network namespace" if is_kernel else "token bucket in the senders",
+                "latency": "injected by the receiver",
+            },
+            "queues": {"tuples": world.queue_tuples, "send_tuples": world.send_tuples},
+        }
+
+
 def main(arguments: Sequence[str]) -> int:
     """Execute and write; returns 0, 1 where the machine or the disk refuses, 2 for wrong usage, 130 if interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="sluice lab executions", description="Real executions of small queries, to check the simulation."
-    )
-    parser.add_argument("--out", help="file to write, ending in .jsonl.gz; its card is written beside it")
-    parser.add_argument("--count", default="30", help="number of queries (default 30, about 19 s each)")
-    parser.add_argument("--repeats", default="0", help="of the first queries, executed once more (default 0)")
-    parser.add_argument("--seed", default="1", help="seed of queries and arrivals (default 1)")
-    parser.add_argument("--seconds", default="15", help="length of an execution (default 15)")
+    parser = execution_parser("executions", "Real executions of small queries, to check the simulation.")
     parser.add_argument(
         "--links", default="kernel", help="kernel: shaped by tc where it may be used; user: by senders (default kernel)"
     )
     options = parser.parse_args(list(arguments))
     faults: list[str] = []
-    count = whole_option(options.count, "--count", 1, _MAX_COUNT, faults)
-    repeats = whole_option(options.repeats, "--repeats", 0, count, faults)
-    seed = whole_option(options.seed, "--seed", 0, _MAX_SEED, faults)
-    seconds = whole_option(options.seconds, "--seconds", 1, _MAX_SECONDS, faults)
-    path = output_path(options.out, faults)
+    wanted = read_count_options(options, faults)
     if options.links not in ("kernel", "user"):
         faults.append(f"--links is {options.links!r}; allowed: kernel, user")
     if faults:
         print("\n".join(f"sluice lab executions: {fault}" for fault in faults), file=sys.stderr)
         return 2
-    world = CohortWorld(duration_s=float(seconds))
+
+    def run() -> dict[str, Any]:
+        remove_remains()
+        with CpuGroups() as groups:
+            return write_executions(_Processes(groups, by_kernel=options.links == "kernel"), **wanted)
+
+    return execute_all("executions", run, str(wanted["path"]))
+
+
+def execution_parser(command: str, description: str) -> argparse.ArgumentParser:
+    """Parser of a command that executes queries, with the options of all of them."""
+    parser = argparse.ArgumentParser(prog=f"sluice lab {command}", description=description)
+    parser.add_argument("--out", help="file to write, ending in .jsonl.gz; its card is written beside it")
+    parser.add_argument("--count", default="30", help="number of queries (default 30, about 19 s each)")
+    parser.add_argument("--first", default="0", help="which query of the seed is the first (default 0)")
+    parser.add_argument("--repeats", default="0", help="of the first queries, executed once more (default 0)")
+    parser.add_argument("--seed", default="1", help="seed of queries and arrivals (default 1)")
+    parser.add_argument("--seconds", default="15", help="length of an execution (default 15)")
+    return parser
+
+
+def read_count_options(options: argparse.Namespace, faults: list[str]) -> dict[str, Any]:
+    """The options of `execution_parser`, as `write_executions` takes them; faults are added to `faults`."""
+    count = whole_option(options.count, "--count", 1, _MAX_COUNT, faults)
+    seconds = whole_option(options.seconds, "--seconds", 1, _MAX_SECONDS, faults)
+    return {
+        "count": count,
+        "first": whole_option(options.first, "--first", 0, _MAX_COUNT, faults),
+        "repeats": whole_option(options.repeats, "--repeats", 0, count, faults),
+        "seed": whole_option(options.seed, "--seed", 0, _MAX_SEED, faults),
+        "world": CohortWorld(duration_s=float(seconds)),
+        "path": output_path(options.out, faults),
+    }
+
+
+def execute_all(command: str, run: Callable[[], dict[str, Any]], path: str) -> int:
+    """Run what executes and writes, and print its card; the exit status of the command."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in (number for number, handler in before.items() if handler != signal.SIG_IGN):
         signal.signal(number, _interrupt)
     try:
-        card = write_executions(
-            path, count=count, repeats=repeats, seed=seed, world=world, by_kernel=options.links == "kernel"
-        )
+        card = run()
     except QuotaUnavailable as reason:
         message = "CPU quotas are not available on this machine, so nothing was executed"
-        print(f"sluice lab executions: {message}: {reason}", file=sys.stderr)
+        print(f"sluice lab {command}: {message}: {reason}", file=sys.stderr)
         return 1
     except (ExecutionFailed, OSError) as error:
-        print(f"\nsluice lab executions: {path} was not written: {error}", file=sys.stderr)
+        print(f"\nsluice lab {command}: {path} was not written: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nsluice lab executions: interrupted, nothing was written", file=sys.stderr)
+        print(f"\nsluice lab {command}: interrupted, nothing was written", file=sys.stderr)
         return _INTERRUPTED
     finally:
         for number, handler in before.items():
@@ -93,41 +157,62 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write_executions(
-    path: Path, *, count: int, repeats: int = 0, seed: int, world: CohortWorld, by_kernel: bool = True
+    engine: ExecutionEngine,
+    *,
+    path: Path,
+    count: int,
+    first: int = 0,
+    repeats: int = 0,
+    seed: int,
+    world: CohortWorld,
 ) -> dict[str, Any]:
-    """Execute `count` queries, the first `repeats` of them twice, and write traces and card; returns the card.
+    """Execute `count` queries of a seed, the first `repeats` of them twice, and write traces and card.
 
     An execution during which the machine stood still for a quarter of a second is made again, up to twice.
-    File and card appear complete or not at all. Groups, namespaces and processes are gone when this returns or raises.
+    File and card appear complete or not at all.
+
+    Parameters
+    ----------
+    engine
+        Where they run.
+    path
+        File to write, ending in ``.jsonl.gz``.
+    first
+        Position of the first query among those of the seed: parts of a set are made one after the other.
+    seed
+        Of queries and arrivals.
+    world
+        Length of an execution, bursts and the share of arrivals that counts as a backlog.
+
+    Returns
+    -------
+    dict
+        The card.
 
     Raises
     ------
-    QuotaUnavailable
-        CPU cannot be limited here.
     ExecutionFailed
         The first three executions failed.
     """
-    remove_remains()
     done, failed, disturbed = [], 0, 0
-    indices = [*range(count), *range(repeats)]
+    indices = [first + index for index in (*range(count), *range(repeats))]
     begin = time.monotonic()
-    with CpuGroups() as groups:
-        for place, index in enumerate(indices):
-            for _ in range(_ATTEMPTS):
-                execution = _execute(seed, index, place, world, groups, by_kernel)
-                if execution is None or execution.result.stall_s <= _MAX_STALL_S:
-                    break
-                disturbed, execution = disturbed + 1, None
-            if execution is None:
-                failed += 1
-            else:
-                done.append(execution)
-            _show_progress(place + 1, len(indices), failed, time.monotonic() - begin)
-            if failed >= _MAX_FAILED and not done:
-                raise ExecutionFailed(f"{counted(failed, 'execution')} failed, and none succeeded")
-        version = groups.version
-    card = _card(done, failed=failed, repeats=repeats, seed=seed, world=world, version=version)
-    return _write(path, done, card | {"disturbed": disturbed})
+    for place, index in enumerate(indices):
+        for _ in range(_ATTEMPTS):
+            execution = _execute(engine, seed, index, first + place, world)
+            if execution is None or execution.result.stall_s <= _MAX_STALL_S:
+                break
+            disturbed, execution = disturbed + 1, None
+        if execution is None:
+            failed += 1
+        else:
+            done.append(execution)
+        _show_progress(place + 1, len(indices), failed, time.monotonic() - begin)
+        if failed >= _MAX_FAILED and not done:
+            raise ExecutionFailed(f"{counted(failed, 'execution')} failed, and none succeeded")
+    card = _card(done, seed=seed, world=world)
+    card |= {"first": first, "repeats": repeats, "failed": failed, "disturbed": disturbed}
+    return _write(path, done, card | engine.facts([execution.result for execution in done], world))
 
 
 @dataclass(frozen=True)
@@ -136,16 +221,12 @@ class _Execution:
     result: ExecutionResult
 
 
-def _execute(
-    seed: int, index: int, place: int, world: CohortWorld, groups: CpuGroups, by_kernel: bool
-) -> _Execution | None:
-    """The trace `index` of a set with what it cost; a repeat has other arrivals. None if a process failed."""
+def _execute(engine: ExecutionEngine, seed: int, index: int, place: int, world: CohortWorld) -> _Execution | None:
+    """The trace `index` of a set with what it cost; a repeat has other arrivals. None if it failed."""
     query_seed = trace_seed(seed, index)
-    trace = draw_execution(query_seed)
+    trace = engine.draw(query_seed)
     try:
-        result = execute_trace(
-            trace, seed=trace_seed(query_seed, place), world=world, groups=groups, by_kernel=by_kernel
-        )
+        result = engine.execute(trace, trace_seed(query_seed, place), world)
     except ExecutionFailed as error:
         print(f"\n{error}", file=sys.stderr)
         return None
@@ -153,31 +234,17 @@ def _execute(
     return _Execution(json.dumps(trace_document(labelled), separators=(",", ":")), result)
 
 
-def _card(
-    done: Sequence[_Execution], *, failed: int, repeats: int, seed: int, world: CohortWorld, version: int
-) -> dict[str, Any]:
+def _card(done: Sequence[_Execution], *, seed: int, world: CohortWorld) -> dict[str, Any]:
     results = [execution.result for execution in done]
-    is_kernel = all(result.is_kernel_shaped for result in results)
     return {
         "kind": "real",
-        "note": "real executions: processes of Python under CPU quota; not simulated",
         "simulator_version": "none: real executions",
         "seed": seed,
         "count": len(done),
-        "repeats": repeats,
-        "failed": failed,
         "succeeded": sum(result.label.success for result in results),
         "backpressure": sum(result.label.backpressure for result in results),
         "duration_s": world.duration_s,
         "time_scale": 1,
-        "core": f"100 % of cpu are one core of this machine, taken for {REFERENCE_CORE_CPS / 1e9:g}e9 cycles/s",
-        "limits": {
-            "cpu": f"quota per 100 ms, control groups of version {version}, at most {max_cpu_percent():g} % together",
-            "memory": "not limited",
-            "bandwidth": "tc htb per host in a network namespace" if is_kernel else "token bucket in the senders",
-            "latency": "injected by the receiver",
-        },
-        "queues": {"tuples": world.queue_tuples, "send_tuples": world.send_tuples},
         "machine": _machine(),
         "executions": [
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ from engine.simulation.cohort_queries import (
     weighted_pick,
 )
 
-__all__ = ["SMALL_RANGES", "cpu_use", "draw_execution", "max_cpu_percent"]
+__all__ = ["SMALL_RANGES", "cpu_use", "draw_execution", "draw_until", "fills_soon", "max_cpu_percent", "times_rates"]
 
 # Two cores bear two or three of them at once. Memory is ample: a process of Python says nothing about a Java heap.
 SMALL_RANGES = HardwareRanges(
@@ -35,7 +36,7 @@ _USES = (0.2, 0.4, 0.6, 0.75, 0.9, 1.3, 2.0)  # nominal use of the CPU of the bu
 _USE_WEIGHTS = (2, 3, 3, 2, 1, 2, 1)
 _RATES_EPS = (5.0, 3000.0)
 _MAX_FILL_S = 4.0  # windows are full early in a run of 15 s
-_MAX_CONTENT = 20_000.0  # tuples of a window, and results of an evaluation
+_MAX_CONTENT = 20_000.0  # tuples of a window, and results of an evaluation, of the processes of Python
 _SHARE_OF_CORES, _MAX_PERCENT = 75.0, 150.0
 _ATTEMPTS = 10_000
 
@@ -72,48 +73,62 @@ def draw_execution(seed: int) -> CostTrace:
     >>> trace == draw_execution(3), trace.label is None, sum(host.cpu_percent for host in trace.hosts) <= 150
     (True, True, True)
     """
+    return draw_until(seed, SMALL_RANGES, _scaled)
+
+
+def draw_until(
+    seed: int,
+    ranges: HardwareRanges,
+    scaled: Callable[[random.Random, QueryGraph, tuple[HostNode, ...], tuple[int, ...]], QueryGraph | None],
+    *,
+    content: float = _MAX_CONTENT,
+) -> CostTrace:
+    """The first query of the corpus' shapes that fits the machine's cores, at the rates that `scaled` gives it.
+
+    `scaled` returns None for a query to be drawn again, as are those whose windows fill late, or hold more than
+    `content` tuples.
+    Raises `RuntimeError` where the machine's cores are too few for any.
+    """
     source = random.Random(seed)
     for _ in range(_ATTEMPTS):
-        trace = _attempt(source)
-        if trace is not None:
-            return trace
+        graph = draw_query(source, weighted_pick(source, tuple(TRAINING_SHAPES), tuple(TRAINING_SHAPES.values())))
+        hosts = draw_hosts(source, ranges, weighted_pick(source, (1, 2, 3), (1, 3, 2)))
+        placement = draw_placement(source, graph, hosts)
+        kept = sorted(set(placement))
+        used, places = tuple(hosts[h] for h in kept), tuple(kept.index(h) for h in placement)
+        if sum(host.cpu_percent for host in used) > max_cpu_percent():
+            continue
+        rated = scaled(source, graph, used, places)
+        if rated is not None and fills_soon(rated, used, places, content):
+            return CostTrace(rated, used, places, None)
     raise RuntimeError(f"no query fits into {max_cpu_percent():g} % of a core")
 
 
-def _attempt(source: random.Random) -> CostTrace | None:
-    graph = draw_query(source, weighted_pick(source, tuple(TRAINING_SHAPES), tuple(TRAINING_SHAPES.values())))
-    hosts = draw_hosts(source, SMALL_RANGES, weighted_pick(source, (1, 2, 3), (1, 3, 2)))
-    placement = draw_placement(source, graph, hosts)
-    kept = sorted(set(placement))
-    used, places = tuple(hosts[h] for h in kept), tuple(kept.index(h) for h in placement)
-    use = weighted_pick(source, _USES, _USE_WEIGHTS)
-    if sum(host.cpu_percent for host in used) > max_cpu_percent():
-        return None
-    scaled = _scaled(graph, used, places, use)
-    if scaled is None:
-        return None
-    anchor = flow_features(scaled, used, np.array([places])).anchor[0]
-    flow = nominal_flow(scaled)
-    joins = [i for i, op in enumerate(scaled.operators) if op.kind == "join"]
-    results = max((float(flow.out_eps[i]) * scaled.operators[i].window_slide for i in joins), default=0.0)
-    is_small = max(float(flow.state_tuples.max()), results) <= _MAX_CONTENT and math.exp(anchor[1]) <= _MAX_FILL_S
-    return CostTrace(scaled, used, places, None) if is_small else None
+def fills_soon(graph: QueryGraph, hosts: tuple[HostNode, ...], placement: tuple[int, ...], content: float) -> bool:
+    """Whether windows are full early in an execution, and hold at most `content` tuples, and joins put out no more."""
+    anchor = flow_features(graph, hosts, np.array([placement])).anchor[0]
+    flow = nominal_flow(graph)
+    joins = [i for i, op in enumerate(graph.operators) if op.kind == "join"]
+    results = max((float(flow.out_eps[i]) * graph.operators[i].window_slide for i in joins), default=0.0)
+    return max(float(flow.state_tuples.max()), results) <= content and math.exp(anchor[1]) <= _MAX_FILL_S
 
 
 def _scaled(
-    graph: QueryGraph, hosts: tuple[HostNode, ...], placement: tuple[int, ...], use: float
+    source: random.Random, graph: QueryGraph, hosts: tuple[HostNode, ...], placement: tuple[int, ...]
 ) -> QueryGraph | None:
-    """The query with all rates multiplied by one factor so that the busiest host has the wanted use; None if beyond."""
+    """The query with all rates multiplied by one factor so that the busiest host has a drawn use; None if beyond."""
+    use = weighted_pick(source, _USES, _USE_WEIGHTS)
     low, high = 1e-4, 1e2
     for _ in range(50):
         factor = math.sqrt(low * high)
-        low, high = (low, factor) if cpu_use(_times(graph, factor), hosts, placement) > use else (factor, high)
-    scaled = _times(graph, low)
+        low, high = (low, factor) if cpu_use(times_rates(graph, factor), hosts, placement) > use else (factor, high)
+    scaled = times_rates(graph, low)
     rates = [op.rate_eps for op in scaled.operators if op.kind == "source"]
     return scaled if min(rates) >= _RATES_EPS[0] and max(rates) <= _RATES_EPS[1] else None
 
 
-def _times(graph: QueryGraph, factor: float) -> QueryGraph:
+def times_rates(graph: QueryGraph, factor: float) -> QueryGraph:
+    """The query with the rates of its sources multiplied, to three digits."""
     operators = tuple(
         replace(op, rate_eps=float(f"{op.rate_eps * factor:.3g}")) if op.kind == "source" else op
         for op in graph.operators

@@ -22,6 +22,7 @@ __all__ = [
     "Records",
     "WindowContent",
     "WindowWork",
+    "group_count",
     "new_records",
     "record_type",
     "window_work",
@@ -155,7 +156,7 @@ class AggregationWork:
         self, function: str, has_groups: bool, selectivity: float, expected: float, layout: np.dtype[Any], lane: int
     ) -> None:
         self._function, self._layout, self._lane = function, layout, lane
-        self._groups = _group_count(selectivity, expected) if has_groups else 1.0
+        self._groups = group_count(selectivity, expected) if has_groups else 1.0
 
     def results(self, contents: tuple[Records, ...]) -> Records:
         """One tuple per group."""
@@ -205,7 +206,7 @@ class JoinWork:
         return results
 
 
-def _group_count(selectivity: float, expected: float) -> float:
+def group_count(selectivity: float, expected: float) -> float:
     """Keys of which `expected` random tuples have `selectivity * expected` different ones on average."""
     if selectivity >= 1.0 or expected <= 1.0:
         return _MAX_GROUPS
