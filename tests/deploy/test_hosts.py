@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import os
-import re
+import json
 import shutil
 import ssl
 import subprocess
@@ -13,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from apps.core.problem_details import PROBLEM_TITLES
 from console.env import variable_of
-from launcher.children import end_family, spawn
-from launcher.places import free_port, is_port_free
-from tests.apps.connections.engine_server import EngineServer, Reply, own_certificate, serve_engine
-from tests.servers import wait_until
+from launcher.places import free_port
+from tests.apps.connections.engine_server import EngineServer, Reply, serve_engine
+from tests.deploy.proxies import NGINX, Proxy, serve_proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").iterdir())
-NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 PROCESSES = {"web@", "worker", "background", "beat", "stream", "migrate"}
 
 pytestmark = pytest.mark.process
@@ -59,35 +57,17 @@ def web() -> Iterator[EngineServer]:
 
 
 @pytest.fixture
-def proxy(web: EngineServer, tmp_path: Path) -> Iterator[int]:
-    """nginx with the file of deploy/, on free ports, before that server and one that is away; its port of TLS."""
-    secure, plain, away = free_port(), free_port(), free_port()
-    text = (ROOT / "deploy" / "nginx" / "sluice.conf").read_text()
-    text = re.sub(r"listen \[::\].*;\n", "", text).replace("443", f"127.0.0.1:{secure}")
-    text = text.replace("listen 80", f"listen 127.0.0.1:{plain}").replace("127.0.0.1:8001", f"127.0.0.1:{away}")
-    text = text.replace("127.0.0.1:8002", web.url.removeprefix("http://"))
-    text = re.sub(r"/etc/ssl/sluice/\w+\.pem", str(own_certificate(tmp_path)), text)
-    kept = " ".join(f"{name}_temp_path {tmp_path};" for name in ("proxy", "fastcgi", "uwsgi", "scgi", "client_body"))
-    (tmp_path / "nginx.conf").write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log stderr; events {{}}\n"
-        f"http {{ access_log {tmp_path}/access.log; {kept}\n{text}\n}}\n"
-    )
-    command = [str(NGINX), "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path)]
-    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-    process = spawn(command, tied=True)
-    wait_until(lambda: not is_port_free(secure), what="nginx")
-    yield secure
-    end_family(process)
+def proxy(web: EngineServer, tmp_path: Path) -> Iterator[Proxy]:
+    """nginx before that server and one that is away."""
+    with serve_proxy(tmp_path, free_port(), int(web.url.rpartition(":")[2])) as served:
+        yield served
 
 
 @pytest.mark.skipif(NGINX is None, reason="nginx reads its file; it is not here")
-def test_request_arrives_with_the_address_and_scheme_that_the_proxy_saw(
-    proxy: int, web: EngineServer, tmp_path: Path
-) -> None:
-    trusting = ssl.create_default_context(cafile=str(tmp_path / "engine.pem"))
+def test_request_arrives_with_the_address_and_scheme_that_the_proxy_saw(proxy: Proxy, web: EngineServer) -> None:
+    trusting = ssl.create_default_context(cafile=str(proxy.certificate))
     for path in ("/", "/api/v1/queries", "/webhooks/kubernetes/admission/prod/slu_secret"):
-        connection = http.client.HTTPSConnection("127.0.0.1", proxy, context=trusting)
+        connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=trusting)
         claims = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "http", "Host": "sluice.example.org"}
         connection.request("GET", path, headers=claims)
         assert connection.getresponse().status == 200  # though one of the two web processes is away
@@ -95,4 +75,21 @@ def test_request_arrives_with_the_address_and_scheme_that_the_proxy_saw(
         arrived = {name.lower(): value for name, value in web.headers[-1].items()}
         assert (arrived["x-forwarded-for"], arrived["x-forwarded-proto"]) == ("127.0.0.1", "https")
         assert arrived["host"] == "sluice.example.org"
-    assert "slu_secret" not in (tmp_path / "access.log").read_text()
+    assert "slu_secret" not in proxy.access_log.read_text()
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx reads its file; it is not here")
+def test_proxy_says_when_to_come_back_while_no_web_process_serves(tmp_path: Path) -> None:
+    with serve_proxy(tmp_path) as served:
+        trusting = ssl.create_default_context(cafile=str(served.certificate))
+        connection = http.client.HTTPSConnection("127.0.0.1", served.port, context=trusting)
+        connection.request("POST", "/api/v1/estimates", body="{}")
+        answer = connection.getresponse()
+        problem = json.loads(answer.read())
+        connection.close()
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert {"code": problem["code"], "title": problem["title"]} == {
+        "code": "unavailable",
+        "title": PROBLEM_TITLES["unavailable"],
+    }
