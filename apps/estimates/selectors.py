@@ -21,8 +21,8 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, Coalesce
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, Coalesce, NullIf
 from django.db.models.lookups import GreaterThanOrEqual, IsNull
 
 from apps.core.filters import (
@@ -244,6 +244,9 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
         newest=FilteredRelation("estimates", condition=Q(estimates__run=run.pk if run is not None else 0))
     )
     is_running = Q(state=QueryState.RUNNING)
+    # not KT, which takes the first name for that of the column: here it is that of the relation
+    kept = KeyTextTransform("tightest_factor", KeyTransform("capacity", "newest__result"))
+    tightest_factor = Cast(NullIf(kept, Value("null")), FloatField())  # SQLite's text of JSON's null
     return (
         rows.annotate(
             shown_state=Case(
@@ -255,9 +258,7 @@ def queries_judged(cluster: Cluster, run: EstimateRun | None) -> QuerySet[Query]
             rank=Case(When(is_running, then=headroom_rank("newest__", "objective_status__"))),
             estimate_s=Case(When(is_running, then="newest__estimate_s")),
             measured_rank=Case(When(is_running & Q(objective_status__lacking=""), then="objective_status__measured_s")),
-            tightest_factor=Case(
-                When(is_running, then=Cast(KT("newest__result__capacity__tightest_factor"), FloatField()))
-            ),
+            tightest_factor=Case(When(is_running, then=tightest_factor)),
             team_rank=F("team__name"),
         )
         .order_by("name")

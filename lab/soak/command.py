@@ -7,6 +7,7 @@ something has no end, a request was answered with 500, memory grows, or the ledg
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import threading
 import time
@@ -24,15 +25,16 @@ from lab.soak.comparison import doubled, late_queries, lost, unanswered
 from lab.soak.faults import FaultActor
 from lab.soak.installation import PASSWORD, SoakConsole
 from lab.soak.memory import MemorySampler
-from lab.soak.rush import ApplyRush, SocketRush, make_cluster, rush_applies, rush_sockets
+from lab.soak.rush import ApplyRush, SocketRush, make_cluster, rush_applies, rush_pages, rush_sockets
 
 __all__ = ["main"]
 
 _NODES = ("a", "b", "c")
+_PAGES = 120
 _SETTLE_S = 240.0  # from the last fault until every job has its end
 _SOCKET_BOUND_S = 5.0
 _GROWTH_BOUND_MB_PER_MIN = 10.0
-_ENOUGH_S = 120.0  # life of a process from which on its growth says something
+_ENOUGH_S = 300.0  # life of a process from which on its growth says something
 _SNAPSHOT_EVERY_S = 15.0
 
 
@@ -77,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     if not asked.minutes > 0.0 or min(asked.clients, asked.applies, asked.sockets) < 1:
         parser.error("minutes are above 0; clients, applies and sockets at least 1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it has started ends with it
     print(f"{machine()}; {asked.database}, seed {asked.seed}, {asked.minutes:g} min of faults", flush=True)
     return 0 if _Soak(asked).run().show() else 1
 
@@ -107,6 +110,7 @@ class _Soak:
             applies = rush_applies(callers[:20], asked.seed, asked.applies)
             _say(f"{applies.admitted} of {applies.clients} applies admitted in {applies.took_s:.0f} s")
             session = sign_in(console.url, "admin", PASSWORD)
+            report.promise(f"{_PAGES} pages of the console open", rush_pages(session, "/c/rush/", _PAGES))
             sockets = rush_sockets(console.url, session, callers[:20], "rush", asked.sockets)
             _say(f"slowest of {sockets.sockets} sockets {sockets.slowest_s:.2f} s")
             actors = self._actors(console, callers, definition)
@@ -161,16 +165,15 @@ class _Soak:
         ]
 
     def _live(self, actors: Sequence[Actor], faults: FaultActor, caller: RestCaller) -> None:
-        """Actors and faults for the time that was asked for; what runs is looked at every now and then."""
-        for thread in actors if self._asked.no_faults else (*actors, faults):
+        """Actors and faults for the time that was asked for."""
+        looks = threading.Thread(target=self._look, args=[caller], name="looks", daemon=True)
+        for thread in (*actors, looks):
             thread.start()
-        until = time.monotonic() + 60.0 * self._asked.minutes
-        while (left_s := until - time.monotonic()) > 0.0 and not self._faults_end.wait(min(_SNAPSHOT_EVERY_S, left_s)):
-            if document := caller.read(f"/api/v1/clusters/{CLUSTER}/document"):
-                self._documents.append(document)
-        self._faults_end.set()
-        if not self._asked.no_faults:
-            faults.join()
+        if self._asked.no_faults:
+            self._faults_end.wait()
+        else:
+            faults.run()
+        looks.join()
         self._ending.set()
         for actor in actors:
             actor.join(120.0)
@@ -180,6 +183,14 @@ class _Soak:
             if actor.is_alive():
                 self._ledger.note_fault(f"{actor.name} still waits for an answer")
         _say(f"{sum(faults.done.values())} faults are over")
+
+    def _look(self, caller: RestCaller) -> None:
+        """Keep what runs, every now and then, and end the faults when their time is over."""
+        until = time.monotonic() + 60.0 * self._asked.minutes
+        while (left_s := until - time.monotonic()) > 0.0 and not self._faults_end.wait(min(_SNAPSHOT_EVERY_S, left_s)):
+            if document := caller.read(f"/api/v1/clusters/{CLUSTER}/document"):
+                self._documents.append(document)
+        self._faults_end.set()
 
     def _settle(self, console: SoakConsole, caller: RestCaller) -> float | None:
         """Seconds until all that was asked before has its end; None where it has none in time."""

@@ -22,11 +22,13 @@ _CALM_S = (1.0, 5.0)  # between two faults
 _RECOVERY_S = 180.0
 
 
-class FaultActor(threading.Thread):
-    """Does harm to a console until it is told to end, and waits for it to be whole again after each."""
+class FaultActor:
+    """Does harm to a console until it is told to end, and waits for it to be whole again after each.
+
+    It runs in the main thread: the kernel ends the servers that it starts again with the thread that started them.
+    """
 
     def __init__(self, console: SoakConsole, seed: int, ledger: ClientLedger, ending: threading.Event) -> None:
-        super().__init__(name="faults", daemon=True)
         self.done: Counter[str] = Counter()
         self.left_out = ["clock jumps (a process has no clock of its own here)", "slow disk (needs a device mapper)"]
         self.slowest_recovery_s = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -19,9 +20,11 @@ from lab.soak.actors import BOUND_S, CAPACITY_CPS, RATE_EPS, query_body
 from lab.soak.client_ledger import RestCaller, Write
 from lab.soak.comparison import unserial
 
-__all__ = ["ApplyRush", "SocketRush", "make_cluster", "rush_applies", "rush_sockets"]
+__all__ = ["ApplyRush", "SocketRush", "make_cluster", "rush_applies", "rush_pages", "rush_sockets"]
 
 _HORIZON_S = 60
+_LINKS = re.compile(r'href="(/[^"&]*)"')
+_UNWANTED = re.compile(r"/(static|help|logout|api/docs)")
 _ROUNDS = 30  # of asking again what the cluster moved under
 
 
@@ -107,6 +110,22 @@ def _operators(body: dict[str, Any], document: dict[str, Any]) -> list[dict[str,
         }
         for operator in body["operators"]
     ]
+
+
+def rush_pages(session: httpx.Client, begin: str, most: int) -> list[str]:
+    """Follow the links of a healthy console, widely before deeply; addresses with the status of those that failed."""
+    waiting, seen, failed = [begin], {begin}, []
+    while waiting and len(seen) - len(waiting) < most:
+        path = waiting.pop(0)
+        page = session.get(path)
+        if page.status_code >= 500:
+            failed.append(f"{path} was answered with {page.status_code}")
+        elif "text/html" in page.headers.get("content-type", ""):
+            links = [link.partition("#")[0] for link in _LINKS.findall(page.text)]
+            fresh = [link for link in dict.fromkeys(links) if link not in seen and not _UNWANTED.match(link)]
+            seen.update(fresh)
+            waiting += fresh
+    return failed
 
 
 @dataclass(frozen=True)

@@ -252,3 +252,5 @@ def test_list_is_sorted_by_the_tighter_of_server_and_objective_with_the_unknown_
     for order in (F("tightest_factor").asc(nulls_last=True), F("tightest_factor").desc(nulls_last=True)):
         names = [query.name for query in rows.order_by(order)]
         assert set(names[:2]) == {"half", "quarter"} and names[2] == "guessed"
+    factors = dict(rows.values_list("name", "tightest_factor"))
+    assert factors["guessed"] is None and 1.0 < factors["half"] <= factors["quarter"]
