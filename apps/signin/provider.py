@@ -153,6 +153,7 @@ class Provider:
 
     def __init__(self, options: ProviderSettings) -> None:
         self.options = options
+        note_secret(options.client_secret)
         self._client = _Client(
             framework=None,
             name="provider",

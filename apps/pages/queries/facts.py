@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.selectors import admission_headline
+from apps.core.reach import is_seen_in_part
 from apps.estimates.answers import CatchUpTimes, OperatorLoad, StoredEstimate
 from apps.estimates.causes import is_busy
 from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
@@ -264,6 +265,11 @@ class QueryDetail:
     def last_request(self) -> AdmissionRequest | None:
         return ADMISSION.visible().filter(query=self.query).first()
 
+    @property
+    def is_part(self) -> bool:
+        """Whether the reader sees a part of the cluster: pages of decisions are about all of it."""
+        return is_seen_in_part(self.cluster.pk)
+
     @cached_property
     def last_headline(self) -> str:
         """The last decision about it in one sentence; empty without one."""
@@ -271,7 +277,7 @@ class QueryDetail:
 
     @property
     def admission_url(self) -> str:
-        page = url_of("pages:admission-new", self.cluster.slug)
+        page = "" if self.is_part else url_of("pages:admission-new", self.cluster.slug)
         return f"{page}?query={self.query.name}" if page else ""
 
     @property

@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 
+from apps.accounts.models import Team
 from apps.accounts.permissions import signed_in_user
 from apps.admission.previews import ADMISSION
 from apps.admission.selectors import admission_headline
@@ -56,6 +57,7 @@ from apps.predictions.choices import TargetMetric
 from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
 from apps.queries.choices import OperatorKind
+from apps.queries.masks import arrivals_seen
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name, version_current, version_numbered, versions_listed
 from apps.queries.services import query_create, query_delete, query_stop, query_update, query_version_create
@@ -463,6 +465,9 @@ class QueryNew(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         kept = {name: request.GET[name] for name in _KEPT if name in request.GET}
+        if is_seen_in_part(self.cluster.pk):
+            team = visible(Team.objects.all(), caller_now().needed).first()
+            kept = {"team": str(team or ""), **kept}
         form = QueryForm(initial={"statistic": "worst", **kept})
         if self.by_form:
             return self.show(
@@ -551,11 +556,12 @@ def _next_key(keys: list[str]) -> str:
 class QueryExample(ClusterPage):
     """The field of the document, filled with an example that reads a source of this cluster; `?kind=never-ran`."""
 
+    asked_on = AskedOn.PARTS
     scope = write_scope = "author"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         never_ran = request.GET.get("kind") == "never-ran"
-        rows = self.cluster.arrivals.values_list("source_id", flat=True)
+        rows = arrivals_seen(self.cluster).values_list("source_id", flat=True)
         source = rows.first() or "clicks"
         if never_ran:  # the calmest one whose fields are stated
             source = rows.exclude(event_fields={}).order_by("events").first() or source

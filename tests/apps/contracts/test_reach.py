@@ -85,7 +85,8 @@ def test_every_model_leads_to_its_cluster_or_is_known_to_have_none() -> None:
     loose = {model._meta.label for model in apps.get_models() if cluster_path(model) is None}
     assert {label for label in loose if not label.startswith(("auth.", "contenttypes.", "django_celery"))} == {
         "accounts.Group", "accounts.Team", "accounts.Token", "accounts.User",
-        "core.IdempotencyRecord", "estimates.DocumentEstimate", "ledger.KeptRows", "ledger.ObjectChange",
+        "core.IdempotencyRecord", "core.InstallationSecret", "estimates.DocumentEstimate", "ledger.KeptRows",
+        "ledger.LedgerMark", "ledger.ObjectChange",
         "measurements.StreamStretch", "queries.RowChange", "saved_views.DefaultView", "saved_views.SavedView",
         "sessions.Session", "telemetry.StreamPlan",
         "signin.Invitation", "signin.ProviderAccount", "signin.ProviderSession", "signin.RecoveryCode",
@@ -270,6 +271,8 @@ def test_an_author_of_a_team_registers_its_queries_and_no_others(world: dict[str
     page = Client()
     page.force_login(user)
     assert page.get("/", follow=True).redirect_chain[-1][0] == f"/c/{cluster.slug}/queries/"
+    assert 'value="bids"' in _content(page.get(f"/c/{cluster.slug}/queries/-/new/"))
+    assert "clicks" in _content(page.get(f"/c/{cluster.slug}/queries/-/example/"))
     form = {"name": "more", "statistic": "worst", "bound_s": "9", "priority": "0", "document": json.dumps(body)}
     assert "not a team" in _content(page.post(f"/c/{cluster.slug}/queries/-/new/", form))
 

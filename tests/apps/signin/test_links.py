@@ -16,10 +16,16 @@ from django.utils import timezone
 
 from apps.accounts.grants import group_create
 from apps.accounts.models import User
-from apps.accounts.services import token_digest
+from apps.accounts.services import token_create, token_digest
+from apps.accounts.teams import team_create
 from apps.signin import password_resets
+from apps.signin.invitations import invitation_create
 from apps.signin.models import Invitation
 from apps.signin.password_resets import password_reset_send
+from apps.signin.provider import Provider
+from apps.signin.provider_settings import ProviderSettings
+from apps.signin.second_factor import enrolment_of
+from apps.signin.service_accounts import service_account_create
 from engine.redaction import redact_text
 from tests.apps.conftest import PASSWORD
 from tests.apps.pages.html import body
@@ -176,3 +182,18 @@ def test_mailed_invitation_goes_to_its_address(client: Client, person: User, use
     assert Client().post(link_of_mail(), {"username": "ada", **NEW}).status_code == 302
     assert User.objects.get(username="ada").email == "ada@example.org"
     assert PASSWORD not in str(mail.outbox[-1].body)
+
+
+def test_secrets_of_the_sign_in_are_taken_out_of_logs(person: User, user_of: Callable[..., User]) -> None:
+    """Also where they stand alone, as in the message of an error."""
+    _, invitation = invitation_create(by=user_of("admin"), note="Ada", role="viewer")
+    account = service_account_create(name="ci", team=team_create(name="Release"), by=user_of("admin"), role="viewer")
+    _, token = token_create(user=account.user, name="ci", scopes=["read"])
+    password_reset_send(person.username)
+    link = link_of_mail()
+    client_secret = "oidc-client-secret-of-the-test"
+    Provider(ProviderSettings("Keys", "http://127.0.0.1:1", "sluice", client_secret))
+    secrets = [invitation, token, link.split("/")[-2], enrolment_of(person).secret, client_secret]
+    for secret in secrets:
+        assert secret[8:] not in redact_text(f"refused: {secret} (try again)"), secret
+        assert secret[8:] not in redact_text(f"GET /x/{secret}/ HTTP/1.1")
