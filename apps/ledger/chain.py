@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -16,7 +16,7 @@ from django.utils import timezone
 from apps.ledger.models import KeptRows, LedgerMark, ObjectChange
 from apps.ledger.recorder import canonical
 
-__all__ = ["CUT", "chain_faults", "ledger_purge", "ledger_seal"]
+__all__ = ["CUT", "chain_faults", "ledger_purge", "ledger_reach", "ledger_seal"]
 
 _BATCH = 2000
 CUT = "cut"  #: name of the mark of the last change that retention has removed
@@ -68,6 +68,14 @@ def _cut() -> tuple[int, str]:
     """Number and hash of the last change that retention has removed; 0 where it has removed none."""
     mark = LedgerMark.objects.filter(name=CUT).first()
     return (mark.number, mark.hash) if mark else (0, "")
+
+
+def ledger_reach() -> datetime | None:
+    """Moment from which on the ledger has every change; None where it has all since the installation was made."""
+    if not LedgerMark.objects.filter(name=CUT).exists():
+        return None
+    first = ObjectChange.objects.filter(number__isnull=False).order_by("number").first()
+    return first.at if first else timezone.now()
 
 
 @transaction.atomic

@@ -19,7 +19,7 @@ from apps.ledger.models import KeptRows, ObjectChange
 from apps.ledger.origin import Origin, change_reason
 from apps.ledger.recorder import ChangeRecorder, Tracked, recorded, row_image, tracked_models
 
-__all__ = ["UndoWay", "change_undo", "group_undo", "register_undo", "undo_obstacle", "undoable_group"]
+__all__ = ["UndoWay", "change_undo", "changes_undo", "group_undo", "register_undo", "undo_obstacle", "undoable_group"]
 
 _NAMED = 5  # fields in a sentence; faults name all of them
 
@@ -103,10 +103,15 @@ def change_undo(*, pk: int, why: str = "") -> ObjectChange:
 
 def group_undo(*, group: str, why: str = "") -> list[ObjectChange]:
     """Take back all changes of one request, the last first: all of them or none."""
+    keys = list(ObjectChange.objects.filter(group=group, cause=None).values_list("pk", flat=True).order_by("-pk"))
+    if not keys:
+        raise Missing(f"There is no change of the request {group}.")
+    return changes_undo(keys=keys, why=why)
+
+
+def changes_undo(*, keys: Sequence[int], why: str = "") -> list[ObjectChange]:
+    """Take changes back in this order: all of them or none."""
     with change_reason(why), recorded() as recording:
-        keys = list(ObjectChange.objects.filter(group=group, cause=None).values_list("pk", flat=True).order_by("-pk"))
-        if not keys:
-            raise Missing(f"There is no change of the request {group}.")
         return [_undo(recording, key) for key in keys]
 
 

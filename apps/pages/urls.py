@@ -52,6 +52,7 @@ urlpatterns = [
     path("embed/<str:token>/", embeds.EmbeddedPanel.as_view(), name="embedded-panel"),
     # -- changes
     path(f"{_C}changes/", changes.ChangesPage.as_view(), name="changes"),
+    path(f"{_C}changes/compare/", changes.ComparisonPage.as_view(), name="changes-compare"),
     path("changes/", changes.LedgerPage.as_view(), name="ledger"),
     path("changes/<int:pk>/undo/", changes.ChangeUndo.as_view(), name="change-undo"),
     path("undo/<uuid:group>/", changes.GroupUndo.as_view(), name="group-undo"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from django.utils.safestring import SafeString
 from apps.accounts.permissions import signed_in_user
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
+from apps.ledger.moments import ObjectDifference
 from apps.ledger.recorder import canonical, tracked_models
 from apps.ledger.selectors import ChangeFilter, changes_of, shown_fields
 from apps.ledger.undo import undo_obstacle
@@ -27,7 +29,7 @@ from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
 from engine.words import counted
 
-__all__ = ["UNDO_FORM", "change_json", "changes_table", "kind_words"]
+__all__ = ["UNDO_FORM", "DifferenceRow", "change_json", "changes_table", "difference_rows", "kind_words"]
 
 UNDO_FORM = "undo-form"  #: id of the form that the list's buttons send
 _SHOWN = 4  # fields of a change that a list names
@@ -109,6 +111,39 @@ def change_json(change: ObjectChange, can_change: bool) -> str:
     for side in ("before", "after"):
         row[side] = shown_fields(change, row[side], may_change=can_change)
     return canonical(row)
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """An object at two moments, as a page lists it: `lines` are its fields with both values."""
+
+    what: str
+    object: str
+    became: str
+    lines: list[tuple[str, str, str]]
+    obstacle: str
+
+
+def difference_rows(differences: Sequence[ObjectDifference], *, can_change: bool) -> list[DifferenceRow]:
+    """Objects that differ between two moments, with their fields as readers know them."""
+    names = _ObjectNames()
+    rows = []
+    for found in differences:
+        change = found.changes[-1]
+        before = shown_fields(change, found.before, may_change=can_change)
+        after = shown_fields(change, found.after, may_change=can_change)
+        became = "new" if before is None else "deleted" if after is None else "changed"
+        lines = [
+            (
+                _label(found.kind, name),
+                MISSING if before is None else names.text(found.kind, name, before.get(name)),
+                MISSING if after is None else names.text(found.kind, name, after.get(name)),
+            )
+            for name in (after if before is None else before) or {}
+        ]
+        what = f"{kind_words(found.kind).capitalize()} {found.name}"
+        rows.append(DifferenceRow(what, f"{found.kind}:{found.object_id}", became, lines, found.obstacle))
+    return rows
 
 
 def _menu(name: str, choices: list[Choice], every: str) -> Filter:

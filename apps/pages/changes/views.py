@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Malformed
+from apps.core.errors import Malformed, Missing
 from apps.core.reach import AskedOn, row_visible
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
+from apps.ledger.moments import changes_back_to, cluster_compare
 from apps.ledger.selectors import changes_check, changes_listed
-from apps.ledger.undo import change_undo, group_undo
+from apps.ledger.undo import change_undo, changes_undo, group_undo
 from apps.pages.base import ClusterPage, Page
-from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, kind_words
+from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, difference_rows, kind_words
 from apps.ui.feedback import toast
 from apps.ui.tables import Table
+from apps.ui.times import exact
 from engine.words import counted
 
-__all__ = ["ChangeUndo", "ChangesPage", "GroupUndo", "LedgerPage"]
+__all__ = ["ChangeUndo", "ChangesPage", "ComparisonPage", "GroupUndo", "LedgerPage"]
+
+_LOCAL = "%Y-%m-%dT%H:%M:%S"
+_MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format=_LOCAL)
 
 
 class ChangesPage(ClusterPage):
@@ -46,6 +57,53 @@ class ChangesPage(ClusterPage):
         rows = rows.filter(kind=kind, object_id=key)
         newest = rows.order_by("-pk").first()
         return rows, f"{kind_words(kind)} {newest.name if newest else key}"
+
+
+class _MomentsForm(forms.Form):
+    """Two moments in the person's zone."""
+
+    since = forms.DateTimeField(label="As it was at", widget=_MOMENT, help_text="In your time zone.")
+    until = forms.DateTimeField(label="Compared with", widget=_MOMENT, required=False, help_text="Empty: now.")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        since, until = cleaned.get("since"), cleaned.get("until") or timezone.now()
+        if since and since >= until:
+            self.add_error("since", f"It is {exact(since)}; allowed: before {exact(until)}, which it is compared with.")
+        return cleaned
+
+
+class ComparisonPage(ClusterPage):
+    """`/c/<slug>/changes/compare/?since=…&until=…`: objects of the cluster at two moments. POST: one of them back."""
+
+    template_name = "pages/changes/compare.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        day_ago = timezone.localtime() - timedelta(days=1)
+        form = _MomentsForm(request.GET if "since" in request.GET else {"since": day_ago.strftime(_LOCAL)})
+        if not form.is_valid():
+            return self.page({"form": form}, 200 if "since" not in request.GET else 400)
+        since, until = form.cleaned_data["since"], form.cleaned_data["until"]
+        comparison = cluster_compare(self.cluster.pk, since, until or timezone.now())
+        can_change = "operate" in signed_in_user(request).scopes
+        rows = difference_rows(comparison.differences, can_change=can_change)
+        told = {"comparison": comparison, "rows": rows, "since": since, "until": until}
+        return self.page({"form": form, **told, "can_restore": can_change and until is None})
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        kind, _, key = request.POST.get("object", "").partition(":")
+        since = parse_datetime(request.POST.get("since", "")[:40])
+        if not kind or not key or "\0" in key or since is None or since.tzinfo is None:
+            message = "give an object, such as node:7, and the time that it goes back to, with its zone"
+            raise Malformed(f"object, since: {message}.", [("object", message), ("since", message)])
+        changes = changes_back_to(self.cluster.pk, kind[:80], key[:80], since)
+        if not changes:
+            raise Missing(f"The {kind_words(kind)[:80]} was not changed since {exact(since)}.")
+        for change in changes:
+            row_visible(ObjectChange.objects.all(), "change", pk=change.pk)
+        changes_undo(keys=[change.pk for change in changes], why=f"Back to {since:%Y-%m-%d %H:%M:%S} UTC")
+        toast(request, f"{kind_words(kind).capitalize()} {changes[0].name} is as it was at {exact(since)}.")
+        return redirect(f"{request.path}?{urlencode({'since': timezone.localtime(since).strftime(_LOCAL)})}")
 
 
 class LedgerPage(Page):

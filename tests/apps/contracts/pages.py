@@ -73,6 +73,7 @@ PAGES: dict[str, Page] = {
     "pages:saved-view": Page(post=READ, at={"pk": "saved_view"}),
     "pages:saved-view-delete": _action(READ, pk="saved_view"),
     "pages:changes": _view(),
+    "pages:changes-compare": Page(post=OPERATE),
     "pages:change-undo": _action(pk="change"),
     "pages:group-undo": _action(group="change_group"),
     "pages:overview": _view(),

@@ -1,0 +1,66 @@
+"""A cluster at two moments: what differs, and one object taken back to the first."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from apps.fleet.models import Cluster
+from apps.fleet.services import node_activate, node_drain, node_update
+from apps.ledger.models import ObjectChange
+from apps.ledger.moments import cluster_compare
+from tests.apps import small_cluster
+from tests.apps.pages.html import body
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A cluster that was made an hour ago."""
+    cluster = small_cluster.small_cluster()
+    ObjectChange.objects.update(at=timezone.now() - timedelta(hours=1))
+    return cluster
+
+
+def differences(cluster: Cluster, since: datetime) -> dict[str, Any]:
+    found = cluster_compare(cluster.pk, since, timezone.now())
+    return {entry.name: (entry.before, entry.after) for entry in found.differences}
+
+
+def test_differences_are_those_that_are_left(cluster: Cluster) -> None:
+    since, node = timezone.now(), cluster.nodes.get(name="a")
+    node_drain(node=node)
+    node_update(node=node, labels={"rack": "first"})
+    node_update(node=node, labels={"rack": "second"})
+    assert differences(cluster, since) == {
+        "a": ({"state": "active", "labels": {}}, {"state": "draining", "labels": {"rack": "second"}})
+    }
+    node_activate(node=node)
+    node_update(node=node, labels={})
+    assert differences(cluster, since) == {}
+
+
+def test_object_goes_back_to_a_moment_in_one_step(cluster: Cluster, browser: Any) -> None:
+    since, node = timezone.now(), cluster.nodes.get(name="a")
+    node_update(node=node, labels={"rack": "first"})
+    node_update(node=node, labels={"rack": "second"})
+    path = f"/c/{cluster.slug}/changes/compare/"
+    page = body(browser.get(path))
+    assert "Node a" in page and "second" in page and "Take back" in page
+    answer = browser.post(path, {"object": f"node:{node.pk}", "since": since.isoformat()})
+    assert answer.status_code == 302
+    node.refresh_from_db()
+    assert node.labels == {} and differences(cluster, since) == {}
+    again = browser.post(path, {"object": f"node:{node.pk}", "since": since.isoformat()})
+    assert again.status_code == 404  # nothing is left to take back
+
+
+def test_moments_that_cannot_be_compared_are_refused(cluster: Cluster, browser: Any) -> None:
+    path = f"/c/{cluster.slug}/changes/compare/"
+    later = browser.get(path, {"since": "2026-03-02T00:00", "until": "2026-03-01T00:00"})
+    assert later.status_code == 400 and "allowed: before" in body(later)
+    assert browser.post(path, {"object": "node", "since": "yesterday"}).status_code == 400
