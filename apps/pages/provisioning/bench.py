@@ -67,7 +67,7 @@ class BenchFacts:
         """Labels that may stand for what fails together."""
         return failure_domain_labels(self.cluster)
 
-    @property
+    @cached_property
     def uncounted(self) -> list[str]:
         """Queries that wait to be admitted, which no number of the bench is for."""
         return queries_waiting(self.cluster)
