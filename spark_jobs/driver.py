@@ -5,6 +5,7 @@ It keeps nothing of the stream: that is in the state of Spark's operators, benea
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import re
@@ -15,7 +16,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -67,15 +70,32 @@ def main() -> int:
     environment is incomplete.
     """
     try:
-        driver = Driver(Options.of(os.environ))
+        options = Options.of(os.environ)
     except WrongOptions as wrong:
         for fault in str(wrong).splitlines():
             print(f"stream processor: {fault}", file=sys.stderr)
         return 2
     _say_no_traces()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: driver.stop())
-    return driver.run()
+        signal.signal(number, lambda *_: sys.exit(0))
+    with _alone_in(options.folder):
+        driver = Driver(options)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: driver.stop())
+        return driver.run()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which the kernel releases however its holder ends; another process stands by."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".driver.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("stream processor: another one has this folder; standing by", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class Driver:

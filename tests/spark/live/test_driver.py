@@ -175,6 +175,21 @@ def test_driver_without_a_console_reports_it_and_stops_on_request(redis_server: 
     end_family(driver.process)
 
 
+def test_second_driver_stands_by_until_the_first_is_gone(redis_server: RedisServer, tmp_path: Path) -> None:
+    first, second = (Driver(SmallConsole(url="http://127.0.0.1:9"), redis_server.url, tmp_path) for _ in range(2))
+    first.start()
+    wait_until(lambda: first.says().get("faults"), what="a word")
+    second.start()
+    wait_until(lambda: "standing by" in (tmp_path / "driver.log").read_text(), what="the second driver")
+    end_family(first.process, ())
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()  # what the first one said
+    wait_until(second.says, what="a word of the second driver")
+    second.process.send_signal(signal.SIGTERM)
+    assert second.process.wait(PATIENCE_S) == 0
+    end_family(second.process)
+
+
 def test_an_environment_that_says_too_little_is_refused_with_every_fault() -> None:
     with pytest.raises(WrongOptions) as refused:
         Options.of({"SLUICE_URL": "http://here", "SLUICE_STREAM_TRIGGER_S": "soon", "SLUICE_STREAM_SHARDS": "-1"})
