@@ -178,6 +178,9 @@ def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Ev
     """Findings about a candidate that never ran; none about any other."""
     prediction, subject = question.prediction, ReasonSubject("query", question.candidate.query)
     rule = question.policy.evidence.predicted
+    known = {op.id: max(entry.relatives for entry in op.inputs) for op in question.candidate.operators if op.never_ran}
+    if names := tuple(name for name, relatives in known.items() if relatives):
+        yield named_reason("relative_costs", "info", subject, names, of=sum(known.values()))
     if prediction is None:
         new = tuple(operator.id for operator in question.candidate.operators if operator.never_ran)
         if new:

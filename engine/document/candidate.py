@@ -23,6 +23,7 @@ from engine.document.kinds import (
     STATISTIC,
 )
 from engine.document.reader import OperatorRecord, collect_references, faulty_items, read_operators, with_unit
+from engine.document.relatives import Relatives
 from engine.document.translation import source_rates, stream_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault, join_path
 from engine.kinds import NumberSeries
@@ -116,7 +117,8 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
         above = running.with_above(entry.source for operator in joining for entry in operator.inputs)
         known = source_rates((*above[0], *brought), running.subinterval_s)
         known = stream_rates(above[1], known, running.subinterval_s)
-        joining = with_nominal_costs(joining, known, running.subinterval_s, running.nodes)
+        corrected = Relatives(running).corrected
+        joining = with_nominal_costs(joining, known, running.subinterval_s, running.nodes, corrected)
     return Candidate(
         query=query,
         operators=joining,

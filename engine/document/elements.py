@@ -284,8 +284,9 @@ class Input:
     """One input queue of an operator: selectivity (sigma) and cycles per event (omega), or a model in their place.
 
     An input that `never_ran` came without a cost; its `cycles_per_event` is the nominal one
-    (`engine.query_graph.costs`), which no document keeps. `cost_cv2` is the variance of one event's cost over its
-    squared mean; `cost_dispersion` that of means over `cost_dispersion_events` consecutive events, times their number.
+    (`engine.query_graph.costs`), which no document keeps, by so many `relatives` that ran (0: the table's alone).
+    `cost_cv2` is the variance of one event's cost over its squared mean; `cost_dispersion` that of means over
+    `cost_dispersion_events` consecutive events, times their number.
     """
 
     source: str
@@ -298,6 +299,7 @@ class Input:
     cost_dispersion: float | None = None
     cost_dispersion_events: float | None = None
     backlog: Backlog | None = None
+    relatives: int = 0
 
     @property
     def is_sampled(self) -> bool:

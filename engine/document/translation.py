@@ -8,7 +8,7 @@ source, or that nobody reads. What the model does not know is translated to the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,7 @@ __all__ = [
     "input_series",
     "source_rates",
     "stream_rates",
+    "table_costs",
     "translate_query",
     "with_nominal_costs",
 ]
@@ -336,7 +337,11 @@ def _pairs_eps(join: OperatorNode, rates: Sequence[float]) -> float:
 
 
 def with_nominal_costs(
-    operators: Sequence[Operator], rates_eps: Mapping[str, float], subinterval_s: float, nodes: Sequence[Node] = ()
+    operators: Sequence[Operator],
+    rates_eps: Mapping[str, float],
+    subinterval_s: float,
+    nodes: Sequence[Node] = (),
+    corrected: Callable[[Operator, float], tuple[float, int]] | None = None,
 ) -> tuple[Operator, ...]:
     """The operators with a nominal cost at every input that never ran, and the evidence that says so.
 
@@ -355,6 +360,9 @@ def with_nominal_costs(
         Seconds that polynomial models count events over.
     nodes : sequence of Node
         Of the deployment: costs are in the unit that they count in.
+    corrected : callable, optional
+        Makes of an operator and its nominal cost, in cycles, the cost by relatives that ran, and tells their number
+        (`engine.document.relatives`).
 
     Examples
     --------
@@ -369,9 +377,10 @@ def with_nominal_costs(
         return tuple(operators)
     rates = stream_rates(operators, rates_eps, subinterval_s)
     own = [operator for operator in operators if operator.query in new]
-    costs = {operator.id: cost for operator, cost in zip(own, _costs(own, rates), strict=True)}
+    costs = {operator.id: cost for operator, cost in zip(own, table_costs(own, rates), strict=True)}
+    correct = corrected or (lambda _, cost: (cost, 0))
     return tuple(
-        _filled(operator, *nominal_cost(costs[operator.id], operator, nodes))
+        _filled(operator, *correct(operator, costs[operator.id]), nodes)
         if operator.never_ran and not operator.is_cost_unknown
         else operator
         for operator in operators
@@ -390,7 +399,7 @@ def _without_cost(operator: Operator) -> Operator:
     )
 
 
-def _costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> list[float]:
+def table_costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> list[float]:
     """Nominal cycles per event that each operator reads."""
     query = translate_query(operators, rates_eps, {})
     events = nominal_flow(query.graph).in_eps
@@ -403,8 +412,12 @@ def _costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> lis
     return cycles
 
 
-def _filled(operator: Operator, cycles: float, unit: str) -> Operator:
-    inputs = tuple(replace(entry, cycles_per_event=cycles) if entry.never_ran else entry for entry in operator.inputs)
+def _filled(operator: Operator, cycles: float, relatives: int, nodes: Sequence[Node]) -> Operator:
+    cost, unit = nominal_cost(cycles, operator, nodes)
+    inputs = tuple(
+        replace(entry, cycles_per_event=cost, relatives=relatives) if entry.never_ran else entry
+        for entry in operator.inputs
+    )
     return replace(
         operator, inputs=inputs, evidence=Evidence("predicted", cycle_unit=None if unit == NOMINAL else unit)
     )

@@ -213,6 +213,8 @@ _NAMED = {
     "never_ran": "{subject} never ran and nothing predicts it | {count:counted operator} ({names:listed}) "
     "{count:either has a nominal cost|have nominal costs}",
     "predicted": "{subject} never ran; it is predicted, not measured. {text}",
+    "relative_costs": "{subject} never ran; costs of {names:listed} are estimated from {of:counted relative} that "
+    "{of:either has run|have run}",
     "assumed_hosts": "{text}",
     "prediction_incomplete": "{subject} never ran and cannot be predicted | {text}",
     "prediction_incomplete+": "{subject} never ran and cannot be predicted | {text} ({of:counted gap} in all)",
