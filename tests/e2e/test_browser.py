@@ -89,7 +89,7 @@ def ask(page: Page, name: str) -> None:
 def apply(page: Page, name: str) -> None:
     page.get_by_role("button", name="Apply", exact=True).click()
     page.locator("#act-dialog").get_by_role("button", name=f"Apply {name} v1").click()
-    expect(page.locator(".toast").first).to_contain_text(f"{name} v1 is applied and runs")
+    expect(page.locator(".toast").first).to_contain_text(f"{name} v1 is applied")
 
 
 def test_from_an_empty_console_to_two_queries(page: Page, trace: Path) -> None:

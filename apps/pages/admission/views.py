@@ -313,7 +313,7 @@ class AdmissionApply(_RequestAction):
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         applied = admission_apply(request=run, user=self.user)
         is_queued = applied.state == AdmissionState.QUEUED
-        text = "{} is queued and starts by itself." if is_queued else "{} is applied and runs."
+        text = "{} is queued and starts by itself." if is_queued else "{} is applied."
         self.say(text.format(run.version))
         return applied
 

@@ -205,6 +205,8 @@ class _ObjectNames:
             return exact(moment) if moment is not None else _value(labels.get(value, value))
         if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
             return counted(len(value), "entry", "entries")
+        if isinstance(value, dict):  # labels, as their form takes them
+            return _value(" ".join(f"{name}={text}" for name, text in value.items()))
         quantity = _QUANTITIES.get(field.rpartition("_")[2]) if isinstance(value, int | float) else None
         return _value(value) if quantity is None else str(quantity(value))
 

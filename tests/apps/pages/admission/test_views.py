@@ -85,7 +85,7 @@ def test_query_that_fits_is_previewed_and_applied(admitter: Client, cluster: Clu
     assert "third starts at once with 1 operator on 1 node of Little. No neighbour moves." in shown
     assert admitter.post(address(request, "apply/"))["Location"] == address(request)
     shown = text(admitter.get(address(request)))
-    assert "third v1 is applied and runs." in shown
+    assert "third v1 is applied." in shown
     assert "Applied just now by a-admitter." in shown
     assert Query.objects.get(name="third").state == QueryState.RUNNING
 
