@@ -27,11 +27,13 @@ RUN_S: Final = 240.0
 
 _BACKLOG_SHARE = 0.02  # of arrivals that stay at the broker, from which on there is back-pressure (definition 4)
 _QUEUE, _SEND_QUEUE = 2048.0, 1024.0  # tuples that wait before an operator, and for another host
-_HOP_S = 1.2e-3  # a poll of the broker, and queues that nobody waits in
+_FETCH_S = 1.2e-3  # a poll of the broker
+_LOCAL_HOP_S, _REMOTE_HOP_S = 0.12e-3, 0.4e-3  # a queue that nobody waits in, to the same host and to another
 _BURST = 0.5  # of the work of an evaluation, before its mean result
 _ROUNDS = 16  # of holding sources back
 _FITS = 1.001  # times too much that counts as fitting
 _FULL = 0.95  # use by what is left, from which on queues are full
+_BUSY = 0.9  # use up to which tuples wait as in a queue that is not full
 _KEPT_BYTES = 4300.0  # of a tuple in a window, twice that in a join
 _SYSTEM_BYTES, _HEAP_SHARE = 250e6, 0.6  # of a host's memory: what no tuple can have, and how far the rest may fill
 _MIN, _MAX_LOGIT = 1e-9, 3.0
@@ -53,7 +55,8 @@ class Fluid:
     host_use, thread_use, link_use, memory_use
         Largest use of a host's CPU, of a core by an operator, of an uplink and of a memory, were no source held back.
     way_s, service_s, burst_s, queue_s, broker_s
-        Longest way: links and the filling of windows; cycles of a tuple; work of evaluations; full queues; the mean
+        Longest way: links and the filling of windows; cycles of a tuple, with waits for what is busy; work of
+        evaluations; full queues; the mean
         wait at the broker.
     results
         Tuples at the sinks in a run.
@@ -177,7 +180,10 @@ class _FluidRun:
             rates = self._rates(taken)
             host, thread, link = self._uses(rates)
         pressed = (self._upstream(self._over(host, thread, link)) >= _FULL) & (self._upstream(1.0 - taken) > _MIN)
-        return self._ways(rates, taken, pressed, [use.max(axis=0) for use in (*uses, memory)])
+        # sojourn over service at use rho, work of one size: 1 + rho / (2·(1 - rho)) (Pollaczek and Khinchine)
+        use = np.minimum(np.maximum(thread, np.take_along_axis(host, self.places, axis=0)), _BUSY)
+        sojourn = 1.0 + 0.5 * use / (1.0 - use)
+        return self._ways(rates, taken, pressed, sojourn, [use.max(axis=0) for use in (*uses, memory)])
 
     def _rates(self, taken: FloatArray) -> _Rates:
         """Rates where sources take these shares of what arrives."""
@@ -221,9 +227,14 @@ class _FluidRun:
         return held
 
     def _ways(
-        self, rates: _Rates, taken: FloatArray, pressed: npt.NDArray[np.bool_], uses: Sequence[FloatArray]
+        self,
+        rates: _Rates,
+        taken: FloatArray,
+        pressed: npt.NDArray[np.bool_],
+        sojourn: FloatArray,
+        uses: Sequence[FloatArray],
     ) -> Fluid:
-        """Latencies along the longest ways; `pressed` are operators with full queues."""
+        """Latencies along the longest ways; `pressed` are operators with full queues, `sojourn` is over service."""
         parts = np.zeros((5, *taken.shape))  # way, service, bursts, queues, broker
         for i in self.graph.order:
             op, cost, inputs = self.graph.operators[i], self.costs[i], self.graph.inputs[i]
@@ -232,13 +243,13 @@ class _FluidRun:
                 queue = _QUEUE / np.maximum(rates.entering[i], MIN_RATE_EPS)
                 queue = queue + away * _SEND_QUEUE / np.maximum(rates.leaving[a], MIN_RATE_EPS)
                 along = parts[:, a].copy()
-                along[0] += away * self.latency_s[self.places[a]]
+                along[0] += np.where(away > 0.0, self.latency_s[self.places[a]] + _REMOTE_HOP_S, _LOCAL_HOP_S)
                 along[3] += np.where(pressed[i], queue, 0.0)
                 np.maximum(parts[:, i], along, out=parts[:, i])
             if not inputs:
                 parts[4, i] = (1.0 - taken[i]) * RUN_S / 2.0  # what comes out at time t came at taken·t: mean of a run
             parts[0, i] += rates.fill_s[i]
-            parts[1, i] += (cost.take + self.make[i]) / self.speed[i]
+            parts[1, i] += sojourn[i] * (cost.take + self.make[i]) / self.speed[i]
             if op.window_policy:
                 results = rates.leaving[i] / np.maximum(rates.evaluations[i], MIN_RATE_EPS)
                 scanned = rates.scanned[i] / np.maximum(rates.evaluations[i], MIN_RATE_EPS)
@@ -246,9 +257,9 @@ class _FluidRun:
                 parts[2, i] += _BURST * work / self.speed[i]
         sinks = list(self.graph.sinks)
         way, service, burst, queue, broker = parts[:, sinks].max(axis=1)
-        plain = way + service + burst + _HOP_S
+        plain = way + service + burst
         # queues hold no more than what sources took too much of
-        costs = plain + np.minimum(queue, broker), plain + broker
+        costs = plain + np.minimum(queue, broker), plain + _FETCH_S + broker
         throughput = np.maximum(rates.entering[sinks].sum(axis=0), MIN_RATE_EPS)
         least = taken[[i for i, inputs in enumerate(self.graph.inputs) if not inputs]].min(axis=0)
         logs = np.log(np.stack([throughput, *costs], axis=1))

@@ -32,8 +32,8 @@ class BoostingSettings:
     """Settings of a fit; the defaults are those of the shipped weights."""
 
     members: int = 3
-    cost_trees: int = 100
-    vote_trees: int = 60
+    cost_trees: int = 180
+    vote_trees: int = 100
     depth: int = 4
     learning_rate: float = 0.1
     seed: int = 1

@@ -144,12 +144,12 @@ def test_host_without_capacity_is_full_and_memory_nobody_states_is_an_assumption
 def test_answer_chooses_the_best_candidate_and_compares_it() -> None:
     answer = find_first_placement(question(), anchor_ensemble())
     assert answer.state == "predicted" and answer.placement == {"new/keep": "strong", "new/mean": "strong"}
-    assert answer.fill_s == 4.0 and answer.costs.end_to_end_latency_s.mean == pytest.approx(4.00381)
+    assert answer.fill_s == 4.0 and answer.costs.end_to_end_latency_s.mean == pytest.approx(4.00418)
     assert answer.costs.throughput_eps.mean == pytest.approx(5.0)
     assert answer.candidates.exhaustive and answer.candidates.count == 3  # weak-weak, weak-strong, strong-strong
     assert answer.heuristics["strongest"].gain == 1.0
     point = answer.candidates.points[answer.candidates.chosen]
-    assert point.hosts == (0, 0) and point.Le == pytest.approx(4.00381)
+    assert point.hosts == (0, 0) and point.Le == pytest.approx(4.00418)
     trace = read_trace({**(answer.trace or {}), "label": {"T": 5, "Lp": 1, "Le": 1, "R": 0, "RO": 0, "S": 1}})
     assert [op.kind for op in trace.graph.operators] == ["source", "filter", "agg", "sink"]
     stored = json.loads(json.dumps(answer.to_dict(), allow_nan=False))

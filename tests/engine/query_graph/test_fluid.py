@@ -47,6 +47,17 @@ def test_short_host_holds_its_source_back_to_what_fits() -> None:
     assert fluid.backpressure[0] > 0
 
 
+def test_tuple_waits_half_as_long_again_where_its_host_is_half_busy() -> None:
+    idle, busy = (fluid_of(chain(rate), [HOST], np.zeros((1, 3), dtype=np.int64)) for rate in (1e-3, 1000.0))
+    scale = 0.5 / busy.host_use[0]
+    half = fluid_of(chain(1000.0 * scale), [HOST], np.zeros((1, 3), dtype=np.int64))
+    assert half.host_use[0] == pytest.approx(0.5)
+    assert half.service_s[0] == pytest.approx(1.5 * idle.service_s[0], rel=1e-4)
+    # every hop is counted: one more filter costs its service and its queue
+    longer = fluid_of(chain(1e-3, filters=2), [HOST], np.zeros((1, 4), dtype=np.int64))
+    assert longer.way_s[0] > idle.way_s[0]
+
+
 @pytest.mark.parametrize("better", [{"cpu_percent": 400.0}, {"bandwidth_mbit_s": 4000.0}, {"latency_s": 0.001}])
 def test_better_hosts_never_make_the_fluid_worse(better: dict[str, float]) -> None:
     trace, rng = make_trace(), np.random.default_rng(5)
