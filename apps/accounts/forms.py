@@ -83,7 +83,7 @@ class TokenForm(forms.Form):
         label="Only on",
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text="Clusters, and what teams own. None: wherever its owner may.",
+        help_text="Clusters, and what teams own. Unless any is chosen: wherever its owner may.",
     )
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:

@@ -24,6 +24,7 @@ from apps.ledger.moments import ObjectDifference
 from apps.ledger.recorder import canonical, tracked_models
 from apps.ledger.selectors import ChangeFilter, changes_of, shown_fields
 from apps.ledger.undo import undo_obstacle
+from apps.pages.sources.collectors import COLLECTORS
 from apps.ui.numbers import MISSING, bytes_size, cps, percent, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
@@ -164,6 +165,8 @@ _QUANTITIES: Mapping[str, Callable[[Any], object]] = {
     "cps": cps,
     "eps": rate,
 }
+#: Labels of values whose field of the model names no choices, by kind and field.
+_CHOICES = {("source", "kind"): dict(COLLECTORS)}
 
 
 def _column(kind: str, field: str) -> Any:
@@ -200,7 +203,7 @@ class _ObjectNames:
             keys = value if isinstance(value, list) else [value]
             return _value(", ".join(self._name(column.related_model, key) for key in keys))
         if isinstance(value, str):
-            labels = dict(getattr(column, "flatchoices", None) or ())
+            labels = _CHOICES.get((kind, field)) or dict(getattr(column, "flatchoices", None) or ())
             moment = parse_datetime(value) if isinstance(column, DateTimeField) else None
             return exact(moment) if moment is not None else _value(labels.get(value, value))
         if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):

@@ -21,7 +21,7 @@ from apps.pages.crud import Crud
 from apps.pages.live.facts import LiveView
 from apps.pages.queries.facts import QueryDetail
 from apps.pages.queries.views import QueryTab
-from apps.pages.sources.views import COLLECTORS
+from apps.pages.sources.collectors import COLLECTORS
 from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule, Comparison, Severity
 from apps.results.notices import rule_secret
 from apps.results.selectors import alert_rules_listed, alerts_listed

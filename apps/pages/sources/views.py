@@ -24,6 +24,7 @@ from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.sources.agent_tables import AgentLine, agent_lines, agents_table
+from apps.pages.sources.collectors import COLLECTORS
 from apps.pages.sources.facts import RolloutPanel, SourcesFinding, StreamCard, source_tabs
 from apps.rollouts.rollout_selectors import rollout_now
 from apps.telemetry.agent_services import enrolment_create, enrolment_revoke
@@ -33,17 +34,8 @@ from apps.telemetry.sources import source_delete, source_upsert, table_delete, t
 from apps.ui.forms import JsonField, set_range
 from engine.words import counted
 
-__all__ = ["COLLECTORS", "AgentForm"]
+__all__ = ["AgentForm"]
 
-#: Collectors with what they do, as the form offers them.
-COLLECTORS = [
-    ("tcp_probe", "TCP probes between peers"),
-    ("host_metrics", "Metrics of the host"),
-    ("log_file", "Lines of log files"),
-    ("replay", "A recorded file, played back"),
-    ("generator", "A load generator"),
-    ("producer", "A program that posts records"),
-]
 MIN_CORES = 0.01
 _TYPES = ", ".join(COLUMN_TYPES)
 _MONO = {"spellcheck": "false"}
