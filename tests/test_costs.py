@@ -75,10 +75,10 @@ def test_processes_are_counted_while_they_live_and_when_they_have_ended() -> Non
     with subprocess.Popen([sys.executable, "-c", _BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as burning:
         assert burning.stdout is not None
         burning.stdout.readline()
-        assert costs._spent_s() - before_s >= 0.29
+        assert costs._spent_s() - before_s >= 0.28  # clocks of processes tick a hundred times a second
         burning.communicate(b"\n")
     wait_until(lambda: not psutil.pid_exists(burning.pid), what="its end")
-    assert costs._spent_s() - before_s >= 0.29
+    assert costs._spent_s() - before_s >= 0.28  # clocks of processes tick a hundred times a second
 
 
 def test_record_keeps_groups_that_did_not_run(

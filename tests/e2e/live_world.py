@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,23 +218,22 @@ class World:
 
     def kill(self, *words: str) -> list[int]:
         """kill -9 of every process of this installation whose command line holds all words; their numbers."""
-        found = [
-            process.pid for process in self._family() if all(word in " ".join(process.cmdline()) for word in words)
-        ]
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
-        return found
+        killed = []
+        for process, command in self._family():
+            if all(word in command for word in words):
+                with suppress(psutil.NoSuchProcess):  # it has just ended
+                    process.kill()
+                    killed.append(process.pid)
+        return killed
 
-    def _family(self) -> list[psutil.Process]:
+    def _family(self) -> Iterator[tuple[psutil.Process, str]]:
+        """Living processes of this installation with their command lines."""
         assert self.process is not None
-        listed = []
         for process in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                if process.status() != psutil.STATUS_ZOMBIE and process.cmdline():
-                    listed.append(process)
-            except psutil.NoSuchProcess:
-                continue
-        return listed
+            with suppress(psutil.NoSuchProcess):
+                command = process.cmdline()  # one that has ended and is not waited for has none
+                if command and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process, " ".join(command)
 
     def stop(self) -> None:
         self._shell.close()
