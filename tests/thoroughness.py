@@ -1,12 +1,16 @@
-"""Examples of the long property tests: a share of them in the usual run, all of them beside the laboratory's tests."""
+"""Examples of the long tests: a share of them in the usual run, all of them beside the laboratory's tests."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
 import pytest
 
-__all__ = ["examples"]
+__all__ = ["examples", "share_of"]
+
+T = TypeVar("T")
 
 _THOROUGH = "SLUICE_THOROUGH"
 _USUAL_SHARE = 5
@@ -21,3 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def examples(count: int) -> int:
     """Number of examples of a property: `count` in a thorough run, a fifth of it in others."""
     return count if os.environ.get(_THOROUGH) == "1" else max(1, count // _USUAL_SHARE)
+
+
+def share_of(cases: Sequence[T], every: int) -> Sequence[T]:
+    """All cases in a thorough run, one of `every` in others."""
+    return cases if os.environ.get(_THOROUGH) == "1" else cases[::every]

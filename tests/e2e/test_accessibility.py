@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.apps.contracts.pages import PAGES, page_address
 from tests.servers import PATIENCE_S, wait_until
+from tests.thoroughness import share_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -46,7 +47,9 @@ def wide_page(browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
     context.close()
 
 
-@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.get and name not in _PARTS])
+@pytest.mark.parametrize(
+    "name", share_of([name for name, page in PAGES.items() if page.get and name not in _PARTS], every=4)
+)
 def test_page_is_accessible_and_shows_all_of_itself(name: str, world: dict[str, Any], wide_page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 

@@ -27,7 +27,7 @@ from launcher.runner import ProcessRunner
 from tests.e2e.installation import Api, Installation
 from tests.servers import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.flink]
+pytestmark = [pytest.mark.night, pytest.mark.slow, pytest.mark.flink]
 
 SLUG, JOB = "flink", "orders"
 STAGES = (JobStage("parse", "filter", 1000, option=80), JobStage("enrich", "keyed", 8000))
@@ -149,7 +149,6 @@ def _apply_export(client: FlinkClient, api: Api, job: str) -> None:
     assert client.get(f"/jobs/{job}/resource-requirements") == call["body"]
 
 
-@pytest.mark.night
 def test_every_query_of_nexmark_is_planned_and_q6_is_refused(flink: tuple[str, int], tmp_path: Path) -> None:
     url, gateway = flink
     jar = tmp_path / "functions.jar"
@@ -167,7 +166,6 @@ def test_every_query_of_nexmark_is_planned_and_q6_is_refused(flink: tuple[str, i
     assert "not supported for bounded OVER window" in refused["q6"]
 
 
-@pytest.mark.night
 def test_jobs_of_every_kind_are_planned_with_their_exchanges(flink: tuple[str, int], tmp_path: Path) -> None:
     url, gateway = flink
     exchanges = {}

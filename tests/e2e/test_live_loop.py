@@ -73,6 +73,7 @@ def _summed(windows: dict[str, list[dict[str, Any]]]) -> dict[str, tuple[int, in
 
 
 @pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.e2e
 def test_counts_are_exact_after_every_process_was_killed(world: World) -> None:
     world.start()

@@ -108,7 +108,7 @@ def sending(world: World, agents: list[SmallAgent]) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.night  # `tests/e2e/test_live_loop.py` kills drivers each time
+@pytest.mark.night
 def test_results_are_exact_after_every_kind_of_kill(
     java: None, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
 ) -> None:
