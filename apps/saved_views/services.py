@@ -66,6 +66,9 @@ def saved_view_update(*, view: SavedView, by: ViewCaller, **fields: Any) -> Save
         raise Malformed(f"{unknown[0]} of a view cannot be set.", [(name, "cannot be set") for name in unknown])
     if fields.get("is_team", False):
         by.check_share()
+    if view.is_team and fields.get("is_team") is False and view.owner_id != by.user.pk:
+        message = f"it belongs to {view.owner.get_username()}, who alone takes it from the team; delete it instead"
+        raise Conflict(f"“{view.name}” stays the team's: {message}.", [("is_team", message)])
     for name, value in fields.items():
         setattr(view, name, value.strip() if name == "name" else value)
     if not view.is_team:

@@ -137,7 +137,7 @@ def _until(is_there: Any, log: Path) -> None:
         try:
             if is_there():
                 return
-        except httpx.TransportError:
+        except (httpx.TransportError, ValueError):  # it answers in plain text until it is ready
             pass
         time.sleep(0.1)
     pytest.fail(f"Prometheus has nothing: {log.read_text()[-2000:]}")
