@@ -22,7 +22,7 @@ LINES = 3_000
 #: What is killed, and how it is recognised: all words stand in the command line.
 VICTIMS = {
     "agent": ("agent", "run", "agent-1"),
-    "redis": ("valkey-server",),
+    "redis": ("-server 127.0.0.1:",),
     "JVM": ("java", "pyspark"),
     "web": ("uvicorn",),
     "worker": ("celery", "worker"),
