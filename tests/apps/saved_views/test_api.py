@@ -60,6 +60,17 @@ def test_own_views_of_others_are_not_there_and_team_views_not_theirs_to_change(
     assert api_of("admin").patch(team, {"name": "Ours"}, format="json").status_code == 200
 
 
+def test_an_administrator_does_not_make_a_view_of_the_team_another_persons_own(
+    api_of: Callable[[str], APIClient],
+) -> None:
+    owner = api_of("operator")
+    team = owner.post("/api/v1/saved-views", {**VIEW, "is_team": True}, format="json")["Location"]
+    refused = api_of("admin").patch(team, {"is_team": False, "name": "Gone"}, format="json")
+    assert refused.status_code == 409 and refused.json()["faults"][0]["path"] == "is_team"
+    assert (owner.get(team).json()["is_team"], owner.get(team).json()["name"]) == (True, "Late")
+    assert owner.patch(team, {"is_team": False}, format="json").status_code == 200
+
+
 def test_view_of_one_person_is_no_default_of_the_team(api_of: Callable[[str], APIClient]) -> None:
     answer = api_of("operator").post("/api/v1/saved-views", {**VIEW, "is_team_default": True}, format="json")
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
