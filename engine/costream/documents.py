@@ -19,6 +19,7 @@ from engine.query_graph.graph import (
     FILTER_FUNCTIONS,
     GROUP_TYPES,
     LITERAL_TYPES,
+    NOMINAL_PROCESSOR,
     OPERATOR_KINDS,
     WINDOW_POLICIES,
     WINDOW_TYPES,
@@ -30,6 +31,7 @@ from engine.query_graph.graph import (
     strength_of,
     topological_levels,
 )
+from engine.query_graph.processors import STREAM_PROCESSORS
 from engine.records import BAD, ItemCount, Record, RecordOf, Words
 from engine.words import counted
 
@@ -40,6 +42,7 @@ __all__ = [
     "QueryDocument",
     "host_document",
     "operator_document",
+    "processor_document",
     "read_trace",
     "trace_document",
 ]
@@ -236,6 +239,9 @@ class QueryDocument(Record):
     edges: Annotated[tuple[Annotated[tuple[_Index, ...], ItemCount(2, 2)], ...] | None, Words("streams [from, to]")] = (
         None
     )
+    processor: Annotated[str, Enumeration(tuple(STREAM_PROCESSORS)), Words("stream processor that runs it")] = (
+        NOMINAL_PROCESSOR
+    )
 
     def find_faults(self) -> Iterator[Fault]:
         """Streams from and to operators that do not exist, cycles, and operators with too many or too few of them."""
@@ -249,7 +255,7 @@ class QueryDocument(Record):
 
     def graph(self) -> QueryGraph:
         """The query."""
-        return QueryGraph(tuple(op.node() for op in self.ops), self._edges([]) or ())
+        return QueryGraph(tuple(op.node() for op in self.ops), self._edges([]) or (), self.processor)
 
     def _edges(self, faults: list[Fault]) -> tuple[tuple[int, int], ...] | None:
         n = len(self.ops)
@@ -444,11 +450,17 @@ def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequ
     """
     place = {i: row for row, i in enumerate(graph.order)}
     edges = sorted([place[a], place[b]] for a, b in graph.edges)
+    operators = [operator_document(graph.operators[i]) for i in graph.order]
     return {
-        "query": {"ops": [operator_document(graph.operators[i]) for i in graph.order], "edges": edges},
+        "query": {"ops": operators, "edges": edges} | processor_document(graph),
         "hosts": [host_document(host) for host in hosts],
         "placement": [placement[i] for i in graph.order],
     }
+
+
+def processor_document(graph: QueryGraph) -> dict[str, object]:
+    """The stream processor as a query's document has it: left out where it is nominal."""
+    return {} if graph.processor == NOMINAL_PROCESSOR else {"processor": graph.processor}
 
 
 def operator_document(operator: OperatorNode) -> dict[str, object]:

@@ -270,11 +270,12 @@ class Ensemble:
         Notes
         -----
         ln cost = ln fluid + w·residual + offset, where w falls from 1 to 0 between the two distances of
-        ``shrinkage``; a vote's logit is w·learned + (1 - w)·fluid's.
+        ``shrinkage``, and is 0 on a stream processor that nothing was trained on; a vote's logit is
+        w·learned + (1 - w)·fluid's.
         """
         distance = self._points.distance(facts.summary)
         begin, end = self.arrays["shrinkage"].tolist()
-        weight = np.clip((end - distance) / (end - begin), 0.0, 1.0)[:, None]
+        weight = np.where(facts.is_nominal, np.clip((end - distance) / (end - begin), 0.0, 1.0), 0.0)[:, None]
         learned = member_outputs(self.arrays, self.card.members, facts.summary) * weight
         offsets = self.arrays["offsets"][shortage_of(facts.use)]
         costs = facts.costs + learned[:, :, : len(COSTS)] + offsets

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from engine.arrays import FloatArray, IntArray
 from engine.query_graph.costs import SERIALIZE, SERIALIZE_BYTE, OperatorCycles, evaluations_of, operator_cost
 from engine.query_graph.flow import BYTES_PER_MBIT, MIN_RATE_EPS, nominal_flow, operator_flow
-from engine.query_graph.graph import OPERATOR_KINDS, REFERENCE_CORE_CPS, HostNode, QueryGraph
+from engine.query_graph.graph import OPERATOR_KINDS, REFERENCE_CORE_CPS, HostNode, OperatorNode, QueryGraph
+from engine.query_graph.processors import STREAM_PROCESSORS
 
 __all__ = ["NO_FACTORS", "RUN_S", "Fluid", "fluid_of"]
 
@@ -26,9 +27,6 @@ __all__ = ["NO_FACTORS", "RUN_S", "Fluid", "fluid_of"]
 RUN_S: Final = 240.0
 
 _BACKLOG_SHARE = 0.02  # of arrivals that stay at the broker, from which on there is back-pressure (definition 4)
-_QUEUE, _SEND_QUEUE = 2048.0, 1024.0  # tuples that wait before an operator, and for another host
-_FETCH_S = 1.2e-3  # a poll of the broker
-_LOCAL_HOP_S, _REMOTE_HOP_S = 0.12e-3, 0.4e-3  # a queue that nobody waits in, to the same host and to another
 _BURST = 0.5  # of the work of an evaluation, before its mean result
 _ROUNDS = 16  # of holding sources back
 _FITS = 1.001  # times too much that counts as fitting
@@ -108,7 +106,7 @@ def fluid_of(
     Parameters
     ----------
     factors
-        On the cost table, per kind of operator.
+        On the costs of the query's stream processor, per kind of operator.
 
     Examples
     --------
@@ -141,25 +139,33 @@ class _FluidRun:
         self, graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray, factors: Mapping[str, float]
     ) -> None:
         self.graph, self.places = graph, np.ascontiguousarray(np.asarray(placements, dtype=np.int64).T)
+        self.processor = processor = STREAM_PROCESSORS[graph.processor]
         n, k = self.places.shape
         self.cells = (self.places * k + np.arange(k)).ravel()
-        self.costs = [_times(operator_cost(op), factors[op.kind]) for op in graph.operators]
+        kind_factors = {kind: factors[kind] * processor.factors[kind] for kind in OPERATOR_KINDS}
+        self.costs = [_times(operator_cost(op), kind_factors[op.kind]) for op in graph.operators]
         self.quota = np.array([host.cpu_percent for host in hosts]) / 100.0 * REFERENCE_CORE_CPS
         self.speed = np.minimum(self.quota, REFERENCE_CORE_CPS)[self.places]  # of a thread, cycles/s
+        self.pace = np.full_like(self.speed, REFERENCE_CORE_CPS) if processor.is_full_speed else self.speed
         self.links = np.array([host.bandwidth_mbit_s for host in hosts]) * BYTES_PER_MBIT
         self.latency_s = np.array([host.latency_s for host in hosts])
         memory = np.array([host.ram_mb for host in hosts]) * 1e6
         self.memory = _HEAP_SHARE * np.maximum(memory - _SYSTEM_BYTES, 0.25 * memory)
         self.bytes = nominal_flow(graph).out_bytes
         self.away = {(a, b): (self.places[a] != self.places[b]).astype(np.float64) for a, b in graph.edges}
-        sends = np.zeros((n, k))  # readers on other hosts
-        for (a, _), away in self.away.items():
+        self.handed = {edge: self._handed(edge[1], away) for edge, away in self.away.items()}
+        sends, copies = (
+            np.zeros((n, k)),
+            np.zeros((n, k)),
+        )  # readers on other hosts, and those that a tuple is copied for
+        for (a, b), away in self.away.items():
             sends[a] += away
+            copies[a] += self.handed[a, b] if processor.is_chained else away
         self.wire = sends * self.bytes[:, None]  # bytes that a tuple out takes of the uplink
-        of_kind = np.array([factors[op.kind] for op in graph.operators])
+        of_kind = np.array([factors[op.kind] for op in graph.operators]) * processor.send_factor
         make = np.array([cost.make for cost in self.costs])
-        # cycles of a tuple that goes out, with its way to other hosts
-        self.make = make[:, None] + of_kind[:, None] * (SERIALIZE * sends + SERIALIZE_BYTE * self.wire)
+        # cycles of a tuple that goes out, with its way to other threads and hosts
+        self.make = make[:, None] + of_kind[:, None] * copies * (SERIALIZE + SERIALIZE_BYTE * self.bytes[:, None])
 
     def fluid(self) -> Fluid:
         """Hold sources back until everything fits, then follow the ways."""
@@ -179,11 +185,14 @@ class _FluidRun:
                     taken[i] /= np.maximum(held[i], 1.0) ** (1.0 / degree)
             rates = self._rates(taken)
             host, thread, link = self._uses(rates)
-        pressed = (self._upstream(self._over(host, thread, link)) >= _FULL) & (self._upstream(1.0 - taken) > _MIN)
+        is_held = self._downstream(1.0 - taken) > _MIN
+        pressed = is_held & (self._upstream(self._over(host, thread, link)) >= _FULL)
         # sojourn over service at use rho, work of one size: 1 + rho / (2·(1 - rho)) (Pollaczek and Khinchine)
         use = np.minimum(np.maximum(thread, np.take_along_axis(host, self.places, axis=0)), _BUSY)
         sojourn = 1.0 + 0.5 * use / (1.0 - use)
-        return self._ways(rates, taken, pressed, sojourn, [use.max(axis=0) for use in (*uses, memory)])
+        clogged = is_held & (np.take_along_axis(link, self.places, axis=0) >= _FULL)
+        full = {(a, b): pressed[b] | (clogged[a] & (away > 0.0)) for (a, b), away in self.away.items()}
+        return self._ways(rates, taken, full, sojourn, [use.max(axis=0) for use in (*uses, memory)])
 
     def _rates(self, taken: FloatArray) -> _Rates:
         """Rates where sources take these shares of what arrives."""
@@ -193,7 +202,41 @@ class _FluidRun:
             for row, value in enumerate(operator_flow(op, [rows[1, a] for a in inputs], op.rate_eps * taken[i])):
                 rows[row, i] = value
             rows[5, i] = evaluations_of(op, rows[0, i], len(inputs))
+            if self.processor.counts_together and op.kind == "join" and op.window_policy == "count":
+                rows[1, i], rows[4, i] = self._joined(op, rows[5, i], [(rows[1, a], self.bytes[a]) for a in inputs])
         return _Rates(*rows)
+
+    def _joined(
+        self, op: OperatorNode, evaluations: FloatArray, inputs: Sequence[tuple[FloatArray, float]]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Tuples/s out and seconds of filling of a join whose windows hold W = 2·size tuples of both inputs.
+
+        Notes
+        -----
+        Well mixed, W²·p·(1 - p) pairs are compared where p come from one side. But tuples come by buffers: in runs of L
+        = in / (2·least buffers/s of a side) from one side. A window that is shorter meets an end of a run in W/L of
+        cases, wherever within it: W³/(6·L) pairs. Harmonic sum of both.
+        """
+        rates = [np.maximum(rate, MIN_RATE_EPS) for rate, _ in inputs]
+        total: FloatArray = rates[0] + rates[1]
+        width = 2.0 * op.window_size
+        per_buffer = [
+            np.maximum(rate * self._fill_s(rate, size), 1.0) for rate, (_, size) in zip(rates, inputs, strict=True)
+        ]
+        switches = 2.0 * np.minimum.reduce([rate / tuples for rate, tuples in zip(rates, per_buffer, strict=True)])
+        mixed = width**2 * rates[0] * rates[1] / total**2
+        in_runs = width**3 * switches / (6.0 * total)
+        return evaluations * op.selectivity / (1.0 / mixed + 1.0 / in_runs), width / total
+
+    def _handed(self, reader: int, away: FloatArray) -> FloatArray:
+        """1 where tuples go to another thread, by a queue or a buffer; 0 within a chain, (k,)."""
+        is_head = not self.processor.is_chained or self.graph.operators[reader].kind in ("agg", "join")
+        return np.ones_like(away) if is_head else away
+
+    def _fill_s(self, rate: FloatArray, size: float) -> FloatArray:
+        """Seconds from a buffer's first tuple until it is sent: full, or at the latest after the timeout."""
+        full_s = self.processor.buffer_bytes / np.maximum(rate * size, MIN_RATE_EPS)
+        return np.minimum(full_s, self.processor.buffer_timeout_s)
 
     def _uses(self, rates: _Rates) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Use of hosts (h, k), of a thread's core (n, k) and of uplinks (h, k)."""
@@ -202,7 +245,19 @@ class _FluidRun:
         )
         cycles = take * rates.entering + self.make * rates.leaving + scan * rates.scanned + evaluate * rates.evaluations
         sent = self._per_host(rates.leaving * self.wire)
-        return self._per_host(cycles) / self.quota[:, None], cycles / self.speed, sent / self.links[:, None]
+        host = self._per_host(cycles) / self.quota[:, None]
+        return host, self._of_threads(cycles) / self.speed, sent / self.links[:, None]
+
+    def _of_threads(self, cycles: FloatArray) -> FloatArray:
+        """Cycles/s of the thread that runs each operator, (n, k): those of its whole chain."""
+        if not self.processor.is_chained:
+            return cycles
+        heads = np.tile(np.arange(len(cycles))[:, None], cycles.shape[1])
+        for i in self.graph.order:
+            for a in self.graph.inputs[i]:
+                heads[i] = np.where(self.handed[a, i] > 0.0, heads[i], heads[a])
+        cells = (heads * cycles.shape[1] + np.arange(cycles.shape[1])).ravel()
+        return np.bincount(cells, cycles.ravel(), minlength=cycles.size)[cells].reshape(cycles.shape)
 
     def _per_host(self, values: FloatArray) -> FloatArray:
         """Sums by host, (h, k)."""
@@ -226,40 +281,57 @@ class _FluidRun:
                 np.maximum(held[a], held[i], out=held[a])
         return held
 
+    def _downstream(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The greatest value of each operator and of all that leads to it."""
+        held = values.copy()
+        for i in self.graph.order:
+            for a in self.graph.inputs[i]:
+                np.maximum(held[i], held[a], out=held[i])
+        return held
+
     def _ways(
         self,
         rates: _Rates,
         taken: FloatArray,
-        pressed: npt.NDArray[np.bool_],
+        full: Mapping[tuple[int, int], npt.NDArray[np.bool_]],
         sojourn: FloatArray,
         uses: Sequence[FloatArray],
     ) -> Fluid:
-        """Latencies along the longest ways; `pressed` are operators with full queues, `sojourn` is over service."""
+        """Latencies along the longest ways; `full` says of streams where queues are full, `sojourn` is over service."""
         parts = np.zeros((5, *taken.shape))  # way, service, bursts, queues, broker
+        processor = self.processor
         for i in self.graph.order:
             op, cost, inputs = self.graph.operators[i], self.costs[i], self.graph.inputs[i]
             for a in inputs:
-                away = self.away[a, i]
-                queue = _QUEUE / np.maximum(rates.entering[i], MIN_RATE_EPS)
-                queue = queue + away * _SEND_QUEUE / np.maximum(rates.leaving[a], MIN_RATE_EPS)
+                away, handed = self.away[a, i], self.handed[a, i]
+                leaving = np.maximum(rates.leaving[a], MIN_RATE_EPS)
+                queue = processor.queue_tuples / np.maximum(rates.entering[i], MIN_RATE_EPS)
+                queue = queue + away * processor.sent_tuples / leaving
+                buffers = handed * (processor.buffers + away * processor.sent_buffers)
+                queue = queue + buffers * processor.buffer_bytes / (leaving * self.bytes[a])
                 along = parts[:, a].copy()
-                along[0] += np.where(away > 0.0, self.latency_s[self.places[a]] + _REMOTE_HOP_S, _LOCAL_HOP_S)
-                along[3] += np.where(pressed[i], queue, 0.0)
+                along[0] += np.where(
+                    away > 0.0, self.latency_s[self.places[a]] + processor.remote_hop_s, processor.hop_s
+                )
+                # a tuple comes at any time of its buffer's filling, and is there when the whole buffer is
+                fill_s = self._fill_s(leaving, self.bytes[a])
+                along[0] += handed * fill_s / 2.0 + away * fill_s * leaving * self.bytes[a] / self.links[self.places[a]]
+                along[3] += np.where(full[a, i], queue, 0.0)
                 np.maximum(parts[:, i], along, out=parts[:, i])
             if not inputs:
                 parts[4, i] = (1.0 - taken[i]) * RUN_S / 2.0  # what comes out at time t came at taken·t: mean of a run
             parts[0, i] += rates.fill_s[i]
-            parts[1, i] += sojourn[i] * (cost.take + self.make[i]) / self.speed[i]
+            parts[1, i] += sojourn[i] * (cost.take + self.make[i]) / self.pace[i]
             if op.window_policy:
                 results = rates.leaving[i] / np.maximum(rates.evaluations[i], MIN_RATE_EPS)
                 scanned = rates.scanned[i] / np.maximum(rates.evaluations[i], MIN_RATE_EPS)
                 work = cost.evaluate + cost.scan * scanned + self.make[i] * results
-                parts[2, i] += _BURST * work / self.speed[i]
+                parts[2, i] += _BURST * work / self.pace[i]
         sinks = list(self.graph.sinks)
         way, service, burst, queue, broker = parts[:, sinks].max(axis=1)
         plain = way + service + burst
         # queues hold no more than what sources took too much of
-        costs = plain + np.minimum(queue, broker), plain + _FETCH_S + broker
+        costs = plain + np.minimum(queue, broker), plain + processor.poll_s + broker
         throughput = np.maximum(rates.entering[sinks].sum(axis=0), MIN_RATE_EPS)
         least = taken[[i for i, inputs in enumerate(self.graph.inputs) if not inputs]].min(axis=0)
         logs = np.log(np.stack([throughput, *costs], axis=1))

@@ -16,6 +16,7 @@ __all__ = [
     "FILTER_FUNCTIONS",
     "GROUP_TYPES",
     "LITERAL_TYPES",
+    "NOMINAL_PROCESSOR",
     "OPERATOR_KINDS",
     "REFERENCE_CORE_CPS",
     "WINDOW_POLICIES",
@@ -40,6 +41,8 @@ AGGREGATE_TYPES = ("int", "double")
 GROUP_TYPES = ("int", "string", "double", "none")
 WINDOW_POLICIES = ("count", "time")
 WINDOW_TYPES = ("sliding", "tumbling")
+# Name of the stream processor of the cost table, which nobody has measured (`engine.query_graph.processors`).
+NOMINAL_PROCESSOR = "nominal"
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,13 @@ class QueryGraph:
         n operators in any order.
     edges
         Streams (from, to) as indices of operators.
+    processor
+        Name of the stream processor that runs it (`engine.query_graph.processors`).
     """
 
     operators: tuple[OperatorNode, ...]
     edges: tuple[tuple[int, int], ...]
+    processor: str = NOMINAL_PROCESSOR
 
     @cached_property
     def inputs(self) -> tuple[tuple[int, ...], ...]:

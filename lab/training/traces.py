@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.costream.documents import host_document, operator_document
+from engine.costream.documents import host_document, operator_document, processor_document
 from engine.query_graph.graph import TraceLabel
 from engine.simulation.cohort import SimulatedTrace
 
@@ -24,7 +24,8 @@ def trace_document(simulated: SimulatedTrace) -> dict[str, Any]:
         "query": {
             "ops": [operator_document(graph.operators[i]) for i in order],
             "succ": [place[graph.readers[i][0]] if graph.readers[i] else -1 for i in order],
-        },
+        }
+        | processor_document(graph),
         "hosts": [host_document(host) for host in simulated.trace.hosts],
         "placement": [simulated.trace.placement[i] for i in order],
         "seed": simulated.seed,

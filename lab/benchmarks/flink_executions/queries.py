@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import CostTrace, HostNode, QueryGraph
+from engine.query_graph.processors import FLINK
 from engine.simulation.cohort_queries import HardwareRanges
 from lab.training.execution.queries import draw_until, times_rates
 from lab.training.execution.tuples import group_count
@@ -36,7 +38,8 @@ def draw_flink_execution(seed: int) -> CostTrace:
     >>> trace == draw_flink_execution(3), len(trace.hosts) <= 3, sum(host.cpu_percent for host in trace.hosts) <= 150
     (True, True, True)
     """
-    return draw_until(seed, FLINK_RANGES, _rated, content=_MAX_CONTENT)
+    trace = draw_until(seed, FLINK_RANGES, _rated, content=_MAX_CONTENT)
+    return replace(trace, graph=replace(trace.graph, processor=FLINK.name))
 
 
 def _rated(

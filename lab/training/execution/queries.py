@@ -128,9 +128,18 @@ def _scaled(
 
 
 def times_rates(graph: QueryGraph, factor: float) -> QueryGraph:
-    """The query with the rates of its sources multiplied, to three digits."""
+    """The query with the rates of its sources multiplied, to three digits.
+
+    An aggregation that does not group has one result of a window still, of more tuples or fewer.
+    """
     operators = tuple(
         replace(op, rate_eps=float(f"{op.rate_eps * factor:.3g}")) if op.kind == "source" else op
         for op in graph.operators
     )
-    return replace(graph, operators=operators)
+    rated = replace(graph, operators=operators)
+    kept = nominal_flow(rated).state_tuples
+    single = (
+        replace(op, selectivity=1.0 / max(1.0, float(kept[i]))) if op.kind == "agg" and op.group_type == "none" else op
+        for i, op in enumerate(operators)
+    )
+    return replace(graph, operators=tuple(single))

@@ -11,6 +11,7 @@ from engine.query_graph.costs import nominal_cycles
 from engine.query_graph.flow import flow_features
 from engine.query_graph.fluid import NO_FACTORS, RUN_S, fluid_of
 from engine.query_graph.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryGraph
+from engine.query_graph.processors import FLINK
 from tests.engine.costream.ensembles import make_trace
 
 HOST = HostNode(100, 4000, 1000, 0.01, 1)
@@ -77,6 +78,46 @@ def test_costs_of_an_engine_move_the_threshold_of_overload() -> None:
     assert fluid_of(graph, [HOST], placement).taken[0] == 1.0
     dear = fluid_of(graph, [HOST], placement, NO_FACTORS | dict.fromkeys(OPERATOR_KINDS, 3.0))
     assert dear.taken[0] < 0.75 and dear.backpressure[0] > 0
+
+
+def flink(graph: QueryGraph) -> QueryGraph:
+    return replace(graph, processor=FLINK.name)
+
+
+def test_tuple_that_changes_its_host_waits_for_half_a_network_buffer() -> None:
+    # 92 bytes a tuple; 32 KiB are full after 100 ms at 3,562 tuples/s, and the slower stream's are sent by then
+    for rate_eps, filled_s in ((100.0, 0.1), (20_000.0, 32 * 1024 / (10_000.0 * 92))):
+        graph = chain(rate_eps)
+        apart, together = np.array([[0, 0, 1]]), np.array([[0, 0, 0]])
+        nominal, waiting, chained = (
+            fluid_of(made, [replace(HOST, latency_s=1e-9)] * 2, placement)
+            for made, placement in ((graph, apart), (flink(graph), apart), (flink(graph), together))
+        )
+        on_link_s = filled_s * rate_eps / 2.0 * 92 / 125e6
+        assert waiting.way_s[0] == pytest.approx(filled_s / 2.0 + on_link_s + FLINK.remote_hop_s, rel=1e-6)
+        assert nominal.way_s[0] < 1e-3 and chained.way_s[0] == 0.0
+        assert chained.thread_use[0] == pytest.approx(chained.host_use[0])  # a chain is one thread
+
+
+def test_buffers_before_a_full_uplink_hold_what_their_host_cannot_send() -> None:
+    fluid = fluid_of(flink(chain(10_000.0)), [replace(HOST, bandwidth_mbit_s=1.0), HOST], np.array([[0, 0, 1]]))
+    assert fluid.link_use[0] == pytest.approx(5_000.0 * 92 * 8e-6)
+    assert fluid.queue_s[0] == pytest.approx(20 * 32 * 1024 / 125e3, rel=1e-3)
+
+
+def test_join_by_count_of_streams_that_come_by_buffers_finds_fewer_pairs_the_shorter_its_windows() -> None:
+    left, right = (OperatorNode("source", 4, 4, rate_eps=rate, n_int=4) for rate in (50_000.0, 50_000.0))
+
+    def share_of_nominal(size: float) -> float:
+        join = OperatorNode("join", 4, 8, value_type="int", selectivity=1e-6, window_policy="count")
+        join = replace(join, window_type="tumbling", window_size=size, window_slide=size)
+        graph = QueryGraph((left, right, join, OperatorNode("sink", 8, 8)), ((0, 2), (1, 2), (2, 3)))
+        hosts, placement = [replace(HOST, cpu_percent=800)], np.zeros((1, 4), dtype=np.int64)
+        results_eps = np.exp(fluid_of(flink(graph), hosts, placement).costs[0, 0])
+        return float(results_eps / (100_000.0 * size / 2.0 * 1e-6))
+
+    few, many = share_of_nominal(10.0), share_of_nominal(10_000.0)
+    assert few < 0.05 and 0.9 < many <= 1.0
 
 
 def test_query_that_puts_nothing_out_fails() -> None:
