@@ -18,8 +18,8 @@ from typing import Any
 
 from agent.config import AgentConfig
 from agent.settings import AgentSettings, FolderInUse, default_name, lock_folder
-from engine.errors import DocumentError
-from engine.redaction import RedactingFormatter, redact_text
+from engine.errors import DocumentError, Fault
+from engine.redaction import LOG_FORMATS, JsonFormatter, RedactingFormatter, redact_text
 
 __all__ = ["block_pandas", "main"]
 
@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    _log_to_stderr()
     try:
+        _log_to_stderr()
         return _COMMANDS[options.command](options)
     except DocumentError as error:
         _say_faults(error)
@@ -65,12 +65,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _log_format() -> str:
+    given = os.environ.get("SLUICE_LOG_FORMAT", "").strip() or LOG_FORMATS[0]
+    if given not in LOG_FORMATS:
+        allowed = f"is {given!r}; allowed: {', '.join(LOG_FORMATS)}"
+        raise DocumentError([Fault("", f"SLUICE_LOG_FORMAT {allowed}")], "environment")
+    return given
+
+
 def _log_to_stderr() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
     )
+    is_json = _log_format() == "json"
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
+        text = RedactingFormatter(handler.formatter or logging.Formatter())
+        handler.setFormatter(JsonFormatter() if is_json else text)
 
 
 def _say_faults(error: DocumentError) -> None:

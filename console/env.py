@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from apps.signin.provider_settings import ProviderSettings
+from engine.redaction import LOG_FORMATS
 
 __all__ = ["BASE_DIR", "ENV", "Env", "EnvError", "variable_of"]
 
@@ -210,6 +211,7 @@ class Env:
     redis_url: str
     var_dir: Path
     log_level: str
+    log_format: str
     demo: bool
     https: bool
     upload_max_mb: float
@@ -263,6 +265,7 @@ class Env:
             redis_url=reader.url("redis_url", ("redis", "rediss", "unix"), "redis://127.0.0.1:6399/0"),
             var_dir=Path(reader.text("var_dir", str(BASE_DIR / "var"))),
             log_level=reader.level("log_level", "INFO"),
+            log_format=reader.choice("log_format", LOG_FORMATS[0], LOG_FORMATS),
             demo=reader.flag("demo"),
             https=reader.flag("https"),
             upload_max_mb=reader.number("upload_max_mb", 20, 1, 1024),

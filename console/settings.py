@@ -389,10 +389,14 @@ ACCESS_LOG.parent.mkdir(exist_ok=True)
 
 _TALKATIVE = ("uvicorn.error", "websockets", "httpcore", "django.db.backends", "authlib")
 _WITH_HANDLERS = ("django", "django.server", "uvicorn", "uvicorn.access")
+_IS_JSON = ENV.log_format == "json"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "apps.core.logs.line_formatter"}, "bare": {"()": "apps.core.logs.bare_formatter"}},
+    "formatters": {
+        "line": {"()": "apps.core.logs.line_formatter", "is_json": _IS_JSON},
+        "bare": {"()": "apps.core.logs.bare_formatter"},
+    },
     "filters": {"sparse": {"()": "apps.core.logs.SparseFilter"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "line"},
@@ -407,7 +411,8 @@ LOGGING = {
         },
     },
     "loggers": {
-        "sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False},
+        # as JSON they go to the standard output as well, in place of uvicorn's own, which know no request
+        "sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": _IS_JSON},
         "opentelemetry.exporter.otlp.proto.http.trace_exporter": {"filters": ["sparse"]},
         # what it says of addresses has their secrets; why a message did not arrive is kept with it
         "apprise": {"handlers": ["none"], "propagate": False},
@@ -415,6 +420,7 @@ LOGGING = {
         **{name: {"handlers": [], "level": "INFO", "propagate": True} for name in _WITH_HANDLERS},
         # what these say below INFO are headers, cookies, and statements with their values
         **{name: {"level": "INFO"} for name in _TALKATIVE},
+        **({"uvicorn.access": {"handlers": ["none"], "propagate": False}} if _IS_JSON else {}),
     },
     "root": {"handlers": ["console"], "level": ENV.log_level},
 }

@@ -1,12 +1,19 @@
-"""Secrets taken out of texts before these are written to a log, whichever process writes it."""
+"""Secrets taken out of texts before these are written to a log, whichever process writes it, as text or as JSON."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
-__all__ = ["RedactingFormatter", "note_secret", "redact_text"]
+__all__ = ["LOG_FORMATS", "JsonFormatter", "RedactingFormatter", "note_secret", "redact_text"]
+
+#: How processes write their lines (`SLUICE_LOG_FORMAT`), the default first.
+LOG_FORMATS = ("text", "json")
 
 _MAX_NOTED = 1000
 _MIN_LENGTH = 8  # shorter ones stand in too many other words
@@ -81,3 +88,34 @@ class RedactingFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return redact_text(self.inner.format(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object on one line for each record: `time` (UTC), `level`, `logger`, `message`, `exception` if any.
+
+    Beside them stand the values that `bound` finds for a record, and those that the record brings as `facts`. Secrets
+    are taken out of each text before it is written as JSON: afterwards the line might be none any more.
+
+    Parameters
+    ----------
+    bound
+        What is known of a record besides, such as the request in which it was made.
+    """
+
+    def __init__(self, bound: Callable[[logging.LogRecord], Mapping[str, Any]] = lambda _: {}) -> None:
+        super().__init__()
+        self._bound = bound
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._bound(record),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        shown = {name: redact_text(value) if isinstance(value, str) else value for name, value in line.items()}
+        return json.dumps(shown, ensure_ascii=False, default=lambda value: redact_text(str(value)))

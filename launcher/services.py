@@ -36,7 +36,9 @@ __all__ = [
 
 _RECENT_LINES = 15
 # requests that went well, and sockets that open and close, fill the log file but not the screen
-_QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
+_QUIET_WEB = (
+    r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"status": [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
+)
 _QUIET_REDIS = r"signal-handler|ready to exit"
 # housekeeping that comes round every few seconds, and Celery's messages while it stops
 _QUIET_WORKER = (
@@ -125,7 +127,7 @@ class ServiceRun:
         self.lines += 1
         if service.step is not None and (step := re.search(service.step, text)):
             self.step = step[0]
-        self._log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}")
+        self._log.write(text if text.startswith('{"time"') else f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}")
         if self.loud and (service.quiet is None or not re.search(service.quiet, text)):
             self._console.line(service.name, text)
         if service.ready_line is not None and re.search(service.ready_line, text):

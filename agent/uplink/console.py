@@ -77,9 +77,14 @@ class Client:
     def heartbeat(self, agent: str, document: Mapping[str, Any]) -> ConsoleAnswer:
         return self._send("POST", f"/api/v1/agents/{agent}/heartbeat", document)
 
-    def config(self, agent: str, etag: str | None) -> ConsoleAnswer:
-        """The configuration; status 304 when it is still the one that the etag names."""
+    def config(self, agent: str, etag: str | None, request_id: str = "") -> ConsoleAnswer:
+        """The configuration; status 304 when it is still the one that the etag names.
+
+        The console's lines of it name the request that the configuration comes of, if that is known.
+        """
         headers = {"If-None-Match": etag} if etag else {}
+        if request_id:
+            headers["X-Request-ID"] = request_id
         return self._send("GET", f"/api/v1/agents/{agent}/config", headers=headers)
 
     def frames(self, data: bytes) -> ConsoleAnswer:

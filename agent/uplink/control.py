@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from agent import VERSION
 from agent.config import AgentConfig
 from agent.uplink.console import Client, ConsoleAnswer, ConsoleUnreachable, Identity
+from agent.wire.heartbeat import REQUEST_ID
 from engine.backoff import Backoff
 from engine.errors import DocumentError, Fault
 from engine.files import replace_file
@@ -50,10 +51,11 @@ _TOLD_FAULTS = 5
 class PushChannel:
     """Thread that keeps one connection to the console. `on_version` is called in it with each announced version.
 
+    Its second argument is the id of the request that the version came of; empty where the console does not say.
     `state` is connected, away, refused, or unavailable (the package `websockets` is not installed).
     """
 
-    def __init__(self, client: Client, on_version: Callable[[int], None]) -> None:
+    def __init__(self, client: Client, on_version: Callable[[int, str], None]) -> None:
         scheme = "wss" if client.url.startswith("https://") else "ws"
         self._url = f"{scheme}://{client.url.partition('://')[2]}{_PATH}"
         self._client = client
@@ -144,11 +146,12 @@ class PushChannel:
 
     def _on_message(self, message: str | bytes) -> None:
         try:
-            version = json.loads(message)["config_version"]
-        except (ValueError, KeyError, TypeError):
+            said = json.loads(message)
+            version, request_id = said["config_version"], said.get("request_id", "")
+        except (ValueError, KeyError, TypeError, AttributeError):
             return
         if isinstance(version, int):
-            self._told(version)
+            self._told(version, request_id if REQUEST_ID.match(str(request_id)) else "")
 
     def _is(self, state: str, fault: str) -> None:
         if state != self.state:
@@ -185,6 +188,7 @@ class Control:
         self._etag: str | None = None
         self._version: int | None = None  # of the configuration that was fetched last
         self._told: int | None = None  # the version that was named over the WebSocket, until it is fetched
+        self._request_id = ""  # of whoever changed it
         self._failures = 0
         self.state = "connecting"
         self.fault = ""
@@ -237,16 +241,17 @@ class Control:
 
     def _exchange(self) -> None:
         announced, self._told = self._told, None
+        request_id, self._request_id = self._request_id, ""
         if self._version is None or announced not in (None, self._version):
-            self._fetch()
+            self._fetch(request_id)
         document = self._beat()
         if document is not None and document.get("config_version") != self._version:
             self._fetch()
 
-    def _on_version(self, version: int) -> None:
+    def _on_version(self, version: int, request_id: str) -> None:
         """Called by the thread that listens."""
         if version != self._version:
-            self._told = version
+            self._request_id, self._told = request_id, version
             self.wake()
 
     def _beat(self) -> Mapping[str, Any] | None:
@@ -258,8 +263,8 @@ class Control:
         self._progress(document, answer.document, since)
         return answer.document
 
-    def _fetch(self) -> None:
-        answer = self._ask(lambda: self._client.config(self._identity.agent, self._etag))
+    def _fetch(self, request_id: str = "") -> None:
+        answer = self._ask(lambda: self._client.config(self._identity.agent, self._etag, request_id))
         if answer is None or answer.status == 304:
             return
         document = answer.document
@@ -275,6 +280,9 @@ class Control:
             return
         self.config_faults = []
         self._etag, self._version = answer.etag, config.version
+        if request_id:
+            words, facts = "configuration %d comes of request %s", {"request_id": request_id}
+            log.info(words, config.version, request_id, extra={"facts": facts})
         self._push.retry()  # it may have been refused until now
         replace_file(self._cache, json.dumps(document).encode())
         self._adopt(config)

@@ -6,9 +6,11 @@ releases.
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
 
 __all__ = [
+    "REQUEST_ID",
     "AcknowledgingReport",
     "AgentQueryReport",
     "CollectorReport",
@@ -17,6 +19,9 @@ __all__ = [
     "ScheduleReport",
     "SpoolReport",
 ]
+
+#: Ids of requests: the console takes them from callers, and names an agent the one that its configuration comes of.
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 
 
 class RefinedReport(TypedDict, total=False):

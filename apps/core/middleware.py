@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +16,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import FileResponse, HttpRequest, HttpResponse
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from agent.wire.heartbeat import REQUEST_ID
 from apps.core.durations import duration_note
 from apps.core.errors import Malformed, SluiceError
 from apps.core.problem_details import error_response
@@ -48,16 +48,18 @@ class AccessLogMiddleware:
         match = request.resolver_match
         if match:
             duration_note(match.view_name, took_ms / 1e3)
-        _access_log.info(
-            "time=%s method=%s route=%s path=%s status=%d ms=%.2f bytes=%s",
-            datetime.now(UTC).isoformat(timespec="microseconds"),
-            request.method,
-            quote(match.view_name, safe=_UNQUOTED) if match else "-",
-            quote(_without_token(request), safe=_UNQUOTED),
-            response.status_code,
-            took_ms,
-            "-" if response.streaming else len(response.content),
-        )
+        facts: dict[str, Any] = {
+            "time": datetime.now(UTC).isoformat(timespec="microseconds"),
+            "method": request.method,
+            "route": quote(match.view_name, safe=_UNQUOTED) if match else None,
+            "path": quote(_without_token(request), safe=_UNQUOTED),
+            "status": response.status_code,
+            "ms": round(took_ms, 2),
+            "bytes": None if response.streaming else len(response.content),
+            "request_id": getattr(request, "request_id", None),
+        }
+        words = " ".join(f"{name}={'-' if value is None else value}" for name, value in facts.items())
+        _access_log.info("%s", words, extra={"facts": facts})
         return response
 
 
@@ -88,7 +90,6 @@ async def _pieces(file: IO[bytes] | None) -> AsyncIterator[bytes]:
 
 
 _log = logging.getLogger(__name__)
-_ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 
 type_get_response = Callable[[HttpRequest], HttpResponse]
 
@@ -101,7 +102,7 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         own_id = request.headers.get("X-Request-ID", "")
-        request_id = own_id if _ACCEPTABLE_ID.match(own_id) else uuid.uuid4().hex[:16]
+        request_id = own_id if REQUEST_ID.match(own_id) else uuid.uuid4().hex[:16]
         request.request_id = request_id  # type: ignore[attr-defined] # Django leaves requests open for middleware
         with structlog.contextvars.bound_contextvars(request_id=request_id), request_span(request, request_id) as span:
             response = self.get_response(request)

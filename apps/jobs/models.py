@@ -115,6 +115,7 @@ class Job(models.Model):
     result_api_url = models.CharField(max_length=MAX_PAGE_URL, blank=True, help_text="REST resource of the outcome.")
     error = models.JSONField(null=True, blank=True, help_text="{code, message, faults} when failed.")
     traceparent = models.CharField(max_length=55, blank=True, help_text="Where in which trace it was asked for.")
+    request_id = models.CharField(max_length=64, blank=True, help_text="Id of the request that asked for it.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     sent_at = models.DateTimeField(default=timezone.now, help_text="When its task was last sent.")
     started_at = models.DateTimeField(null=True, blank=True)

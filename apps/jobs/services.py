@@ -23,6 +23,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Conflict, SluiceError, Unavailable
 from apps.core.events import announce
 from apps.core.health import redis_client
+from apps.core.logs import request_id, within_request
 from apps.core.traces import span_parent, within_trace
 from apps.jobs.models import FINISHED, Job, JobKind, JobState
 
@@ -111,6 +112,7 @@ def job_submit(
                 requested_by=user if user is not None and user.pk else None,
                 dedupe_key=dedupe_key or "",
                 traceparent=span_parent(),
+                request_id=request_id(),
             )
             transaction.on_commit(lambda: _send(job), robust=True)
     except IntegrityError:
@@ -279,7 +281,7 @@ def _require_broker() -> None:
 
 def _send(job: Job) -> None:
     try:
-        with within_trace(job.traceparent):
+        with within_request(job.request_id), within_trace(job.traceparent):
             current_app.send_task(job.kind, args=[str(job.pk)], queue=job.queue, priority=job.priority, retry=False)
     except (BrokerError, redis.RedisError, OSError) as error:
         _log.warning("job %s could not be sent and waits for the next sweep: %s", job.pk, error)

@@ -24,6 +24,7 @@ from apps.accounts.services import token_digest
 from apps.core.clock import shared_now
 from apps.core.consumers import UNKNOWN, ReadOnlyConsumer, in_socket_thread
 from apps.core.errors import Fault
+from apps.core.logs import request_id
 from apps.queries.choices import QueryState
 from apps.telemetry.directory import SECRET_PREFIX
 from apps.telemetry.models import Agent, AgentKind, Assignment, LiveQuery, LiveState, StreamPlan, TelemetrySource
@@ -96,7 +97,7 @@ async def _send(agents: set[Any]) -> None:
     layer = get_channel_layer()
     async with asyncio.timeout(_TIMEOUT_S + _EACH_S * len(agents)):
         for agent in agents:
-            await layer.group_send(group_of(agent), {"type": "look"})
+            await layer.group_send(group_of(agent), {"type": "look", "request_id": request_id()})
 
 
 DISABLED = 4403
@@ -106,6 +107,7 @@ REPLACED = 4409
 class AgentConsumer(ReadOnlyConsumer):
     """`/ws/agents/`: sends `{"config_version": n}` to an agent when it connects, and whenever the version changed.
 
+    Where a request changed it, by itself or by a job, its `request_id` stands beside the version.
     The agent says who it is with `Authorization: Bearer sla_…`. It is closed with 4401 when no agent has this secret
     (any more), with 4403 while it is disabled, with 4409 when it has connected anew, and without Redis with 1013.
     """
@@ -140,7 +142,8 @@ class AgentConsumer(ReadOnlyConsumer):
             await self.close(code=UNKNOWN if agent is None else DISABLED)
         elif agent.config_version != self.version:
             self.version = agent.config_version
-            await self.send_json({"config_version": self.version})
+            asked = {"request_id": event["request_id"]} if event.get("request_id") else {}
+            await self.send_json({"config_version": self.version, **asked})
 
     async def connected(self, event: Mapping[str, float]) -> None:
         """Close this connection: the agent has a newer one."""

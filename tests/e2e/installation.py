@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -19,10 +20,26 @@ from launcher.services import healthz
 from tests.databases import copy_sqlite_template
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 
-__all__ = ["PASSWORD", "Api", "DjangoShell", "Installation"]
+__all__ = ["PASSWORD", "SMALL_QUESTION", "Api", "DjangoShell", "Installation"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "a long way downstream"
+#: Body of a request for an estimate that takes no time.
+SMALL_QUESTION = {
+    "document": {
+        "subinterval_s": 0.25,
+        "sources": [{"id": "source", "arrivals": [2.0] * 16}],
+        "nodes": [{"id": "a", "capacity_cps": 10.0}],
+        "operators": [
+            {
+                "id": "tiny/in",
+                "query": "tiny",
+                "node": "a",
+                "inputs": [{"from": "source", "selectivity": 1.0, "cycles_per_event": 1.0}],
+            }
+        ],
+    }
+}
 _SET_UP = """
 import django
 django.setup()
@@ -154,9 +171,9 @@ class Installation:
             self._processes[name] = spawn(command, env=self.env, cwd=ROOT, output=log, tied=True)
         return self._processes[name]
 
-    def end(self, name: str) -> None:
-        """End the process of this name and its children."""
-        end_family(self._processes.pop(name))
+    def end(self, name: str, patience_s: float = 3.0) -> None:
+        """End the process of this name and its children, in order as far as that takes no longer."""
+        end_family(self._processes.pop(name), ((signal.SIGTERM, patience_s),))
 
     def kill(self, name: str) -> None:
         """End a process and its children at once, as when a machine loses power."""
@@ -176,9 +193,9 @@ class Api:
     def get(self, path: str) -> Any:
         return self._send("GET", path)
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None, *, wait_s: int = 0) -> Any:
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, wait_s: int = 0, request_id: str = "") -> Any:
         """`wait_s` waits for the job behind the call and gives its result; a job that takes longer is followed."""
-        headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
+        headers = self._named(request_id) | ({"Prefer": f"wait={wait_s}"} if wait_s else {})
         answer = self._send("POST", path, json.dumps(body or {}).encode(), "application/json", headers)
         return self._outcome(answer) if wait_s and "result_api_url" in answer else answer
 
@@ -189,8 +206,8 @@ class Api:
         assert ended["state"] == "succeeded", ended
         return self.get(ended["result_api_url"].removeprefix("/api/v1/"))
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        return self._send("PATCH", path, json.dumps(body).encode(), "application/json")
+    def patch(self, path: str, body: Mapping[str, Any], *, request_id: str = "") -> Any:
+        return self._send("PATCH", path, json.dumps(body).encode(), "application/json", self._named(request_id))
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._send("PUT", path, json.dumps(body).encode(), "application/json")
@@ -204,6 +221,10 @@ class Api:
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{file.name}"\r\n\r\n'
         body = "".join([*parts, head]).encode() + file.read_bytes() + f"\r\n--{boundary}--\r\n".encode()
         return self._send("POST", path, body, f"multipart/form-data; boundary={boundary}")
+
+    @staticmethod
+    def _named(request_id: str) -> dict[str, str]:
+        return {"X-Request-ID": request_id} if request_id else {}
 
     def _send(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from agent.config import AgentConfig
 from agent.uplink.console import Client, Identity
 from agent.uplink.control import Control
-from tests.e2e.installation import Api, Installation
+from tests.e2e.installation import SMALL_QUESTION, Api, Installation
 from tests.servers import wait_until
 
 HEARTBEAT_S = 1e6  # nothing is learned from the answers to heartbeats
@@ -60,13 +61,21 @@ class Agent:
 
 @pytest.fixture
 def console(tmp_path: Path) -> Iterator[Installation]:
-    made = Installation(tmp_path / "console")
+    made = Installation(tmp_path / "console", SLUICE_LOG_FORMAT="json")
     made.start()
     yield made
     made.stop()
 
 
-def test_agent_fetches_changes_whatever_goes_away_in_between(console: Installation, tmp_path: Path) -> None:
+def lines_of(console: Installation, process: str, request_id: str) -> list[dict[str, Any]]:
+    """Lines of a process's log that name a request."""
+    lines = [json.loads(line) for line in console.log(process).splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("request_id") == request_id]
+
+
+def test_agent_fetches_changes_whatever_goes_away_in_between(
+    console: Installation, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     agent_id, secret = json.loads(console.script(_SEED).splitlines()[-1])
     api, path = Api(console.url, console.token), f"agents/{agent_id}"
     agent = Agent(console.url, Identity(agent_id, secret, "lab", HEARTBEAT_S), tmp_path)
@@ -76,6 +85,16 @@ def test_agent_fetches_changes_whatever_goes_away_in_between(console: Installati
 
         api.patch(path, {"budget_cores": 0.3})
         wait_until(lambda: agent.budgets[-1] == 0.3, what="a change that was told")
+
+        with caplog.at_level(logging.INFO, "agent.uplink.control"):
+            api.patch(path, {"budget_cores": 0.25}, request_id="from-ada")
+            wait_until(lambda: agent.budgets[-1] == 0.25, what="a change of a request that is followed")
+        assert [record.facts for record in caplog.records if hasattr(record, "facts")] == [{"request_id": "from-ada"}]
+        served = {(line["method"], line["status"]) for line in lines_of(console, "web", "from-ada") if "method" in line}
+        assert served == {("PATCH", 200), ("GET", 200)}
+        api.post("estimates", SMALL_QUESTION, wait_s=30, request_id="from-bob")
+        (done,) = lines_of(console, "worker", "from-bob")
+        assert "workers.estimate_document" in done["message"] and "succeeded" in done["message"]
 
         console.end("web")
         wait_until(lambda: not agent.is_connected(), what="noticing that the console went")

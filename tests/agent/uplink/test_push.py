@@ -60,7 +60,7 @@ def listening() -> Iterator[Callable[[str], tuple[PushChannel, list[int]]]]:
 
     def listen(url: str) -> tuple[PushChannel, list[int]]:
         told: list[int] = []
-        made.append(PushChannel(Client(url, secret=SECRET), told.append))
+        made.append(PushChannel(Client(url, secret=SECRET), lambda version, _: told.append(version)))
         made[-1].start()
         return made[-1], told
 
@@ -117,7 +117,7 @@ def test_refused_push_waits_long_unless_heartbeats_are_answered_again(console: C
 def test_internal_fault_does_not_end_the_thread(console: Console, listening) -> None:
     agent, told = listening(f"http://127.0.0.1:{console.port}")
     wait_until(lambda: told == [1], what="the first version")
-    hear, agent._told = agent._told, lambda version: told.index(-version)
+    hear, agent._told = agent._told, lambda version, _: told.index(-version)
     console.connections[0].send('{"config_version": 2}')
     wait_until(lambda: agent.state == "away", what="the end of this connection")
     agent._told = hear

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from engine.redaction import RedactingFormatter, note_secret, redact_text
+from engine.redaction import JsonFormatter, RedactingFormatter, note_secret, redact_text
 from tests.databases import copy_sqlite_template
 from tests.e2e.installation import ROOT, Installation
 from tests.servers import RedisServer, wait_until
@@ -258,6 +258,29 @@ def test_secret_of_a_traceback_is_not_shown() -> None:
     text = lines.format(record)
     assert "Traceback" in text
     assert "swordfish" not in text
+
+
+def test_line_of_json_stays_json_without_its_secrets() -> None:
+    lines = JsonFormatter(lambda record: {"request_id": "r1", "asked": "/x?token=hunter-two-22"})
+    try:
+        raise ValueError('{"password": "hunter-two-22"}\nand more')
+    except ValueError as error:
+        made = {"msg": "%s sent %s", "args": ("ada", '{"api_key": "hunter-two-22", "n": 1}'), "name": "a.b"}
+        record = logging.makeLogRecord({**made, "levelno": 30, "levelname": "WARNING", "created": 0.0})
+        record.exc_info, record.facts = (type(error), error, error.__traceback__), {"status": 503}
+    text = lines.format(record)
+    assert "hunter-two-22" not in text and "\n" not in text
+    line = json.loads(text)
+    assert line.pop("exception").startswith("Traceback")
+    assert line == {
+        "time": "1970-01-01T00:00:00.000+00:00",
+        "level": "warning",
+        "logger": "a.b",
+        "message": 'ada sent {"api_key": …, "n": 1}',
+        "request_id": "r1",
+        "asked": "/x?…",
+        "status": 503,
+    }
 
 
 @pytest.mark.parametrize("noted", ["password", "passwords", "ada-secret", "username"])
