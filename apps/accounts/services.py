@@ -34,6 +34,7 @@ __all__ = [
     "token_digest",
     "token_revoke",
     "token_used",
+    "tokens_ending",
     "tokens_of",
     "user_create",
     "user_update",
@@ -237,6 +238,13 @@ def tokens_of(user: User) -> QuerySet[Token]:
         output_field=CharField(),
     )
     return Token.objects.filter(user=user).annotate(state=state).order_by("-created_at", "-pk")
+
+
+def tokens_ending() -> QuerySet[Token]:
+    """Tokens that work and expire within `ENDS_SOON`, the first one first."""
+    now = timezone.now()
+    rows = Token.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lt=now + ENDS_SOON)
+    return rows.order_by("expires_at", "pk")
 
 
 def _scope_faults(scopes: Sequence[str]) -> list[Fault]:

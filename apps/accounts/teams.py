@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from apps.accounts.models import Team
 from apps.core.errors import Conflict, Malformed, field_faults
 from apps.core.limits import MAX_NAME
 from apps.ledger.recorder import recorded
+from engine.words import counted, listed
 
 __all__ = ["team_create", "team_delete", "team_named", "team_update"]
 
@@ -69,8 +71,9 @@ def team_delete(*, team: Team) -> None:
     try:
         team.delete()
     except ProtectedError as error:
-        count = len(error.protected_objects)
-        message = f"it owns {count} {'query' if count == 1 else 'queries'}"
+        kinds = Counter(type(row)._meta for row in error.protected_objects)
+        owned = [counted(n, str(m.verbose_name), str(m.verbose_name_plural)) for m, n in kinds.items()]
+        message = f"it owns {listed(owned)}"
         raise Conflict(f"The team {team.name!r} stays: {message}. Give them to another team first.") from None
 
 

@@ -300,8 +300,9 @@ class AdmissionViewSet(RunViewSet):
         question = AdmissionCreate.parse(request.data)
         cluster = cluster_by_slug(question.cluster)
         self._check_owner(cluster, question)
-        if question.mode == "apply" and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
-            raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
+        if question.mode == "apply" and Scope.ADMIT not in caller_now().reach.on_cluster(cluster.pk):
+            place = f"the scope 'admit' on the cluster {cluster.slug}: what it will move is not known before"
+            raise Forbidden(f"mode=apply needs {place}. {role_hint(Scope.ADMIT)}", code="scope_missing")
         return {"cluster": cluster, "question": question, "source": AdmissionSource.API}
 
     def _check_owner(self, cluster: Cluster, question: AdmissionCreate) -> None:
@@ -310,14 +311,10 @@ class AdmissionViewSet(RunViewSet):
         query = cluster.queries.filter(name=name).first() if isinstance(name, str) else None
         if query is not None:
             row_visible(Query.objects.all(), pk=query.pk)
-        if question.mode == "apply" and is_seen_in_part(cluster.pk):
-            caller_now().check(cluster.pk, cluster.slug)  # it may move what others own
 
     def decided(self, decide: Callable[..., object], **asked: Any) -> Response:
-        """The request after a decision of the caller. What may move queries of others takes the cluster."""
+        """The request after a decision of the caller."""
         admission = self.get_object()
-        if caller_now().needed != Scope.AUTHOR and is_seen_in_part(admission.cluster_id):
-            caller_now().check(admission.cluster_id, admission.cluster.slug)
         decide(request=admission, user=signed_in_user(self.request), **asked)
         return Response(self.shown(admission))
 
@@ -417,6 +414,9 @@ class AdmissionViewSet(RunViewSet):
 
         It counts nowhere as running and its results are not kept. 422 says why there can be no trial.
         """
+        admission = self.get_object()
+        if is_seen_in_part(admission.cluster_id):
+            caller_now().check(admission.cluster_id, admission.cluster.slug)  # an agent is everybody's
         return self.decided(admission_trial_start, **read_body(TrialStartSerializer, request))
 
     @extend_schema(request=None, responses={200: AdmissionDetailSerializer})

@@ -19,6 +19,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
 from apps.admission.choices import OPEN, AdmissionState, PartState, Verdict
 from apps.admission.models import AdmissionRequest
+from apps.admission.owners import changes_told, require_owners
 from apps.admission.parts import parts_end
 from apps.admission.questions import question_changes
 from apps.admission.receipts import promise_make
@@ -256,11 +257,14 @@ def admission_apply(*, request: AdmissionRequest, user: User | None) -> Admissio
         The request is not in a state to be applied.
     Impossible
         The verdict is review or reject: a person has to approve or to override.
+    Forbidden
+        It touches what others own than the person's teams.
     """
     request = _lock_cluster_and_request(request)
     _require_applicable(request)
     if request.verdict == Verdict.QUEUE or (is_passing(request) and has_later_start(request)):
         _require_fresh(request)
+        require_owners(request, user)
         return enqueue_decided(request, user)
     if not is_passing(request):
         hint = (
@@ -353,9 +357,12 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     ------
     Impossible
         The policy forbids it by now, and no person overrides that.
+    Forbidden
+        It touches what others own than the person's teams.
     """
     decision, query = request.decision, request.query
     assert decision is not None
+    require_owners(request, user)
     if not request.overridden:
         require_permitted(request)
     changes = decision.changes
@@ -399,7 +406,7 @@ def _require_applicable(request: AdmissionRequest) -> None:
 
 
 def _require_fresh(request: AdmissionRequest) -> None:
-    changed = question_changes(request)
+    changed = changes_told(request, question_changes(request))
     if changed:
         raise Stale(
             f"The cluster has moved since the preview: {', '.join(changed)}. Preview it again.",

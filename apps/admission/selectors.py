@@ -11,6 +11,7 @@ from pydantic import Field
 
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
+from apps.admission.owners import changes_told, refusal_of_owners
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
@@ -71,10 +72,11 @@ def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     is_expired = is_open and request.valid_until is not None and shared_now() > request.valid_until
     is_compared = is_open and not (is_expired and not request.snapshot_parts)  # of old ones that is no longer kept
     changes = question_changes(request, parts_shown(request.cluster, lambda: request.job).parts) if is_compared else []
-    if changes and is_seen_in_part(request.cluster_id):
-        changes = ["what runs there"]  # each change names what others own
+    changes = changes_told(request, changes)
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
+    owners = refusal_of_owners(request, is_override=request.verdict == Verdict.REJECT) if usable else ""
+    usable = usable and not owners
     return AdmissionStanding(
         is_stale=bool(changes),
         changes=tuple(changes),
@@ -82,7 +84,7 @@ def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
         can_apply=usable and (passing or request.verdict == Verdict.QUEUE) and request.state != AdmissionState.QUEUED,
         can_approve=usable and request.verdict == Verdict.REVIEW,
         can_override=usable and not passing,
-        why_not=_why_not(request, changes, is_open, is_expired),
+        why_not=owners or _why_not(request, changes, is_open, is_expired),
     )
 
 

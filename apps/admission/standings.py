@@ -11,6 +11,7 @@ from apps.core.errors import Impossible
 from apps.fleet.choices import ABSENT
 from apps.policies.selectors import policy_numbered, policy_of, team_of
 from apps.queries.choices import QueryState
+from apps.queries.masks import mask_of
 from apps.queries.models import Query
 from engine.admission.policy_reasons import standing_reasons
 from engine.policies.candidate_policy import PolicyStanding
@@ -57,5 +58,6 @@ def require_permitted(request: AdmissionRequest) -> None:
     standing = policy_standing(request)
     reasons = list(standing_reasons(standing, request.query.name))
     if reasons:
-        first = reasons[0]
-        raise Impossible(f"{first.message}.", [("policy", reason.message) for reason in reasons], code=first.code)
+        mask = mask_of(request.cluster)
+        told = [reason.message if mask is None else mask.text(reason.message) for reason in reasons]
+        raise Impossible(f"{told[0]}.", [("policy", message) for message in told], code=reasons[0].code)

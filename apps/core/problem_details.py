@@ -57,6 +57,8 @@ PROBLEM_TITLES = {
     "token_name": "The enrolment token is bound to another agent",
     "agent_known": "An agent of this name is known, and this is not shown to be it",
     "scope_missing": "The caller lacks a scope",
+    "out_of_sight": "The change would take it out of what the caller sees",
+    "owners": "It touches what others own",
     "last_admin": "Nobody would be left who may administer everything",
     "session_only": "Only a signed-in person may do this",
     "second_factor_missing": "The role needs a second factor",

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -50,6 +51,9 @@ Scopes = frozenset[str]
 Row = TypeVar("Row", bound=models.Model)
 _CLUSTER, _QUERY, _TEAM = "fleet.cluster", "queries.query", "accounts.team"
 _PERSON, _JOB = "accounts.user", "jobs.job"
+#: Beside queries: what a team may own, by the path to it. Its members see that; others' queries run on it and read it,
+#: so that changing it takes the cluster.
+_OWNED = {"fleet.nodepool": "team", "fleet.node": "pool__team", "queries.arrivalseries": "team"}
 _OWNERS = ("owner", "requested_by", "user")  # of rows of no cluster: they are their owner's
 
 
@@ -59,6 +63,7 @@ class AskedOn(StrEnum):
     CONSOLE = "console"  #: on everything, before it does anything
     NARROWED = "narrowed"  #: on what it is about, which it narrows or checks itself
     PARTS = "parts"  #: as narrowed, and of a cluster it shows the part that a team owns, and nothing of what others own
+    SEEN = "seen"  #: as parts where it reads; what it changes takes a role on the cluster
     OWN = "own"  #: anywhere: it is about its caller, or about the product
 
 
@@ -137,6 +142,8 @@ class Caller:
         Scopes on the cluster that the request is about, once that is known.
     takes_parts
         Whether the view shows parts of clusters: without that, a role on a team shows nothing.
+    changes_parts
+        Whether it changes them as well.
     """
 
     reach: Reach = EVERYTHING
@@ -146,11 +153,13 @@ class Caller:
     is_narrowed: bool = False
     here: Scopes | None = None
     takes_parts: bool = False
+    changes_parts: bool = False
 
     def enter(self, reach: Reach, person: int | None, needed: str, hint: str, asked_on: str) -> None:
         """The credentials are checked."""
         self.reach, self.person, self.needed, self.hint = reach, person, str(needed), hint
-        self.takes_parts = asked_on in {AskedOn.PARTS, AskedOn.OWN}
+        self.changes_parts = asked_on in {AskedOn.PARTS, AskedOn.OWN}
+        self.takes_parts = self.changes_parts or asked_on == AskedOn.SEEN
 
     def scopes_seeing(self, scope: str) -> Scopes:
         """Scopes by which rows are found: what may be changed is found without reading, by a token to send with."""
@@ -159,7 +168,8 @@ class Caller:
     def teams_seen(self, scope: str = READ) -> list[int]:
         """Teams whose part of a cluster the view shows to the caller, for a scope."""
         scopes = self.scopes_seeing(scope)
-        held = self.reach.teams.items() if self.takes_parts else ()
+        is_taken = self.takes_parts and (self.changes_parts or scope == READ)
+        held = self.reach.teams.items() if is_taken else ()
         return [key for key, given in held if not scopes.isdisjoint(given)]
 
     @property
@@ -267,14 +277,15 @@ def _part(model: type[models.Model], path: str | None, teams: list[int]) -> Q:
         return Q(pk__in=())
     if path == "":
         return Q(pk__in=_clusters_of(teams))
-    owner = team_path(model)
+    owner = team_path(model) or _OWNED.get(model._meta.label_lower)
     return Q(**{f"{owner}__in": teams}) if owner is not None else Q(pk__in=())
 
 
 def _clusters_of(teams: list[int]) -> QuerySet[Any]:
-    """Keys of the clusters in which teams own a query, or which they were given to use."""
+    """Keys of the clusters in which teams own something, or which they were given to use."""
     clusters = apps.get_model(_CLUSTER)._base_manager
-    return clusters.filter(Q(queries__team__in=teams) | Q(teams__in=teams)).values("pk")
+    owned = (Q(**{f"{kind}__team__in": teams}) for kind in ("queries", "pools", "arrivals"))
+    return clusters.filter(reduce(or_, owned, Q(teams__in=teams))).values("pk")
 
 
 def _condition(model: type[models.Model], caller: Caller, scope: str) -> Q:
@@ -331,7 +342,8 @@ def check_owner(cluster: models.Model, team: models.Model | None, *, field: str 
 def check_row(row: models.Model) -> None:
     """Refuse a row that is seen where the caller may not do what the request needs.
 
-    Of what belongs to a query, a role on the team that owns it counts beside one on the cluster. Raises Forbidden.
+    Of what belongs to a query, a role on the team that owns it counts beside one on the cluster; of a pool or a source
+    that a team owns, to read it. Raises Forbidden.
     """
     caller, kind = caller_now(), type(row)
     if caller.is_everywhere:
@@ -343,7 +355,7 @@ def check_row(row: models.Model) -> None:
             return
         caller.check(None, "")
         return
-    cluster, name, team = _place_of(row)
+    cluster, name, team = _place_of(row, to_read=caller.needed == READ)
     if cluster_path(kind) == "" and caller.needed == READ:
         check_cluster(row)  # a part of it is enough to read what it is
         return
@@ -353,12 +365,13 @@ def check_row(row: models.Model) -> None:
     caller.check(cluster, name, team)
 
 
-def _place_of(row: models.Model) -> tuple[int | None, str, int | None]:
-    """Key and slug of a row's cluster, and the key of the team that owns its query."""
+def _place_of(row: models.Model, *, to_read: bool) -> tuple[int | None, str, int | None]:
+    """Key and slug of a row's cluster, and the key of the team that owns its query, or `to_read` the row itself."""
     kind = type(row)
     if hasattr(kind, "cluster_key"):
         return row.cluster_key, row.cluster, None  # type: ignore[attr-defined]
     path, team = cluster_path(kind), team_path(kind)
+    team = team or (_OWNED.get(kind._meta.label_lower) if to_read else None)
     columns = [f"{path}__pk" if path else "pk", f"{path}__slug" if path else "slug", *([team] if team else [])]
     found = kind._base_manager.filter(pk=row.pk).values_list(*columns).first() or (None, "")
     return found[0], found[1] or "", found[2] if len(found) > 2 else None

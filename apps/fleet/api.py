@@ -85,6 +85,7 @@ class ClusterViewSet(ServiceViewSet):
 class PoolViewSet(ServiceViewSet):
     """Node pools: nodes of one kind."""
 
+    asked_on = AskedOn.SEEN
     queryset = NodePool.objects.none()
     serializer_class = PoolSerializer
     filterset_class = PoolFilter
@@ -111,6 +112,7 @@ class PoolViewSet(ServiceViewSet):
 class NodeViewSet(ServiceViewSet):
     """Nodes, with bulk import and export."""
 
+    asked_on = AskedOn.SEEN
     body_sizes = {"import_table": DOCUMENT}
     queryset = Node.objects.none()
     serializer_class = NodeSerializer

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from apps.core.errors import Fault, Malformed, SluiceError, TooLarge, fault_count
 from apps.core.limits import MAX_BULK_ROWS
+from apps.core.reach import visible
 from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import CycleUnit, NodeState
 from apps.fleet.models import Cluster, Link, Node
@@ -254,8 +255,8 @@ def links_import(*, cluster: Cluster, table: bytes | str | list[Any], dry_run: b
 
 
 def nodes_export(cluster: Cluster) -> str:
-    """The cluster's nodes as CSV, in the form `nodes_import` reads."""
-    rows = cluster.nodes.select_related("pool")
+    """The cluster's nodes that the caller sees as CSV, in the form `nodes_import` reads."""
+    rows = visible(cluster.nodes.select_related("pool"))
     return _csv(
         NODE_COLUMNS,
         (

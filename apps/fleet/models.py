@@ -125,6 +125,9 @@ class NodePool(Tracked):
         max_digits=10, decimal_places=4, null=True, blank=True, validators=[MinValueValidator(0)]
     )
     labels = models.JSONField(default=dict, blank=True)
+    team = models.ForeignKey(
+        "accounts.Team", null=True, blank=True, on_delete=models.PROTECT, related_name="pools", help_text="Its owner."
+    )
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -70,8 +70,8 @@ def clusters_with_counts() -> QuerySet[Cluster]:
 
 
 def pools_listed() -> QuerySet[NodePool]:
-    """Pools with their cluster and `node_count`."""
-    return NodePool.objects.select_related("cluster").annotate(node_count=Count("nodes"))
+    """Pools with their cluster, team and `node_count`."""
+    return NodePool.objects.select_related("cluster", "team").annotate(node_count=Count("nodes"))
 
 
 def nodes_listed() -> QuerySet[Node]:
@@ -118,6 +118,7 @@ class PoolFilter(ListFilter):
 
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
     name = TextFilter(label="Its name")
+    team = TextFilter("team__name", label="The team that owns it")
     cores = NumberFilter(whole=True)
     capacity_cps = NumberFilter()
     sorts = sort_paths("name", "cores", "capacity_cps", "price_per_hour", "updated_at", cluster="cluster__slug")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from django.apps import apps
 from rest_framework import serializers
 
 from apps.core.bulk import BulkSerializer
@@ -131,6 +132,13 @@ class PoolSerializer(InClusterSerializer):
     )
     price_per_hour = serializers.DecimalField(10, 4, required=False, allow_null=True, coerce_to_string=False)
     labels = serializers.JSONField(required=False)
+    team: Any = serializers.SlugRelatedField(
+        slug_field="name",
+        queryset=apps.get_model("accounts.Team")._default_manager.all(),
+        required=False,
+        allow_null=True,
+        help_text="Name of the team that owns it, whose members see it; null: nobody's.",
+    )
     node_count = serializers.IntegerField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
 

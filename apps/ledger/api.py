@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.apps import apps
 from django.urls import URLPattern, URLResolver, path
-from drf_spectacular.utils import extend_schema
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -14,14 +17,15 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core.limits import MAX_REASON
-from apps.core.reach import AskedOn
+from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, ReadViewSet, Router, StrictSerializer
 from apps.core.rest.serializers import field_type
 from apps.ledger.models import ObjectChange
+from apps.ledger.moments import ObjectDifference, cluster_compare
 from apps.ledger.selectors import ChangeFilter, changes_check, changes_listed, shown_fields
 from apps.ledger.undo import change_undo, group_undo, undo_obstacle
 
-__all__ = ["ChangeSerializer", "ChangeViewSet", "GroupUndoView", "UndoSerializer"]
+__all__ = ["ChangeSerializer", "ChangeViewSet", "ComparisonView", "GroupUndoView", "UndoSerializer"]
 
 
 class ChangeSerializer(serializers.ModelSerializer):
@@ -111,9 +115,88 @@ class GroupUndoView(ApiMixin, APIView):
         return Response(ChangeSerializer(rows, many=True, context={"request": request}).data)
 
 
+class ComparisonAskSerializer(StrictSerializer):
+    """A cluster and two moments."""
+
+    cluster = serializers.CharField(help_text="Its slug.")
+    since = serializers.DateTimeField(help_text="The earlier moment, ISO 8601.")
+    until = serializers.DateTimeField(required=False, help_text="The later one; now unless given.")
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        until = values.setdefault("until", timezone.now())
+        if values["since"] >= until:
+            message = f"it is {values['since'].isoformat()}; allowed: before {until.isoformat()}, the later moment"
+            raise serializers.ValidationError({"since": message})
+        return values
+
+
+class DifferenceSerializer(serializers.Serializer):
+    """An object that is not at the later moment as it was at the earlier one."""
+
+    kind = serializers.CharField()
+    object_id = serializers.CharField()
+    name = serializers.CharField()
+    before = serializers.SerializerMethodField(help_text="Fields that differ; null: it did not exist.")
+    after = serializers.SerializerMethodField(help_text="The same at the later moment; null: it was deleted.")
+    changes = serializers.SerializerMethodField(help_text="Ids of the changes between, the oldest first.")
+    not_undoable = serializers.CharField(source="obstacle", help_text="Why it cannot go back; empty: it may be tried.")
+
+    @field_type(dict[str, Any] | None)
+    def get_before(self, found: ObjectDifference) -> dict[str, Any] | None:
+        return self._shown(found, found.before)
+
+    @field_type(dict[str, Any] | None)
+    def get_after(self, found: ObjectDifference) -> dict[str, Any] | None:
+        return self._shown(found, found.after)
+
+    @field_type(list[int])
+    def get_changes(self, found: ObjectDifference) -> list[int]:
+        return [change.pk for change in found.changes]
+
+    def _shown(self, found: ObjectDifference, fields: dict[str, Any] | None) -> dict[str, Any] | None:
+        return shown_fields(found.changes[-1], fields, may_change="operate" in _scopes_held(self.context["request"]))
+
+
+class ComparisonSerializer(serializers.Serializer):
+    """A cluster at two moments."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    reaches_back = serializers.BooleanField(
+        help_text="Whether the ledger reaches back to the earlier moment: else nothing is known of what lies before it."
+    )
+    left_out = serializers.IntegerField(help_text="Changes beyond the newest 5000, which are not compared.")
+    differences = DifferenceSerializer(many=True)
+
+
+_MOMENTS = [
+    OpenApiParameter("cluster", str, required=True, description="Slug of the cluster."),
+    OpenApiParameter("since", datetime, required=True, description="The earlier moment."),
+    OpenApiParameter("until", datetime, description="The later moment; now unless given."),
+]
+
+
+class ComparisonView(ApiMixin, APIView):
+    """Objects of a cluster at two moments."""
+
+    asked_on = AskedOn.NARROWED
+
+    @extend_schema(parameters=_MOMENTS, responses=ComparisonSerializer)
+    def get(self, request: Request) -> Response:
+        """Objects of a cluster that differ between two moments; what was changed and changed back does not."""
+        serializer = ComparisonAskSerializer(data=request.query_params.dict())
+        serializer.is_valid(raise_exception=True)
+        asked = serializer.validated_data
+        cluster = row_visible(apps.get_model("fleet.Cluster")._default_manager.all(), slug=asked["cluster"])
+        found = cluster_compare(cluster.pk, asked["since"], asked["until"])
+        answer = {"since": asked["since"], "until": asked["until"], **vars(found)}
+        return Response(ComparisonSerializer(answer, context={"request": request}).data)
+
+
 router = Router()
 router.register("changes", ChangeViewSet, basename="change")
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("changes/compare", ComparisonView.as_view(), name="change-compare"),
     path("changes/groups/<uuid:group>/undo", GroupUndoView.as_view(), name="change-group-undo"),
     *router.urls,
 ]

@@ -19,8 +19,7 @@ from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from agent import VERSION
-from apps.accounts.models import Token
-from apps.accounts.services import ENDS_SOON
+from apps.accounts.services import tokens_ending
 from apps.core.durations import slowest_routes
 from apps.core.errors import SluiceError
 from apps.core.health import health_states, redis_client
@@ -209,8 +208,7 @@ def _agents() -> Iterator[Condition]:
 
 def _credentials() -> Iterator[Condition]:
     now = timezone.now()
-    ending = Token.objects.filter(revoked_at=None, expires_at__gt=now, expires_at__lt=now + ENDS_SOON)
-    for token in ending.select_related("user__service_account__team").order_by("expires_at")[:_TABLES]:
+    for token in tokens_ending().select_related("user__service_account__team")[:_TABLES]:
         left_s = None if token.expires_at is None else (token.expires_at - now).total_seconds()
         advice = "Its owner makes another one under Tokens, and revokes this one."
         if hasattr(token.user, "service_account"):

@@ -36,6 +36,7 @@ from apps.queries.arrivals.services import (
     arrivals_dispersion_update,
     arrivals_fields_update,
     arrivals_inspect,
+    arrivals_team_update,
 )
 from apps.queries.arrivals.uploads import UploadedTrace
 from apps.queries.backlogs import backlogs_of, backlogs_update
@@ -196,17 +197,19 @@ class QueryViewSet(ServiceViewSet):
 def _state(*, arrivals: ArrivalSeries, **values: Any) -> None:
     if "event_fields" in values:
         arrivals_fields_update(arrivals=arrivals, event_fields=values.get("event_fields"))
+    if "team" in values:
+        arrivals_team_update(arrivals=arrivals, team=values["team"])
     scatter = {name: values.get(name) for name in ("dispersion", "dispersion_step_s")}
     if scatter.keys() & values.keys():
         arrivals_dispersion_update(arrivals=arrivals, **scatter)
 
 
 @transaction.atomic
-def _store(*, event_fields: Any = ..., **values: Any) -> ArrivalSeries:
+def _store(*, event_fields: Any = ..., team: Any = ..., **values: Any) -> ArrivalSeries:
     stored = _store_arrivals(values)
-    if event_fields is ...:
-        return stored
-    return arrivals_fields_update(arrivals=stored, event_fields=event_fields)
+    if event_fields is not ...:
+        stored = arrivals_fields_update(arrivals=stored, event_fields=event_fields)
+    return stored if team is ... else arrivals_team_update(arrivals=stored, team=team)
 
 
 def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
@@ -230,6 +233,7 @@ def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
 class ArrivalViewSet(ServiceViewSet):
     """Events per slice of each source, from uploaded traces, generators or counts."""
 
+    asked_on = AskedOn.SEEN
     body_sizes = {"create": DOCUMENT, "inspect": DOCUMENT}
     queryset = ArrivalSeries.objects.none()
     serializer_class, create_class = ArrivalSerializer, ArrivalCreateSerializer
@@ -252,7 +256,7 @@ class ArrivalViewSet(ServiceViewSet):
         return super().create(request, *args, **kwargs)
 
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """State the fields of the source's events, or how its counts scatter."""
+        """State the fields of the source's events, how its counts scatter, or the team that owns it."""
         return super().partial_update(request, *args, **kwargs)
 
     @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectedUpload)

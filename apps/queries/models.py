@@ -65,6 +65,9 @@ class ArrivalSeries(Tracked):
     event_fields = models.JSONField(
         default=dict, blank=True, help_text="Fields of an event by type, {ints, strings, doubles}; empty: not stated."
     )
+    team = models.ForeignKey(
+        Team, null=True, blank=True, on_delete=models.PROTECT, related_name="sources", help_text="Team that owns it."
+    )
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -139,7 +139,7 @@ def readers_by_source(cluster: Cluster, sources: Sequence[str], first: int | Non
 
 def arrivals_listed() -> QuerySet[ArrivalSeries]:
     """Arrivals without their data."""
-    return ArrivalSeries.objects.select_related("cluster").defer("data")
+    return ArrivalSeries.objects.select_related("cluster", "team").defer("data")
 
 
 def arrivals_chart(arrivals: ArrivalSeries, points: int) -> dict[str, object]:
@@ -191,6 +191,7 @@ class ArrivalFilter(ListFilter):
 
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
     source_id = TextFilter(label="The source's id")
+    team = TextFilter("team__name", label="The team that owns it")
     origin = ChoiceFilter(choices=ArrivalOrigin.choices)
     evidence = ChoiceFilter(choices=Evidence.choices)
     peak_eps = NumberFilter()

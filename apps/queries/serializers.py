@@ -15,7 +15,7 @@ from apps.queries.arrivals.numerals import COUNT_KINDS, DECIMAL_MARKS
 from apps.queries.arrivals.times import TIME_FORMATS
 from apps.queries.bodies import version_body
 from apps.queries.choices import ArrivalOrigin, ObjectiveState, QueryState
-from apps.queries.models import Query, QueryVersion
+from apps.queries.models import ArrivalSeries, Query, QueryVersion
 from apps.queries.selectors import version_current
 from engine.errors import Fault
 from engine.kinds import NumberSeries
@@ -44,9 +44,9 @@ class ObjectiveField(serializers.JSONField):
 
 
 class TeamField(serializers.CharField):
-    """The name of a query's team; empty where it has none."""
+    """The name of the team of a query or a source; empty where it has none."""
 
-    def get_attribute(self, instance: Query) -> str:
+    def get_attribute(self, instance: Query | ArrivalSeries) -> str:
         return str(instance.team or "")
 
 
@@ -186,6 +186,11 @@ class ArrivalSerializer(InClusterSerializer):
     )
     dispersion = NumberField(allow_null=True, help_text="Index of dispersion of the counts, or null.")
     dispersion_step_s = NumberField(allow_null=True, help_text="Width of the counts that it is of, or null.")
+    team = TeamField(
+        required=False,
+        allow_blank=True,
+        help_text="Name of the team that owns the source, whose members see it; one of a new name is made.",
+    )
     starts_at = serializers.DateTimeField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
@@ -231,6 +236,7 @@ class ArrivalCreateSerializer(TableReadingSerializer):
     description = serializers.CharField(required=False, allow_blank=True)
     replace = serializers.BooleanField(required=False)
     event_fields = EventFieldsField(required=False, allow_null=True)
+    team = serializers.CharField(required=False, allow_blank=True, help_text="Name of the team that owns the source.")
     file = serializers.FileField(required=False)
     key = serializers.CharField(required=False)
     generator = serializers.DictField(required=False, help_text='{"kind": "on_off" | "poisson" | "diurnal", …}')
@@ -247,7 +253,7 @@ class ArrivalCreateSerializer(TableReadingSerializer):
         "generator": set(),
         "counts": {"step_s", "fill", "dispersion", "dispersion_step_s"},
     }
-    _COMMON = {"cluster", "source_id", "description", "replace", "event_fields"}
+    _COMMON = {"cluster", "source_id", "description", "replace", "event_fields", "team"}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in self._OF_KIND if kind in values]

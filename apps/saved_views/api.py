@@ -76,7 +76,6 @@ class SavedViewViewSet(ServiceViewSet):
         _set_defaults(view, caller, defaults)
         return view
 
-    @transaction.atomic
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         view, caller = self.get_object(), caller_of(request)
         serializer = self.get_serializer(view, data=request.data, partial=True)

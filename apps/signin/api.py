@@ -1,30 +1,33 @@
-"""REST: one's sessions, invitations, and accounts of programs."""
+"""REST: sessions, invitations, and accounts of programs."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from apps.accounts.choices import Role
-from apps.accounts.models import Group, Team
+from apps.accounts.models import Group, Team, User
 from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.limits import MAX_NOTE
-from apps.core.reach import AskedOn
-from apps.core.rest.api import ReadViewSet, Router
+from apps.core.reach import AskedOn, row_visible
+from apps.core.rest.api import ApiMixin, ReadViewSet, Router
 from apps.core.rest.serializers import StrictSerializer, show_row
 from apps.signin.choices import InvitationState
 from apps.signin.invitations import MAX_DAYS, invitation_create, invitation_revoke, invitations_listed
 from apps.signin.models import Invitation, ServiceAccount
 from apps.signin.service_accounts import service_account_create, service_account_update, service_accounts_listed
+from apps.signin.sessions import session_end, sessions_end, sessions_of
 
-__all__ = ["InvitationViewSet", "ServiceAccountViewSet"]
+__all__ = ["InvitationViewSet", "PersonSessionsView", "ServiceAccountViewSet", "SessionsView"]
 
 
 class _AdminViewSet(ReadViewSet):
@@ -209,7 +212,75 @@ class ServiceAccountViewSet(_AdminViewSet):
         return show_row(account, self.get_queryset(), ServiceAccountSerializer)
 
 
+class SessionSerializer(serializers.Serializer):
+    """An open session in a browser. Its id names it, and nobody gets into it by that."""
+
+    id = serializers.CharField()
+    is_current = serializers.BooleanField(help_text="Whether it is the session of this request.")
+    way = serializers.CharField(help_text="How it began: password, password and code, provider, invitation.")
+    address = serializers.CharField(help_text="Where from it began.")
+    browser = serializers.CharField()
+    began_at = serializers.DateTimeField(allow_null=True)
+    seen_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+
+
+class _SessionsView(ApiMixin, APIView):
+    """The sessions of one person."""
+
+    def person(self) -> User:
+        """Whose they are."""
+        raise NotImplementedError
+
+    @extend_schema(responses=SessionSerializer(many=True))
+    def get(self, request: Request, **key: Any) -> Response:
+        """Open sessions: that of the request first, then those that were seen last."""
+        return Response(SessionSerializer(sessions_of(self.person(), self.current_key), many=True).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, session_id: str = "", **key: Any) -> Response:
+        """End one session, or without its id every one but that of the request; their open pages close."""
+        if session_id:
+            session_end(user=self.person(), session_id=session_id)
+        else:
+            sessions_end(user=self.person(), but=self.current_key)
+        return Response(status=204)
+
+    @property
+    def current_key(self) -> str | None:
+        """Key of the session that sent the request; None for a token."""
+        return None if self.request.auth is not None else self.request.session.session_key
+
+
+class SessionsView(_SessionsView):
+    """One's own sessions, which a session alone ends."""
+
+    asked_on = AskedOn.OWN
+    scopes = {"DELETE": "read"}
+
+    def get_permissions(self) -> list[BasePermission]:
+        """Ending them needs a session; that is checked before scopes."""
+        return [*([SessionOnly()] if self.request.method == "DELETE" else []), ScopePermission()]
+
+    def person(self) -> User:
+        return signed_in_user(self.request)
+
+
+class PersonSessionsView(_SessionsView):
+    """The sessions of somebody, for administrators."""
+
+    scopes = {"GET": "admin", "DELETE": "admin"}
+
+    def person(self) -> User:
+        return row_visible(User.objects.all(), "person", pk=self.kwargs["pk"])
+
+
 router = Router()
 router.register("invitations", InvitationViewSet, basename="invitation")
 router.register("service-accounts", ServiceAccountViewSet, basename="service-account")
-urlpatterns = router.urls
+_METHODS = {"": ["get", "delete"], "/<str:session_id>": ["delete"]}
+urlpatterns = [
+    path(f"{lead}sessions{end}", kind.as_view(http_method_names=methods), name=f"{name}-{'detail' if end else 'list'}")
+    for lead, kind, name in (("", SessionsView, "session"), ("people/<int:pk>/", PersonSessionsView, "person-session"))
+    for end, methods in _METHODS.items()
+] + router.urls

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import transaction
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers
 from rest_framework.decorators import action
@@ -157,12 +156,11 @@ class LiveViewSet(mixins.DestroyModelMixin, ReadViewSet):
         serializer = LiveUpdateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         values = dict(serializer.validated_data)
-        with transaction.atomic():
-            for part in values.pop("assignments", ()):
-                agent = agent_named(live.query.cluster, part.pop("agent"))
-                assignment_set(live=live, agent=agent, **part)
-            if values:
-                live_update(live=live, **values)
+        for part in values.pop("assignments", ()):
+            agent = agent_named(live.query.cluster, part.pop("agent"))
+            assignment_set(live=live, agent=agent, **part)
+        if values:
+            live_update(live=live, **values)
         return Response(self._shown(live))
 
     def perform_destroy(self, instance: LiveQuery) -> None:

@@ -46,7 +46,8 @@ class EtagMixin:
     """Generic viewsets whose single resources carry an ETag.
 
     GET answers 304 to a matching `If-None-Match`. PUT, PATCH and DELETE honour `If-Match` where it is sent (412 when
-    the resource has moved); the comparison and the change are one transaction with the row locked.
+    the resource has moved); the comparison and the change are one transaction with the row locked. A PATCH is always
+    one with its answer, so that a row which its caller would no longer see after it stays as it was (`show_row`).
 
     A view with another address that shows something and changes it adds those actions to `etag_actions` and says in
     `shown_for_etag` what a GET there shows.
@@ -58,7 +59,7 @@ class EtagMixin:
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
-        if self._is_guarded(request):
+        if request.method == "PATCH" or self._is_guarded(request):
             name = (request.method or "").lower()
             setattr(self, name, transaction.atomic(getattr(self, name)))
 

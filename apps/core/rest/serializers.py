@@ -11,6 +11,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from apps.core.errors import Forbidden, Missing
 from apps.core.reach import check_row, visible
 
 __all__ = [
@@ -112,8 +113,23 @@ def read_body(kind: type[serializers.Serializer], request: Request) -> dict[str,
 
 
 def show_row(row: Model, rows: QuerySet[Any], serializer: Callable[[Any], Any]) -> Any:
-    """A row that was written as a GET shows it: read again, since `rows` carry what a saved row does not."""
-    return serializer(rows.get(pk=row.pk)).data
+    """A row that was written as a GET shows it: read again, since `rows` carry what a saved row does not.
+
+    Raises
+    ------
+    Forbidden
+        The change took the row out of what the caller sees. A PATCH is undone by that.
+    Missing
+        Somebody else deleted it since.
+    """
+    shown = visible(rows).filter(pk=row.pk).first()
+    if shown is not None:
+        return serializer(shown).data
+    noun = row._meta.verbose_name
+    if type(row)._base_manager.filter(pk=row.pk).exists():
+        message = f"You would no longer see the {noun} after this. It takes somebody with a role on both places."
+        raise Forbidden(message, code="out_of_sight")
+    raise Missing(f"The {noun} {row.pk} was deleted meanwhile.")
 
 
 class NoticeDeliverySerializer(serializers.ModelSerializer):

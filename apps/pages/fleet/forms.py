@@ -6,6 +6,8 @@ from typing import Any
 
 from django import forms
 
+from apps.accounts.models import Team
+from apps.core.reach import visible
 from apps.fleet.choices import CycleUnit
 from apps.fleet.models import KUBERNETES_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
@@ -99,6 +101,7 @@ class PoolForm(RowForm):
             "memory_bytes",
             "price_per_hour",
             "labels",
+            "team",
         ]
         labels = {
             "capacity_cps": "Capacity of one core",
@@ -110,7 +113,13 @@ class PoolForm(RowForm):
             "capacity_cps": "Cycles per second, such as 3e9. Existing nodes keep their own.",
             "cycles_per_ns": "Cycles of a clock that a core does in a nanosecond of CPU. Empty: not known.",
             "cores": "Existing nodes keep their own.",
+            "team": "Its members see the pool and its nodes.",
         }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        teams = self.fields["team"]
+        teams.queryset = visible(Team.objects.all()) | Team.objects.filter(pk=self.instance.team_id)
 
     def clean_cycle_unit(self) -> str:
         return str(self.cleaned_data["cycle_unit"] or self.instance.cycle_unit)

@@ -12,6 +12,8 @@ from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, Value, Wh
 from django.db.models.functions import Coalesce, RowNumber
 from django.utils import timezone
 
+from apps.accounts.models import User
+from apps.accounts.services import tokens_ending
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionState
@@ -78,8 +80,11 @@ _MAX_GAPS = 4  # of what cannot be observed
 _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
 
 
-def attention_list(findings: Findings) -> tuple[list[AttentionItem], int]:
-    """The first `MAX_ITEMS` of the list, the most urgent first, and the number of all."""
+def attention_list(findings: Findings, reader: User | None = None) -> tuple[list[AttentionItem], int]:
+    """The first `MAX_ITEMS` of the list, the most urgent first, and the number of all.
+
+    Tokens of its reader that expire soon are on it as well: what uses them stops then.
+    """
     cluster = findings.cluster
     late, late_count = _late(findings)
     gaps = _gaps(findings)
@@ -91,6 +96,7 @@ def attention_list(findings: Findings) -> tuple[list[AttentionItem], int]:
         *_live(cluster, told),
         *_away(cluster, told),
         *_untrusted(findings),
+        *_ending(reader),
         *_waiting(cluster),
         *_unknown(findings),
         *_threatened(findings),
@@ -481,6 +487,18 @@ def _widened(row: QueryEstimate) -> str:
     return (
         f"Recent estimates were so far off that the upper side of its interval is {significant(factor)} times as wide."
     )
+
+
+def _ending(reader: User | None) -> list[AttentionItem]:
+    """The tokens of a person that expire soon."""
+    tokens = list(tokens_ending().filter(user=reader)[:_MAX_LISTED]) if reader is not None else []
+    if not tokens:
+        return []
+    first, names = tokens[0], [token.name for token in tokens]
+    title = f"Your token {names[0]} expires" if len(tokens) == 1 else f"{len(tokens)} of your tokens expire"
+    which = "It" if len(tokens) == 1 else f"{listed(names)}: the first"
+    text = f"{which} works until {short(first.expires_at)}. Make another one and revoke it."
+    return [AttentionItem("watch", "watch", title, text, url_of("accounts:tokens"), "Open tokens")]
 
 
 def _untrusted(findings: Findings) -> list[AttentionItem]:

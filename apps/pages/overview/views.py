@@ -48,7 +48,7 @@ class Overview(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         findings = Findings(self.cluster)
         table = objectives_table(request, findings)
-        items, count = attention_list(findings)
+        items, count = attention_list(findings, signed_in_user(request))
         context = {"attention": items, "attention_count": count, "attention_left": count - len(items)}
         return self.page({"findings": findings, "table": table, "estimate_job": self.estimate_job, **context})
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from django.core.files.base import File
 
+from apps.accounts.models import Team
+from apps.accounts.teams import team_named
 from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import Evidence
@@ -54,6 +56,7 @@ __all__ = [
     "arrivals_revived",
     "arrivals_row",
     "arrivals_store",
+    "arrivals_team_update",
     "generate_arrivals",
 ]
 
@@ -61,7 +64,7 @@ _BATCH = 500  # rows of one statement, each with a packed series
 _REPLACED = tuple(
     field.name
     for field in ArrivalSeries._meta.concrete_fields
-    if field.name not in ("id", "cluster", "source_id", "created_at")
+    if field.name not in ("id", "cluster", "source_id", "team", "created_at")
 )
 
 
@@ -395,6 +398,15 @@ def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> Arr
         raise malformed([Fault(fault.path, fault.message) for fault in faults])
     arrivals.event_fields = fields.to_dict() if fields and event_fields else {}
     arrivals.save(update_fields=["event_fields", "updated_at"])
+    announce(f"cluster:{arrivals.cluster.slug}")
+    return arrivals
+
+
+@recorded()
+def arrivals_team_update(*, arrivals: ArrivalSeries, team: Team | str | None) -> ArrivalSeries:
+    """Say which team owns a source; one of a new name is made, and no name is nobody's."""
+    arrivals.team = team_named(team) if isinstance(team, str) else team
+    arrivals.save(update_fields=["team", "updated_at"])
     announce(f"cluster:{arrivals.cluster.slug}")
     return arrivals
 

@@ -34,7 +34,7 @@ from tests.apps.small_cluster import small_cluster
 
 pytestmark = pytest.mark.django_db
 
-CANARY = "Zq7"
+CANARY = "Zqcanaryqzqx"  #: long enough to stand in no random token
 _TEXTS = {"name", "title", "description", "note", "source_id", "host", "message"}
 #: Answers that show nothing and change nothing.
 HIDDEN = {302, 400, 403, 404, 405, 409, 412, 415, 422, 428}
@@ -182,6 +182,35 @@ def test_a_role_on_a_team_counts_for_its_queries_alone(world: dict[str, Any]) ->
     assert page.get(edit.format(cluster.slug, "calm")).status_code == 403
     assert "Edit</a>" in _content(page.get(f"/c/{cluster.slug}/queries/draft/"))
     assert "Edit</a>" not in _content(page.get(f"/c/{cluster.slug}/queries/calm/"))
+
+
+def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world: dict[str, Any]) -> None:
+    """Each field that says whose a row is, sent with another place: no row is given out of its caller's sight."""
+    cluster, elsewhere = Cluster.objects.get(slug=world["cluster"]), small_cluster("elsewhere")
+    team = team_named("bids")
+    QuerySet(Query).filter(pk=world["query_pk"]).update(team=team)
+    other = Query.objects.create(cluster=elsewhere, name="other")
+    places: dict[str, list[Any]] = {"cluster": ["elsewhere", None], "slug": ["elsewhere"], "team": ["ads", ""], "owner": ["a-viewer", None]}
+    places |= {"query": [other.pk], "pool": [elsewhere.pools.get().pk], "definition": [10**6], "clusters": [[]]}
+    callers = {name: User.objects.create_user(name) for name in ("of-cluster", "of-team")}
+    grant_give(user=callers["of-cluster"], role="admin", cluster=cluster)
+    grant_give(user=callers["of-team"], role="admin", team=team)
+    clients, reader = [_token_client(user) for user in callers.values()], _token_client(person("all", "admin"))
+    wrong, tried = {}, 0
+    for name, endpoint in ENDPOINTS.items():
+        path = address(name, world)
+        for method in endpoint.methods.keys() & {"PATCH", "PUT"} if "GET" in endpoint.methods else ():
+            before = reader.get(path).json()
+            fields = sorted(places.keys() & before)
+            for field, value, client in [(f, value, c) for f in fields for value in places[f] for c in clients]:
+                answer = client.generic(method, path, json.dumps({field: value}), "application/json")
+                tried += 1
+                if answer.status_code == 200 and answer.json()[field] == value:
+                    moved = f"/api/v1/clusters/{value}" if field == "slug" else path
+                    assert client.get(moved).status_code == 200, (name, field, value)
+                elif answer.status_code not in HIDDEN or reader.get(path).json() != before:
+                    wrong[name, field, value] = (answer.status_code, answer.content[:200])
+    assert wrong == {} and tried > 20
 
 
 @pytest.fixture

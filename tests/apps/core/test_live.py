@@ -16,15 +16,20 @@ from django.conf import settings as django_settings
 from django.db import connections, transaction
 from django.test import Client
 
+from apps.accounts.grants import grant_give, grant_take
 from apps.accounts.models import User
 from apps.accounts.services import password_set, user_update
+from apps.accounts.teams import team_named
 from apps.core import consumers, events
 from apps.core.events import announce
 from apps.core.health import worker_beat
 from apps.core.logs import line_formatter
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
 from apps.signin.models import Session
 from tests.apps.core.sockets import Socket
 from tests.apps.people import person
+from tests.apps.small_cluster import small_cluster
 from tests.servers import PATIENCE_S, RedisServer
 
 GONE = "redis://127.0.0.1:1/0"
@@ -48,8 +53,12 @@ def socket(cookie: str = "", origin: str = "http://localhost") -> Socket:
 
 @pytest.fixture
 def signed_in(transactional_db: None) -> str:
+    return cookie_of(person("ada"))
+
+
+def cookie_of(user: User) -> str:
     client = Client()
-    client.force_login(person("ada"))
+    client.force_login(user)
     return f"{django_settings.SESSION_COOKIE_NAME}={client.cookies[django_settings.SESSION_COOKIE_NAME].value}"
 
 
@@ -79,6 +88,42 @@ async def test_open_pages_are_notified_of_committed_changes_once(signed_in: str)
     assert await page.hear() == {"changed": "cluster:a"}
     assert await page.hear() == {"changed": "jobs"}
     assert await page.receive_nothing()
+    await page.disconnect()
+
+
+@pytest.mark.usefixtures("_closing")
+async def test_page_of_a_team_is_told_of_what_it_owns_until_its_role_is_another(transactional_db: None) -> None:
+    """What others own is not named on the socket, neither in the same cluster nor in another."""
+
+    def build() -> tuple[User, str]:
+        here, _ = small_cluster("here"), small_cluster("there")
+        team = team_named("bids")
+        for name, owner in (("own", team), ("zqcanaryzqzq", None)):
+            Query.objects.create(cluster=here, name=name, team=owner)
+        user = User.objects.create_user("ada")
+        grant_give(user=user, role="author", team=team)
+        return user, cookie_of(user)
+
+    def change() -> None:
+        for topic in ("query:here/zqcanaryzqzq", "cluster:there", "query:there/own", "query:here/own", "cluster:here"):
+            announce(topic)
+
+    user, cookie = await sync_to_async(build)()
+    page = socket(cookie)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+    await sync_to_async(change)()
+    assert [await page.hear(), await page.hear()] == [{"changed": "query:here/own"}, {"changed": "cluster:here"}]
+    assert await page.receive_nothing()
+
+    def move() -> None:
+        grant_give(user=user, role="viewer", cluster=Cluster.objects.get(slug="there"))
+        grant_take(grant=user.grants.get(cluster=None))
+        announce("query:here/own")
+        announce("query:there/other")
+
+    await sync_to_async(move)()
+    assert await page.hear() == {"changed": "query:there/other"}
     await page.disconnect()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_activate, node_drain, node_update
@@ -64,3 +65,25 @@ def test_moments_that_cannot_be_compared_are_refused(cluster: Cluster, browser: 
     later = browser.get(path, {"since": "2026-03-02T00:00", "until": "2026-03-01T00:00"})
     assert later.status_code == 400 and "allowed: before" in body(later)
     assert browser.post(path, {"object": "node", "since": "yesterday"}).status_code == 400
+
+
+def test_moments_are_compared_over_rest(cluster: Cluster, api: APIClient) -> None:
+    since, node = timezone.now(), cluster.nodes.get(name="a")
+    node_update(node=node, labels={"rack": "first"})
+    path = "/api/v1/changes/compare"
+    answer = api.get(path, {"cluster": "little", "since": since.isoformat()})
+    assert answer.status_code == 200, answer.content
+    shown = answer.json()
+    (found,) = shown["differences"]
+    assert (found["kind"], found["name"], found["before"], found["after"]) == (
+        "node",
+        "a",
+        {"labels": {}},
+        {"labels": {"rack": "first"}},
+    )
+    assert found["not_undoable"] == "" and api.get(f"/api/v1/changes/{found['changes'][0]}").status_code == 200
+    assert (shown["reaches_back"], shown["left_out"]) == (True, 0)
+    for asked, path_of_fault in (({"since": "2999-01-01T00:00:00Z"}, "since"), ({"since": "x", "unti": "y"}, "unti")):
+        refused = api.get(path, {"cluster": "little", **asked})
+        assert refused.status_code == 400 and path_of_fault in {row["path"] for row in refused.json()["faults"]}
+    assert api.get(path, {"cluster": "none", "since": since.isoformat()}).status_code == 404

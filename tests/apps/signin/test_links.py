@@ -102,7 +102,6 @@ def test_nobody_learns_whether_there_is_an_account(client: Client, person: User,
     monkeypatch.setattr(password_resets.current_app, "send_task", lambda name, args, **_: asked.append(args[0]))
     names = (person.username, "nobody")
     pages = [body(client.post("/login/forgotten/", {"name": name})) for name in names]
-    pages = [re.sub(r'"X-CSRFToken": "[^"]*"', "", page) for page in pages]
     assert pages[0] == pages[1]
     assert asked == list(names)
     answers = [client.post("/login/forgotten/", {"name": "nobody"}).status_code for _ in range(6)]

@@ -10,6 +10,7 @@ import time_machine
 from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from apps.accounts.models import User
 from apps.accounts.services import password_set, user_update
@@ -55,6 +56,27 @@ def test_one_session_is_ended(two: tuple[Client, Client], user_of: Callable[...,
     assert two[1].get("/settings/").status_code == 302
     assert two[0].get("/settings/").status_code == 200
     assert two[0].post(f"/settings/sign-in/sessions/{other.id}/end/").status_code == 404
+
+
+def test_sessions_are_listed_and_ended_over_rest(
+    two: tuple[Client, Client], api_of: Callable[..., APIClient], user_of: Callable[..., User]
+) -> None:
+    """One's own in a session alone; those of somebody by an administrator."""
+    path, user = "/api/v1/sessions", user_of("operator")
+    own, other = two[0].get(path).json()
+    assert own["is_current"] and not other["is_current"] and other["browser"] == "Firefox on Linux"
+    token = api_of("operator")
+    assert not any(row["is_current"] for row in token.get(path).json())
+    assert token.delete(f"{path}/{other['id']}").json()["code"] == "session_only"
+    assert two[0].delete(f"{path}/{other['id']}").status_code == 204
+    assert two[0].delete(f"{path}/{other['id']}").status_code == 404
+    assert two[1].get(path).status_code == 401
+    assert two[0].delete(path).status_code == 204 and two[0].get(path).status_code == 200
+    path = f"/api/v1/people/{user.pk}/sessions"
+    assert token.get(path).status_code == 403
+    admin = api_of("admin")
+    assert [row["id"] for row in admin.get(path).json()] == [own["id"]]
+    assert admin.delete(path).status_code == 204 and two[0].get("/settings/").status_code == 302
 
 
 def test_a_session_does_not_outlive_that_its_person_was_switched_off(

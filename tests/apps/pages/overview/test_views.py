@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from apps.accounts.models import User
+from apps.accounts.services import token_create
 from apps.estimates.models import ObjectiveStatus, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
@@ -19,6 +23,7 @@ from apps.ui.numbers import MISSING
 from tests.apps import small_cluster
 from tests.apps.estimates.answers import widening
 from tests.apps.pages.html import body
+from tests.apps.people import person
 
 pytestmark = pytest.mark.django_db
 
@@ -169,6 +174,14 @@ def test_overview_leaves_out_what_changes_while_it_is_read(
 
     monkeypatch.setattr(attention, "estimates_named", gone)
     assert "Overview" in page(browser, "/c/little/") and not QueryEstimate.objects.filter(query__name="late").exists()
+
+
+def test_tokens_of_the_reader_that_expire_soon_are_on_the_attention_list(browser: Client, cluster: Cluster) -> None:
+    reader = User.objects.get(pk=browser.session["_auth_user_id"])
+    for name, owner, days in (("ci", reader, 3), ("later", reader, 30), ("foreign", person("other"), 3)):
+        token_create(user=owner, name=name, scopes=["read"], expires_at=timezone.now() + timedelta(days=days))
+    html = page(browser, "/c/little/")
+    assert "Your token ci expires" in html and "later expires" not in html and "foreign expires" not in html
 
 
 @pytest.mark.parametrize("state", ["breached", "at_risk", "unknown"])
