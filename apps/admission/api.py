@@ -30,6 +30,7 @@ from apps.admission.decisions import (
     admission_withdraw,
 )
 from apps.admission.models import AdmissionRequest, AdmissionTrial
+from apps.admission.owners import OthersLoad, load_of_others
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
 from apps.admission.policy_api import PolicyPreviewView, QueueView
 from apps.admission.previews import ADMISSION
@@ -63,7 +64,7 @@ from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import JobSerializer, job_response, job_wait, prefer_wait, wait_applied
 from apps.jobs.viewsets import RunRowSerializer, RunViewSet, describe_create
 from apps.predictions.serializers import PredictionDetailSerializer
-from apps.queries.masks import mask_of
+from apps.queries.masks import MaskedSerializerMixin, mask_of
 from apps.queries.models import Query
 from engine.admission.answer import AdmissionDecision, OutcomeCurves
 from engine.records import Record, Words
@@ -101,7 +102,7 @@ class AlternativeSerializer(StrictSerializer):
     )
 
 
-class AdmissionSerializer(RunRowSerializer):
+class AdmissionSerializer(MaskedSerializerMixin, RunRowSerializer):
     """A request in a list."""
 
     query = serializers.CharField(source="query.name")
@@ -135,14 +136,6 @@ class AdmissionSerializer(RunRowSerializer):
             "decided_by",
         ]
         fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
-
-    def to_representation(self, instance: AdmissionRequest) -> Any:
-        """As it is, masked for whoever sees a part of its cluster."""
-        shown, masks = super().to_representation(instance), self.context.setdefault("masks", {})
-        if instance.cluster_id not in masks:
-            masks[instance.cluster_id] = mask_of(instance.cluster)
-        mask = masks[instance.cluster_id]
-        return shown if mask is None else mask.document(shown)
 
     def get_mode(self, request: AdmissionRequest) -> str:
         return "apply" if request.apply_when_admitted else "preview"
@@ -214,6 +207,9 @@ class AdmissionDetailSerializer(AdmissionSerializer):
         help_text="What became of its promise after an hour, a day and a week; empty before it is applied."
     )
     trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")
+    others = serializers.SerializerMethodField(
+        help_text="What other teams run there, for who sees a part of the cluster; null: its queries are seen by name."
+    )
 
     class Meta(AdmissionSerializer.Meta):
         fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "target"]
@@ -228,6 +224,7 @@ class AdmissionDetailSerializer(AdmissionSerializer):
             "standing",
             "receipts",
             "trial",
+            "others",
         ]
 
     @field_type(StoredRecordField(DecisionParts))
@@ -242,6 +239,11 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     def get_trial(self, request: AdmissionRequest) -> Any:
         trial = trial_newest(request)
         return TrialSerializer(trial).data if trial is not None else None
+
+    @field_type(StoredRecordField(OthersLoad, allow_null=True))
+    def get_others(self, request: AdmissionRequest) -> Any:
+        others = load_of_others(request.cluster)
+        return others.to_dict() if others is not None else None
 
     @field_type(StoredRecordField(AdmissionStanding))
     def get_standing(self, request: AdmissionRequest) -> Any:

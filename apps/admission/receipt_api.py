@@ -17,15 +17,18 @@ from apps.admission.choices import WrongReason
 from apps.admission.models import Receipt
 from apps.admission.receipts import receipt_reason
 from apps.core.limits import MAX_REASON
+from apps.core.reach import AskedOn
 from apps.core.rest.api import ReadViewSet, StrictSerializer
 from apps.core.rest.records import StoredRecordField
 from apps.core.rest.serializers import read_body
+from apps.fleet.models import Cluster
+from apps.queries.masks import MaskedSerializerMixin
 from engine.admission.promises import PromiseChange, PromiseError
 
 __all__ = ["ReceiptReasonSerializer", "ReceiptSerializer", "ReceiptViewSet"]
 
 
-class ReceiptSerializer(serializers.ModelSerializer):
+class ReceiptSerializer(MaskedSerializerMixin, serializers.ModelSerializer):
     """A decision that came back: promised, measured, what became of it, and what else changed since."""
 
     cluster = serializers.CharField(source="promise.cluster.slug")
@@ -57,6 +60,9 @@ class ReceiptSerializer(serializers.ModelSerializer):
         fields += ["high_s", "measured_s", "results", "since", "interval_held", "is_wrong", "changes", "decisions"]
         fields += ["error", "error_lack", "written_at", "reason", "reason_text", "reason_by", "reason_at"]
 
+    def cluster_of_row(self, row: Receipt) -> Cluster:
+        return row.promise.cluster
+
 
 class ReceiptReasonSerializer(StrictSerializer):
     """Why a verdict turned out wrong. With `failure` and `measurement` what was measured is set aside."""
@@ -73,6 +79,7 @@ class ReceiptViewSet(ReadViewSet):
     A request lists its own, those to come as well, as `receipts`.
     """
 
+    asked_on = AskedOn.PARTS
     queryset = Receipt.objects.none()
     serializer_class = ReceiptSerializer
     filterset_class = ReceiptFilter

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -30,6 +30,7 @@ __all__ = [
     "change_to_start",
     "is_due",
     "is_over",
+    "masked_result",
     "patience_ends_at",
 ]
 
@@ -49,13 +50,15 @@ class AdmissionStanding(Record):
     why_not: str
 
 
+def masked_result(request: AdmissionRequest) -> Mapping[str, Any] | None:
+    """The decision as it is stored, masked for whoever sees a part of the cluster; None while there is none."""
+    mask = mask_of(request.cluster) if request.result and is_seen_in_part(request.cluster_id) else None
+    return request.result if mask is None else mask.document(request.result)
+
+
 def admission_headline(request: AdmissionRequest) -> str:
     """The decision in one sentence, masked for whoever sees a part of the cluster; empty while there is none."""
-    result = request.result or {}
-    if result and is_seen_in_part(request.cluster_id):
-        mask = mask_of(request.cluster)
-        result = mask.document(result) if mask is not None else result
-    return str(result.get("headline", ""))
+    return str((masked_result(request) or {}).get("headline", ""))
 
 
 def admission_never_ran(request: AdmissionRequest) -> bool | None:

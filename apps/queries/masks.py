@@ -2,8 +2,8 @@
 
 Rows are narrowed where they enter an answer (`apps.core.reach`). What was computed of a whole cluster, such as a
 verdict, names its queries within, and gives their objectives and latencies in numbers and in sentences. There a name
-outside the caller's teams becomes `OTHER`, a sentence with one `SENTENCE`, and beside either no number is left. A word
-that happens to be such a name is masked, too: too much, and never too little.
+outside the caller's teams becomes `OTHER`, a sentence with one a fixed sentence, and beside either no number is
+left. A word that happens to be such a name is masked, too: too much, and never too little.
 """
 
 from __future__ import annotations
@@ -12,36 +12,39 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from django.db.models import Q
+
 from apps.core.reach import is_seen_in_part, visible
 from apps.fleet.models import Cluster
 from apps.queries.models import ArrivalSeries, OperatorInput, Query
 
-__all__ = ["OTHER", "QueryMask", "arrivals_seen", "mask_of"]
+__all__ = ["OTHER", "OTHER_SOURCE", "MaskedSerializerMixin", "QueryMask", "arrivals_seen", "mask_of"]
 
-OTHER = "a query of another team"
-SENTENCE = "This is about a query of another team."
+OTHER, OTHER_SOURCE = "a query of another team", "a source of another team"
 _ABOUT = ("query", "subject", "message")  #: fields that say what a part of an answer is about
 _KEPT = frozenset({*_ABOUT, "code", "severity", "kind", "is_candidate", "before_state", "after_state"})
 _DROPPED = frozenset({"policy_facts"})  # what teams use of their quotas
 
 
 class QueryMask:
-    """Mask of queries by their names; `own` are those that are shown."""
+    """Mask of queries and sources by their names; `own` are the queries that are shown."""
 
-    def __init__(self, hidden: Iterable[str], own: Iterable[str]) -> None:
-        self._own, self._hidden = frozenset(own), frozenset(hidden)
+    def __init__(self, hidden: Iterable[str], own: Iterable[str], sources: Iterable[str] = ()) -> None:
+        self._own, self._hidden, self._sources = frozenset(own), frozenset(hidden), frozenset(sources)
 
     def text(self, text: str) -> str:
         """A name, with an operator of its query or alone, or a sentence.
 
-        >>> mask = QueryMask(["calm"], ["bids"])
+        >>> mask = QueryMask(["calm"], ["bids"], ["clicks"])
         >>> mask.text("calm/work"), mask.text("calm would miss 2 s."), mask.text("bids holds, calmly.")
         ('a query of another team', 'This is about a query of another team.', 'bids holds, calmly.')
+        >>> mask.text("clicks"), mask.text("clicks has no arrivals.")
+        ('a source of another team', 'This is about a source of another team.')
         """
-        names = "|".join(map(re.escape, self._hidden))
-        if not names or not re.search(rf"(?<![\w-])(?:{names})(?![\w-])", text):
-            return text
-        return SENTENCE if " " in text else OTHER
+        for names, other in ((self._hidden, OTHER), (self._sources, OTHER_SOURCE)):
+            if names and re.search(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", text):
+                return f"This is about {other}." if " " in text else other
+        return text
 
     def document(self, document: Any) -> Any:
         """A computed answer: of parts about masked queries what they are about, their states, and nothing else.
@@ -49,7 +52,7 @@ class QueryMask:
         Names are masked that stand in the answer as a query and are not one's own, also of those that are gone.
         """
         named = frozenset(_queries_named(document)) - self._own
-        return QueryMask(self._hidden | named, self._own)._masked(document)
+        return QueryMask(self._hidden | named, self._own, self._sources)._masked(document)
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -74,17 +77,35 @@ def mask_of(cluster: Cluster) -> QueryMask | None:
         return None
     rows = Query.objects.filter(cluster=cluster)
     own = set(visible(rows).values_list("name", flat=True))
-    return QueryMask(set(rows.values_list("name", flat=True)) - own, own)
+    sources = set(ArrivalSeries.objects.filter(cluster=cluster).values_list("source_id", flat=True))
+    seen = set(arrivals_seen(cluster).values_list("source_id", flat=True))
+    return QueryMask(set(rows.values_list("name", flat=True)) - own, own, sources - seen)
+
+
+class MaskedSerializerMixin:
+    """Rows of a cluster as they are, masked for whoever sees a part of it."""
+
+    def cluster_of_row(self, row: Any) -> Cluster:
+        """The cluster that a row is about."""
+        return row.cluster  # type: ignore[no-any-return]
+
+    def to_representation(self, instance: Any) -> Any:
+        shown, masks = super().to_representation(instance), self.context.setdefault("masks", {})  # type: ignore[misc, attr-defined]
+        cluster = self.cluster_of_row(instance)
+        if cluster.pk not in masks:
+            masks[cluster.pk] = mask_of(cluster)
+        mask = masks[cluster.pk]
+        return shown if mask is None else mask.document(shown)
 
 
 def arrivals_seen(cluster: Cluster) -> Any:
-    """Arrivals of a cluster: for whoever sees a part of it those that a query of their teams reads."""
+    """Arrivals of a cluster: for whoever sees a part of it those that their teams own, or a query of theirs reads."""
     rows = ArrivalSeries.objects.filter(cluster=cluster)
     if not is_seen_in_part(cluster.pk):
         return rows
     own = visible(Query.objects.filter(cluster=cluster))
     inputs = OperatorInput.objects.filter(operator__version__query__in=own)
-    return rows.filter(source_id__in=inputs.values("source_id"))
+    return rows.filter(Q(source_id__in=inputs.values("source_id")) | Q(pk__in=visible(rows).values("pk")))
 
 
 def _queries_named(document: Any) -> Iterable[str]:

@@ -176,6 +176,8 @@ class AdmissionPowers:
             if not self.alternatives and part is not None and (part.is_under_way or part.can_be_retried):
                 return _UNSEARCHED[part.is_under_way]
             return _REJECTED[bool(self.alternatives), self.request.state == AdmissionState.PREVIEW]
+        if self.can_decide and self.standing.why_not:
+            return f"{self.verb} is off. {self.standing.why_not}"
         role = self.user.get_role_display()
         return f"{self.verb} is off: your role ({role}) may not decide. {role_hint(Scope.ADMIT)}"
 

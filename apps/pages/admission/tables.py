@@ -193,7 +193,7 @@ def _columns(slug: str) -> list[Column]:
     ]
 
 
-_SEVERITY = {"bad": ("bad", "bad"), "watch": ("watch", "watch"), "ok": ("ok", "ok"), "info": ("info", "muted")}
+SEVERITIES = {"bad": ("bad", "bad"), "watch": ("watch", "watch"), "ok": ("ok", "ok"), "info": ("info", "muted")}
 _WORSE_SHARE = 0.01  # of its objective: by less a query that misses it may get worse
 _CHANGED_S = 0.005  # a smaller change would be written as 0 s
 
@@ -420,7 +420,7 @@ def reason_rows(reasons: Sequence[Reason]) -> list[ReasonRow]:
     """The most serious first."""
     rows = []
     for reason in reasons:
-        drawing, tone = _SEVERITY[reason.severity]
+        drawing, tone = SEVERITIES[reason.severity]
         is_load = reason.code == "node_overloaded" and reason.value is not None
         bar = _overload_bar(reason.value or 0.0, tone) if is_load else SafeString("")
         rows.append(ReasonRow(drawing, tone, reason.words.consequence, reason.words.explanation, bar))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -31,9 +32,11 @@ from apps.admission.receipts import receipt_reason
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed, SluiceError
+from apps.core.reach import AskedOn, check_row, is_seen_in_part, visible
 from apps.fleet.models import Cluster
 from apps.pages.admission.facts import AdmissionDetail
 from apps.pages.admission.forms import FAULT_FIELDS, DescribedForm, RegisteredForm, placement_of
+from apps.pages.admission.own import OwnDecision
 from apps.pages.admission.tables import AdmissionCounts, QueuedRequest, admissions_table
 from apps.pages.base import ClusterPage, try_service
 from apps.pages.runs import RunAction, RunPage
@@ -97,17 +100,25 @@ _KEY = [("before", "Before"), ("after", "After"), ("band", "Interval, 90%"), ("o
 class AdmissionPage(RunPage):
     """`/c/<slug>/admission/<uuid>/`"""
 
+    asked_on: str = AskedOn.PARTS
     kind, noun = ADMISSION, "admission request"
     template_name = "pages/admission/detail.html"
 
     def rows(self) -> QuerySet[AdmissionRequest]:
         related = ("version__query", "prediction__cluster", "prediction__query", "prediction__model")
-        rows = super().rows().select_related(*related).defer(None)
+        rows = visible(super().rows()).select_related(*related).defer(None)
         return rows.defer("snapshot_parts", "prediction__trace", "prediction__model__weights")
 
+    def found(self, pk: UUID) -> Any:
+        run = super().found(pk)
+        check_row(run)
+        return run
+
     def shown(self, run: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
-        outcome = self.request.GET.get("alternative", "")
-        detail = AdmissionDetail(run, signed_in_user(self.request), self.cluster, outcome)
+        outcome, kind = self.request.GET.get("alternative", ""), AdmissionDetail
+        if is_seen_in_part(self.cluster.pk):
+            kind, self.template_name = OwnDecision, "pages/admission/own.html"
+        detail = kind(run, signed_in_user(self.request), self.cluster, outcome)
         # what a stale preview is refused for is said by the page anyway
         notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
         return self.answer(run, refusal, detail=detail, notice=notice, key=_KEY, picture_key=_PICTURE_KEY)
@@ -279,8 +290,9 @@ class AdmissionReceipt(_RequestAction):
 
 
 class AdmissionTrialStart(_RequestAction):
-    """Try the version out at an agent."""
+    """Try the version out at an agent, which is everybody's."""
 
+    asked_on = AskedOn.NARROWED
     write_scope = "operate"
 
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
@@ -297,6 +309,7 @@ class AdmissionTrialStart(_RequestAction):
 class AdmissionTrialStop(_RequestAction):
     """End the trial early."""
 
+    asked_on = AskedOn.NARROWED
     write_scope = "operate"
 
     def act(self, run: AdmissionRequest) -> AdmissionRequest:

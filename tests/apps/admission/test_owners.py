@@ -90,7 +90,7 @@ def test_a_job_does_later_only_what_its_asker_may(asked: AdmissionRequest) -> No
     with pytest.raises(Forbidden, match="other teams"):
         admission_apply(request=asked, user=decider)
     QuerySet(Query).filter(name="calm").update(team=team_named("bids"))
-    again, _ = ADMISSION.request(parent=asked, user=user())
+    again, _ = ADMISSION.request(parent=asked, user=user(name="again"))
     run_jobs()
     again.refresh_from_db()
     QuerySet(AdmissionRequest).filter(pk=again.pk).update(result={**(again.result or {}), "changes": [_MOVE]})

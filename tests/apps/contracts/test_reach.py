@@ -25,6 +25,7 @@ from apps.accounts.services import token_create
 from apps.accounts.teams import team_named, team_update
 from apps.core.reach import cluster_path, is_topic_visible, places_seen, team_path
 from apps.fleet.models import Cluster
+from apps.fleet.services import node_create, pool_create
 from apps.queries.models import ArrivalSeries, Query
 from tests.apps.contracts.endpoints import ENDPOINTS
 from tests.apps.contracts.pages import PAGES, page_address
@@ -190,7 +191,7 @@ def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world:
     team = team_named("bids")
     QuerySet(Query).filter(pk=world["query_pk"]).update(team=team)
     other = Query.objects.create(cluster=elsewhere, name="other")
-    places: dict[str, list[Any]] = {"cluster": ["elsewhere", None], "slug": ["elsewhere"], "team": ["ads", ""], "owner": ["a-viewer", None]}
+    places: dict[str, list[Any]] = {"cluster": ["elsewhere", None], "team": ["ads", ""], "owner": ["a-viewer", None]}
     places |= {"query": [other.pk], "pool": [elsewhere.pools.get().pk], "definition": [10**6], "clusters": [[]]}
     callers = {name: User.objects.create_user(name) for name in ("of-cluster", "of-team")}
     grant_give(user=callers["of-cluster"], role="admin", cluster=cluster)
@@ -206,8 +207,8 @@ def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world:
                 answer = client.generic(method, path, json.dumps({field: value}), "application/json")
                 tried += 1
                 if answer.status_code == 200 and answer.json()[field] == value:
-                    moved = f"/api/v1/clusters/{value}" if field == "slug" else path
-                    assert client.get(moved).status_code == 200, (name, field, value)
+                    assert client.get(path).status_code == 200, (name, field, value)
+                    before = reader.get(path).json()
                 elif answer.status_code not in HIDDEN or reader.get(path).json() != before:
                     wrong[name, field, value] = (answer.status_code, answer.content[:200])
     assert wrong == {} and tried > 20
@@ -221,6 +222,7 @@ def member(world: dict[str, Any]) -> User:
     """
     cluster, team = Cluster.objects.get(slug=world["cluster"]), team_named("bids")
     QuerySet(Query).filter(pk=cluster.queries.get(name="draft").pk).update(team=team)
+    pool_create(cluster=cluster, name="own", capacity_cps=1e9, team=team)
     others = {query.pk: query.name for query in cluster.queries.exclude(team=team)}
     names = re.compile(rf"""(?<![A-Za-z0-9_-])({"|".join(map(re.escape, others.values()))})(?![A-Za-z0-9_-])""")
     for model in apps.get_models():
@@ -260,8 +262,33 @@ def test_a_member_of_a_team_is_shown_nothing_of_what_others_own(member: User, wo
             seen |= {name} if answer.status_code == 200 else set()
     assert shown == {}
     assert {"cluster-detail", "query-detail", "query-versions", "query-statistics"} <= seen
-    assert {"admission-list", "admission-detail", "admission-curves"} <= seen
+    assert {"admission-list", "admission-detail", "admission-curves", "pages:admission"} <= seen
+    assert {"receipt-list", "receipt-detail", "receipt-summary", "node-pool-list", "arrivals-list"} <= seen
     assert {"pages:queries", "pages:query", "pages:query-versions", "pages:query-edit", "pages:query-new"} <= seen
+
+
+def test_a_member_of_a_team_sees_what_it_owns_and_changes_none_of_it(member: User, world: dict[str, Any]) -> None:
+    """Pools with their nodes, and sources; others' are not there."""
+    client, cluster = _token_client(member), Cluster.objects.get(slug=world["cluster"])
+    own, other = cluster.pools.get(name="own"), cluster.pools.exclude(name="own").get()
+    node, source = node_create(pool=own, name="own-1"), cluster.arrivals.get(pk=world["series"])
+    QuerySet(ArrivalSeries).filter(pk=source.pk).update(team=own.team)
+    rows = {"node-pools": own.pk, "nodes": node.pk, "arrivals": source.pk}
+    for kind, pk in rows.items():
+        shown = client.get(f"/api/v1/{kind}?cluster={cluster.slug}").json()["results"]
+        assert [row["id"] for row in shown] == [pk], kind
+        for method in ("patch", "delete"):
+            refused = getattr(client, method)(f"/api/v1/{kind}/{pk}", {"labels": {}}, format="json")
+            assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing"), (kind, method)
+    assert client.get(f"/api/v1/node-pools/{other.pk}").status_code == 404
+    assert client.get(f"/api/v1/arrivals/{source.pk}/series").status_code == 200
+    table = _content(client.get(f"/api/v1/nodes/export?cluster={cluster.slug}")).splitlines()
+    assert len(table) == 2 and table[1].startswith("own-1,own,")
+    made = {"cluster": cluster.slug, "name": "more", "capacity_cps": 1e9, "team": "bids"}
+    assert client.post("/api/v1/node-pools", made, format="json").status_code == 403
+    assert client.post(f"/api/v1/node-pools/{own.pk}/plan", {"count": 1}, format="json").status_code == 403
+    drained = client.post("/api/v1/nodes/bulk", {"ids": [node.pk], "action": "drain"}, format="json")
+    assert drained.status_code in {403, 200} and not drained.json().get("done")
 
 
 def test_a_member_of_a_team_is_told_of_what_it_owns_alone(member: User, world: dict[str, Any]) -> None:
