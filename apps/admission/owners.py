@@ -30,7 +30,7 @@ __all__ = ["OthersLoad", "changes_told", "load_of_others", "refusal_of_owners", 
 
 
 def changes_told(request: AdmissionRequest, changes: Sequence[str]) -> list[str]:
-    """What has moved since a preview, as it is told: each change names what others own, which a part does not show."""
+    """Changes since a preview as they are told: each change names what others own, which a part does not show."""
     return ["what runs there"] if changes and is_seen_in_part(request.cluster_id) else list(changes)
 
 
@@ -46,7 +46,7 @@ class OthersLoad(Record):
 
 
 def load_of_others(cluster: Cluster) -> OthersLoad | None:
-    """What other teams run in a cluster that the caller sees in part; None for who sees it whole."""
+    """Load of other teams in a cluster that the caller sees in part; None for who sees it whole."""
     if not is_seen_in_part(cluster.pk):
         return None
     own = set(visible(Query.objects.filter(cluster=cluster)).values_list("name", flat=True))
@@ -81,7 +81,7 @@ def refusal_of_owners(request: AdmissionRequest, *, is_override: bool) -> str:
 
 
 def _touching(request: AdmissionRequest, reach: Reach, *, is_override: bool) -> str:
-    """What a decision touches beyond a reach, and who may apply it; empty where nothing."""
+    """A sentence on the queries and nodes beyond a reach that a decision touches, and on who may apply it; or empty."""
     if Scope.ADMIT in reach.on_cluster(request.cluster_id):
         return ""
     own = Query.objects.filter(cluster=request.cluster_id, team__in=reach.teams_with(Scope.ADMIT))

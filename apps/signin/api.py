@@ -229,7 +229,7 @@ class _SessionsView(ApiMixin, APIView):
     """The sessions of one person."""
 
     def person(self) -> User:
-        """Whose they are."""
+        """The person that they are of."""
         raise NotImplementedError
 
     @extend_schema(responses=SessionSerializer(many=True))

@@ -56,5 +56,5 @@ class OwnDecision(AdmissionDetail):
 
     @cached_property
     def others(self) -> OthersLoad | None:
-        """What queries of other teams take of the cluster now, in sum."""
+        """Load of the queries of other teams now, in sum."""
         return load_of_others(self.cluster)

@@ -1,4 +1,4 @@
-"""Who decides for a team alone applies what leaves the queries of others be, and nothing else."""
+"""Admitters of a team alone apply decisions that leave the queries of others be, and no others."""
 
 from __future__ import annotations
 

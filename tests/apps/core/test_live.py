@@ -93,7 +93,7 @@ async def test_open_pages_are_notified_of_committed_changes_once(signed_in: str)
 
 @pytest.mark.usefixtures("_closing")
 async def test_page_of_a_team_is_told_of_what_it_owns_until_its_role_is_another(transactional_db: None) -> None:
-    """What others own is not named on the socket, neither in the same cluster nor in another."""
+    """Queries of others are not named on the socket, neither in the same cluster nor in another."""
 
     def build() -> tuple[User, str]:
         here, _ = small_cluster("here"), small_cluster("there")
