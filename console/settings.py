@@ -203,6 +203,8 @@ _EVERY_S = {  # seconds by the work of the schedule
     "run_due_history": 300.0,
     "purge": 3600.0,
 }
+# carried out or taken back while somebody watches: it waits for no search of minutes, behind which it would expire
+_WATCHED = frozenset({"advance_evacuations", "advance_rollouts", "poll_connections"})
 CELERY_BEAT_SCHEDULE = {
     name.replace("_", "-"): {
         "task": f"workers.{name}",
@@ -210,7 +212,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {
             "expires": every_s,
             "priority": SCHEDULED_PRIORITY,
-            "queue": INTERACTIVE_QUEUE if name == "poll_connections" else BACKGROUND_QUEUE,
+            "queue": INTERACTIVE_QUEUE if name in _WATCHED else BACKGROUND_QUEUE,
         },
     }
     for name, every_s in _EVERY_S.items()

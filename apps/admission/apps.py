@@ -6,3 +6,7 @@ class AdmissionConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.admission import previews  # noqa: F401 with it, the kind of run is registered
+        from apps.admission.models import AdmissionRequest
+        from apps.ledger.entries import DECIDED_MODELS
+
+        DECIDED_MODELS["decision"] = AdmissionRequest

@@ -35,7 +35,7 @@ from apps.planning.models import Forecast, LoadHistory
 from apps.planning.resource_plans import RESOURCE_PLAN
 from apps.planning.scenarios import scenario_create
 from apps.planning.what_ifs import WHAT_IF
-from apps.reports.choices import ReportKind, ReportState
+from apps.reports.choices import ReportKind, ReportState, Trigger
 from apps.reports.lifecycle import REPORT
 from apps.reports.models import Report, ReportDefinition
 from apps.reports.services import definition_create, schedule_set
@@ -224,4 +224,4 @@ def reports_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
         parameters = {"team": "Payments"}
         definition_create(cluster=cluster, kind=ReportKind.LATENCY, name=_LATENCY, parameters=parameters, user=user)
     if not Report.objects.filter(definition=weekly).exclude(state=ReportState.FAILED).exists():
-        later.run(REPORT, user, definition=weekly)
+        later.run(REPORT, user, definition=weekly, trigger=Trigger.DEMO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 from django.apps import apps
 from django.urls import URLPattern, URLResolver, path
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -24,8 +25,25 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.moments import ObjectDifference, cluster_compare
 from apps.ledger.selectors import ChangeFilter, changes_check, changes_listed, shown_fields
 from apps.ledger.undo import change_undo, group_undo, undo_obstacle
+from apps.ledger.words import FieldWords, ObjectNames, change_words
 
-__all__ = ["ChangeSerializer", "ChangeViewSet", "ComparisonView", "GroupUndoView", "UndoSerializer"]
+__all__ = [
+    "ChangeSerializer",
+    "ChangeViewSet",
+    "ComparisonView",
+    "FieldWordsSerializer",
+    "GroupUndoView",
+    "UndoSerializer",
+]
+
+
+class FieldWordsSerializer(serializers.Serializer[FieldWords]):
+    """A field that has changed, in words."""
+
+    field = serializers.CharField(help_text="Its name, as in `before` and `after`.")
+    label = serializers.CharField()
+    before = serializers.CharField()
+    after = serializers.CharField()
 
 
 class ChangeSerializer(serializers.ModelSerializer):
@@ -33,13 +51,26 @@ class ChangeSerializer(serializers.ModelSerializer):
 
     before = serializers.SerializerMethodField(help_text="{field: value}, or null for a new object.")
     after = serializers.SerializerMethodField(help_text="{field: value}, or null for a deleted object.")
+    words = serializers.SerializerMethodField(help_text="Fields that differ, as readers know them; else empty.")
     undone_by = serializers.SerializerMethodField(help_text="The change that took it back.")
     not_undoable = serializers.SerializerMethodField(help_text="Why it cannot be taken back; empty: it may be tried.")
 
     class Meta:
         model = ObjectChange
-        fields = ["id", "kind", "object_id", "name", "cluster", "action", "at", "before", "after", "user", "token"]
-        fields += ["job", "address", "request_id", "why", "group", "cause", "undoes", "undone_by", "not_undoable"]
+        fields = ["id", "kind", "object_id", "name", "cluster", "action", "at", "before", "after", "words"]
+        fields += [
+            "user",
+            "token",
+            "job",
+            "address",
+            "request_id",
+            "why",
+            "group",
+            "cause",
+            "undoes",
+            "undone_by",
+            "not_undoable",
+        ]
         fields += ["number", "prev_hash", "hash"]
 
     @field_type(dict[str, Any] | None)
@@ -50,10 +81,18 @@ class ChangeSerializer(serializers.ModelSerializer):
     def get_after(self, change: ObjectChange) -> dict[str, Any] | None:
         return self._shown(change, change.after)
 
+    @extend_schema_field(FieldWordsSerializer(many=True))
+    def get_words(self, change: ObjectChange) -> list[dict[str, str]]:
+        names = self.context.setdefault("object_names", ObjectNames())  # of all rows: each name is looked up once
+        return [asdict(line) for line in change_words(change, names, may_change=self._may_change)]
+
     def _shown(self, change: ObjectChange, fields: dict[str, Any] | None) -> dict[str, Any] | None:
+        return shown_fields(change, fields, may_change=self._may_change)
+
+    @property
+    def _may_change(self) -> bool:
         request = self.context["request"]
-        may_change = "operate" in request.user.scopes and bool({"operate", "admin"} & _scopes_held(request))
-        return shown_fields(change, fields, may_change=may_change)
+        return "operate" in request.user.scopes and bool({"operate", "admin"} & _scopes_held(request))
 
     @field_type(int | None)
     def get_undone_by(self, change: ObjectChange) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.db import DatabaseError, transaction
+from django.db.models import Model
 from django.http import HttpRequest
 
 from apps.core.counters import CountedWindow, count_of
@@ -19,12 +20,15 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.origin import Origin, origin_now
 from apps.ledger.recorder import tracked_models
 
-__all__ = ["decision_recorded", "refusal_noted", "refusal_recorded", "sign_in_recorded"]
+__all__ = ["DECIDED_MODELS", "decision_recorded", "refusal_noted", "refusal_recorded", "sign_in_recorded"]
 
 _EACH = 20  # refused attempts of one caller in a window that have an entry each
 _WINDOW_S = 3600.0
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = logging.getLogger(__name__)
+
+#: Models whose columns the fields of decisions are, by kind: for their words. Each app adds its own when it is loaded.
+DECIDED_MODELS: dict[str, type[Model]] = {}
 
 
 def decision_recorded(

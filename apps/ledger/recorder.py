@@ -250,6 +250,8 @@ class Tracked(models.Model):
         Whether it comes back when what it belongs to is deleted and that is undone.
     ledger_guarded
         Fields whose values are for those who may change them: addresses that hold a secret.
+    ledger_labels
+        Labels of a field's values, where the field itself names no choices.
     ledger_secret
         Fields that hold a secret, its hash or its seal: the ledger says that they changed, and never their values.
     """
@@ -261,6 +263,7 @@ class Tracked(models.Model):
     ledger_kept_with: ClassVar[frozenset[str]] = frozenset()
     ledger_kept: ClassVar[bool] = True
     ledger_guarded: ClassVar[frozenset[str]] = frozenset()
+    ledger_labels: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     ledger_secret: ClassVar[frozenset[str]] = frozenset()
 
     objects = models.Manager.from_queryset(TrackedQuerySet)()

@@ -7,4 +7,8 @@ class PlanningConfig(AppConfig):
     name = "apps.planning"
 
     def ready(self) -> None:
+        from apps.ledger.entries import DECIDED_MODELS
         from apps.planning import api_urls  # noqa: F401 with them, every kind of run is registered
+        from apps.planning.models import Evacuation, PlacementRun
+
+        DECIDED_MODELS.update(placement=PlacementRun, evacuation=Evacuation)

@@ -146,7 +146,7 @@ class PlacementObjective(models.TextChoices):
     """Objective that a placement search minimises."""
 
     WORST = "worst", "Worst case of the whole cluster"
-    OBJECTIVES = "objectives", "Largest latency against its objective"
+    OBJECTIVES = "objectives", "Latency against its objective"
 
 
 class ComparisonReason(models.TextChoices):

@@ -22,7 +22,7 @@ _EMPTIED = (EvacuationStepState.AWAY, EvacuationStepState.RETURNING, EvacuationS
 
 
 def stop_reason(run: Evacuation, now: datetime) -> str:
-    """Why an evacuation is stopped and taken back now; empty while it may go on."""
+    """Why an evacuation is not begun, or stopped and taken back now; empty while it may go on."""
     if not run.steps.filter(
         state__in=(EvacuationStepState.WAITING, EvacuationStepState.EMPTYING, EvacuationStepState.AWAY)
     ).exists():
@@ -35,6 +35,10 @@ def _reasons(run: Evacuation, now: datetime) -> Iterator[str]:
     lost = [name for name in run.watched if name not in there]
     if lost:
         yield f"{listed(lost, _NAMED)} went away meanwhile."
+    waiting = run.steps.filter(state=EvacuationStepState.WAITING).values_list("nodes", flat=True)
+    missing = sorted({name for names in waiting for name in names} - there)
+    if missing:
+        yield f"{listed(missing, _NAMED)} {'is' if len(missing) == 1 else 'are'} not there any more."
     late = sorted(_measured_late(run, now))
     if late:
         yield f"{listed(late, _NAMED)} {'is' if len(late) == 1 else 'are'} measured late beyond the objective."
@@ -43,15 +47,15 @@ def _reasons(run: Evacuation, now: datetime) -> Iterator[str]:
 
 
 def _measured_late(run: Evacuation, now: datetime) -> Iterator[str]:
-    """Queries that were measured late since it began, beyond what was confirmed."""
-    plan = stored_plan(run)
+    """Queries that were measured late since it was confirmed, beyond what it may make late once it has begun."""
+    plan = stored_plan(run) if run.begun_at else None
     delays = [delay for step in plan.steps for delay in step.late] if plan is not None else []
     allowed = {delay.query: timedelta(seconds=delay.late_s or 0.0) + _GRACE for delay in delays}
     rows = ObjectiveStatus.objects.filter(
         query__cluster=run.cluster,
         state=ObjectiveState.BREACHED,
         decided_by=DecidedBy.MEASUREMENT,
-        since__gte=run.begun_at,
+        since__gte=run.confirmed_at or now,
     )
     for query, since in rows.values_list("query__name", "since"):
         is_accepted = plan is not None and query in plan.breaks

@@ -99,6 +99,8 @@ def evacuation_obstacle(run: Evacuation) -> SluiceError | None:
     if foreign:
         message = _foreign_words(foreign)
         return Impossible(f"{message}: follow the commands of the plan instead.", [("", message)])
+    if reason := stop_reason(run, shared_now()):
+        return Conflict(f"{reason} Plan it anew.", [("nodes", reason)])
     late = _time_fault(run)
     if late and run.ends_at is not None:
         return Conflict(f"{late} Plan it anew.", [("ends_at", f"{run.ends_at.isoformat()} is too early")])
@@ -166,14 +168,15 @@ def evacuation_advance(*, run: Evacuation, now: datetime | None = None) -> bool:
 
 
 def _begin(run: Evacuation, now: datetime) -> None:
-    """Begin, unless the time is not enough any more, as after an outage."""
+    """Begin, unless a guard trips, or the time is not enough any more, as after an outage."""
+    if reason := stop_reason(run, now):
+        _end(run, RunState.STOPPED, f"{reason} Nothing was moved.")
+        return
     if late := _time_fault(run):
         _end(run, RunState.STOPPED, late)
         return
-    others = run.cluster.nodes.exclude(state__in=ABSENT).exclude(name__in=run.nodes)
-    run.watched = list(others.values_list("name", flat=True))
     run.state, run.begun_at = RunState.RUNNING, now
-    run.save(update_fields=["state", "begun_at", "watched", "updated_at"])
+    run.save(update_fields=["state", "begun_at", "updated_at"])
 
 
 def _carry_out(run: Evacuation, now: datetime) -> None:
@@ -195,14 +198,8 @@ def _carry_out(run: Evacuation, now: datetime) -> None:
 
 
 def _drain(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
-    nodes = list(run.cluster.nodes.filter(name__in=step.nodes))
-    missing = sorted({*step.nodes} - {node.name for node in nodes if node.state not in ABSENT})
-    if missing:
-        _stop(run, f"{listed(missing, _NAMED)} {'is' if len(missing) == 1 else 'are'} not there any more.")
-        return
-    for node in nodes:
-        if node.state == NodeState.ACTIVE:
-            node_drain(node=node)
+    for node in run.cluster.nodes.filter(name__in=step.nodes, state=NodeState.ACTIVE):
+        node_drain(node=node)
     step.state, step.begun_at = EvacuationStepState.EMPTYING, now
     step.save(update_fields=["state", "begun_at"])
     _search(run, step, now)
@@ -289,6 +286,12 @@ def _bring_back(run: Evacuation, step: EvacuationStep, with_operators: bool, now
     """Have the nodes of a step take operators again, and begin to move its own back."""
     for node in run.cluster.nodes.filter(name__in=step.nodes, state=NodeState.DRAINING):
         node_activate(node=node)
+    present = run.cluster.nodes.filter(name__in=step.nodes).exclude(state__in=ABSENT)
+    there = set(present.values_list("name", flat=True))
+    if missing := [name for name in step.nodes if name not in there]:
+        _note(step, f"{listed(missing, _NAMED)} did not come back.")
+    run.watched = sorted({*run.watched, *there})
+    run.save(update_fields=["watched", "updated_at"])
     step.state, step.tries = EvacuationStepState.RETURNING, 0
     step.save(update_fields=["state", "tries"])
     if with_operators:
@@ -316,7 +319,8 @@ def _return_next(run: Evacuation, step: EvacuationStep, now: datetime) -> None:
             _note(step, f"What it moved did not return: {error.message}")
             break
         if elsewhere:
-            _note(step, f"{listed(elsewhere, _NAMED)} moved or stopped meanwhile and did not return.")
+            why = "moved or stopped meanwhile, or the node is not there"
+            _note(step, f"{listed(elsewhere, _NAMED)} did not return: {why}.")
         if job is not None:
             step.tries += 1
             step.save(update_fields=["tries"])

@@ -67,7 +67,7 @@ class EvacuationKind(RunKind[Evacuation]):
     model, job, name, path = Evacuation, JobKind.EVACUATION, "evacuation", "evacuations"
     topics = ("evacuation", "evacuations")
     answered = RunState.PROPOSED
-    columns = ("result", "facts")
+    columns = ("result", "facts", "watched")
     related = ("cluster", "job", "requested_by", "confirmed_by")
     retention = timedelta(days=180)
     old = ~Q(state__in={RunState.ASKED, *OPEN_EVACUATION_STATES})
@@ -186,6 +186,7 @@ class EvacuationKind(RunKind[Evacuation]):
         run.snapshot, run.snapshot_parts = snapshot.digest, snapshot.parts
         Evacuation.objects.filter(pk=run.pk).update(snapshot=snapshot.digest, snapshot_parts=snapshot.parts)
         run.result = plan.to_dict()
+        run.watched = sorted({node.id for node in deployment.nodes} - {*run.nodes})
         run.facts = {
             "moves": sum(len(step.moves) for step in plan.steps),
             "possible": plan.is_possible,

@@ -181,7 +181,7 @@ class Evacuation(PlanningRun):
     )
     confirmed_at = models.DateTimeField(null=True, blank=True)
     begun_at = models.DateTimeField(null=True, blank=True, help_text="When its first step began.")
-    watched = models.JSONField(default=list, help_text="Other nodes that were there when it began.")
+    watched = models.JSONField(default=list, help_text="Nodes that the plan counts on, and those that are back.")
 
     def __str__(self) -> str:
         return f"Evacuation of {', '.join(self.nodes[:5])}"

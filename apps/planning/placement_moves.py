@@ -149,7 +149,8 @@ def placement_undo(*, run: PlacementRun, user: User | None) -> tuple[PlacementRu
 def placement_return(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job | None, list[str]]:
     """Begin to move back what stands where a run put it, whatever else has moved since.
 
-    Returns the run, its job (None where nothing is left to move back), and the operators that are elsewhere or gone.
+    Returns the run, its job (None where nothing is left to move back), and the operators that are elsewhere or gone,
+    or whose node is not there.
     """
     run = _lock_run(run)
     if run.state not in UNDOABLE_STATES:
@@ -158,7 +159,13 @@ def placement_return(*, run: PlacementRun, user: User | None) -> tuple[Placement
     present = cluster_snapshot(run.cluster)
     placed = {operator.id: operator.replicas for operator in present.deployment.operators}
     done = list(run.moves.filter(state=MoveState.DONE))
-    gone = [move for move in done if placed.get(move.operator) != tuple(Replica(**part) for part in move.after)]
+    nodes = {node.id for node in present.deployment.nodes}
+    gone = [
+        move
+        for move in done
+        if placed.get(move.operator) != tuple(Replica(**part) for part in move.after)
+        or not nodes.issuperset(part["node"] for part in move.before)
+    ]
     for move in gone:
         move.state = MoveState.SKIPPED
     PlacementMove.objects.bulk_update(gone, ["state"])

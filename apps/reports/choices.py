@@ -26,6 +26,7 @@ class Trigger(models.TextChoices):
     SCHEDULED = "scheduled", "Scheduled"  #: its time had come
     MADE_UP = "made_up", "Made up"  #: its time passed while nothing ran; one report for all times missed
     MANUAL = "manual", "By hand"  #: somebody asked for it
+    DEMO = "demo", "With the demo"  #: it came with the demo
 
 
 FORMATS: dict[str, tuple[str, str]] = {

@@ -130,6 +130,8 @@ class ReportFacts(Record):
     def _cause(self) -> str:
         if self.trigger == Trigger.MANUAL:
             return f"by {self.requested_by}" if self.requested_by else "by hand"
+        if self.trigger == Trigger.DEMO:
+            return "with the demo"
         due = local_time(self.due_at, self.zone)
         if self.trigger == Trigger.MADE_UP:
             if self.missed > 1:

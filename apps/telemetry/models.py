@@ -27,6 +27,7 @@ from apps.core.limits import (
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.ledger.recorder import Tracked
 from apps.queries.models import Query, QueryVersion
+from apps.telemetry.collectors import COLLECTORS
 from engine.dataflow.types import PipelineOperatorDocument
 
 __all__ = [
@@ -175,6 +176,7 @@ class TelemetrySource(Tracked):
 
     ledger_kind, ledger_name = "source", "source_id"
     ledger_guarded = frozenset({"options"})
+    ledger_labels = {"kind": dict(COLLECTORS)}
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="telemetry_sources")
     source_id = models.CharField(max_length=MAX_SLUG, validators=[SLUG])

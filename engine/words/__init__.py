@@ -31,7 +31,8 @@ _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "IN
 _MAX_EXTRA_DIGITS = 6
 _MAX_DIGITS = 9
 
-_MINUTES_FROM_S = 120.0  #: of spans; a time of 60 s has a bound beside it that is in seconds
+_MINUTES_FROM_S = 120.0  #: what is whole minutes; a time of 60 s has a bound beside it that is in seconds
+_ROUNDED_FROM_S = 600.0  #: a span is told to the minute
 _MICROSECONDS_BELOW_S = 1e-4
 _MILLISECONDS_BELOW_S = 0.0995  #: what rounds to 0.1 s is written in seconds
 
@@ -71,14 +72,16 @@ def mix_text(counts: Mapping[str, int]) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """``0.25 s``, ``60 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
+    """A span: below 10 min as `seconds_words` writes it, above to the minute, from 48 h to the hour.
 
     Examples
     --------
-    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 0.25, 60.0, 1320.0, 12000.0, 187200.0)]
-    ['0 s', '0.25 s', '60 s', '22 min', '3 h 20 min', '2 days 4 h']
+    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 0.25, 60.0, 187.0, 300.0)]
+    ['0 s', '0.25 s', '60 s', '187 s', '5 min']
+    >>> [duration_words(s).replace("\\u00a0", " ") for s in (1330.0, 12000.0, 187200.0)]
+    ['22 min', '3 h 20 min', '2 days 4 h']
     """
-    if seconds < _MINUTES_FROM_S:
+    if seconds < _ROUNDED_FROM_S:
         return seconds_words(seconds)[0]
     minutes = round(seconds / 60.0)
     if minutes < 60:
@@ -97,9 +100,6 @@ def step_words(step_s: float) -> str:
     >>> [step_words(step_s).replace("\u00a0", " ") for step_s in (300.0, 7200.0, 2.5, 0.001)]
     ['5 min', '2 h', '2.5 s', '1 ms']
     """
-    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
-        if step_s >= max(unit_s, _MINUTES_FROM_S) and step_s % unit_s == 0.0:
-            return f"{step_s / unit_s:g}\u00a0{unit}"
     unit_s, unit = time_unit(step_s)
     return f"{step_s / unit_s:.3g}{_UNBROKEN}{unit}"
 
@@ -151,7 +151,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
     Examples
     --------
-    >>> [time_unit(seconds)[1] for seconds in (2e-5, 0.0495, 0.32, 66.0, 600.0, 3990.0, 3600.0, 9000.0, 259200.0)]
+    >>> [time_unit(seconds)[1] for seconds in (2e-5, 0.0495, 0.32, 66.0, 300.0, 3990.0, 3600.0, 9000.0, 259200.0)]
     ['µs', 'ms', 's', 's', 'min', 's', 'h', 'h', 'd']
     """
     size = round(abs(seconds), 6)
@@ -159,7 +159,7 @@ def time_unit(seconds: float) -> tuple[float, str]:
         return 86_400.0, "d"
     if size >= 7200.0 or (size and size % 3600.0 == 0.0):
         return 3600.0, "h"
-    if size >= 600.0 and size % 60.0 == 0.0:
+    if size >= _MINUTES_FROM_S and size % 60.0 == 0.0:
         return 60.0, "min"
     if 0.0 < abs(seconds) < _MICROSECONDS_BELOW_S:
         return 1e-6, "µs"

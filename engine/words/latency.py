@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from engine.words import duration_words, seconds_words
+from engine.words import duration_words
 from engine.words.templates import Template
 
 __all__ = ["SENTENCES"]
 
-_MINUTES_FROM_S = 600.0
-
 
 def _catch_up_words(state: str, at_s: float | None, low_s: float | None, high_s: float | None, horizon_s: float) -> str:
     """Clause on when a query has caught up."""
-    horizon = _time_words(horizon_s)
+    horizon = duration_words(horizon_s)
     if state == "never":
         return "never catches up at this load"
     if state == "unknown":
         return "may catch up or not, for what bounds its rate is not known"
     if state == "later":
-        about = "" if at_s is None else f"; at the mean load after about {_time_words(at_s)}"
+        about = "" if at_s is None else f"; at the mean load after about {duration_words(at_s)}"
         return f"does not catch up within {horizon}{about}"
-    words = f"catches up after {_time_words(at_s or 0.0)}"
+    words = f"catches up after {duration_words(at_s or 0.0)}"
     if low_s is None:
         return words
-    high = f"more than {horizon}" if high_s is None else _time_words(high_s)
-    return f"{words} ({_time_words(low_s)} to {high})"
-
-
-def _time_words(seconds: float) -> str:
-    return seconds_words(seconds)[0] if seconds < _MINUTES_FROM_S else duration_words(seconds)
+    high = f"more than {horizon}" if high_s is None else duration_words(high_s)
+    return f"{words} ({duration_words(low_s)} to {high})"
 
 
 SENTENCES: dict[str, Template] = {

@@ -30,10 +30,10 @@ def run_due(*schedulers: SoleScheduler) -> None:
             scheduler.tick()
 
 
-def sent(redis_url: str) -> Counter[str]:
-    """Messages that wait in the queues, by the name of their task."""
+def sent(redis_url: str, *queues: str) -> Counter[str]:
+    """Messages that wait in some queues, or in both, by the name of their task."""
     with redis.Redis.from_url(redis_url) as client:
-        ranks = [key for queue in ("interactive", "background") for key in client.scan_iter(f"{queue}*")]
+        ranks = [key for queue in queues or ("interactive", "background") for key in client.scan_iter(f"{queue}*")]
         messages = [raw for key in ranks for raw in client.lrange(key, 0, -1)]
     return Counter(json.loads(raw)["headers"]["task"] for raw in messages)
 
@@ -47,6 +47,8 @@ def test_two_beats_send_every_schedule_once(
     assert "workers.purge" in counts
     own = {name: n for name, n in counts.items() if name.startswith("workers.")}
     assert {name: n for name, n in own.items() if n != 1 and name != "workers.poll_connections"} == {}
+    watched = {name for name in sent(redis_url, "interactive") if name.startswith("workers.")}
+    assert watched == {f"workers.{name}" for name in ("advance_evacuations", "advance_rollouts", "poll_connections")}
 
 
 def test_next_beat_goes_on_where_the_one_before_stopped(

@@ -56,6 +56,17 @@
     if (style.overflowX === "visible" || (scrolls ? innerWidth < 800 : isAbridged)) continue;
     found.add(`${said(element)} is cut by ${element.scrollWidth - element.clientWidth} px`);
   }
+  const pen = document.createElement("canvas").getContext("2d");
+  for (const select of document.querySelectorAll("main select:not([multiple])")) {
+    if (!isShown(select) || !select.selectedOptions.length) continue;
+    const style = getComputedStyle(select);
+    pen.font = style.font;
+    const arrow = style.appearance === "none" ? 0 : 16;
+    const room = select.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - arrow;
+    const { text } = select.selectedOptions[0];
+    const over = Math.round(pen.measureText(text).width - room);
+    if (over > 1) found.add(`the choice “${text}” is cut by ${over} px`);
+  }
   const excess = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   if (excess > 0) found.add(`the page is ${excess} px too wide`);
   return [...found];

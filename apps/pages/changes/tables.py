@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.exceptions import FieldDoesNotExist
-from django.db.models import DateTimeField, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -21,23 +19,21 @@ from apps.accounts.permissions import signed_in_user
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
 from apps.ledger.moments import ObjectDifference
-from apps.ledger.recorder import canonical, tracked_models
-from apps.ledger.selectors import ChangeFilter, changes_of, shown_fields
+from apps.ledger.recorder import canonical
+from apps.ledger.selectors import ChangeFilter, shown_fields
 from apps.ledger.undo import undo_obstacle
-from apps.pages.sources.collectors import COLLECTORS
-from apps.ui.numbers import MISSING, bytes_size, cps, percent, rate, seconds
+from apps.ledger.words import CHANGES_OF_FIELDS, ObjectNames, change_words, differing_entries, field_label, kind_words
+from apps.ui.numbers import MISSING
 from apps.ui.tables import Choice, Column, Filter, Table
-from apps.ui.times import exact, time_tag
+from apps.ui.times import time_tag
 from engine.words import counted
 
-__all__ = ["UNDO_FORM", "DifferenceRow", "change_json", "changes_table", "difference_rows", "kind_words"]
+__all__ = ["UNDO_FORM", "DifferenceRow", "change_json", "changes_table", "difference_rows"]
 
 UNDO_FORM = "undo-form"  #: id of the form that the list's buttons send
 _SHOWN = 4  # fields of a change that a list names
-_LENGTH = 60  # characters of a value
 _PEOPLE = 50  # whom a list offers to choose
 _RUNS = {"decision": "pages:admission", "placement": "pages:placement-run", "evacuation": "pages:evacuation"}
-_WITH_FIELDS = frozenset({ChangeAction.CHANGED, ChangeAction.DECIDED})
 _SPANS = (
     (timedelta(hours=1), "Last hours"),
     (timedelta(days=1), "Last day"),
@@ -46,15 +42,10 @@ _SPANS = (
 )
 
 
-def kind_words(kind: str) -> str:
-    """`alert rule` of the kind `alert-rule`."""
-    return kind.replace("-", " ")
-
-
 def changes_table(request: HttpRequest, slug: str, rows: QuerySet[ObjectChange], *, of_one: bool = False) -> Table:
     """Newest first; chips by what was done. The list of one object leaves its name out; without `slug`, of all."""
     can_change = "operate" in signed_in_user(request).scopes
-    names = _ObjectNames()
+    names = ObjectNames()
     what = Column("what", "What", _what, sort="name", csv=lambda row: f"{kind_words(row.kind)} {row.name}", full=True)
     where = Column("cluster", "Cluster", lambda row: row.cluster or MISSING, csv=lambda row: row.cluster)
     kinds = rows.order_by("kind").values_list("kind", flat=True).distinct()
@@ -81,6 +72,7 @@ def changes_table(request: HttpRequest, slug: str, rows: QuerySet[ObjectChange],
                 lambda row: _text(row, can_change, names),
                 full=True,
             ),
+            Column("fields", "Fields", _fields, file_only=True),
             Column("by", "By", _by, sort="user"),
             Column("why", "Why", lambda row: row.why or MISSING),
             Column("undo", "", lambda row: _undo(row, can_change), full=True),
@@ -127,21 +119,23 @@ class DifferenceRow:
 
 def difference_rows(differences: Sequence[ObjectDifference], *, can_change: bool) -> list[DifferenceRow]:
     """Objects that differ between two moments, with their fields as readers know them."""
-    names = _ObjectNames()
+    names = ObjectNames()
     rows = []
     for found in differences:
         change = found.changes[-1]
         before = shown_fields(change, found.before, may_change=can_change)
         after = shown_fields(change, found.after, may_change=can_change)
         became = "new" if before is None else "deleted" if after is None else "changed"
-        lines = [
-            (
-                _label(found.kind, name),
-                MISSING if before is None else names.text(found.kind, name, before.get(name)),
-                MISSING if after is None else names.text(found.kind, name, after.get(name)),
+        lines = []
+        for name in (after if before is None else before) or {}:
+            was, now = differing_entries((before or {}).get(name), (after or {}).get(name))
+            lines.append(
+                (
+                    field_label(found.kind, name),
+                    MISSING if before is None else names.text(found.kind, name, was),
+                    MISSING if after is None else names.text(found.kind, name, now),
+                )
             )
-            for name in (after if before is None else before) or {}
-        ]
         what = f"{kind_words(found.kind).capitalize()} {found.name}"
         rows.append(DifferenceRow(what, f"{found.kind}:{found.object_id}", became, lines, found.obstacle))
     return rows
@@ -157,74 +151,6 @@ def _spans() -> list[Choice]:
     return [Choice((now - span).isoformat().replace("+00:00", "Z"), label) for span, label in _SPANS]
 
 
-#: Of fields by the last part of their names, which is their unit.
-_QUANTITIES: Mapping[str, Callable[[Any], object]] = {
-    "s": seconds,
-    "share": percent,
-    "bytes": bytes_size,
-    "cps": cps,
-    "eps": rate,
-}
-#: Labels of values whose field of the model names no choices, by kind and field.
-_CHOICES = {("source", "kind"): dict(COLLECTORS)}
-
-
-def _column(kind: str, field: str) -> Any:
-    """The field of a model; None where a change has one that no model has."""
-    model = tracked_models().get(kind)
-    try:
-        return None if model is None else model._meta.get_field(field)
-    except FieldDoesNotExist:
-        return None
-
-
-def _label(kind: str, field: str) -> str:
-    """`Running version` of the field `running_version`, without the unit that its value has."""
-    column = _column(kind, field)
-    name = field.rpartition("_")[0] if field.rpartition("_")[2] in _QUANTITIES and "_" in field else ""
-    words = name or str(getattr(column, "verbose_name", "") or field)
-    return words.replace("_", " ").capitalize()
-
-
-class _ObjectNames:
-    """Names of the objects that changes refer to by key; each is looked up once, one that is gone in the ledger."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[Any, Any], str] = {}
-
-    def text(self, kind: str, field: str, value: Any) -> str:
-        """A value of a field as a reader knows it: the name for a key, the label of a choice, a number in its unit."""
-        if field == "placement":
-            return _places(value)
-        if value is None or isinstance(value, bool):
-            return MISSING if value is None else "yes" if value else "no"
-        column = _column(kind, field)
-        if column is not None and column.related_model is not None:
-            keys = value if isinstance(value, list) else [value]
-            return _value(", ".join(self._name(column.related_model, key) for key in keys))
-        if isinstance(value, str):
-            labels = _CHOICES.get((kind, field)) or dict(getattr(column, "flatchoices", None) or ())
-            moment = parse_datetime(value) if isinstance(column, DateTimeField) else None
-            return exact(moment) if moment is not None else _value(labels.get(value, value))
-        if isinstance(value, list) and any(isinstance(entry, dict) for entry in value):
-            return counted(len(value), "entry", "entries")
-        if isinstance(value, dict):  # labels, as their form takes them
-            return _value(" ".join(f"{name}={text}" for name, text in value.items()))
-        quantity = _QUANTITIES.get(field.rpartition("_")[2]) if isinstance(value, int | float) else None
-        return _value(value) if quantity is None else str(quantity(value))
-
-    def _name(self, model: Any, key: Any) -> str:
-        if (model, key) not in self._names:
-            row = model._base_manager.filter(pk=key).first()
-            self._names[model, key] = self._gone(model, key) if row is None else str(row)
-        return self._names[model, key]
-
-    def _gone(self, model: Any, key: Any) -> str:
-        kind = getattr(model, "ledger_kind", "")
-        newest = changes_of(kind, key).order_by("-pk").first() if kind else None
-        return f"{newest.name if newest else key} (deleted)"
-
-
 def _what(change: ObjectChange) -> Any:
     """The object of an entry; of a run with the way to it."""
     text = f"{kind_words(change.kind).capitalize()} {change.name}"
@@ -232,27 +158,6 @@ def _what(change: ObjectChange) -> Any:
     if page is None or not change.cluster:
         return text
     return format_html('<a href="{}">{}</a>', reverse(page, args=[change.cluster, change.object_id]), text)
-
-
-def _differences(change: ObjectChange, can_change: bool, names: _ObjectNames) -> Iterator[tuple[str, str, str]]:
-    before = shown_fields(change, change.before, may_change=can_change) or {}
-    after = shown_fields(change, change.after, may_change=can_change) or {}
-    for name, value in after.items():
-        yield name, names.text(change.kind, name, before.get(name)), names.text(change.kind, name, value)
-
-
-def _places(placement: Any) -> str:
-    """`score on n03#1`: operators and their cores."""
-    places = [
-        f"{operator} on " + " and ".join(f"{part['node']}#{part['core']}" for part in parts)
-        for operator, parts in (placement or {}).items()
-    ]
-    return _value(", ".join(places))
-
-
-def _value(value: Any) -> str:
-    text = MISSING if value is None or value in ("", [], {}) else str(value)
-    return text if len(text) <= _LENGTH else f"{text[: _LENGTH - 1]}…"
 
 
 def _refusal(change: ObjectChange) -> str:
@@ -263,24 +168,30 @@ def _refusal(change: ObjectChange) -> str:
     return f"Refused ({after.get('status')}): {after.get('message') or 'its page said why'}{more}"
 
 
-def _change(change: ObjectChange, can_change: bool, names: _ObjectNames) -> Any:
+def _change(change: ObjectChange, can_change: bool, names: ObjectNames) -> Any:
     if change.action == ChangeAction.REFUSED:
         return _refusal(change)
-    if change.action not in _WITH_FIELDS:
+    if change.action not in CHANGES_OF_FIELDS:
         return SafeString(change.get_action_display())
-    lines = list(_differences(change, can_change, names))
-    labelled = [(_label(change.kind, name), before, after) for name, before, after in lines[:_SHOWN]]
+    lines = change_words(change, names, may_change=can_change)
+    labelled = [(line.label, line.before, line.after) for line in lines[:_SHOWN]]
     shown = format_html_join("", '<div><span class="muted">{}:</span> {} → {}</div>', labelled)
     more = len(lines) - _SHOWN
     return format_html('{}<div class="muted">and {} more</div>', shown, more) if more > 0 else shown
 
 
-def _text(change: ObjectChange, can_change: bool, names: _ObjectNames) -> str:
+def _text(change: ObjectChange, can_change: bool, names: ObjectNames) -> str:
     if change.action == ChangeAction.REFUSED:
         return _refusal(change)
-    if change.action not in _WITH_FIELDS:
+    if change.action not in CHANGES_OF_FIELDS:
         return change.get_action_display()
-    return "; ".join(f"{name}: {before} → {after}" for name, before, after in _differences(change, can_change, names))
+    lines = change_words(change, names, may_change=can_change)
+    return "; ".join(f"{line.label}: {line.before} → {line.after}" for line in lines)
+
+
+def _fields(change: ObjectChange) -> str:
+    """Names of the fields that have changed, as the API has them, in the order of their words."""
+    return " ".join(change.after or {}) if change.action in CHANGES_OF_FIELDS else ""
 
 
 def _by(change: ObjectChange) -> str:

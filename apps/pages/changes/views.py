@@ -23,8 +23,9 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.moments import changes_back_to, cluster_compare
 from apps.ledger.selectors import changes_check, changes_listed
 from apps.ledger.undo import change_undo, changes_undo, group_undo
+from apps.ledger.words import kind_words
 from apps.pages.base import ClusterPage, Page
-from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, difference_rows, kind_words
+from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, difference_rows
 from apps.ui.feedback import toast
 from apps.ui.tables import Table
 from apps.ui.times import exact

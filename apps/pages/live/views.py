@@ -21,11 +21,11 @@ from apps.pages.crud import Crud
 from apps.pages.live.facts import LiveView
 from apps.pages.queries.facts import QueryDetail
 from apps.pages.queries.views import QueryTab
-from apps.pages.sources.collectors import COLLECTORS
 from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule, Comparison, Severity
 from apps.results.notices import rule_secret
 from apps.results.selectors import alert_rules_listed, alerts_listed
 from apps.results.services import alert_acknowledge, alert_rule_create, alert_rule_delete, alert_rule_update
+from apps.telemetry.collectors import COLLECTORS
 from apps.telemetry.drafts import live_query_describe, made_of, operators_of
 from apps.telemetry.live_services import assignment_set, live_start, live_stop
 from apps.telemetry.models import LiveQuery, TelemetrySource

@@ -17,7 +17,7 @@ from apps.pages.exports import ExportFacts, export_facts
 from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
 from apps.pages.placement.nodes import NodesChanged
-from apps.pages.placement.tables import is_optimal, moves_table, queries_table, tightest_queries, value_words
+from apps.pages.placement.tables import is_optimal, moves_table, queries_table, tightest_queries, told_gap, value_words
 from apps.planning.choices import APPLYING_STATES, ENDED_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placement_moves import BATCH_SIZE, batch_pause_s, is_driven, plan_batches
@@ -229,8 +229,7 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def gap(self) -> float | None:
-        """Distance from the best possible, at most, as a share."""
-        return self.facts.gap
+        return told_gap(self.facts)
 
     @property
     def is_optimal(self) -> bool:

@@ -36,12 +36,14 @@ __all__ = [
     "queries_table",
     "runs_table",
     "tightest_queries",
+    "told_gap",
     "value_words",
     "where_words",
 ]
 
 
 _NO_GAP = 0.0005
+_FAR_GAP = 1.0  # of twice the bound nobody learns how good it is
 
 
 def finding_words(run: PlacementRun) -> str:
@@ -60,11 +62,17 @@ def finding_words(run: PlacementRun) -> str:
         text = f"{moves}: worst case {was} → {now}"
     else:
         text = f"{moves}: worst weighted latency over objective {was} → {now}"
-    if facts.gap is None:
+    gap = told_gap(facts)
+    if gap is None:
         return text
     if is_optimal(facts):
         return f"{text}, nothing better can exist"
-    return f"{text}, at most {percent(facts.gap)} from the best possible"
+    return f"{text}, at most {percent(gap)} from the best possible"
+
+
+def told_gap(facts: PlacementFacts) -> float | None:
+    """Distance from the best possible, at most, as a share; None where the bound is too far below to say anything."""
+    return None if facts.gap is None or facts.gap > _FAR_GAP else facts.gap
 
 
 def tightest_queries(facts: PlacementFacts) -> tuple[TightestQuery, TightestQuery] | None:

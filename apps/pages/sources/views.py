@@ -24,10 +24,10 @@ from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.sources.agent_tables import AgentLine, agent_lines, agents_table
-from apps.pages.sources.collectors import COLLECTORS
 from apps.pages.sources.facts import RolloutPanel, SourcesFinding, StreamCard, source_tabs
 from apps.rollouts.rollout_selectors import rollout_now
 from apps.telemetry.agent_services import enrolment_create, enrolment_revoke
+from apps.telemetry.collectors import COLLECTORS
 from apps.telemetry.models import COLUMN_TYPES, Agent, EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import enrolments_listed, source_readers, sources_listed, tables_listed
 from apps.telemetry.sources import source_delete, source_upsert, table_delete, table_upsert

@@ -14,7 +14,10 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import node_drain, node_update, pool_create, pool_delete
 from apps.ledger import entries
 from apps.ledger.models import ObjectChange
+from apps.ledger.words import ObjectNames, differing_entries, field_label
+from apps.queries.services import placement_move
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -71,5 +74,27 @@ def test_ledger_is_exported_as_json_and_csv(cluster: Cluster, browser: Client) -
     node_drain(node=cluster.nodes.get(name="a"))
     rows = json.loads(browser.get("/c/little/changes/?kind=node&action=changed&export=json").content)
     assert [(row["name"], row["after"]) for row in rows] == [("a", {"state": "draining"})]
-    assert b"state: Active" in browser.get("/c/little/changes/?kind=node&action=changed&export=csv").content
+    head, row = browser.get("/c/little/changes/?kind=node&action=changed&export=csv").content.decode().splitlines()
+    assert ",State: Active → Draining,state," in row and ",Change,Fields," in head
     assert json.loads(browser.get("/c/little/changes/?q=nobody-has-this-name&export=json").content) == []
+
+
+def test_changed_fields_are_told_in_words_beside_their_names(cluster: Cluster, api: Any) -> None:
+    node_drain(node=cluster.nodes.get(name="a"))
+    (row,) = api.get("/api/v1/changes?kind=node&action=changed").json()["results"]
+    assert row["after"] == {"state": "draining"}
+    assert row["words"] == [{"field": "state", "label": "State", "before": "Active", "after": "Draining"}]
+
+
+def test_move_is_told_by_the_operators_that_moved_and_a_decision_by_its_labels(
+    cluster: Cluster, browser: Client
+) -> None:
+    assert field_label("evacuation", "state") == "State"
+    assert ObjectNames().text("evacuation", "state", "stopping") == "Stopping"
+    assert ObjectNames().text("decision", "verdict", "admit_with_changes") == "Admit with changes"
+    before, after = {"a": [1], "b": [2]}, {"a": [1], "b": [3], "c": [4]}
+    assert differing_entries(before, after) == ({"b": [2]}, {"b": [3], "c": [4]})
+    query = small_cluster.start_query(cluster, "sums", 0.1, "a")
+    placement_move(query=query, placement={"work": [{"node": "b"}]})
+    here = body(browser.get("/c/little/changes/?kind=query&action=changed"))
+    assert "work on a#0 → work on b#0" in here

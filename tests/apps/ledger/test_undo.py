@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -32,6 +33,7 @@ from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
 from apps.queries.services import placement_move, query_delete, query_stop, query_update, query_version_create
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -293,3 +295,32 @@ def test_replaced_arrivals_are_kept_once_by_digest(cluster: Cluster) -> None:
     assert len(canonical([change.before, change.after])) < 2000 and change.kept
     change_undo(pk=change.pk)
     assert ArrivalSeries.objects.get(pk=row.pk).events == 2.0 * cluster.slices
+
+
+def _press_undo(browser: Client, address: str, action: str, name: str) -> str:
+    """Press the button of the first entry of a history with that action and name; returns the page that follows."""
+    buttons = re.findall(
+        r'formaction="(/changes/\d+/undo/)">Undo<span class="vh"> (\w+) ([^<]+)', body(browser.get(address))
+    )
+    pressed = next(url for url, *what in buttons if what == [action, name])
+    return body(browser.post(pressed, follow=True, headers={"referer": f"http://testserver{address}"}))
+
+
+def test_change_is_undone_from_the_history_where_it_is_listed(cluster: Cluster, browser: Client) -> None:
+    node_update(node=cluster.nodes.get(name="a"), state="draining")
+    address = f"/c/{cluster.slug}/changes/?kind=node"
+    assert "Node a is taken back." in _press_undo(browser, address, "changed", "a")
+    assert cluster.nodes.get(name="a").state == "active"
+    here = body(browser.get(address))
+    assert "taken back <time" in here and "Draining → Active" in here
+
+
+def test_deleted_query_comes_back_from_the_history(cluster: Cluster, browser: Client) -> None:
+    small_cluster.make_query(cluster, "sums", 0.1)
+    page = f"/c/{cluster.slug}/queries/sums/"
+    before = cluster.queries.get().versions.get().operators.count()
+    browser.post(f"{page}delete/", {"confirm": "sums"})
+    assert browser.get(page).status_code == 404
+    assert "Query sums is taken back." in _press_undo(browser, f"/c/{cluster.slug}/changes/", "deleted", "sums")
+    assert browser.get(page).status_code == 200
+    assert cluster.queries.get(name="sums").versions.get().operators.count() == before

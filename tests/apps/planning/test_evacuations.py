@@ -13,7 +13,7 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.estimates.choices import DecidedBy
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster
-from apps.fleet.services import node_drain, node_take_offline, node_update
+from apps.fleet.services import node_create, node_drain, node_take_offline, node_update
 from apps.jobs.services import job_start
 from apps.planning.choices import RunState
 from apps.planning.evacuation_steps import (
@@ -131,28 +131,29 @@ def test_rolling_upgrade_empties_one_failure_domain_after_the_other(cluster: Clu
     assert places(cluster) == before
 
 
+def measured_late(cluster: Cluster, name: str) -> None:
+    """A query that is measured late from now on."""
+    ObjectiveStatus.objects.update_or_create(
+        query=cluster.queries.get(name=name),
+        defaults={
+            "state": "breached",
+            "decided_by": DecidedBy.MEASUREMENT,
+            "since": shared_now(),
+            "statistic": "worst",
+            "updated_at": shared_now(),
+        },
+    )
+
+
 @pytest.mark.parametrize("fails", ["a query", "a node", "a person"])
 def test_guard_stops_it_and_takes_everything_back(cluster: Cluster, fails: str) -> None:
     before = places(cluster)
-    if fails == "a node":
-        from apps.fleet.services import node_create
-
-        node_create(pool=cluster.pools.get(), name="d")
+    node_create(pool=cluster.pools.get(), name="d")
     run = confirmed(cluster, "a")
     advanced(run, until="away")
     said = "A person stopped it."
     if fails == "a query":
-        query = cluster.queries.get(name="three")
-        ObjectiveStatus.objects.update_or_create(
-            query=query,
-            defaults={
-                "state": "breached",
-                "decided_by": DecidedBy.MEASUREMENT,
-                "since": shared_now(),
-                "statistic": "worst",
-                "updated_at": shared_now(),
-            },
-        )
+        measured_late(cluster, "three")
         said = "three is measured late beyond the objective."
     elif fails == "a node":
         node_take_offline(node=cluster.nodes.get(name="d"))
@@ -164,6 +165,59 @@ def test_guard_stops_it_and_takes_everything_back(cluster: Cluster, fails: str) 
     assert (places(cluster), states(cluster)["a"]) == (before, "active")
 
 
+@pytest.mark.parametrize("fails", ["a query", "another node", "a node of it"])
+def test_guard_between_confirmation_and_beginning_trips_before_anything_moves(cluster: Cluster, fails: str) -> None:
+    node_create(pool=cluster.pools.get(), name="d")
+    at = shared_now() + timedelta(hours=1)
+    run = confirmed(cluster, "a", "c", starts_at=at, ends_at=at + timedelta(hours=1))
+    before = places(cluster)
+    if fails == "a query":
+        measured_late(cluster, "three")
+        said = "three is measured late beyond the objective."
+    elif fails == "another node":
+        node_take_offline(node=cluster.nodes.get(name="d"))
+        said = "d went away meanwhile."
+    else:
+        node_take_offline(node=cluster.nodes.get(name="c"))
+        said = "c is not there any more."
+    assert evacuation_advance(run=run, now=at)
+    run.refresh_from_db()
+    assert (run.state, run.begun_at, run.message) == (RunState.STOPPED, None, f"{said} Nothing was moved.")
+    assert (places(cluster), states(cluster)["a"]) == (before, "active")
+
+
+def test_plan_whose_node_went_away_is_not_confirmed(cluster: Cluster) -> None:
+    node_create(pool=cluster.pools.get(), name="d")
+    run = planned(cluster, "a")
+    node_take_offline(node=cluster.nodes.get(name="d"))
+    with pytest.raises(Conflict, match="d went away meanwhile"):
+        evacuation_confirm(run=run, user=None, accept_late=True)
+
+
+def test_node_that_is_back_and_fails_stops_a_rolling_upgrade(cluster: Cluster) -> None:
+    run = confirmed(cluster, "c", "a", order="each")
+    for _ in range(40):
+        evacuation_advance(run=run)
+        run_jobs()
+        if run.steps.get(number=1).state == "back":
+            break
+    node_take_offline(node=cluster.nodes.get(name="c"))
+    assert advanced(run).state == RunState.STOPPED
+    assert run.message == "c went away meanwhile."
+    assert states(cluster) == {"a": "active", "b": "active", "c": "offline"}
+
+
+def test_node_that_does_not_come_back_is_named_with_what_stays_elsewhere(cluster: Cluster) -> None:
+    run = confirmed(cluster, "a")
+    advanced(run, until="away")
+    after = places(cluster)
+    node_take_offline(node=cluster.nodes.get(name="a"))
+    evacuation_finish(run=run)
+    assert advanced(run).state == RunState.DONE
+    assert run.message.startswith("a did not come back. one/work and two/work did not return")
+    assert places(cluster) == after
+
+
 def test_query_that_moved_meanwhile_is_named_and_left(cluster: Cluster) -> None:
     run = confirmed(cluster, "a")
     advanced(run, until="away")
@@ -172,7 +226,7 @@ def test_query_that_moved_meanwhile_is_named_and_left(cluster: Cluster) -> None:
     evacuation_finish(run=run)
     assert advanced(run).state == RunState.DONE
     assert places(cluster)["one"] == other and places(cluster)["two"] == "a"
-    assert run.message == "one/work moved or stopped meanwhile and did not return."
+    assert run.message == "one/work did not return: moved or stopped meanwhile, or the node is not there."
 
 
 def test_cluster_that_moves_between_batches_is_searched_anew_and_everything_returns(cluster: Cluster) -> None:
