@@ -13,7 +13,7 @@ __all__ = ["examples", "share_of"]
 T = TypeVar("T")
 
 _THOROUGH = "SLUICE_THOROUGH"
-_USUAL_SHARE = 5
+_USUAL_SHARE = 10
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def examples(count: int) -> int:
-    """Number of examples of a property: `count` in a thorough run, a fifth of it in others."""
+    """Number of examples of a property: `count` in a thorough run, a tenth of it in others."""
     return count if os.environ.get(_THOROUGH) == "1" else max(1, count // _USUAL_SHARE)
 
 

@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
     parser.addoption("--lab", action="store_true", help="the tests of the laboratory, and no others")
     parser.addoption("--with-lab", action="store_true", help="the tests of the laboratory beside the others")
-    parser.addoption("--fuzz-seconds", type=float, default=20.0, help="how long the fuzz of the API takes")
+    parser.addoption("--fuzz-seconds", type=float, default=8.0, help="how long the fuzz of the API takes")
     parser.addoption("--fuzz-seed", type=int, default=None, help="send what a run with this seed sent")
 
 

@@ -44,6 +44,7 @@ def fleet(api: Api) -> None:
     assert answer["state"] == "applied", answer
 
 
+@pytest.mark.night
 def test_a_report_scheduled_for_the_next_minute_arrives(
     page: Page, fleet: None, beat: None, api: Api, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def counts(output: str) -> dict[str, int]:
     }
 
 
+@pytest.mark.night
 def test_failures_of_a_first_run_are_explained_while_other_threads_read_source(clone: Clone) -> None:
     clone.write("test_failing.py", FAILING)
     done = clone.run("-q", "tests/test_failing.py")

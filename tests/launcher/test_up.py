@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from launcher.places import free_port
+from tests.databases import copy_sqlite_template
 from tests.launcher.fake_services import ROOT
 from tests.servers import PATIENCE_S, wait_until
 
@@ -39,6 +40,7 @@ class Up:
     def __init__(self, var_dir: Path) -> None:
         self.var_dir, self.port = var_dir, free_port()
         self._output = var_dir / "screen"
+        copy_sqlite_template(var_dir / "sluice.sqlite3")
         with self._output.open("wb") as screen:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "launcher", "up", "--empty", "--no-live", "--port", str(self.port)],

@@ -65,6 +65,7 @@ def test_two_versions_of_a_query_in_flight_are_flows_of_their_own(
     assert world.flow(QUERY, pairs.digest).late == world.flow(QUERY, sliding.digest).late == 0
 
 
+@pytest.mark.night
 def test_ten_thousand_queries_cost_a_batch_only_those_it_brings_something_of(world: World, pairs: Pipeline) -> None:
     agent = SmallAgent("a0", "here/q77", pairs)
     for number in range(10_000):

@@ -26,6 +26,7 @@ def three_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_results_do_not_depend_on_load_factors_nor_on_shards_in_spark(
     world: World, pairs: Pipeline, sliding: Pipeline
 ) -> None:

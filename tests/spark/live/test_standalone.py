@@ -18,6 +18,7 @@ from tests.spark.live.world import World
 
 
 @pytest.mark.slow
+@pytest.mark.night
 def test_results_are_exact_though_an_executor_is_killed(
     cluster: Cluster, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
 ) -> None:

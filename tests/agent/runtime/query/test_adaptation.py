@@ -77,6 +77,7 @@ def test_operator_that_becomes_ten_times_as_expensive_keeps_the_budget(tmp_path)
     assert exact(host)
 
 
+@pytest.mark.night
 def test_operator_that_fails_rests_and_works_again(tmp_path, caplog):
     host = Host(tmp_path, cores=0.8)
     host.epochs(8)
