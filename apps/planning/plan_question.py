@@ -90,7 +90,11 @@ def load_question(comparison: PlanComparison) -> PlanQuestion:
     rates = source_rates(deployment.sources, deployment.subinterval_s)
     entered = {
         key: with_nominal_costs(
-            _operators(query, version, open_nodes), rates, deployment.subinterval_s, deployment.nodes
+            _operators(query, version, open_nodes),
+            rates,
+            deployment.subinterval_s,
+            deployment.nodes,
+            processor=deployment.stream_processor,
         )
         for key, version in versions.items()
     }

@@ -42,6 +42,7 @@ from engine.document.translation import TranslatedQuery, input_series, translate
 from engine.errors import Fault, InfeasibleError
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import HostNode, QueryGraph
+from engine.query_graph.processors import STREAM_PROCESSORS
 from engine.records import Fact, Record, Sentence, Unwritten
 from engine.words import listed
 
@@ -300,7 +301,10 @@ class _Asked:
         together = (*running.operators, *question.operators)
         self._rates = rates = busiest_rates(tuple(sources.values()), together, running.subinterval_s)
         self.query: TranslatedQuery = translate_query(
-            question.operators, rates, {name: source.event_fields for name, source in sources.items()}
+            question.operators,
+            rates,
+            {name: source.event_fields for name, source in sources.items()},
+            running.stream_processor,
         )
         self.free: FreeHosts = free_hosts(running, question.closed)
         self.faults = (*self.query.faults, *_count_faults(self.query.graph), *self._unit_faults())
@@ -332,7 +336,7 @@ class _Asked:
         """The query's own operators: sources and sinks that it leaves out go with their owners."""
         own = len(self.question.operators)
         edges = tuple((a, b) for a, b in self.query.graph.edges if a < own and b < own)
-        return QueryGraph(self.query.graph.operators[:own], edges)
+        return replace(self.query.graph, operators=self.query.graph.operators[:own], edges=edges)
 
     def blocked_pins(self) -> str:
         """Sentence about operators that are pinned to nodes that take none; empty if there are none."""
@@ -364,7 +368,10 @@ class _Asked:
     def assumptions(self) -> tuple[Fact, ...]:
         """Figures that nobody stated, and what stands in for each."""
         most = {"cpu_percent": MAX_CPU_PERCENT, "ram_mb": MAX_RAM_MB}
-        return tuple(
+        processor = STREAM_PROCESSORS[self.query.graph.processor]
+        fitted = {"processor": processor.label, "executions": processor.executions, "machine": processor.machine}
+        costs = (Fact("costream.fitted", **fitted),) if processor.executions else ()
+        return costs + tuple(
             Fact(
                 "costream.memory_unstated+" if kind == "memory_unstated" and len(names) > 1 else f"costream.{kind}",
                 names=names,

@@ -25,7 +25,7 @@ from engine.costream.residual import COSTS, VOTES, Arrays, TrainingPoints, membe
 from engine.costream.summary import FluidFacts, facts_of
 from engine.costream.weights import ModelCard, load_weights, read_card, read_weights
 from engine.errors import EngineError
-from engine.query_graph.graph import OPERATOR_KINDS, HostNode, QueryGraph
+from engine.query_graph.graph import NOMINAL_PROCESSOR, OPERATOR_KINDS, HostNode, QueryGraph
 from engine.words import counted
 
 __all__ = [
@@ -275,7 +275,8 @@ class Ensemble:
         """
         distance = self._points.distance(facts.summary)
         begin, end = self.arrays["shrinkage"].tolist()
-        weight = np.where(facts.is_nominal, np.clip((end - distance) / (end - begin), 0.0, 1.0), 0.0)[:, None]
+        near = np.clip((end - distance) / (end - begin), 0.0, 1.0)
+        weight = np.where(facts.processor == NOMINAL_PROCESSOR, near, 0.0)[:, None]
         learned = member_outputs(self.arrays, self.card.members, facts.summary) * weight
         offsets = self.arrays["offsets"][shortage_of(facts.use)]
         costs = facts.costs + learned[:, :, : len(COSTS)] + offsets

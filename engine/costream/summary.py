@@ -16,7 +16,7 @@ import numpy.typing as npt
 from engine.arrays import FloatArray, IntArray
 from engine.query_graph.flow import flow_features, nominal_flow
 from engine.query_graph.fluid import NO_FACTORS, RUN_S, Fluid, fluid_of
-from engine.query_graph.graph import NOMINAL_PROCESSOR, HostNode, QueryGraph
+from engine.query_graph.graph import HostNode, QueryGraph
 
 __all__ = ["SUMMARY_COLUMNS", "FluidFacts", "facts_of", "filters_in_row"]
 
@@ -46,8 +46,8 @@ class FluidFacts:
         (k,): largest use of a host, a thread or an uplink.
     joins, weakest
         (k,): joins of the query, and the weakest class of host that is used.
-    is_nominal
-        (k,): whether the nominal stream processor runs it, of which residuals are known.
+    processor
+        (k,): name of the stream processor that runs it.
     """
 
     summary: FloatArray
@@ -56,7 +56,7 @@ class FluidFacts:
     use: FloatArray
     joins: IntArray
     weakest: IntArray
-    is_nominal: npt.NDArray[np.bool_]
+    processor: npt.NDArray[np.str_]
 
     def __len__(self) -> int:
         return len(self.use)
@@ -87,7 +87,7 @@ def facts_of(
         fluid.use,
         np.full(len(placements), joins),
         np.array([host.strength for host in hosts])[placements].min(axis=1),
-        np.full(len(placements), graph.processor == NOMINAL_PROCESSOR),
+        np.full(len(placements), graph.processor),
     )
 
 

@@ -118,7 +118,9 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
         known = source_rates((*above[0], *brought), running.subinterval_s)
         known = stream_rates(above[1], known, running.subinterval_s)
         corrected = Relatives(running).corrected
-        joining = with_nominal_costs(joining, known, running.subinterval_s, running.nodes, corrected)
+        joining = with_nominal_costs(
+            joining, known, running.subinterval_s, running.nodes, corrected, running.stream_processor
+        )
     return Candidate(
         query=query,
         operators=joining,

@@ -43,6 +43,7 @@ from engine.document.kinds import (
 )
 from engine.errors import Fault
 from engine.kinds import Anything, Enumeration, Number, NumberSeries, String
+from engine.query_graph.graph import NOMINAL_PROCESSOR
 from engine.records import BAD, Flag, ItemCount, Record, Words
 
 __all__ = [
@@ -690,6 +691,7 @@ class DeploymentContent:
     plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
     scheduling: str | None = None
     statistics_of: str = SAMPLE
+    stream_processor: str = NOMINAL_PROCESSOR
 
 
 def sum_groups(values: FloatArray, factor: int) -> FloatArray:

@@ -23,6 +23,7 @@ from engine.document.elements import (
     Source,
 )
 from engine.document.kinds import FORMAT, VERSION
+from engine.query_graph.graph import NOMINAL_PROCESSOR
 from engine.records import Record
 
 __all__ = ["backlog_document", "canonical_text", "operator_document", "operator_text", "to_document"]
@@ -94,6 +95,7 @@ def _ageless(deployment: DeploymentContent) -> DeploymentContent:
 
 
 def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, object]:
+    is_nominal = deployment.stream_processor == NOMINAL_PROCESSOR
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -108,6 +110,7 @@ def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, 
     optional = {
         "scheduling": deployment.scheduling,
         "statistics_of": None if deployment.statistics_of == SAMPLE else deployment.statistics_of,
+        "stream_processor": None if is_nominal else deployment.stream_processor,
         "objectives": [objective.to_dict() for objective in deployment.objectives],
         "priorities": dict(deployment.priorities),
         "constraints": _constraints(deployment.constraints),

@@ -53,6 +53,8 @@ from engine.document.kinds import (
 from engine.document.translation import source_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault
 from engine.kinds import Enumeration
+from engine.query_graph.graph import NOMINAL_PROCESSOR
+from engine.query_graph.processors import STREAM_PROCESSORS
 from engine.records import BAD, ItemCount, Record, Words
 
 __all__ = [
@@ -221,6 +223,11 @@ class DeploymentRecord(Record):
         Annotated[str, Enumeration((SAMPLE, THESE))] | None,
         Words("these: counted on the very arrivals estimated; a sample unless given"),
     ] = None
+    stream_processor: Annotated[
+        str,
+        Enumeration(tuple(STREAM_PROCESSORS)),
+        Words("runs its queries: by its costs those that never ran are estimated"),
+    ] = NOMINAL_PROCESSOR
     objectives: tuple[Objective, ...] = ()
     priorities: Mapping[str, Annotated[int, PRIORITY]] = field(default_factory=dict)
     constraints: Constraints = field(default_factory=Constraints)
@@ -286,22 +293,26 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     if faults:
         raise DocumentError(faults)
     rates = source_rates(elements, record.subinterval_s)  # type: ignore[arg-type]
-    machines = tuple(node for node in parts.nodes if node is not None)
+    machines, processor = tuple(node for node in parts.nodes if node is not None), record.stream_processor
     return {
         "subinterval_s": record.subinterval_s,
         "subintervals": parts.subintervals or len(parts.sources[0].arrivals),  # type: ignore[union-attr]
         "sources": elements,
         "nodes": machines,
-        "operators": with_nominal_costs(running, rates, record.subinterval_s, machines),  # type: ignore[arg-type]
+        "operators": with_nominal_costs(running, rates, record.subinterval_s, machines, processor=processor),  # type: ignore[arg-type]
         "links": tuple(parts.links),
         "combine": record.combine,
         "scheduling": record.scheduling,
         "statistics_of": record.statistics_of or SAMPLE,
+        "stream_processor": processor,
         "objectives": tuple(parts.objectives),
         "priorities": record.priorities,
         "constraints": parts.constraints,
         "plans": {
-            query: tuple(with_nominal_costs(plan, rates, record.subinterval_s, machines) for plan in alternatives)
+            query: tuple(
+                with_nominal_costs(plan, rates, record.subinterval_s, machines, processor=processor)
+                for plan in alternatives
+            )
             for query, alternatives in plans.items()
         },
     }

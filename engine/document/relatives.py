@@ -56,7 +56,8 @@ class Relatives:
         rates = stream_rates(above, source_rates(sources, running.subinterval_s), running.subinterval_s)
         queries = {operator.query for operator in known}
         own = [operator for operator in running.operators if operator.query in queries]
-        nominal = dict(zip((operator.id for operator in own), table_costs(own, rates), strict=True))
+        costs = table_costs(own, rates, running.stream_processor)
+        nominal = dict(zip((operator.id for operator in own), costs, strict=True))
         return [
             (operator, log(_cost(operator, rates) / nominal[operator.id]))
             for operator in known

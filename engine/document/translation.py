@@ -24,6 +24,7 @@ from engine.query_graph.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
     FILTER_FUNCTIONS,
+    NOMINAL_PROCESSOR,
     OperatorNode,
     QueryGraph,
 )
@@ -97,7 +98,10 @@ def input_series(entry: Input, events: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def translate_query(
-    operators: Sequence[Operator], rates_eps: Mapping[str, float], fields: Mapping[str, EventFields | None]
+    operators: Sequence[Operator],
+    rates_eps: Mapping[str, float],
+    fields: Mapping[str, EventFields | None],
+    processor: str = NOMINAL_PROCESSOR,
 ) -> TranslatedQuery:
     """The graph of a query.
 
@@ -109,6 +113,8 @@ def translate_query(
         Events/s of the streams that they read and put out (`stream_rates`).
     fields : mapping
         Fields of the events of those streams, where they are stated.
+    processor : str
+        Name of the stream processor that runs it (`engine.query_graph.processors`).
 
     Examples
     --------
@@ -118,7 +124,7 @@ def translate_query(
     >>> [node.kind for node in query.graph.operators], query.owners, query.graph.edges, query.faults
     (['filter', 'source', 'sink'], (0, 0, 0), ((1, 0), (0, 2)), ())
     """
-    return _Translation(operators, rates_eps, fields).query()
+    return _Translation(operators, rates_eps, fields, processor).query()
 
 
 class _Translation:
@@ -129,8 +135,9 @@ class _Translation:
         operators: Sequence[Operator],
         rates_eps: Mapping[str, float],
         fields: Mapping[str, EventFields | None],
+        processor: str,
     ) -> None:
-        self.operators, self.fields = operators, fields
+        self.operators, self.fields, self.processor = operators, fields, processor
         self.index = {operator.id: i for i, operator in enumerate(operators)}
         self.rates = rates_eps
         self.faults: list[Fault] = []
@@ -160,7 +167,8 @@ class _Translation:
                 width = whole[i].values_out
                 whole.append(OperatorNode("sink", width, width))
                 owners.append(i)
-        return TranslatedQuery(QueryGraph(tuple(whole), tuple(edges)), tuple(owners), tuple(self.faults))
+        graph = QueryGraph(tuple(whole), tuple(edges), self.processor)
+        return TranslatedQuery(graph, tuple(owners), tuple(self.faults))
 
     def _node(self, i: int) -> OperatorNode:
         operator, path = self.operators[i], f"operators[{i}]"
@@ -342,6 +350,7 @@ def with_nominal_costs(
     subinterval_s: float,
     nodes: Sequence[Node] = (),
     corrected: Callable[[Operator, float], tuple[float, int]] | None = None,
+    processor: str = NOMINAL_PROCESSOR,
 ) -> tuple[Operator, ...]:
     """The operators with a nominal cost at every input that never ran, and the evidence that says so.
 
@@ -363,6 +372,8 @@ def with_nominal_costs(
     corrected : callable, optional
         Makes of an operator and its nominal cost, in cycles, the cost by relatives that ran, and tells their number
         (`engine.document.relatives`).
+    processor : str
+        Stream processor whose costs they are: the table's, or what executions made of it.
 
     Examples
     --------
@@ -377,7 +388,7 @@ def with_nominal_costs(
         return tuple(operators)
     rates = stream_rates(operators, rates_eps, subinterval_s)
     own = [operator for operator in operators if operator.query in new]
-    costs = {operator.id: cost for operator, cost in zip(own, table_costs(own, rates), strict=True)}
+    costs = {operator.id: cost for operator, cost in zip(own, table_costs(own, rates, processor), strict=True)}
     correct = corrected or (lambda _, cost: (cost, 0))
     return tuple(
         _filled(operator, *correct(operator, costs[operator.id]), nodes)
@@ -399,9 +410,11 @@ def _without_cost(operator: Operator) -> Operator:
     )
 
 
-def table_costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> list[float]:
-    """Nominal cycles per event that each operator reads."""
-    query = translate_query(operators, rates_eps, {})
+def table_costs(
+    operators: Sequence[Operator], rates_eps: Mapping[str, float], processor: str = NOMINAL_PROCESSOR
+) -> list[float]:
+    """Nominal cycles per event that each operator reads, on a stream processor."""
+    query = translate_query(operators, rates_eps, {}, processor)
     events = nominal_flow(query.graph).in_eps
     cycles = [0.0] * len(operators)
     for i, spent in enumerate(nominal_cycles(query.graph)):

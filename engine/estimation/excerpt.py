@@ -24,7 +24,7 @@ __all__ = ["ClusterDifference", "ClusterSurroundings", "Excerpt"]
 _LARGE_SHARE = 0.4  # share of the operators beyond which an excerpt gains nothing
 # What holds of a deployment as one: its parts go by it.
 _AS_ONE = (
-    *("subintervals", "subinterval_s", "combine", "scheduling", "statistics_of"),
+    *("subintervals", "subinterval_s", "combine", "scheduling", "statistics_of", "stream_processor"),
     *("oldest_backlog_s", "has_models", "has_series"),
 )
 

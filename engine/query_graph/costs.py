@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import OperatorNode, QueryGraph
+from engine.query_graph.processors import STREAM_PROCESSORS
 
 __all__ = [
     "CYCLES",
@@ -112,7 +113,7 @@ def nominal_cycles(graph: QueryGraph) -> tuple[float, ...]:
     Parameters
     ----------
     graph
-        A query that never ran; a source's events are those it emits.
+        A query that never ran; a source's events are those it emits. Costs are those of its stream processor.
 
     Returns
     -------
@@ -128,10 +129,11 @@ def nominal_cycles(graph: QueryGraph) -> tuple[float, ...]:
     (440000.0, 141500.0, 350000.0)
     """
     flow, cycles = nominal_flow(graph), []
+    factors = STREAM_PROCESSORS[graph.processor].factors
     for i, operator in enumerate(graph.operators):
         cost, input_eps = operator_cost(operator), float(flow.in_eps[i])
         evaluations_eps = evaluations_of(operator, input_eps, len(graph.inputs[i]))
         total = float(flow.out_eps[i]) * cost.make + float(flow.scan_eps[i]) * cost.scan
         total += evaluations_eps * cost.evaluate
-        cycles.append(cost.take + (total / input_eps if input_eps > 0.0 else 0.0))
+        cycles.append(factors[operator.kind] * (cost.take + (total / input_eps if input_eps > 0.0 else 0.0)))
     return tuple(cycles)

@@ -22,8 +22,8 @@ class StreamProcessor:
 
     Attributes
     ----------
-    name
-        As queries and documents name it.
+    name, label
+        As queries and documents name it, and as people do.
     factors
         On the cost table, by kind of operator.
     send_factor
@@ -47,11 +47,15 @@ class StreamProcessor:
         From a tuple's arrival until a source reads it, where nothing is short.
     hop_s, remote_hop_s
         Of a tuple that is handed over on a host and to another one, beside waits for buffers.
+    jitter_s, units
+        Of latencies that nothing in the fluid explains; and factors on the ends of intervals of T, Lp and Le, where
+        nothing is short and where something may be, that hold 90 % of the executions.
     executions, machine
         That costs were fitted to, and where; 0 where nobody has measured them.
     """
 
     name: str
+    label: str
     factors: Mapping[str, float]
     send_factor: float = 1.0
     is_chained: bool = False
@@ -66,6 +70,8 @@ class StreamProcessor:
     poll_s: float = 0.0
     hop_s: float = 0.0
     remote_hop_s: float = 0.0
+    jitter_s: float = 0.0
+    units: tuple[tuple[float, float, float], tuple[float, float, float]] = ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
     executions: int = 0
     machine: str = ""
 
@@ -74,6 +80,7 @@ class StreamProcessor:
 #: without them.
 NOMINAL: Final = StreamProcessor(
     NOMINAL_PROCESSOR,
+    "the cost table",
     MappingProxyType(dict.fromkeys(OPERATOR_KINDS, 1.0)),
     poll_s=1.2e-3,
     hop_s=0.12e-3,
@@ -84,7 +91,8 @@ NOMINAL: Final = StreamProcessor(
 #: (`execution.buffer-timeout`); 10 of a stream wait at most where it leaves, 2 and 8 that are shared where it arrives.
 FLINK: Final = StreamProcessor(
     "flink",
-    MappingProxyType({"source": 0.005, "filter": 0.005, "join": 0.005, "agg": 0.005, "sink": 0.005}),
+    "Flink",
+    MappingProxyType({"source": 0.003, "filter": 0.005, "join": 0.005, "agg": 0.005, "sink": 0.034}),
     send_factor=0.005,
     is_chained=True,
     is_full_speed=True,
@@ -95,8 +103,10 @@ FLINK: Final = StreamProcessor(
     sent_buffers=10.0,
     poll_s=0.3e-3,
     remote_hop_s=0.4e-3,
-    executions=36,
-    machine="2 cores of an Intel Xeon",
+    jitter_s=2e-3,
+    units=((1.4, 19.3, 25.9), (7.7, 21.7, 36.7)),
+    executions=46,
+    machine="2 cores of an Intel Xeon that other work shared",
 )
 
 #: All kinds by their names.

@@ -35,6 +35,8 @@ SENTENCES = {
     "state_together": "All state together takes {size:size}, for which {names:listed 5} {names:either has|have} no "
     "memory left.",
     # what stands in for what is not stated
+    "fitted": "Costs of operators are those of {processor}, fitted to {executions:counted execution} on {machine}; "
+    "none of this cluster is in them.",
     "memory_unstated": "Node {names[0]} does not state its memory; {ram_mb:megabytes}, the least of the training "
     "corpus, stand in for it.",
     "memory_unstated+": "{names:counted node} do not state their memory; {ram_mb:megabytes}, the least of the "

@@ -24,21 +24,37 @@ import numpy as np
 from engine.costream.accuracy import balanced_accuracy
 from engine.costream.adaptation import Observation, fit_executions, observation_errors, observation_of, recalibrated
 from engine.costream.prediction import Ensemble, shipped_ensemble
-from engine.costream.residual import COSTS
+from engine.costream.residual import COSTS, VOTES
 from engine.costream.weights import WeightsError
 from engine.errors import EngineError
 from engine.query_graph.fluid import fluid_of
-from engine.query_graph.graph import OPERATOR_KINDS, CostTrace, TraceLabel
+from engine.query_graph.graph import NOMINAL_PROCESSOR, OPERATOR_KINDS, CostTrace, TraceLabel
 from engine.simulation.cohort import CohortWorld, simulate_cohorts
+from engine.words import counted
 from lab.training.dataset import read_corpus
 from lab.training.options import print_faults
 
-__all__ = ["SHIPPED_EXECUTIONS", "ExecutionSet", "main", "read_executions"]
+__all__ = [
+    "FLINK_EXECUTIONS",
+    "SHIPPED_EXECUTIONS",
+    "ExecutionSet",
+    "judged_observations",
+    "main",
+    "read_executions",
+    "report_processor",
+]
 
 SHIPPED_EXECUTIONS = Path(__file__).parent / "data" / "costream_executions.jsonl.gz"
+FLINK_EXECUTIONS = SHIPPED_EXECUTIONS.with_name("flink_executions.jsonl.gz")
 
 _RUNS = 5
 _MAX_Q50 = 1.25  # of the simulation, per cost
+
+_USED_UP = 0.8  # share of a quota from which on a host may have been short
+_MIN_RESULTS, _MIN_EXPECTED = 30, 3.0  # that tell a rate; without any of which an execution failed
+_CONTRADICTED = "left out: back-pressure, but neither a quota was used up nor a link full"
+_TOO_SHORT = "too short to tell whether anything comes out"
+_FEW_RESULTS = "with too few results for a rate"
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,8 @@ class ExecutionSet:
         One per query, with its first label.
     repeats
         Labels of later executions of the same query, and the index of its trace.
+    cpu_percent
+        Per trace what its first execution used of each host's CPU, in percent of a core.
     duration_s
         Length of each.
     machine
@@ -59,6 +77,7 @@ class ExecutionSet:
 
     traces: tuple[CostTrace, ...]
     repeats: tuple[tuple[int, TraceLabel], ...]
+    cpu_percent: tuple[tuple[float, ...], ...]
     duration_s: float
     machine: str
 
@@ -75,9 +94,10 @@ def main(arguments: Sequence[str] = ()) -> int:
         "--fit", action="store_true", help="also fit the shipped model to one half, and judge by the other"
     )
     parser.add_argument("--executions", default=str(SHIPPED_EXECUTIONS), help="other executions, .jsonl.gz")
+    parser.add_argument("--flink", action="store_true", help="those on a real Flink that come with Sluice")
     options = parser.parse_args(list(arguments))
     try:
-        executions = read_executions(Path(options.executions))
+        executions = read_executions(FLINK_EXECUTIONS if options.flink else Path(options.executions))
     except EngineError as error:
         print_faults("executions", error)
         return 2
@@ -87,6 +107,9 @@ def main(arguments: Sequence[str] = ()) -> int:
             traces=executions.traces[:8],
             repeats=tuple(repeat for repeat in executions.repeats if repeat[0] < 8),
         )
+    if any(trace.graph.processor != NOMINAL_PROCESSOR for trace in executions.traces):
+        report_processor(executions, has_fit=options.fit)
+        return 0
     is_met = _report(executions)
     if options.fit:
         _print_fitted(executions.traces)
@@ -105,10 +128,14 @@ def read_executions(path: Path) -> ExecutionSet:
     if corpus.origin.kind != "real":
         raise EngineError(f"{path.name} holds simulated traces; allowed: real executions, by the card beside the file")
     card = json.loads(path.with_name(f"{path.name}.card.json").read_text())
+    if len(card["executions"]) != len(corpus.traces):
+        count = counted(len(card["executions"]), "execution")
+        raise EngineError(f"The card of {path.name} tells of {count}; allowed: {len(corpus.traces)}, one a line")
     traces: list[CostTrace] = []
     repeats: list[tuple[int, TraceLabel]] = []
     places: dict[CostTrace, int] = {}
-    for trace in corpus.traces:
+    used: list[tuple[float, ...]] = []
+    for trace, execution in zip(corpus.traces, card["executions"], strict=True):
         assert trace.label is not None
         query = replace(trace, label=None)
         if query in places:
@@ -116,12 +143,13 @@ def read_executions(path: Path) -> ExecutionSet:
         else:
             places[query] = len(traces)
             traces.append(trace)
+            used.append(tuple(execution["cpu_percent"]))
     limits, machine = card["limits"], card["machine"]
     words = (
         f"{machine['processor']}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}; "
         f"cpu: {limits['cpu']}; bandwidth: {limits['bandwidth']}; latency: {limits['latency']}"
     )
-    return ExecutionSet(tuple(traces), tuple(repeats), float(card["duration_s"]), words)
+    return ExecutionSet(tuple(traces), tuple(repeats), tuple(used), float(card["duration_s"]), words)
 
 
 def _report(executions: ExecutionSet) -> bool:
@@ -201,6 +229,62 @@ def _print_model(traces: Sequence[CostTrace], real: Sequence[TraceLabel], calm: 
     _print_row("shipped model, no back-pressure", [real[i] for i in calm], [predicted[i] for i in calm])
 
 
+def report_processor(executions: ExecutionSet, *, has_fit: bool) -> None:
+    """Errors on executions of another stream processor: of the cost table, of the processor's record, and fitted.
+
+    With `has_fit` each half of the executions is judged by a model that was fitted to and calibrated on the other.
+    """
+    observed, left_out = judged_observations(executions)
+    ensemble, name = shipped_ensemble(), executions.traces[0].graph.processor
+    print(f"Executions on {name}, {executions.duration_s:g} s each, on: {executions.machine}")
+    print(f"{len(executions.traces)} queries; {'; '.join(f'{n} {words}' for words, n in left_out.items())}")
+    print("q-error Q50/Q95, balanced accuracy, what intervals hold:")
+    graphs = [replace(o.trace.graph, processor=NOMINAL_PROCESSOR) for o in observed]
+    nominal = [replace(o, trace=replace(o.trace, graph=g)) for o, g in zip(observed, graphs, strict=True)]
+    _print_errors("the cost table", ensemble, nominal)
+    _print_errors(f"the record of {name}", ensemble, observed)
+    for first in (0, 1) if has_fit else ():
+        known, held_out = observed[first::2], observed[1 - first :: 2]
+        fitting = [observation for i, observation in enumerate(known) if i % 3]
+        fitted = recalibrated(fit_executions(ensemble, fitting), "fitted", len(fitting), known[::3])
+        _print_errors(f"fitted to half {first + 1}, on the other", fitted, held_out)
+
+
+def judged_observations(executions: ExecutionSet) -> tuple[list[Observation], dict[str, int]]:
+    """Executions as a cluster's own, and how many of them, or of their labels, are left out, by the reason in words.
+
+    Back-pressure where neither a quota was used up nor a link would be full is the machine's, not the query's.
+    """
+    observed: list[Observation] = []
+    left_out = dict.fromkeys((_CONTRADICTED, _TOO_SHORT, _FEW_RESULTS), 0)
+    for i, (trace, used) in enumerate(zip(executions.traces, executions.cpu_percent, strict=True)):
+        label, fluid = _label(trace), fluid_of(trace.graph, trace.hosts, np.array([trace.placement]))
+        share = max(u / host.cpu_percent for u, host in zip(used, trace.hosts, strict=True))
+        if label.backpressure and share < _USED_UP and float(fluid.link_use[0]) < 1.0:
+            left_out[_CONTRADICTED] += 1
+            continue
+        observation = _observation(trace, str(i))
+        throughput, processing, end_to_end = observation.costs
+        if label.success:  # full buffers hold no more as time goes on
+            processing = label.processing_latency_s
+        elif float(np.exp(fluid.costs[0, 0])) * executions.duration_s < _MIN_EXPECTED:
+            left_out[_TOO_SHORT] += 1
+            observation = replace(observation, success=None)
+        if throughput is not None and throughput * executions.duration_s < _MIN_RESULTS:
+            left_out[_FEW_RESULTS] += 1
+            throughput = None
+        observed.append(replace(observation, costs=(throughput, processing, end_to_end)))
+    return observed, left_out
+
+
+def _print_errors(name: str, model: Ensemble, observed: Sequence[Observation]) -> None:
+    errors = observation_errors(model, observed)
+    costs = [f"{m} {errors[m]['q50']:.3f}/{errors[m]['q95']:.3f} ({errors[m]['runs']})" for m in COSTS if m in errors]
+    votes = [f"{m} {errors[m]['accuracy']:.1%}" for m in VOTES if m in errors]
+    held = ", ".join(f"{m} {_held_share(model, observed, m):.0%}" for m in COSTS if m in errors)
+    print(f"  {name} (n={len(observed)}): {', '.join([*costs, *votes])}; intervals hold: {held}")
+
+
 def _print_fitted(traces: Sequence[CostTrace]) -> None:
     """Errors on every second query, of the shipped model and of one that was fitted to and calibrated on the others."""
     observed = [_observation(trace, str(i)) for i, trace in enumerate(traces)]
@@ -213,11 +297,7 @@ def _print_fitted(traces: Sequence[CostTrace]) -> None:
     print(f"factors on the cost table: {', '.join(f'{kind} {float(factor):.3g}' for kind, factor in factors)}")
     named = {"shipped": ensemble, f"fitted to {len(fitting)}, calibrated on {len(calibrating)}": fitted}
     for name, model in named.items():
-        errors = observation_errors(model, held_out)
-        costs = [f"{metric} {errors[metric]['q50']:.3f}/{errors[metric]['q95']:.3f}" for metric in COSTS]
-        votes = [f"{metric} {errors[metric]['accuracy']:.1%}" for metric in ("RO", "S")]
-        held = ", ".join(f"{metric} {_held_share(model, held_out, metric):.0%}" for metric in COSTS)
-        print(f"  {name}, on {len(held_out)} others: {', '.join([*costs, *votes])}; intervals hold: {held}")
+        _print_errors(name, model, held_out)
 
 
 def _held_share(ensemble: Ensemble, observations: Sequence[Observation], metric: str) -> float:

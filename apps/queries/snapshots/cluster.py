@@ -115,7 +115,7 @@ def _deployment(
     if new:
         own = [operator for row in new for operator in operators[row.query.pk]]
         rates = source_rates(sources, cluster.slice_s)
-        filled = iter(with_nominal_costs(own, rates, cluster.slice_s, nodes))
+        filled = iter(with_nominal_costs(own, rates, cluster.slice_s, nodes, processor=state.stream_processor))
         operators |= {row.query.pk: tuple(islice(filled, len(row.operators))) for row in new}
     return Deployment(
         subinterval_s=cluster.slice_s,
@@ -130,6 +130,7 @@ def _deployment(
         objectives=tuple(engine_objective(row.query) for row in rows if row.query.objective_bound_s is not None),
         priorities={row.query.name: row.query.priority for row in rows},
         scheduling=scheduling,
+        stream_processor=state.stream_processor,
     )
 
 

@@ -217,7 +217,13 @@ class RunningQuery:
     def compared(self) -> tuple[Any, ...]:
         """All that a snapshot has of it."""
         texts = [operator_text(operator) for operator in self.operators]
-        return self.query.name, self.content, self.query.backlogs, texts, self.reads, self.first_placed
+        return self.query.name, self.content, self.query.backlogs, texts, self.reads, self.first_placed, self.engine
+
+    @cached_property
+    def engine(self) -> str | None:
+        """Engine that it was imported from, where its row was read with it."""
+        engine: str | None = getattr(self.query, "engine", None)
+        return engine
 
     @cached_property
     def never_ran(self) -> bool:

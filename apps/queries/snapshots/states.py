@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import F
 
 from apps.fleet.choices import ABSENT
 from apps.fleet.models import Cluster, Link, Node
@@ -29,6 +30,8 @@ from apps.queries.snapshots.elements import (
 )
 from apps.queries.snapshots.row_changes import FLEET, QUERY, SOURCE, RowChanges, row_changes
 from engine.document import elements
+from engine.query_graph.graph import NOMINAL_PROCESSOR
+from engine.query_graph.processors import STREAM_PROCESSORS
 
 __all__ = ["ClusterState", "cluster_state", "nodes_present"]
 
@@ -68,12 +71,23 @@ class ClusterState:
         listed: list[RunningQuery] = self.made["ordered"]
         return listed
 
+    @property
+    def stream_processor(self) -> str:
+        """Flink where all that has run was imported from one; else the nominal one, which nobody has measured."""
+        if "stream_processor" not in self.made:
+            engines = {running.engine for running in self.running.values() if not running.never_ran}
+            known = engines & STREAM_PROCESSORS.keys()
+            self.made["stream_processor"] = str(*known) if len(engines) == len(known) == 1 else NOMINAL_PROCESSOR
+        name: str = self.made["stream_processor"]
+        return name
+
     def parts(self, cluster: Cluster, policies: Mapping[str, str]) -> dict[str, str]:
         """Identity of the content of each part, by the part's name."""
         names = self.node_names
         return {
             "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
             "policy": part_content(version=cluster.policy_version),
+            **({} if self.stream_processor == NOMINAL_PROCESSOR else {"processor": self.stream_processor}),
             **{f"node:{node.name}": node_content(node, policies.get(node.name)) for node in self.nodes},
             **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in self.links},
             **{f"query:{running.query.name}": running.content for running in self.ordered},
@@ -169,6 +183,7 @@ def _keep(cluster: Cluster, state: ClusterState) -> None:
 
 def _running(cluster: Cluster, keys: Iterable[int] | None, nodes: Mapping[int, str]) -> dict[int, RunningQuery]:
     rows = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, running_version__isnull=False)
+    rows = rows.annotate(engine=F("imported_job__connection__engine"))
     return running_queries(list(rows if keys is None else _in_parts(rows, keys)), nodes)
 
 

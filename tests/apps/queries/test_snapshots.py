@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
+from apps.connections.models import Connection, ImportedJob
 from apps.fleet import services as fleet
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_create_from_counts
@@ -141,6 +143,18 @@ def test_a_stopped_query_and_its_sources_leave(cluster: Cluster) -> None:
     after = cluster_snapshot(cluster)
     assert snapshot_changes(before.parts, after.parts) == ["query checkout was removed", "source clicks was removed"]
     assert after.deployment.operators == ()
+
+
+def test_cluster_whose_queries_come_from_flink_has_its_costs(cluster: Cluster) -> None:
+    running = cluster.queries.get(name="checkout")
+    connection = Connection.objects.create(cluster=cluster, name="flink", engine="flink", url="http://127.0.0.1:8081")
+    facts = {"engine_id": "0" * 32, "state": "running", "shape": "0" * 64, "started_at": timezone.now()}
+    ImportedJob.objects.create(connection=connection, query=running, name="checkout", seen_at=timezone.now(), **facts)
+    query_update(query=running, priority=3)
+    snapshot = cluster_snapshot(cluster)
+    assert snapshot.deployment.stream_processor == snapshot.parts["processor"] == "flink"
+    start(make_query(cluster, "basket"))  # which no engine told of
+    assert cluster_snapshot(cluster).deployment.stream_processor == "nominal"
 
 
 def test_offline_nodes_are_no_part_and_draining_ones_are_closed(cluster: Cluster) -> None:

@@ -12,11 +12,18 @@ import numpy as np
 import pytest
 
 import lab.training.executions
+from engine.costream.adaptation import observation_errors
+from engine.costream.prediction import shipped_ensemble
 from engine.errors import EngineError
 from engine.query_graph.graph import CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.simulation.cohort_tables import CohortWorld
 from lab.__main__ import main
-from lab.benchmarks.costream_executions import SHIPPED_EXECUTIONS, read_executions
+from lab.benchmarks.costream_executions import (
+    FLINK_EXECUTIONS,
+    SHIPPED_EXECUTIONS,
+    judged_observations,
+    read_executions,
+)
 from lab.training.execution.broker import BrokerTopic
 from lab.training.execution.limits import CpuGroups, QuotaUnavailable
 from lab.training.execution.queries import cpu_use, draw_execution, max_cpu_percent
@@ -219,6 +226,16 @@ def test_shipped_executions_are_real_and_labelled() -> None:
     assert len(executions.repeats) >= 5
     assert all(trace.label is not None for trace in executions.traces)
     assert "quota" in executions.machine
+
+
+def test_executions_on_flink_are_as_its_record_says() -> None:
+    executions = read_executions(FLINK_EXECUTIONS)
+    observed, left_out = judged_observations(executions)
+    assert len(observed) + left_out["left out: back-pressure, but neither a quota was used up nor a link full"] == 52
+    assert all(o.trace.graph.processor == "flink" for o in observed)
+    errors = observation_errors(shipped_ensemble(), observed)
+    assert errors["T"]["q50"] < 1.05 and errors["Lp"]["q50"] < 1.3 and errors["Le"]["q50"] < 1.3
+    assert errors["RO"]["accuracy"] > 0.8
 
 
 def test_simulated_traces_are_no_executions(tmp_path: Path) -> None:
