@@ -18,6 +18,8 @@ from lab.soak.installation import SERVICES, SoakConsole, wait_until
 __all__ = ["FaultActor"]
 
 _HOLD_S = (2.0, 6.0)  # how long something is frozen, full or away
+_STALL_S = (0.2, 0.8)  # how long each write to a slow disk may have to wait
+_BETWEEN_STALLS_S = 0.05
 _CALM_S = (1.0, 5.0)  # between two faults
 _RECOVERY_S = 180.0
 
@@ -30,7 +32,7 @@ class FaultActor:
 
     def __init__(self, console: SoakConsole, seed: int, ledger: ClientLedger, ending: threading.Event) -> None:
         self.done: Counter[str] = Counter()
-        self.left_out = ["clock jumps (a process has no clock of its own here)", "slow disk (needs a device mapper)"]
+        self.left_out = ["clock jumps (a process has no clock of its own here)"]
         self.slowest_recovery_s = 0.0
         self._console, self._rng, self._ledger, self._ending = console, Random(f"{seed}/faults"), ledger, ending
         self._faults: list[tuple[str, Callable[[], None]]] = [
@@ -51,6 +53,10 @@ class FaultActor:
             self._faults.append(("full disk", self._fill_disk))
         else:
             self.left_out.append("full disk (needs root, for a disk of its own)")
+        if console.can_stall:
+            self._faults.append(("slow disk", self._slow_disk))
+        else:
+            self.left_out.append("slow disk (needs root and a loop device, for a disk whose writes can be held)")
 
     def run(self) -> None:
         """Each fault once in a drawn order, then again in another."""
@@ -117,6 +123,17 @@ class FaultActor:
         time.sleep(self._hold_s())
         server.start()
         server.wait()
+
+    def _slow_disk(self) -> None:
+        """Hold what is written again and again, as a disk does that is busy with somebody else's."""
+        until = time.monotonic() + self._hold_s()
+        while time.monotonic() < until:
+            try:
+                self._console.hold_disk()
+                time.sleep(self._rng.uniform(*_STALL_S))
+            finally:
+                self._console.thaw_disk()
+            time.sleep(_BETWEEN_STALLS_S)
 
     def _fill_disk(self) -> None:
         ballast = self._console.fill_disk()

@@ -58,6 +58,13 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = _S
         time.sleep(0.1)
 
 
+def _succeeds(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 class SoakConsole:
     """A console with all of its processes; `start` and `stop` it, and reach them to do them harm."""
 
@@ -66,7 +73,8 @@ class SoakConsole:
         self.folder.chmod(0o755)  # PostgreSQL runs as a user of its own
         self.disk = self.folder / "disk"
         self.disk.mkdir()
-        self.has_own_disk = self._mount()
+        self.can_stall = self._mount_device()
+        self.has_own_disk = self.can_stall or self._mount_memory()
         self.port, self.redis_port = free_port(), free_port()
         self.url = f"http://{LOOPBACK}:{self.port}"
         self.postgres: PostgresServer | None = None
@@ -184,16 +192,31 @@ class SoakConsole:
                 shutil.copyfile(path, keep / (path.name if path.suffix else "postgres.log"))
         if self.postgres:
             self.postgres.stop()
+        if self.can_stall:
+            self.thaw_disk()
         if self.has_own_disk:
             subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _mount(self) -> bool:
-        """A file system of bounded size, so that filling it harms nobody else; False where one may not be mounted."""
-        if os.geteuid() != 0:
-            return False
+    def _mount_device(self) -> bool:
+        """A file system of bounded size on a file, whose writes can be held; False where none may be mounted."""
+        image = self.folder / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(_DISK_MB << 20)
+        steps = (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(self.disk)])
+        return os.geteuid() == 0 and all(_succeeds(step) for step in steps)
+
+    def _mount_memory(self) -> bool:
+        """The same in memory: filling it harms nobody else, but it cannot be held."""
         command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MB}m,mode=755", "sluice-soak", str(self.disk)]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        return os.geteuid() == 0 and _succeeds(command)
+
+    def hold_disk(self) -> None:
+        """Have writes to the disk wait until `thaw_disk`; reads go on."""
+        _succeeds(["fsfreeze", "--freeze", str(self.disk)])
+
+    def thaw_disk(self) -> None:
+        _succeeds(["fsfreeze", "--unfreeze", str(self.disk)])
 
     def fill_disk(self) -> Path:
         """A file that takes all that is left; remove it to give it back."""
