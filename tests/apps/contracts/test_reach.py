@@ -208,7 +208,7 @@ def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world:
             for field, value, client in [(f, value, c) for f in fields for value in places[f] for c in clients]:
                 answer = client.generic(method, path, json.dumps({field: value}), "application/json")
                 tried += 1
-                if answer.status_code == 200 and answer.json()[field] == value:
+                if answer.status_code == 200 and (answer.json()[field] or "") == (value or ""):
                     assert client.get(path).status_code == 200, (name, field, value)
                     before = reader.get(path).json()
                 elif answer.status_code not in HIDDEN or reader.get(path).json() != before:
@@ -239,7 +239,7 @@ def member(world: dict[str, Any]) -> User:
                 if isinstance(column, models.JSONField):
                     text = names.sub(rf"{CANARY}\1", json.dumps(value, cls=DjangoJSONEncoder))
                     changed[column.name] = json.loads(text)
-                elif column.name in _TEXTS and isinstance(value, str) and value:
+                elif column.name in _TEXTS and isinstance(value, str) and value not in {"", "clicks"}:  # own reads it
                     changed[column.name] = CANARY + value if is_foreign else names.sub(rf"{CANARY}\1", value)
             QuerySet(model).filter(pk=row.pk).update(**changed)
     user = User.objects.create_user("member")
