@@ -171,7 +171,8 @@ def _reopen(request: AdmissionRequest, report: Callable[[float, str], None]) -> 
     if decision is None or question.digest != request.snapshot or is_model_changed(request, question):
         raise Impossible(_LOST, code="snapshot_lost")
     facts = decision.policy_facts
-    question = replace(question, standing=None if facts is None else policy_standing(request, facts))
+    ahead = question.standing.ahead if question.standing is not None else ()
+    question = replace(question, standing=None if facts is None else policy_standing(request, facts, ahead))
     opened, _, _ = ask_engine(request, question, decision.changes, report, begun_s, decision.policy)
     again = opened.decision
     if (again.verdict, again.placement, again.start_p) != (decision.verdict, decision.placement, decision.start_p):

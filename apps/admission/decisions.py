@@ -134,13 +134,18 @@ def request_close(request: AdmissionRequest, state: AdmissionState, user: User |
 
 
 def _record(request: AdmissionRequest, state: AdmissionState, reason: str) -> None:
-    """Put a decision into the ledger, with the least headroom of the cluster before and, where it applies, after it."""
+    """Put a decision into the ledger, with the least headroom of the cluster before and, where it applies, after it.
+
+    An override of the queue's order names the requests that it overtakes.
+    """
     decision = request.decision
     before: dict[str, Any] = {"state": request.state}
     after: dict[str, Any] = {"state": state, "verdict": request.verdict, "overridden": request.overridden}
     after["policy_version"] = request.policy_version
     if state == AdmissionState.APPLIED and decision is not None:
         before["headroom_share"], after["headroom_share"] = decision.least_headrooms
+        if request.overridden and decision.is_behind_others and decision.policy_facts is not None:
+            after["overtakes"] = list(decision.policy_facts.ahead)
     decision_recorded(
         kind="decision",
         key=request.pk,

@@ -405,8 +405,11 @@ def _is_worth_a_look(request: AdmissionRequest, queue: ClusterQueue) -> bool:
     if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
         admission_withdraw(request=request, user=None, reason="Its query was stopped")
         return False
-    facts = request.decision.policy_facts if request.decision else None
+    decision = request.decision
+    facts = decision.policy_facts if decision is not None else None
     is_behind_others = facts is not None and facts.overdue != queue.overdue_ahead(request)
+    if decision is not None and facts is not None and decision.is_behind_others:
+        is_behind_others |= facts.ahead != tuple(str(row.version) for row in queue.ahead_of(request))
     return is_due(request) or is_over(request) or is_behind_others or bool(question_changes(request))
 
 

@@ -14,7 +14,9 @@ import numpy as np
 from django.db import transaction
 
 from apps.accounts.models import User
+from apps.admission.candidates import candidate_of
 from apps.admission.models import AdmissionRequest
+from apps.admission.precedence import queue_changes, waiting_ahead
 from apps.admission.standings import policy_standing
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, fault_count, from_engine, join_path
 from apps.core.limits import MAX_REASON
@@ -34,7 +36,6 @@ from apps.queries.services import query_create, query_version_create
 from apps.queries.snapshots.cluster import (
     SLICES_PER_SUBINTERVAL,
     Snapshot,
-    candidate_document,
     cluster_parts,
     snapshot_changes,
 )
@@ -62,7 +63,6 @@ __all__ = [
     "LatencyObjective",
     "RequestQuestion",
     "ask_engine",
-    "candidate_of",
     "draft_from_document",
     "draft_version",
     "fingerprint",
@@ -317,7 +317,7 @@ def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> 
         never_ran,
         calibrations,
         prediction_record(request.cluster),
-        policy_standing(request),
+        policy_standing(request, ahead=waiting_ahead(request)),
     )
 
 
@@ -397,16 +397,6 @@ def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, object]) 
     return parts
 
 
-def candidate_of(request: AdmissionRequest) -> dict[str, object]:
-    """The request's query as the engine takes a candidate: where it was asked for, with the objective asked for."""
-    placement = {operator: _replica(where) for operator, where in request.placement.items()}
-    candidate = candidate_document(request.version, placement=placement)
-    if request.objective:
-        candidate["objective"] = dict(request.objective)
-    candidate["may_wait_s"] = request.may_wait_s
-    return candidate
-
-
 def question_check(request: AdmissionRequest, outline: ClusterOutline, *, path: str) -> None:
     """Refuse a question the engine could not read; `path` is where the query stood in what was sent.
 
@@ -448,17 +438,15 @@ def _placement_faults(request: AdmissionRequest) -> list[Fault]:
     return faults
 
 
-def _replica(where: str) -> dict[str, object]:
-    """`n04` or `n04#1`, as servers are named, as a replica of the engine."""
-    node, _, core = where.partition("#")
-    return {"node": node, "core": int(core) if core.isdigit() else 0}
-
-
 def question_changes(request: AdmissionRequest, parts: Mapping[str, str] | None = None) -> list[str]:
     """Changes of the cluster since the preview, in words; empty if nothing has moved. Builds no snapshot.
 
     `parts` are the cluster's where they are known; they are read unless given.
     """
+    return [*_moved_parts(request, parts), *queue_changes(request)]
+
+
+def _moved_parts(request: AdmissionRequest, parts: Mapping[str, str] | None) -> list[str]:
     after = {
         **(cluster_parts(request.cluster) if parts is None else parts),
         **_candidate_part(request, candidate_of(request)),

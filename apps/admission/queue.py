@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Annotated, ClassVar
 
 from django.db.models import F
@@ -54,7 +55,20 @@ class ClusterQueue:
     now: datetime
     requests: Sequence[AdmissionRequest]
     order: Sequence[QueuedEntry]
+    usage: Mapping[str, TeamDemand]
+    capacities: Mapping[str, float]
     past_s: Sequence[float]
+
+    def ahead_of(self, request: AdmissionRequest) -> list[AdmissionRequest]:
+        """Requests that come before one in the order, about other queries; one that does not wait comes now."""
+        rows = {entry.key: row for row, entry in zip(self.requests, self.order, strict=True)}
+        order, key = self.order, str(request.pk)
+        if self.order and key not in rows:
+            own = replace(_entry(request, self.policy, None), asked_s=self.now.timestamp())
+            overdue_s = self.policy.queue.overdue_after_s
+            order = queue_order([*order, own], self.usage, self.capacities, self.now.timestamp(), overdue_s)
+        before = takewhile(lambda entry: entry.key != key, order)
+        return [row for entry in before if (row := rows[entry.key]).query_id != request.query_id]
 
     def overdue_ahead(self, request: AdmissionRequest) -> tuple[str, ...]:
         """Overdue requests that one may not overtake: those ahead of it, or all where it does not wait itself."""
@@ -120,7 +134,8 @@ def cluster_queue(cluster: Cluster) -> ClusterQueue:
             usage |= {team: TeamDemand(amounts) for team, amounts in (facts.usage or {}).items()}
     capacities = {CORES: sum(pools.values()), **{f"{POOL}{name}": cores for name, cores in pools.items()}}
     order = queue_order(entries, usage, capacities, now.timestamp(), policy.queue.overdue_after_s)
-    return ClusterQueue(cluster, policy, now, [requests[entry.key] for entry in order], order, _past_waits(cluster))
+    rows_in_order = [requests[entry.key] for entry in order]
+    return ClusterQueue(cluster, policy, now, rows_in_order, order, usage, capacities, _past_waits(cluster))
 
 
 _RELATED = ("cluster", "query__team", "version__query__cluster", "job", "requested_by", "parts_job")

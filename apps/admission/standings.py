@@ -14,14 +14,19 @@ from apps.queries.choices import QueryState
 from apps.queries.masks import mask_of
 from apps.queries.models import Query
 from engine.admission.policy_reasons import standing_reasons
-from engine.policies.candidate_policy import PolicyStanding
+from engine.policies.candidate_policy import PolicyStanding, WaitingRequest
 from engine.policies.facts import PolicyFacts
 
 __all__ = ["policy_standing", "require_permitted"]
 
 
-def policy_standing(request: AdmissionRequest, facts: PolicyFacts | None = None) -> PolicyStanding:
-    """The policy that a request is decided under, now, or as it was by the facts of its decision."""
+def policy_standing(
+    request: AdmissionRequest, facts: PolicyFacts | None = None, ahead: tuple[WaitingRequest, ...] = ()
+) -> PolicyStanding:
+    """The policy that a request is decided under, now, or as it was by the facts of its decision.
+
+    `ahead` are the requests that come before it in the queue (`apps.admission.questions`).
+    """
     cluster, query = request.cluster, request.query
     policy = policy_of(cluster) if facts is None else policy_numbered(cluster, facts.version)
     counts = policy.has_quotas or request.may_wait_s > 0
@@ -41,6 +46,7 @@ def policy_standing(request: AdmissionRequest, facts: PolicyFacts | None = None)
         {node: pool for node, pool, _ in nodes},
         pools,
         cluster_queue(cluster).overdue_ahead(request) if facts is None else facts.overdue,
+        ahead if facts is None else tuple(entry for entry in ahead if entry.name in facts.ahead),
         counts,
     )
 

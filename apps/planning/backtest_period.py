@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import numpy as np
 from django.db.models import QuerySet
 
+from apps.admission.candidates import candidate_of
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import candidate_of
 from apps.admission.selectors import admission_headline
 from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, QueryEstimate

@@ -16,8 +16,9 @@ from engine.admission.changes import (
 from engine.admission.evaluation import QueryOutcome
 from engine.admission.places import find_distant_placement, find_move, find_moves, find_placements
 from engine.admission.prediction import judge_scenario
+from engine.admission.reasons import passes
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
-from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
+from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share
 from engine.document.deployment import Node
 
 __all__ = ["OfferedScenario", "find_alternatives", "find_objective", "offer_scenario", "verdict_of"]

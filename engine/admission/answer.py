@@ -375,6 +375,11 @@ class AdmissionDecision(Record):
         before = _least_headroom([(effect.bound_s or 0.0, effect.before_s) for effect in ran])
         return before, _least_headroom([(effect.bound_s or 0.0, effect.after_s) for effect in judged])
 
+    @property
+    def is_behind_others(self) -> bool:
+        """Whether requests that come first in the queue speak against it."""
+        return any(reason.code in ("queue_overdue", "queue_precedence") for reason in self.reasons)
+
     def placement_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`, by their names within it."""
         prefix = f"{query}/"

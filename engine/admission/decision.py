@@ -30,11 +30,11 @@ from engine.admission.grounds import Ground, NamedGround, PassedOver, PassGround
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
 from engine.admission.policy_reasons import waits_by_policy
 from engine.admission.prediction import judge_scenario, question_in
-from engine.admission.reasons import evidence_of, in_order, to_measure
+from engine.admission.reasons import evidence_of, in_order, passes, to_measure
 from engine.admission.robustness import robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
-from engine.admission.search import AdmissionSearch, Settled, find_start, passes
+from engine.admission.search import AdmissionSearch, Settled, find_start
 from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor

@@ -16,10 +16,10 @@ from engine.admission.answer import Reason
 from engine.admission.changes import Change, OperatorMove, moves_in, without_moves
 from engine.admission.evaluation import Evaluator, servers_of_query
 from engine.admission.prediction import judge_scenario
-from engine.admission.reasons import MEMORY_EXCEEDED, doubted_queries, reasons_of
+from engine.admission.reasons import MEMORY_EXCEEDED, doubted_queries, passes, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
-from engine.admission.search import AdmissionSearch, Settled, moves_of, moves_to_replace, passes
+from engine.admission.search import AdmissionSearch, Settled, moves_of, moves_to_replace
 from engine.arrays import FloatArray
 from engine.costream.first_placement import FirstPlacement, PlacementOptions
 from engine.document.deployment import Deployment

@@ -55,14 +55,14 @@ def replay_policy(decision: AdmissionDecision, policy: ClusterPolicy, may_wait_s
     weighed = [_weighed(reason, rules) for reason in decision.reasons if reason.code not in _JUDGED_ANEW]
     kept = [_Finding(severity, review, reason.words.message) for severity, review, reason in weighed]
     kept += _margins(decision, rules)
-    anew: list[_Finding] = []
+    anew = [_Finding("bad", False, row.words.message) for row in decision.reasons if row.code == _PRECEDENCE]
     if facts is not None:
         standing = PolicyStanding(policy, facts.version, facts.team, facts.at, facts.is_version, overdue=facts.overdue)
         quotas = facts.quota_standings(policy)
         if quotas is None and policy.has_quotas and policy.team(facts.team) is not None:
             return ReplayedVerdict(None, lacking="not_counted")
         reasons = [*standing_reasons(standing, decision.query), *quota_reasons(quotas or (), decision.query)]
-        anew = [_Finding(reason.severity, reason.review, reason.words.message) for reason in reasons]
+        anew += [_Finding(reason.severity, reason.review, reason.words.message) for reason in reasons]
     return _verdict(decision, kept, anew, may_wait_s)
 
 
@@ -103,6 +103,7 @@ def _lacking(decision: AdmissionDecision, rules: VerdictRules) -> str:
     return ""
 
 
+_PRECEDENCE = "queue_precedence"  # an estimate, which stays as it was
 _JUDGED_ANEW = frozenset({*POLICY_CODES, *_QUOTA_CODES, "margin_short"})
 _KIND_OF = {code: kind for kind, codes in EVIDENCE_CODES.items() for code in codes}
 

@@ -21,6 +21,7 @@ from engine.admission.changes import ObjectiveChange, OperatorMove, moves_in
 from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
 from engine.admission.grounds import PredictedGround, UnprovenGround, VerdictGround
 from engine.admission.policy_reasons import policy_reasons
+from engine.admission.precedence import precedence_reasons
 from engine.admission.reasons import in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
@@ -51,7 +52,8 @@ def judge_scenario(
     reasons = (*_reasons(question, scenario, after), *reasons_of(question, scenario, before, after))
     if question.is_unproven:
         reasons = _for_person(question, scenario, evaluator, after, reasons)
-    return after, in_order((*reasons, *policy_reasons(question, scenario)))
+    reasons = (*reasons, *policy_reasons(question, scenario))
+    return after, in_order((*reasons, *precedence_reasons(question, scenario, evaluator, reasons)))
 
 
 def question_in(question: CandidateQuestion, scenario: AdmissionScenario) -> CandidateQuestion:

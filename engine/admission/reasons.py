@@ -28,6 +28,7 @@ __all__ = [
     "doubted_queries",
     "evidence_of",
     "in_order",
+    "passes",
     "reasons_of",
     "to_measure",
     "tolerance_s",
@@ -35,6 +36,7 @@ __all__ = [
 
 MEMORY_EXCEEDED = "memory_exceeded"
 
+_CURABLE = ("at_risk", "_breached", "_overloaded", "catches_up", "still_growing", "predicted_failure")
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
 _LONGER_SHARE = 0.1  # by which a query that misses its objective may catch up later without a person's consent
@@ -70,6 +72,11 @@ def reasons_of(
 def in_order(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """The most serious first; in each class as they stand."""
     return tuple(sorted(reasons, key=lambda reason: _SERIOUS[reason.severity]))
+
+
+def passes(reasons: Iterable[Reason]) -> bool:
+    """Whether nothing speaks against a scenario that a change of rate, place, time or capacity could cure."""
+    return not any(reason.severity == "bad" or (reason.review and reason.code.endswith(_CURABLE)) for reason in reasons)
 
 
 def tolerance_s(outcome: QueryOutcome) -> float:

@@ -16,9 +16,9 @@ from engine.admission.answer import LostNode, Robustness, WeakestAssumption
 from engine.admission.evaluation import Evaluation
 from engine.admission.grounds import MAX_RISE
 from engine.admission.losses import scenario_losses
-from engine.admission.reasons import reasons_of
+from engine.admission.reasons import passes, reasons_of
 from engine.admission.scenario import AdmissionScenario, party_of
-from engine.admission.search import AdmissionSearch, passes
+from engine.admission.search import AdmissionSearch
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator
 from engine.document.topology import servers_above

@@ -26,7 +26,7 @@ from engine.admission.changes import (
 )
 from engine.admission.evaluation import Evaluation, Evaluator
 from engine.admission.prediction import judge_scenario, question_in, with_prediction
-from engine.admission.reasons import reasons_of
+from engine.admission.reasons import passes, reasons_of
 from engine.admission.scenario import (
     AdmissionScenario,
     CandidateQuestion,
@@ -49,7 +49,6 @@ __all__ = [
     "largest",
     "moves_of",
     "moves_to_replace",
-    "passes",
 ]
 
 _CAPACITY_PARTS = 64  # a node's capacity is searched in 64ths of the largest one's
@@ -59,8 +58,6 @@ _RATE_PARTS = 100  # shares are reported in hundredths
 _MIN_SHARE = 10  # below that the query would hardly run: no alternative
 
 _NEAR_ENOUGH = 20  # a largest number is sought to a twentieth of where its search starts
-
-_CURABLE = ("at_risk", "_breached", "_overloaded", "catches_up", "still_growing", "predicted_failure")
 
 _GRID = 32  # starts that are compared; between two of them the first is found by halving
 
@@ -72,11 +69,6 @@ class Settled:
     scenario: AdmissionScenario
     evaluation: Evaluation
     reasons: tuple[Reason, ...]
-
-
-def passes(reasons: Sequence[Reason]) -> bool:
-    """Whether nothing speaks against a scenario that a change of rate, place, time or capacity could cure."""
-    return not any(reason.severity == "bad" or (reason.review and reason.code.endswith(_CURABLE)) for reason in reasons)
 
 
 @dataclass(frozen=True, eq=False)

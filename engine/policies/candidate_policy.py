@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from engine.document.deployment import Deployment
 from engine.policies.calendar import active_freezes, thaw_of
@@ -13,10 +14,10 @@ from engine.policies.facts import PolicyFacts
 from engine.policies.policy import ClusterPolicy
 from engine.policies.quotas import TeamDemand
 
-__all__ = ["POLICY_CODES", "FreezeStanding", "PolicyStanding"]
+__all__ = ["POLICY_CODES", "FreezeStanding", "PolicyStanding", "WaitingRequest"]
 
 #: Codes of reasons that a policy alone gives; each passes by waiting.
-POLICY_CODES = ("change_frozen", "quota_exceeded", "queue_overdue")
+POLICY_CODES = ("change_frozen", "quota_exceeded", "queue_overdue", "queue_precedence")
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,30 @@ class FreezeStanding:
     thaws_at: datetime | None
 
 
+@dataclass(frozen=True, eq=False)
+class WaitingRequest:
+    """A request of the queue, with what it waits for.
+
+    `candidate` is its document with the places of its decision, and `changes` those that it starts with; None where
+    its room is not weighed, and then whoever shares its `nodes` is behind it.
+    """
+
+    name: str
+    query: str
+    team: str
+    demand: TeamDemand
+    nodes: frozenset[str] = frozenset()
+    candidate: Mapping[str, Any] | None = None
+    changes: tuple[Mapping[str, object], ...] = ()
+
+
 @dataclass(frozen=True)
 class PolicyStanding:
     """The policy that a candidate is decided under, and the names that quotas count by.
 
     `teams` is the team of each running query, `node_pools` the pool of each node, `pools` the cores of each pool;
-    `overdue` are requests that have waited too long for anything to overtake them.
+    `overdue` are requests that have waited too long for anything to overtake them, `ahead` all that come before it in
+    the order of the queue.
     """
 
     policy: ClusterPolicy
@@ -45,6 +64,7 @@ class PolicyStanding:
     node_pools: Mapping[str, str] = field(default_factory=dict)
     pools: Mapping[str, float] = field(default_factory=dict)
     overdue: tuple[str, ...] = ()
+    ahead: tuple[WaitingRequest, ...] = ()
     counts: bool = False  #: whether to count what runs by team: for quotas, or for a place in the queue
     _usage: dict[str, Mapping[str, TeamDemand]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -64,7 +84,15 @@ class PolicyStanding:
 
     def facts(self, running: Deployment, deployment: Deployment | None, query: str) -> PolicyFacts:
         """Facts that this step was made of; `deployment` holds the candidate in its place, where it has one."""
-        known = PolicyFacts(self.version, self.team, self.at, self.is_version, pools=self.pools, overdue=self.overdue)
+        known = PolicyFacts(
+            self.version,
+            self.team,
+            self.at,
+            self.is_version,
+            pools=self.pools,
+            overdue=self.overdue,
+            ahead=tuple(entry.name for entry in self.ahead),
+        )
         if not self.counts or deployment is None:
             return known
         wanted, usage = query_demand(deployment, query, self.node_pools), self.usage(running)

@@ -35,6 +35,7 @@ class PolicyFacts(Record):
     )
     pools: Annotated[Mapping[str, float], Words("Cores of each pool.")] = field(default_factory=dict)
     overdue: Annotated[tuple[str, ...], Words("Requests ahead of it that had waited too long.")] = ()
+    ahead: Annotated[tuple[str, ...], Words("All requests that came before it in the order of the queue.")] = ()
 
     def quota_standings(self, policy: ClusterPolicy) -> tuple[QuotaStanding, ...] | None:
         """Quotas of the team under a policy; None where what ran was not counted."""

@@ -186,6 +186,7 @@ _NAMED = {
     "change_frozen": "Nothing starts during {subject} | it is over at {names[1]}",
     "frozen_without_end": "Nothing starts during {subject} | freezes follow one another without an end in sight",
     "queue_overdue": "Requests that have waited longer come first | {names:listed}",
+    "queue_precedence": "Requests that come first in the queue would lose the room they wait for | {names:listed}",
     "class_not_allowed": "{subject} is of the class {names[1]} by its priority of {value:.0f} | {first} may use "
     "{names[2]} at most",
     "quota_cores": "{first} would exceed its quota of cores | {names[1]} keeps {value:.3g} busy on average, "

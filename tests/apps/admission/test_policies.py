@@ -175,3 +175,17 @@ def test_entry_behind_an_overdue_one_starts_when_that_is_withdrawn(cluster: Clus
     run_jobs()
     second.refresh_from_db()
     assert second.state == AdmissionState.APPLIED
+
+
+def test_what_takes_the_quota_that_an_earlier_request_waits_for_is_queued_behind_it(cluster: Cluster) -> None:
+    set_policy(cluster, teams=[limited(0.45)])
+    early = ask(cluster, "ads-2", may_wait_s=9e5, mode="apply")
+    query_update(query=make_query(cluster, "late", 0.2), team="ads")
+    query_stop(query=cluster.queries.get(name="ads-1"))
+    late = ask(cluster, "late", may_wait_s=9e5, mode="apply")
+    assert (late.state, codes(late)) == (AdmissionState.QUEUED, ["queue_precedence"])
+    queue_review()
+    run_jobs()
+    assert [row.query.name for row in cluster_queue(cluster).requests] == ["late"], "the early one runs"
+    early.refresh_from_db()
+    assert early.state == AdmissionState.APPLIED

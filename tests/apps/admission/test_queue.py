@@ -11,24 +11,27 @@ from django.utils import timezone
 from apps.accounts.choices import Role
 from apps.admission.choices import AdmissionState, PartState, Verdict
 from apps.admission.completion import completion_retry
-from apps.admission.decisions import admission_apply, admission_withdraw
+from apps.admission.decisions import admission_apply, admission_override, admission_withdraw
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_of
 from apps.admission.previews import ADMISSION, queue_review
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.queue import cluster_queue
+from apps.core.errors import Stale
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobKind
+from apps.ledger.models import ObjectChange
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.services import query_create, query_stop, query_update
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.estimation.estimate import estimate
+from tests.apps.policies.documents import set_policy
 from tests.apps.recordings import recorded
-from tests.apps.small_cluster import body, run_jobs, small_cluster, start_query, user
+from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
 
@@ -276,3 +279,67 @@ def test_alternative_with_a_later_start_is_queued(cluster: Any) -> None:
     run_jobs()
     child.refresh_from_db()
     assert (child.state, state_of("waiting")) == (AdmissionState.APPLIED, QueryState.RUNNING)
+
+
+def ask_small(cluster: Any, name: str, load: float, **asked: Any) -> AdmissionRequest:
+    """A late comer that fits beside what runs."""
+    make_query(cluster, name, load)
+    question = AdmissionQuestion(query=name, mode="apply", **asked)
+    request, _ = ADMISSION.request(cluster=cluster, user=request_user(), question=question)
+    run_jobs()
+    request.refresh_from_db()
+    return request
+
+
+def request_user() -> Any:
+    return AdmissionRequest.objects.latest("created_at").requested_by
+
+
+def test_stream_of_small_late_comers_does_not_take_the_room_of_an_early_request(
+    cluster: Any, request_queued: AdmissionRequest
+) -> None:
+    """0.6 run, and 0.27 come at the start of `waiting`: 0.2 more fit now, and not then."""
+    late = [ask_small(cluster, f"late-{i}", 0.2, may_wait_s=9e5 * (i % 2)) for i in range(3)]
+    assert [row.state for row in late] == [AdmissionState.PREVIEW, AdmissionState.QUEUED, AdmissionState.PREVIEW]
+    for row in late:
+        (reason,) = [reason for reason in row.result["reasons"] if reason["severity"] == "bad"]
+        assert (reason["code"], "waiting v1" in reason["message"]) == ("queue_precedence", True)
+    assert ask_small(cluster, "tiny", 0.02).state == AdmissionState.APPLIED, "it leaves the room"
+    pass_time(request_queued, 60.0)
+    queue_review()
+    run_jobs()
+    request_queued.refresh_from_db()
+    assert request_queued.state == AdmissionState.APPLIED
+    assert AdmissionRequest.objects.get(query__name="late-1").state == AdmissionState.QUEUED
+
+
+def test_higher_class_goes_before_what_waits_and_a_person_may_overtake_it(
+    cluster: Any, request_queued: AdmissionRequest
+) -> None:
+    held = ask_small(cluster, "held", 0.2)
+    admission_override(request=held, user=held.requested_by, reason="it pays")
+    held.refresh_from_db()
+    entry = ObjectChange.objects.filter(kind="decision", object_id=str(held.pk)).latest("pk")
+    assert (held.state, entry.after["overtakes"], entry.why) == ("applied", ["waiting v1"], "it pays")
+    query_stop(query=held.query)
+    set_policy(cluster, classes=[{"name": "low", "priority": 0}, {"name": "high", "priority": 10}])
+    make_query(cluster, "urgent", 0.2)
+    query_update(query=cluster.queries.get(name="urgent"), priority=10)
+    urgent, _ = ADMISSION.request(
+        cluster=cluster, user=held.requested_by, question=AdmissionQuestion(query="urgent", mode="apply")
+    )
+    run_jobs()
+    urgent.refresh_from_db()
+    assert urgent.state == AdmissionState.APPLIED
+
+
+def test_preview_is_stale_once_another_request_waits_before_it(cluster: Any) -> None:
+    make_query(cluster, "late", 0.2)
+    asker = user(Role.ADMITTER, "asker")
+    preview, _ = ADMISSION.request(cluster=cluster, user=asker, question=AdmissionQuestion(query="late"))
+    run_jobs()
+    ask(cluster, may_wait_s=40.0)
+    preview.refresh_from_db()
+    assert preview.verdict == Verdict.ADMIT
+    with pytest.raises(Stale, match="the queue, where waiting v1 comes before it"):
+        admission_apply(request=preview, user=asker)
