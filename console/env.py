@@ -223,6 +223,8 @@ class Env:
     undo_days: int
     ledger_days: int
     ledger_syslog: str
+    ledger_webhook: str
+    ledger_webhook_secret_file: str
     email_url: str
     email_from: str
     public_url: str
@@ -277,6 +279,8 @@ class Env:
             undo_days=reader.whole("undo_days", 30, 1, 3650),
             ledger_days=reader.whole("ledger_days", 400, 1, 36500),
             ledger_syslog=reader.server("ledger_syslog", ("tcp", "tls")),
+            ledger_webhook=reader.server("ledger_webhook", ("https", "http")),
+            ledger_webhook_secret_file=reader.secret_file("ledger_webhook_secret_file"),
             email_url=reader.server("email_url", ("smtp", "smtps", "smtp+tls")),
             email_from=reader.text("email_from", "sluice@localhost"),
             public_url=reader.server("public_url", ("http", "https")),
@@ -299,6 +303,7 @@ class Env:
             local_accounts=reader.words("local_accounts"),
             second_factor_roles=reader.roles("second_factor_roles"),
         )
+        reader.all_or_none("ledger_webhook", "ledger_webhook_secret_file")
         reader.all_or_none("oidc_issuer", "oidc_client_id", "oidc_client_secret_file")
         if env.local_accounts and not env.oidc_issuer:
             reader.faults.append("SLUICE_LOCAL_ACCOUNTS: without SLUICE_OIDC_ISSUER nobody else could sign in")

@@ -224,6 +224,8 @@ PLANS_EVERY_S = ENV.plans_every_h * 3600.0  # plans are compared again after so 
 # -- ledger
 UNDO_DAYS = ENV.undo_days  # so long deleted objects and replaced arrivals are kept
 LEDGER_SYSLOG = ENV.ledger_syslog  # tcp or tls, with a host
+LEDGER_WEBHOOK = ENV.ledger_webhook
+LEDGER_WEBHOOK_SECRET_FILE = ENV.ledger_webhook_secret_file
 LEDGER_DAYS = ENV.ledger_days  # so long the ledger tells who changed what
 
 # -- REST: classes are named by their own modules, since apps.core.rest.api needs REST framework loaded already

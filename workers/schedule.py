@@ -33,7 +33,7 @@ from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.kubernetes.services import reviews_purge
 from apps.ledger.chain import ledger_purge, ledger_seal
-from apps.ledger.syslog import ledger_forward
+from apps.ledger.destinations import ledger_forward
 from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe, stretches_purge
 from apps.measurements.subintervals import statistics_purge

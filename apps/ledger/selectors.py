@@ -13,7 +13,7 @@ from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
 from apps.ledger.recorder import tracked_models
 
-__all__ = ["ChangeFilter", "changes_check", "changes_listed", "changes_of", "shown_fields"]
+__all__ = ["ChangeFilter", "change_sent", "changes_check", "changes_listed", "changes_of", "shown_fields"]
 
 HIDDEN = "…"  #: in the place of a value that is for those who may change it
 
@@ -41,6 +41,12 @@ def shown_fields(change: ObjectChange, fields: Mapping[str, Any] | None, *, may_
     if fields is None or may_change or model is None:
         return None if fields is None else dict(fields)
     return {name: HIDDEN if name in model.ledger_guarded else value for name, value in fields.items()}
+
+
+def change_sent(change: ObjectChange) -> dict[str, Any]:
+    """A change as it is sent elsewhere: every column, without values that are for those who may change them."""
+    row = {field.attname: getattr(change, field.attname) for field in ObjectChange._meta.concrete_fields}
+    return row | {side: shown_fields(change, row[side], may_change=False) for side in ("before", "after")}
 
 
 class ChangeFilter(ListFilter):

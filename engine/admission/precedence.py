@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from engine.admission.answer import Reason, ReasonSubject, named_reason
-from engine.admission.changes import NewNode, OperatorMove, read_changes
+from engine.admission.changes import LaterStart, NewNode, OperatorMove, read_changes
 from engine.admission.evaluation import Evaluator
 from engine.admission.reasons import passes, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
@@ -82,7 +82,8 @@ def _room_losers(
         sources=tuple(source for source in question.candidate.sources if source.id not in known),
     )
     asked = replace(beside, candidate=candidate, prediction=question.prediction)
-    joined = scenario_of(asked, scenario.changes)
+    # once it runs it reads from the beginning, whenever the load comes again: a later start keeps nobody's room free
+    joined = scenario_of(asked, [change for change in scenario.changes if not isinstance(change, LaterStart)])
     before, after = room.evaluator.before_from(joined.start_p), room.evaluator.full(joined)
     if question.prediction is not None:  # its own latency is predicted, and nominal costs say nothing of it
         own_outcome = replace(after.outcomes[candidate.query], is_predicted=True)

@@ -13,8 +13,8 @@ import pytest
 
 from apps.fleet.services import node_drain
 from apps.ledger.chain import ledger_seal
+from apps.ledger.destinations import ledger_forward
 from apps.ledger.models import ObjectChange
-from apps.ledger.syslog import ledger_forward
 from tests.apps import small_cluster
 
 pytestmark = pytest.mark.django_db
