@@ -8,6 +8,7 @@ from celery import shared_task
 
 from apps.admission.completion import complete_preview
 from apps.admission.dry_runs import preview_dry_run
+from apps.admission.replays import replay_decisions
 from apps.connections.work import check_connection, import_connection, refresh_connection
 from apps.estimates.capacities import complete_capacities
 from apps.estimates.simulations import simulate_cluster
@@ -26,6 +27,7 @@ __all__ = ["JOB_WORK"]
 JOB_WORK: dict[str, Callable[[JobReporter], JobOutcome]] = {kind.job: kind.work for kind in RUN_KINDS.values()} | {
     JobKind.ADMISSION_PARTS: complete_preview,
     JobKind.CAPACITIES: complete_capacities,
+    JobKind.DECISION_REPLAY: replay_decisions,
     JobKind.DRY_RUN: preview_dry_run,
     JobKind.CONNECTION_CHECK: check_connection,
     JobKind.CONNECTION_IMPORT: import_connection,

@@ -32,10 +32,11 @@ from apps.admission.decisions import (
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.owners import OthersLoad, load_of_others
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
-from apps.admission.policy_api import PolicyPreviewView, QueueView
+from apps.admission.policy_api import MonthReplayView, PolicyPreviewView, QueueView
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.receipt_api import ReceiptSerializer, ReceiptViewSet
+from apps.admission.replays import DecisionReplay, replay_request
 from apps.admission.selectors import (
     AdmissionFilter,
     AdmissionStanding,
@@ -359,6 +360,18 @@ class AdmissionViewSet(RunViewSet):
         asked = {"parent": self.get_object(), "alternative": alternative}
         return self.answer(request, *ADMISSION.request(user=signed_in_user(request), **asked))
 
+    @extend_schema(request=None, responses={200: DecisionReplay, 202: JobSerializer})
+    @action(detail=True, methods=["post"])
+    def replay(self, request: Request, pk: str) -> Response:
+        """What the decision would be today, by today's statistics, model, policy and cluster, and what changed most.
+
+        202 with a job, or the answer with `Prefer: wait=N`. Nothing is changed by it.
+        """
+        admission = self.get_object()
+        mask = mask_of(admission.cluster)
+        job = replay_request(request=admission, user=signed_in_user(request))
+        return job_response(request, job, lambda job: job.result if mask is None else mask.document(job.result))
+
     @extend_schema(responses=AdmissionCurves)
     @action(detail=True, methods=["get"])
     def curves(self, request: Request, pk: str) -> Response:
@@ -437,5 +450,6 @@ router.register("admissions", AdmissionViewSet, basename="admission")
 urlpatterns = [
     *router.urls,
     path("clusters/<str:slug>/policy/preview", PolicyPreviewView.as_view(), name="policy-preview"),
+    path("clusters/<str:slug>/replays", MonthReplayView.as_view(), name="month-replay"),
     path("clusters/<str:slug>/queue", QueueView.as_view(), name="queue"),
 ]

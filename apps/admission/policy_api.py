@@ -1,4 +1,4 @@
-"""REST: what a policy would have decided, and the queue of a cluster."""
+"""REST: what a policy would have decided, what decisions would be today, and the queue of a cluster."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.admission.policy_previews import PolicyPreview, policy_preview
 from apps.admission.queue import QueuePlace, cluster_queue
+from apps.admission.replays import MonthReplay, month_replay_request
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
+from apps.jobs.api import JobSerializer, job_response
 from apps.policies.api import PolicyAskSerializer, asked_policy
 from engine.policies.waits import ExpectedWait
 from engine.records import Record, Words
 
-__all__ = ["PolicyPreviewView", "QueueView"]
+__all__ = ["MonthReplayView", "PolicyPreviewView", "QueueView"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,21 @@ class PolicyPreviewView(ApiMixin, APIView):
         """
         asked = read_body(PolicyAskSerializer, request)
         return Response(policy_preview(cluster=cluster_by_slug(slug), document=asked_policy(asked)).to_dict())
+
+
+class MonthReplayView(ApiMixin, APIView):
+    """Replay of a month's decisions."""
+
+    scopes = {"POST": Scope.OPERATE}
+
+    @extend_schema(request=None, responses={200: MonthReplay, 202: JobSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Decisions of the last 30 days as they would be today, of each version the last, and what changed most.
+
+        202 with a job, or the answer with `Prefer: wait=N`. Nothing is changed by it.
+        """
+        job = month_replay_request(cluster=cluster_by_slug(slug), user=signed_in_user(request))
+        return job_response(request, job, lambda job: job.result)
 
 
 class QueueView(ApiMixin, APIView):

@@ -31,9 +31,9 @@ def policy_standing(
     policy = policy_of(cluster) if facts is None else policy_numbered(cluster, facts.version)
     counts = policy.has_quotas or request.may_wait_s > 0
     names = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING, team__isnull=False)
-    nodes = cluster.nodes.exclude(state__in=ABSENT).values_list("name", "pool__name", "cores") if counts else ()
+    nodes = cluster.nodes.exclude(state__in=ABSENT).values_list("name", "pool__name", "cores")
     pools: dict[str, float] = {}
-    for _, pool, cores in nodes:
+    for _, pool, cores in nodes if counts else ():
         pools[pool] = pools.get(pool, 0.0) + cores
     at: datetime = shared_now() if facts is None else facts.at
     return PolicyStanding(

@@ -36,6 +36,7 @@ class JobKind(models.TextChoices):
     ADMISSION_PREVIEW = "workers.preview_admission", "Preview an admission"
     ADMISSION_PARTS = "workers.complete_preview", "Complete a preview"
     DRY_RUN = "workers.preview_dry_run", "Preview a dry run"
+    DECISION_REPLAY = "workers.replay_decisions", "Replay decisions"
     IMPORT = "workers.import_deployment", "Import a deployment"
     PLACEMENT = "workers.search_placement", "Search a placement"
     MOVES = "workers.apply_moves", "Move operators"
@@ -65,6 +66,7 @@ _QUICK = frozenset(
     {
         JobKind.ADMISSION_PREVIEW,
         JobKind.DRY_RUN,
+        JobKind.DECISION_REPLAY,
         JobKind.ESTIMATE,
         JobKind.ESTIMATE_DOCUMENT,
         JobKind.IMPORT,

@@ -148,6 +148,7 @@ urlpatterns = [
     path(f"{_C}admission/<uuid:pk>/review/", admission.AdmissionRequestReview.as_view(), name="admission-review"),
     path(f"{_C}admission/<uuid:pk>/approve/", admission.AdmissionApprove.as_view(), name="admission-approve"),
     path(f"{_C}admission/<uuid:pk>/decline/", admission.AdmissionDecline.as_view(), name="admission-decline"),
+    path(f"{_C}admission/<uuid:pk>/replay/", admission.AdmissionReplay.as_view(), name="admission-replay"),
     path(f"{_C}admission/<uuid:pk>/receipt/", admission.AdmissionReceipt.as_view(), name="admission-receipt"),
     path(f"{_C}admission/<uuid:pk>/override/", admission.AdmissionOverride.as_view(), name="admission-override"),
     # -- kubernetes

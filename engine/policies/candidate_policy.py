@@ -93,13 +93,15 @@ class PolicyStanding:
             overdue=self.overdue,
             ahead=tuple(entry.name for entry in self.ahead),
         )
-        if not self.counts or deployment is None:
+        if deployment is None:
             return known
-        wanted, usage = query_demand(deployment, query, self.node_pools), self.usage(running)
+        wanted = query_demand(deployment, query, self.node_pools)
+        known = replace(known, wanted=wanted.amounts, unknown=tuple(sorted(wanted.unknown)))
+        if not self.counts:
+            return known
+        usage = self.usage(running)
         return replace(
             known,
-            wanted=wanted.amounts,
-            unknown=tuple(sorted(wanted.unknown)),
             usage={team: demand.amounts for team, demand in usage.items()},
             uncertain={team: tuple(sorted(demand.unknown)) for team, demand in usage.items() if demand.unknown},
         )

@@ -20,6 +20,7 @@ from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.parts import DecisionPart, parts_of, parts_topic
 from apps.admission.previews import ADMISSION
 from apps.admission.queue import QueuePlace, cluster_queue
+from apps.admission.replays import DecisionReplay, replay_latest
 from apps.admission.selectors import (
     AdmissionStanding,
     admission_never_ran,
@@ -36,6 +37,7 @@ from apps.admission.trials import (
 )
 from apps.exports.services import admission_export
 from apps.fleet.models import Cluster
+from apps.jobs.models import Job
 from apps.measurements.stream_processor import timing_now
 from apps.pages.accuracy.receipts import REASONS, ReceiptLine
 from apps.pages.admission import tables as rows
@@ -629,6 +631,18 @@ class AdmissionDetail(AdmissionPowers):
             parent_id = parent.parent_id
         children = list(ADMISSION.visible().filter(parent=self.request).order_by("created_at"))
         return [*requests, *children] if len(requests) + len(children) > 1 else []
+
+    # -- today
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its decision is of the past: what is undecided can be previewed again."""
+        return bool(self.request.verdict) and not self.is_open
+
+    @cached_property
+    def replay(self) -> tuple[Job | None, DecisionReplay | None]:
+        """The newest job that replays it, and the newest answer."""
+        return replay_latest(self.request)
 
     # -- the queue
 

@@ -29,6 +29,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.queue import cluster_queue
 from apps.admission.receipts import receipt_reason
+from apps.admission.replays import replay_request
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed, SluiceError
@@ -58,6 +59,7 @@ __all__ = [
     "AdmissionPage",
     "AdmissionPreviewAgain",
     "AdmissionReceipt",
+    "AdmissionReplay",
     "AdmissionRequestReview",
     "AdmissionTrialStart",
     "AdmissionTrialStop",
@@ -272,6 +274,14 @@ class AdmissionComplete(_RequestAction):
 
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         completion_retry(request=run, user=self.user)
+        return run
+
+
+class AdmissionReplay(_RequestAction):
+    """Decide again on the same question by what is so today, and apply nothing."""
+
+    def act(self, run: AdmissionRequest) -> AdmissionRequest:
+        replay_request(request=run, user=self.user)
         return run
 
 

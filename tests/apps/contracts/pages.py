@@ -186,6 +186,7 @@ PAGES: dict[str, Page] = {
     "pages:admission-review": _action(AUTHOR, pk="admission"),
     "pages:admission-approve": _action(ADMIT, pk="admission"),
     "pages:admission-decline": _action(ADMIT, pk="admission"),
+    "pages:admission-replay": _action(AUTHOR, pk="admission"),
     "pages:admission-receipt": _action(ADMIT, pk="admission"),
     "pages:admission-override": _action(ADMIT, pk="admission"),
     "pages:placement": Page(post=OPERATE),

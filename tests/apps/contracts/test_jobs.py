@@ -45,7 +45,7 @@ BODIES: dict[str, dict[str, Any]] = {
 #: Tests of their rooms have it; here they are held to the one function that answers.
 ELSEWHERE = {"placement-apply", "placement-undo", "fine-tuning-list", "schedule-replay", "cluster-document"}
 ELSEWHERE |= {"admission-complete", "connection-check", "connection-import", "connection-refresh", "history"}
-ELSEWHERE |= {"query-capacity"}
+ELSEWHERE |= {"query-capacity", "admission-replay", "month-replay"}
 
 
 #: Those whose result is several rows of a list.
