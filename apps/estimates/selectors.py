@@ -16,6 +16,7 @@ from django.db.models import (
     FilteredRelation,
     FloatField,
     Max,
+    Min,
     Q,
     QuerySet,
     Value,
@@ -60,6 +61,7 @@ __all__ = [
     "estimate_under_way",
     "estimates_named",
     "expected_counts",
+    "least_headrooms",
     "node_estimates",
     "nodes_by_excess",
     "objective_statuses",
@@ -293,6 +295,13 @@ def query_estimate_latest(query: Query) -> QueryEstimate | None:
     if run is None:
         return None
     return run.queries.select_related("run", "run__cluster", "query", "version", "status").filter(query=query).first()
+
+
+def least_headrooms(cluster: Cluster, *, limit: int = 100) -> list[tuple[datetime, float]]:
+    """The least headroom share of an objective in each of the newest runs that know one, the oldest first."""
+    runs = list(EstimateRun.objects.filter(cluster=cluster).values_list("pk", flat=True)[:limit])
+    rows = QueryEstimate.objects.filter(run__in=runs, headroom_share__isnull=False)
+    return list(rows.order_by("run__created_at").values_list("run__created_at").annotate(least=Min("headroom_share")))
 
 
 def query_history(query: Query, *, limit: int = 200) -> list[HistoryPoint]:

@@ -96,7 +96,8 @@ class ChartMark:
 class Chart:
     """One quantity over one axis.
 
-    `finding` is the sentence a reader of the picture would take away; screen readers hear it.
+    `finding` is the sentence a reader of the picture would take away; screen readers hear it. With `moments`, the
+    address of a page that takes `since` and `until` in local time, a click opens it at a moment, dragging between two.
     """
 
     id: str
@@ -109,6 +110,7 @@ class Chart:
     marks: Sequence[ChartMark] = field(default_factory=tuple)
     height: int = 260
     steps: bool = False
+    moments: str = ""
 
     @property
     def spec(self) -> dict[str, object]:
@@ -123,6 +125,7 @@ class Chart:
             "top": self._top * 1.08,
             "height": self.height,
             "steps": self.steps,
+            **({"moments": self.moments} if self.moments else {}),
         }
 
     @property

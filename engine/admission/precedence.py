@@ -125,9 +125,9 @@ def _room_of(evaluator: Evaluator) -> _WaitingRoom:
                 running = joined
                 placed.append(entry)
         base = evaluator.base.moved(running) if placed else evaluator.base
-        beside = Evaluator(replace(question, running=running, standing=None, ground=None), base)
+        asked = replace(question, running=base.estimate.deployment, standing=None, ground=None)
         unweighed = tuple(entry for entry in question.standing.ahead if entry not in placed)
-        _rooms[evaluator] = _WaitingRoom(beside, tuple(placed), unweighed)
+        _rooms[evaluator] = _WaitingRoom(Evaluator(asked, base), tuple(placed), unweighed)
     return _rooms[evaluator]
 
 

@@ -1,5 +1,5 @@
 // Draws every <figure data-chart="ID"> from the JSON block #ID (made by apps/ui/charts.py) as SVG: curves by role,
-// values under the pointer, a closer look by dragging. Colours are the style sheet's variables, so that a theme and
+// values under the pointer, a closer look by dragging, or a page at a moment. Colours are the style sheet's variables, so that a theme and
 // print need no redraw.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
@@ -215,10 +215,22 @@
         const to = within(event), begin = from;
         from = null;
         this.pointer.replaceChildren();
-        if (Math.abs(to - begin) >= MIN_DRAG) this.look([timeAt(Math.min(begin, to)), timeAt(Math.max(begin, to))]);
+        const chosen = Math.abs(to - begin) < MIN_DRAG ? [timeAt(to)]
+          : [timeAt(Math.min(begin, to)), timeAt(Math.max(begin, to))];
+        if (this.spec.moments) this.open(...chosen);
+        else if (chosen.length > 1) this.look(chosen);
       });
       svg.addEventListener("pointercancel", () => { from = null; this.pointer.replaceChildren(); });
-      svg.addEventListener("dblclick", () => this.look(this.whole));
+      if (!this.spec.moments) return svg.addEventListener("dblclick", () => this.look(this.whole));
+      svg.style.cursor = "pointer";
+      svg.addEventListener("click", event => { if (event.pointerType === "touch") this.open(timeAt(within(event))); });
+    }
+
+    // the page at a moment, or between two, by the clock on the wall
+    open(since, until) {
+      const local = at => new Date(wallClock(this.spec.x, at) * 1000).toISOString().slice(0, 19);
+      const asked = new URLSearchParams({ since: local(since), ...(until ? { until: local(until) } : {}) });
+      location.assign(`${this.spec.moments}?${asked}`);
     }
 
     point(time, right) {

@@ -17,7 +17,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed, Missing
-from apps.core.reach import AskedOn, row_visible
+from apps.core.reach import AskedOn, is_seen_in_part, row_visible
+from apps.estimates.selectors import least_headrooms
 from apps.ledger.choices import ChangeAction
 from apps.ledger.models import ObjectChange
 from apps.ledger.moments import changes_back_to, cluster_compare
@@ -25,16 +26,18 @@ from apps.ledger.selectors import changes_check, changes_listed
 from apps.ledger.undo import change_undo, changes_undo, group_undo
 from apps.ledger.words import kind_words
 from apps.pages.base import ClusterPage, Page
+from apps.pages.changes.charts import headroom_chart, moment_text
 from apps.pages.changes.tables import UNDO_FORM, change_json, changes_table, difference_rows
 from apps.ui.feedback import toast
+from apps.ui.numbers import percent
 from apps.ui.tables import Table
 from apps.ui.times import exact
 from engine.words import counted
 
 __all__ = ["ChangeUndo", "ChangesPage", "ComparisonPage", "GroupUndo", "LedgerPage"]
 
-_LOCAL = "%Y-%m-%dT%H:%M:%S"
-_MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format=_LOCAL)
+_MOMENT = forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
+_MAX_MOMENTS = 24  # of the curve that are links as well
 
 
 class ChangesPage(ClusterPage):
@@ -80,16 +83,19 @@ class ComparisonPage(ClusterPage):
     template_name = "pages/changes/compare.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        day_ago = timezone.localtime() - timedelta(days=1)
-        form = _MomentsForm(request.GET if "since" in request.GET else {"since": day_ago.strftime(_LOCAL)})
+        day_ago = moment_text(timezone.now() - timedelta(days=1))
+        form = _MomentsForm(request.GET if "since" in request.GET else {"since": day_ago})
+        points = [] if is_seen_in_part(self.cluster.pk) else least_headrooms(self.cluster)
+        newest = [(moment_text(at), at, percent(share)) for at, share in points[: -_MAX_MOMENTS - 1 : -1]]
+        curve = {"chart": headroom_chart(points, request.path), "moments": newest}
         if not form.is_valid():
-            return self.page({"form": form}, 200 if "since" not in request.GET else 400)
+            return self.page({"form": form, **curve}, 200 if "since" not in request.GET else 400)
         since, until = form.cleaned_data["since"], form.cleaned_data["until"]
         comparison = cluster_compare(self.cluster.pk, since, until or timezone.now())
         can_change = "operate" in signed_in_user(request).scopes
         rows = difference_rows(comparison.differences, can_change=can_change)
         told = {"comparison": comparison, "rows": rows, "since": since, "until": until}
-        return self.page({"form": form, **told, "can_restore": can_change and until is None})
+        return self.page({"form": form, **curve, **told, "can_restore": can_change and until is None})
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         kind, _, key = request.POST.get("object", "").partition(":")
@@ -104,7 +110,7 @@ class ComparisonPage(ClusterPage):
             row_visible(ObjectChange.objects.all(), "change", pk=change.pk)
         changes_undo(keys=[change.pk for change in changes], why=f"Back to {since:%Y-%m-%d %H:%M:%S} UTC")
         toast(request, f"{kind_words(kind).capitalize()} {changes[0].name} is as it was at {exact(since)}.")
-        return redirect(f"{request.path}?{urlencode({'since': timezone.localtime(since).strftime(_LOCAL)})}")
+        return redirect(f"{request.path}?{urlencode({'since': moment_text(since)})}")
 
 
 class LedgerPage(Page):

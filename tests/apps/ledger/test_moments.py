@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from apps.estimates.models import EstimateRun
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_activate, node_drain, node_update
 from apps.ledger.models import ObjectChange
@@ -87,3 +89,19 @@ def test_moments_are_compared_over_rest(cluster: Cluster, api: APIClient) -> Non
         refused = api.get(path, {"cluster": "little", **asked})
         assert refused.status_code == 400 and path_of_fault in {row["path"] for row in refused.json()["faults"]}
     assert api.get(path, {"cluster": "none", "since": since.isoformat()}).status_code == 404
+
+
+def test_curve_of_headroom_leads_to_its_moments(cluster: Cluster, browser: Any) -> None:
+    path, at = f"/c/{cluster.slug}/changes/compare/", timezone.now().replace(microsecond=0) - timedelta(hours=2)
+    assert "Least headroom" not in body(browser.get(path)), "there is no curve yet"
+    queries = [small_cluster.make_query(cluster, name, 0.1) for name in ("late", "well")]
+    for hours, shares in ((0, (0.5, 0.75)), (1, (-0.25, 0.75))):
+        known = {"subinterval_s": 1.0, "slice_s": 0.25, "slices": 4, "result": {}, "duration_s": 0.0}
+        run = EstimateRun.objects.create(cluster=cluster, created_at=at + timedelta(hours=hours), **known)
+        for query, share in zip(queries, shares, strict=True):
+            figures = {"headroom_share": share, "estimate_s": 1.0, "worst_s": 1.0, "mace_s": 1.0, "result": {}}
+            run.queries.create(query=query, version=query.versions.get(), statistic="worst", state="holds", **figures)
+    page = body(browser.get(path))
+    assert "Least headroom of 2 estimates; the lowest is" in page and "25%" in page
+    links = re.findall(r'href="([^"]*[?]since=[^"]*)"', page)
+    assert len(links) == 2 and browser.get(links[0]).status_code == 200
