@@ -304,7 +304,6 @@ def test_stream_of_small_late_comers_does_not_take_the_room_of_an_early_request(
     for row in late:
         (reason,) = [reason for reason in row.result["reasons"] if reason["severity"] == "bad"]
         assert (reason["code"], "waiting v1" in reason["message"]) == ("queue_precedence", True)
-    assert ask_small(cluster, "tiny", 0.02).state == AdmissionState.APPLIED, "it leaves the room"
     pass_time(request_queued, 60.0)
     queue_review()
     run_jobs()
