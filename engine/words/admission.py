@@ -233,7 +233,7 @@ _NAMED = {
 #: Kinds whose second clause begins with a name.
 _NAMES_FIRST = (
     "placement_altered", "assumed_statistics", "assumed_costs", "memory_unknown", "plan_unread", "no_place",
-    "prediction_incomplete", "infeasible", "outside_domain",
+    "prediction_incomplete", "infeasible", "outside_domain", "queue_overdue", "queue_precedence",
 )  # fmt: skip
 
 
