@@ -16,12 +16,12 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import ask_engine, question_of
 from apps.core.errors import Conflict, SluiceError, from_engine
 from apps.core.events import announce
+from apps.core.reach import caller_now, is_seen_in_part
 from apps.fleet.models import Cluster
 from apps.jobs.models import LATER, Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit
 from apps.policies.selectors import policy_numbered
-from apps.queries.masks import mask_of
 from apps.queries.snapshots.cluster import Snapshot
 from apps.queries.snapshots.parts import snapshot_take
 from engine.admission.replay import ReplayChange, decision_changes
@@ -94,13 +94,17 @@ class MonthReplay(Record):
 
 
 def replay_request(*, request: AdmissionRequest, user: User | None) -> Job:
-    """Request the replay of a decision.
+    """Request the replay of a decision, whose job tells of all that runs: its caller sees the whole cluster.
 
     Raises
     ------
     Conflict
         There is no verdict yet.
+    Forbidden
+        The caller sees a part of the cluster.
     """
+    if is_seen_in_part(request.cluster_id):
+        caller_now().check(request.cluster_id, request.cluster.slug)
     if not request.result:
         raise Conflict("There is no verdict yet that could be replayed.", code="wrong_state")
     return job_submit(
@@ -130,10 +134,7 @@ def replay_latest(request: AdmissionRequest) -> tuple[Job | None, DecisionReplay
     jobs = Job.objects.filter(kind=JobKind.DECISION_REPLAY, cluster=request.cluster, params__admission=str(request.pk))
     newest = jobs.order_by("-created_at").first()
     done = jobs.filter(state=JobState.SUCCEEDED).order_by("-created_at").first()
-    if done is None or not done.result:
-        return newest, None
-    mask = mask_of(request.cluster)
-    return newest, DecisionReplay.parse(done.result if mask is None else mask.document(done.result))
+    return newest, DecisionReplay.parse(done.result) if done is not None and done.result else None
 
 
 def replay_decisions(report: JobReporter) -> JobOutcome:
