@@ -363,7 +363,7 @@ class AdmissionViewSet(RunViewSet):
     @extend_schema(request=None, responses={200: DecisionReplay, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def replay(self, request: Request, pk: str) -> Response:
-        """What the decision would be today, by today's statistics, model, policy and cluster, and what changed most.
+        """Decide again by today's statistics, model, policy and cluster, and tell what changed most.
 
         202 with a job, or the answer with `Prefer: wait=N`. Nothing is changed by it.
         """

@@ -103,7 +103,7 @@ def _room_losers(
 
 @dataclass(frozen=True, eq=False)
 class _WaitingRoom:
-    """What runs with what waits beside it. `unweighed` could not be put there: whoever shares their nodes waits."""
+    """Room of those that wait, beside what runs. `unweighed` could not be put there: who shares their nodes waits."""
 
     evaluator: Evaluator
     placed: tuple[WaitingRequest, ...]
@@ -132,7 +132,7 @@ def _room_of(evaluator: Evaluator) -> _WaitingRoom:
 
 
 def _joined(question: CandidateQuestion, running: Deployment, entry: WaitingRequest) -> Deployment | None:
-    """What runs with a request that waits where its decision has it; None where it cannot be put there."""
+    """The running deployment with a request that waits where its decision has it; None where it cannot be put there."""
     if entry.candidate is None:
         return None
     if entry.query in running.query_index:  # the version that it takes the place of

@@ -34,7 +34,7 @@ _SINCE = {
 
 
 def replay_words(then: str, now: str, changes: Sequence[ReplayChange]) -> str:
-    """What a decision would be now, with what changed most.
+    """The verdict of now beside that of then, with what changed most.
 
     Examples
     --------
