@@ -278,9 +278,12 @@ class PersonSessionsView(_SessionsView):
 router = Router()
 router.register("invitations", InvitationViewSet, basename="invitation")
 router.register("service-accounts", ServiceAccountViewSet, basename="service-account")
-_METHODS = {"": ["get", "delete"], "/<str:session_id>": ["delete"]}
+_ALL, _ONE = ["get", "delete", "head", "options"], ["delete", "options"]
+_OF_PERSON = "people/<int:pk>/sessions"
 urlpatterns = [
-    path(f"{lead}sessions{end}", kind.as_view(http_method_names=methods), name=f"{name}-{'detail' if end else 'list'}")
-    for lead, kind, name in (("", SessionsView, "session"), ("people/<int:pk>/", PersonSessionsView, "person-session"))
-    for end, methods in _METHODS.items()
-] + router.urls
+    path("sessions", SessionsView.as_view(http_method_names=_ALL), name="sessions"),
+    path("sessions/<str:session_id>", SessionsView.as_view(http_method_names=_ONE), name="session"),
+    path(_OF_PERSON, PersonSessionsView.as_view(http_method_names=_ALL), name="person-sessions"),
+    path(f"{_OF_PERSON}/<str:session_id>", PersonSessionsView.as_view(http_method_names=_ONE), name="person-session"),
+    *router.urls,
+]
