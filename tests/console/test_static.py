@@ -29,6 +29,7 @@ def _run(tmp_path: Path, *command: str) -> str:
     return process.stdout.strip()
 
 
+@pytest.mark.night
 def test_collected_static_files_are_served_compressed(tmp_path: Path) -> None:
     assert _run(tmp_path, "-c", ASK) == "None True"
     _run(tmp_path, "manage.py", "collectstatic", "--no-input", "--verbosity=0")

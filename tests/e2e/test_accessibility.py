@@ -48,7 +48,7 @@ def wide_page(browser: Browser, signed_in: dict[str, Any]) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize(
-    "name", share_of([name for name, page in PAGES.items() if page.get and name not in _PARTS], every=4)
+    "name", share_of([name for name, page in PAGES.items() if page.get and name not in _PARTS], every=8)
 )
 def test_page_is_accessible_and_shows_all_of_itself(name: str, world: dict[str, Any], wide_page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe

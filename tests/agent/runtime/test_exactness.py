@@ -22,6 +22,7 @@ from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
 from tests.agent.runtime.query.test_refined_config import document
+from tests.thoroughness import examples
 
 QUERY = "here/probes"
 PLANS = (probes_pipeline(), probes_pipeline(where="rtt_us < 5000", slide_s=5))
@@ -214,7 +215,7 @@ class Story:
     exponent=15,
     budget=0.056,
 ).via("a start after the clock was put back, with windows that wait")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed, exponent, budget):
     records = probe_records(PLANS[0], count, seed=seed)
     story = Story(tmp_path_factory.mktemp("spool"), records, sizes, random.Random(seed), 2**exponent, budget)
@@ -227,7 +228,7 @@ def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, 
     seed=st.integers(0, 2**16),
     budget=st.sampled_from([0.0, 0.01, 0.02]),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_backlog_survives_any_fault(tmp_path_factory, script, seed, budget):
     """With next to no budget there is always something that waits."""
     records = probe_records(PLANS[0], 600, seed=seed)
@@ -240,7 +241,7 @@ def test_backlog_survives_any_fault(tmp_path_factory, script, seed, budget):
 
 
 @given(cut=st.floats(0, 1), seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_partly_written_epoch_is_run_again(tmp_path_factory, cut, seed):
     """A record is cut at any byte before anything of it was sent."""
     directory, records = tmp_path_factory.mktemp("spool"), probe_records(PLANS[0], 300, seed=seed)

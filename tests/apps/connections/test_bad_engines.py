@@ -206,6 +206,7 @@ def test_capacity_that_somebody_set_is_lowered_by_a_quota_and_never_raised(
     ]
 
 
+@pytest.mark.night
 def test_poll_of_a_thousand_operators_asks_as_little_as_one_of_four(cluster: Cluster, engine: EngineServer) -> None:
     chain = (FakeVertex("Source: clicks", 1e-4), *(FakeVertex(f"step {number}", 1e-4) for number in range(999)))
     connection = connect(cluster, engine, FakeFlink(jobs=[FakeJob("wide", chain)], slots=1000))
@@ -217,6 +218,7 @@ def test_poll_of_a_thousand_operators_asks_as_little_as_one_of_four(cluster: Clu
     assert wide <= connection.cost["requests"]
 
 
+@pytest.mark.night
 def test_poll_of_fifty_jobs_asks_a_few_things_of_each(cluster: Cluster, engine: EngineServer) -> None:
     jobs = [shop_job(name=f"shop-{number}") for number in range(50)]
     connection = connect(cluster, engine, FakeFlink(jobs=jobs, slots=400))

@@ -89,6 +89,7 @@ STORIES = [_looked_at, _started, _worse, _switched]
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("story", STORIES)
+@pytest.mark.night
 def test_concurrent_changes_on_sqlite(story: Callable[[Fleet], None]) -> None:
     story(fleet_of().start())
 

@@ -10,6 +10,7 @@ from engine.jarvis.settings import METHODS, AdaptationSettings
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.hosts import PIPELINE, Host, exact, settled
 from tests.agent.runtime.pipelines import probes_pipeline
+from tests.thoroughness import share_of
 
 
 def test_query_starts_at_the_stream_processor_and_settles_at_its_budget(tmp_path):
@@ -114,7 +115,7 @@ def test_queries_beside_each_other_leave_the_margin_of_the_budget(tmp_path):
     assert exact(host)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", share_of(METHODS, 3))
 def test_every_method_runs_and_leaves_the_result_alone(tmp_path, method):
     factors = (0.5,) if method == "fixed" else ()
     host = Host(tmp_path, cores=0.15, settings=AdaptationSettings(method=method, load_factors=factors))
