@@ -1,4 +1,4 @@
-"""The layout that docs/operations.md describes for hosts with systemd, on two hosts, while parts of it die.
+"""The layout that docs/operations.md describes for hosts with systemd, while parts of it die, restart and are upgraded.
 
 Its variables, the commands of its units and its proxy, without systemd and without a password of Redis. PostgreSQL,
 Redis, nginx and every process of Sluice are real.
@@ -6,6 +6,7 @@ Redis, nginx and every process of Sluice are real.
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import ssl
@@ -28,10 +29,11 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 from launcher.services import healthz
+from tests.apps.core.upgrade.sample import load_postgresql
 from tests.conftest import POSTGRES_URL
 from tests.databases import postgres_template, scratch_database
 from tests.deploy.proxies import NGINX, Proxy, serve_proxy
-from tests.e2e.installation import PASSWORD, ROOT, Installation
+from tests.e2e.installation import PASSWORD, ROOT, SMALL_QUESTION, Installation
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 
 pytestmark = [
@@ -41,21 +43,6 @@ pytestmark = [
 ]
 HOST = "sluice.example.org"
 _PAGE = (ROOT / "docs" / "operations.md").read_text().split("\n## On hosts with systemd\n")[1].split("\n## ")[0]
-_QUESTION = {
-    "document": {
-        "subinterval_s": 0.25,
-        "sources": [{"id": "source", "arrivals": [2.0] * 16}],
-        "nodes": [{"id": "a", "capacity_cps": 10.0}],
-        "operators": [
-            {
-                "id": "tiny/in",
-                "query": "tiny",
-                "node": "a",
-                "inputs": [{"from": "source", "selectivity": 1.0, "cycles_per_event": 1.0}],
-            }
-        ],
-    }
-}
 
 
 def documented_variables(**instead: str) -> dict[str, str]:
@@ -75,7 +62,7 @@ def commands_of(unit: str, host: str = "", instance: str = "") -> list[list[str]
 class Client:
     """A browser and a program behind the proxy; keeps what it sent and every answer it was given."""
 
-    def __init__(self, proxy: Proxy, token: str) -> None:
+    def __init__(self, proxy: Proxy, token: str = "none-yet", wait_s: int = 0) -> None:
         self._trusting = ssl.create_default_context(cafile=str(proxy.certificate))
         self._trusting.check_hostname = False  # the certificate is of the address, the request for the name
         self._port = proxy.port
@@ -85,7 +72,8 @@ class Client:
             headers={"Host": HOST, "Referer": f"https://{HOST}/"},
             timeout=60,
         )
-        self._token = {"Authorization": f"Bearer {token}"}
+        self.token = token
+        self._wait = {"Prefer": f"wait={wait_s}"} if wait_s else {}  # so long a submission may stay in hand
         self.answers: Counter[tuple[str, int, bool]] = Counter()
         self.jobs: dict[str, str] = {}
         self._cookie = ""
@@ -123,9 +111,8 @@ class Client:
             time.sleep(0.1)
 
     def ask(self, method: str, path: str, **rest: Any) -> httpx.Response:
-        answer = self.http.request(
-            method, f"/api/v1/{path}", headers={**self._token, **rest.pop("headers", {})}, **rest
-        )
+        headers = {"Authorization": f"Bearer {self.token}", **rest.pop("headers", {})}
+        answer = self.http.request(method, f"/api/v1/{path}", headers=headers, **rest)
         self.answers[method, answer.status_code, "Retry-After" in answer.headers] += 1
         return answer
 
@@ -140,10 +127,12 @@ class Client:
         """One estimate after the other, sent again with its key until it is taken, and the list of them between."""
         while not self._is_over.is_set():
             key = uuid.uuid4().hex
-            while (answer := self.ask("POST", "estimates", json=_QUESTION, headers={"Idempotency-Key": key})).is_error:
+            headers = {"Idempotency-Key": key, **self._wait}
+            while (answer := self.ask("POST", "estimates", json=SMALL_QUESTION, headers=headers)).is_error:
                 time.sleep(0.2)
-            self.jobs[key] = answer.json()["id"]
-            self.ask("GET", "jobs")
+            at = answer.headers.get("Location") or answer.headers["Content-Location"]
+            self.jobs[key] = at.rpartition("/")[2]  # id of the job, or of its result
+            self.ask("GET", "jobs?page_size=5")
             time.sleep(0.1)
 
 
@@ -190,9 +179,23 @@ class Layout:
     def has_said(self, name: str, text: str) -> None:
         wait_until(lambda: text in self.installed.log(name), what=f"{text!r} of {name}")
 
-    def rows(self, sql: str) -> list[Any]:
+    def make_token(self) -> str:
+        """The secret of a program's token."""
+        return self.installed.script(
+            "import django\ndjango.setup()\nfrom django.core.management import call_command\n"
+            "call_command('create_token', name='program', scopes='read,operate,admit')"
+        ).split()[-1]
+
+    def restart(self, unit: str, name: str, host: str = "", port: int = 0) -> None:
+        """Do as `systemctl restart` does: end it in order, within the time that its unit gives, and start it."""
+        text = (ROOT / "deploy" / "systemd" / f"sluice-{unit}.service").read_text()
+        stop_s = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+        self.installed.end(name, float(stop_s[0]) if stop_s else 90.0)
+        self.run(unit, host, port)
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
         with closing(psycopg.connect(self.database_url)) as connection:
-            return connection.execute(sql).fetchall()
+            return connection.execute(sql, values).fetchall()
 
 
 @pytest.fixture
@@ -219,11 +222,7 @@ def test_nothing_is_lost_while_web_redis_and_beat_are_killed_in_turn(layout: Lay
         layout.has_said(second_beat, "standing by")
         for name in workers:
             layout.has_said(name, " ready.")
-        token = installed.script(
-            "import django\ndjango.setup()\nfrom django.core.management import call_command\n"
-            "call_command('create_token', name='program', scopes='read,operate,admit')"
-        ).split()[-1]
-        client = Client(proxy, token)
+        client = Client(proxy, layout.make_token())
 
         page = client.sign_in()
         files = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page))
@@ -266,3 +265,57 @@ def test_nothing_is_lost_while_web_redis_and_beat_are_killed_in_turn(layout: Lay
         wait_until(lambda: layout.rows(open_jobs) == [(0,)], what="the end of every job")
         states = dict(layout.rows("SELECT id::text, state FROM jobs_job WHERE requested_by_id IS NOT NULL"))
         assert states == dict.fromkeys(client.jobs.values(), "succeeded")
+
+
+@pytest.fixture
+def released(tmp_path: Path, redis_server: RedisServer, postgres_url: str) -> Iterator[Layout]:
+    """The layout with the database of the first release, not upgraded yet."""
+    load_postgresql("0.2.0", postgres_url)
+    made = Layout(tmp_path, postgres_url, redis_server)
+    made.installed.env["SLUICE_LOG_FORMAT"] = "json"
+    try:
+        yield made
+    finally:
+        made.installed.stop()
+
+
+def test_clients_ask_on_through_an_upgrade_and_a_rolling_restart(released: Layout, tmp_path: Path) -> None:
+    with serve_proxy(tmp_path / "nginx") as proxy:
+        clients = (Client(proxy), Client(proxy, wait_s=2))
+        for client in clients:
+            client.start()
+        try:
+            wait_until(lambda: clients[0].answers["POST", 503, True] > 2, what="being sent away while nothing serves")
+            released.migrate()
+            clients[0].token = clients[1].token = released.make_token()
+            webs = {port: released.run("web@", "", port) for port in proxy.upstreams}
+            others = {unit: released.run(unit, "one") for unit in ("worker", "background", "beat")}
+            for client in clients:
+                wait_until(lambda client=client: len(client.jobs) > 2, what="submissions after the upgrade")
+                client.answers.clear()
+
+            for port, name in webs.items():
+                released.restart("web@", name, port=port)
+                wait_until(lambda port=port: healthz(port), what=f"the web process on port {port}")
+            for unit, name in others.items():
+                released.restart(unit, name, "one")
+            for client in clients:
+                taken = len(client.jobs)
+                wait_until(lambda client=client, taken=taken: len(client.jobs) > taken + 2, what="submissions go on")
+        finally:
+            for client in clients:
+                client.stop()
+
+    answers = clients[0].answers + clients[1].answers
+    assert {status for method, status, _ in answers if method == "GET"} == {200}
+    refused = Counter({key: count for key, count in answers.items() if key[1] >= 400})
+    # what a client sends in the very moment in which a process closes its door may be sent away, and is never lost
+    assert set(refused) <= {("POST", 503, True)} and refused.total() <= len(webs) * len(clients), answers
+    asked = sorted({made for client in clients for made in client.jobs.values()})
+    # by the job's id, or by that of the result that answered at once: /api/v1/estimates/documents/ID
+    mine = "FROM jobs_job WHERE id::text = ANY(%s) OR split_part(result_api_url, '/', 6) = ANY(%s)"
+    states = f"SELECT state, count(*) {mine} GROUP BY state"
+    wait_until(lambda: released.rows(states, asked, asked) == [("succeeded", len(asked))], what="the end of every job")
+    lines = [json.loads(line) for line in released.installed.log("workerone").splitlines() if line.startswith("{")]
+    done = {line.get("request_id") for line in lines if "workers.estimate_document" in line["message"]}
+    assert {request_id for (request_id,) in released.rows(f"SELECT request_id {mine}", asked, asked)} <= done
