@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from apps.connections.choices import ConnectionState
 from apps.connections.models import Connection
@@ -56,18 +56,30 @@ def _judged(sender: Any, *, cluster: Cluster, now: datetime, **_: Any) -> None:
     incidents_refresh(cluster, now=now)
 
 
+def _late_rows(cluster: Cluster) -> QuerySet[ObjectiveStatus]:
+    rows = ObjectiveStatus.objects.filter(query__cluster=cluster, query__state=QueryState.RUNNING)
+    return rows.filter(state__in=[ObjectiveState.BREACHED, ObjectiveState.AT_RISK])
+
+
 def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
     """Statuses of a cluster's running queries that are late or may be, the worst first."""
-    rows = ObjectiveStatus.objects.filter(query__cluster=cluster, query__state=QueryState.RUNNING)
-    rows = rows.filter(state__in=[ObjectiveState.BREACHED, ObjectiveState.AT_RISK])
-    listed = rows.select_related("query", "estimate").defer("estimate__series", "estimate__result")
+    listed = _late_rows(cluster).select_related("query", "estimate").defer("estimate__series", "estimate__result")
     return sorted(listed, key=lambda row: (-_RANK[ObjectiveState(row.state)], row.headroom_share or 0.0, row.pk))
 
 
-@transaction.atomic
 def incidents_refresh(cluster: Cluster, now: datetime | None = None) -> None:
-    """Open, change and resolve a cluster's incidents by the states of its objectives and of its engines."""
+    """Open, change and resolve a cluster's incidents by the states of its objectives and of its engines.
+
+    Where all is well and nothing is open, nobody waits for it: no transaction begins.
+    """
     present = now or shared_now()
+    is_open = Incident.objects.filter(cluster=cluster, state=IncidentState.OPEN).exists()
+    if is_open or _late_rows(cluster).exists() or engines_lost(cluster, present):
+        _refresh_locked(cluster, present)
+
+
+@transaction.atomic
+def _refresh_locked(cluster: Cluster, present: datetime) -> None:
     Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()  # one at a time
     refresh = _Refresh(cluster, present)
     refresh.run()

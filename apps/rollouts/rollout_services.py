@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault
 from apps.fleet.models import Cluster
 from apps.rollouts.members import (
+    Recipient,
     StageJudgement,
     acknowledgements_note,
     canaries_replace,
@@ -198,22 +200,55 @@ def rollouts_advance(now: datetime | None = None) -> int:
     return steps
 
 
-@transaction.atomic
+@dataclass(frozen=True)
+class _Stage:
+    """A stage that is to be judged: its rollout, the recipients that take part, and what both are like."""
+
+    row: Rollout
+    present: Mapping[Any, Recipient]
+    seen: tuple[Any, ...]
+
+
 def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
-    """Advance a cluster's rollout by what is known now; returns whether it took a step."""
+    """Advance a cluster's rollout by what is known now; returns whether it took a step.
+
+    Epochs are compared without a transaction. A verdict on what has changed meanwhile is dropped: the next round has
+    another.
+    """
     now = now or shared_now()
-    policy = policy_locked(cluster)
-    row = rollouts_under_way(cluster).first()
-    if row is None:
-        return rollout_begin_next(policy, now)
-    step = _step(row, now)
+    with transaction.atomic():
+        policy = policy_locked(cluster)
+        row = rollouts_under_way(cluster).first()
+        if row is None:
+            return rollout_begin_next(policy, now)
+        stage = _prepare(row, now)
+        if not isinstance(stage, _Stage):
+            return _stepped(row, policy, stage, now)
+    verdict = stage_judge(stage.row, stage.present, now).to_dict()
+    with transaction.atomic():
+        policy = policy_locked(cluster)
+        row = rollouts_under_way(cluster).first()
+        if row is None or _seen(row) != stage.seen:
+            return False
+        return _stepped(row, policy, _judged(row, verdict, now), now)
+
+
+def _stepped(row: Rollout, policy: RolloutPolicy, step: bool, now: datetime) -> bool:
+    """Begin what waits for a rollout that has ended; returns whether it took a step."""
     if row.state in ENDED:
-        configs_supersede(cluster)
+        configs_supersede(policy.cluster)
         rollout_begin_next(policy, now)
     return step
 
 
-def _step(row: Rollout, now: datetime) -> bool:
+def _seen(row: Rollout) -> tuple[Any, ...]:
+    """State of a rollout and its members, on which a verdict rests besides epochs."""
+    members = row.members.order_by("pk").values_list("pk", "agent", "stage", "state", "applied_at")
+    return (row.pk, row.state, row.stage, row.stage_at, *members)
+
+
+def _prepare(row: Rollout, now: datetime) -> _Stage | bool:
+    """Bring members up to date. Returns the stage to judge, or else whether a step was taken."""
     if row.state == RolloutState.ROLLING_BACK:
         answered = acknowledgements_note(row, recipients_of(row.given), now)
         return _finish_rollback(row, now) if answered else False
@@ -227,7 +262,11 @@ def _step(row: Rollout, now: datetime) -> bool:
         stage_send(row, now)  # to agents that came meanwhile
     if row.state == RolloutState.PAUSED and StageJudgement.parse(row.verdict).health == GuardHealth.WORSE:
         return False  # the verdict stands: epochs to compare with are kept for some minutes only
-    verdict = stage_judge(row, present, now).to_dict()
+    return _Stage(row, present, _seen(row))
+
+
+def _judged(row: Rollout, verdict: dict[str, Any], now: datetime) -> bool:
+    """Keep a verdict and act on it; returns whether a step was taken."""
     if verdict != row.verdict:
         row.verdict = verdict
         row.save(update_fields=["verdict", "updated_at"])

@@ -44,6 +44,7 @@ from engine.query_graph.flow import nominal_flow
 from engine.query_graph.graph import HostNode, QueryGraph
 from engine.query_graph.processors import STREAM_PROCESSORS
 from engine.records import Fact, Record, Sentence, Unwritten
+from engine.solvers import solving
 from engine.words import listed
 
 __all__ = [
@@ -234,6 +235,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
     Operators that the document splits are taken where their largest part is. Candidates outside the training domain are
     chosen only where none within it passes the votes.
     """
+    solving()
     asked = _Asked(question, ensemble)
     if asked.faults:
         return asked.incomplete(asked.faults)
@@ -272,6 +274,7 @@ def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstP
 
     Used for queries that run: what was predicted of them is held against what is observed.
     """
+    solving()
     asked = _Asked(question, ensemble)
     if asked.faults:
         return asked.incomplete(asked.faults)

@@ -25,6 +25,7 @@ from engine.rollouts.measures import (
     measure_windows,
     windows_in,
 )
+from engine.solvers import solving
 from engine.words import counted
 
 __all__ = ["CaseVerdict", "GuardHealth", "StageVerdict", "judge_case", "judge_stage"]
@@ -98,6 +99,7 @@ class StageVerdict:
 
 def judge_stage(cases: Sequence[GuardCase]) -> StageVerdict:
     """The verdict on a stage: worse where one case is, waiting where one waits, or where all have too few records."""
+    solving()
     verdicts = [judge_case(case) for case in cases]
     health = GuardHealth.HEALTHY if any(verdict.records >= MIN_RECORDS for verdict in verdicts) else GuardHealth.WAITING
     for worst in (GuardHealth.WORSE, GuardHealth.WAITING):

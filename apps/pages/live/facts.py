@@ -34,8 +34,9 @@ from apps.results.selectors import (
 )
 from apps.rollouts.scheduled_queries import MIN_IN_TIME, window_period_s
 from apps.telemetry.epochs import recorded_epochs
-from apps.telemetry.models import Agent, Assignment, LiveQuery, LiveState
+from apps.telemetry.models import Agent, AgentState, Assignment, LiveQuery, LiveState
 from apps.telemetry.pipelines import executable_of
+from apps.telemetry.selectors import agent_state
 from apps.ui.marks import Mark
 from apps.ui.numbers import Quantity, count, percent, seconds
 from apps.ui.sentences import sentence
@@ -64,10 +65,10 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class AssignedAgent:
-    """Assignment of an agent, with its state."""
+    """Assignment of an agent, with its state. `waits` is None where the stream processor does not say."""
 
     part: Assignment
-    waits: bool
+    waits: bool | None
     excluded: bool
 
     @property
@@ -82,6 +83,11 @@ class AssignedAgent:
             return Mark("unknown", "watch", "excluded: silent for too long")
         if self.waits:
             return Mark("queue", "queue", "awaited")
+        state = agent_state(self.part.agent).state
+        if state in (AgentState.NEVER, AgentState.SILENT):
+            return Mark("unknown", "watch", str(state.label).lower())
+        if self.waits is None:
+            return Mark("unknown", "", "not known: the stream processor does not report")
         return Mark("ok", "ok", "keeps up")
 
 
@@ -136,10 +142,13 @@ class LiveView:
     def assigned(self) -> list[AssignedAgent]:
         if self.live is None:
             return []
-        waits = set(self.stream_query.waiting_for) if self.stream_query else set()
+        waits = set(self.stream_query.waiting_for) if self.stream_query else None
         excluded = set(self.stream_query.excluded) if self.stream_query else set()
         rows = self.live.assignments.filter(enabled=True).select_related("agent").order_by("agent__name")
-        return [AssignedAgent(row, row.agent.name in waits, row.agent.name in excluded) for row in rows]
+        return [
+            AssignedAgent(row, None if waits is None else row.agent.name in waits, row.agent.name in excluded)
+            for row in rows
+        ]
 
     @property
     def free_agents(self) -> list[Agent]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -254,3 +255,11 @@ def test_incidents_follow_whenever_objectives_are_judged() -> None:
     objectives_refresh(cluster)
     incident = Incident.objects.get()
     assert (incident.cause_kind, incident.cause_subject, incident.severity) == ("node_busy", "b", "critical")
+
+
+def test_round_over_a_cluster_where_all_is_well_begins_no_transaction(
+    cluster: Cluster, django_assert_max_num_queries: Any
+) -> None:
+    with django_assert_max_num_queries(3) as sent:
+        incidents_refresh(cluster)
+    assert [query["sql"] for query in sent.captured_queries if "SAVEPOINT" in query["sql"]] == []

@@ -269,6 +269,7 @@ def test_agents_are_assigned_and_withdrawn(browser: Client, live: LiveQuery, age
     browser.post(f"{LIVE}assign/", {"agent": "edge-1", "part": "whole"})
     part = Assignment.objects.get()
     assert (part.enabled, part.settings) == (True, {})
+    assert "never reported" in body(browser.get(LIVE))
     browser.post(f"{LIVE}assign/", {"agent": "edge-1", "part": "none"})
     part.refresh_from_db()
     assert not part.enabled
