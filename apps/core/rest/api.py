@@ -59,8 +59,8 @@ class EtagMixin:
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
-        if request.method == "PATCH" or self._is_guarded(request):
-            name = (request.method or "").lower()
+        name = (request.method or "").lower()
+        if hasattr(self, name) and (request.method == "PATCH" or self._is_guarded(request)):
             setattr(self, name, transaction.atomic(getattr(self, name)))
 
     def get_object(self) -> Any:
