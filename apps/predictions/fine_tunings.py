@@ -25,6 +25,7 @@ from engine.costream.adaptation import (
     fit_executions,
     judge,
     observation_of,
+    of_one_processor,
     recalibrated,
     split_observations,
 )
@@ -79,12 +80,14 @@ class _Tuned:
     judgement: GuardJudgement
     trained: int
     held_out: int
+    others: int = 0  # executions on another stream processor than most ran on
     unreadable: int = 0
 
     @property
     def message(self) -> str:
+        others = f" {counted(self.others, 'execution')} on another stream processor left out." if self.others else ""
         left_out = f" {counted(self.unreadable, 'execution')} could not be read." if self.unreadable else ""
-        return self.judgement.reason + left_out
+        return self.judgement.reason + others + left_out
 
 
 def _simulated(seed: int, count: int) -> list[Observation]:
@@ -95,12 +98,14 @@ def _simulated(seed: int, count: int) -> list[Observation]:
 
 
 def _tune(base: Ensemble, observations: Sequence[Observation], judged: Sequence[Observation], version: str) -> _Tuned:
+    kept = of_one_processor(observations)
+    others, observations = len(observations) - len(kept), kept
     trained, held = split_observations(observations)
     held_out = [observations[i] for i in held]
     fitted = fit_executions(base, [observations[i] for i in trained])
     after = recalibrated(fitted, version, len(trained), held_out, judged)
     weights, card = pack_weights(after.arrays, after.card)
-    return _Tuned(weights, card, judge(base, after, held_out, judged), len(trained), len(held_out))
+    return _Tuned(weights, card, judge(base, after, held_out, judged), len(trained), len(held_out), others)
 
 
 class FineTuningKind(RunKind[FineTuning]):

@@ -7,6 +7,7 @@ trees stay as they are: few executions cannot say more.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "judge",
     "observation_errors",
     "observation_of",
+    "of_one_processor",
     "recalibrated",
     "split_observations",
 ]
@@ -111,6 +113,13 @@ def observation_of(trace: CostTrace, group: str = "") -> Observation:
     return Observation(trace, costs if label.success else (None, None, None), label.backpressure, label.success, group)
 
 
+def of_one_processor(observations: Sequence[Observation]) -> list[Observation]:
+    """Those on the stream processor that most of them ran on: costs of one say nothing of another's."""
+    counts = Counter(observation.trace.graph.processor for observation in observations)
+    processor = max(sorted(counts), key=counts.__getitem__, default="")
+    return [observation for observation in observations if observation.trace.graph.processor == processor]
+
+
 def split_observations(observations: Sequence[Observation]) -> tuple[list[int], list[int]]:
     """Positions of observations to train on and to hold out: whole groups, about a third of the executions.
 
@@ -134,8 +143,15 @@ def fit_executions(ensemble: Ensemble, observed: Sequence[Observation], seed: in
 
     Parameters
     ----------
+    observed
+        All on one stream processor (`of_one_processor`). What the ensemble was fitted to on another one is dropped.
     seed
         Decides which `_FITTED` executions costs are fitted to, where there are more.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or of several stream processors.
 
     Notes
     -----
@@ -145,6 +161,13 @@ def fit_executions(ensemble: Ensemble, observed: Sequence[Observation], seed: in
     n/(n + `_PRIOR_RUNS`) of the median error in ln of its n runs. The same input gives the same answer.
     """
     solving()
+    processors = {observation.trace.graph.processor for observation in observed}
+    if len(processors) != 1:
+        raise ValueError(f"observations of {len(processors)} stream processors; allowed: 1")
+    (processor,) = processors
+    if processor != ensemble.card.processor:
+        ensemble = Ensemble(ensemble.arrays, replace(ensemble.card, processor=processor, observed=0))
+        ensemble = _with(ensemble, factors=np.ones(len(OPERATOR_KINDS)), offsets=np.zeros((SHORTAGES, len(COSTS))))
     rows = np.sort(np.random.default_rng(seed).permutation(len(observed))[:_FITTED])
     part = [observed[i] for i in rows]
     factors = np.array(ensemble.arrays["factors"], dtype=np.float64)

@@ -261,8 +261,9 @@ class Ensemble:
         )
 
     def facts(self, graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray) -> FluidFacts:
-        """Facts of placements with the cost factors of this ensemble."""
-        return facts_of(graph, hosts, placements, self.factors)
+        """Facts of placements; cost factors hold on the stream processor that they were fitted on."""
+        factors = self.factors if graph.processor == self.card.processor else dict.fromkeys(OPERATOR_KINDS, 1.0)
+        return facts_of(graph, hosts, placements, factors)
 
     def score(self, facts: FluidFacts) -> Scores:
         """Scores by the members of placements, of whatever queries.
@@ -270,15 +271,16 @@ class Ensemble:
         Notes
         -----
         ln cost = ln fluid + w·residual + offset, where w falls from 1 to 0 between the two distances of
-        ``shrinkage``, and is 0 on a stream processor that nothing was trained on; a vote's logit is
-        w·learned + (1 - w)·fluid's.
+        ``shrinkage``, and is 0 on a stream processor that nothing was trained on, and the offset is 0 on any but that
+        of the executions it was fitted to; a vote's logit is w·learned + (1 - w)·fluid's.
         """
         distance = self._points.distance(facts.summary)
         begin, end = self.arrays["shrinkage"].tolist()
         near = np.clip((end - distance) / (end - begin), 0.0, 1.0)
         weight = np.where(facts.processor == NOMINAL_PROCESSOR, near, 0.0)[:, None]
         learned = member_outputs(self.arrays, self.card.members, facts.summary) * weight
-        offsets = self.arrays["offsets"][shortage_of(facts.use)]
+        is_fitted = facts.processor == self.card.processor
+        offsets = np.where(is_fitted[:, None], self.arrays["offsets"][shortage_of(facts.use)], 0.0)
         costs = facts.costs + learned[:, :, : len(COSTS)] + offsets
         votes = learned[:, :, len(COSTS) :] + (1.0 - weight) * facts.votes
         return Scores(costs, votes, kinds_of(facts, weight[:, 0] > 0.5), units_of(facts), distance)

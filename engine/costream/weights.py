@@ -35,8 +35,9 @@ from engine.costream.residual import COSTS, Arrays, array_shapes
 from engine.costream.summary import SUMMARY_COLUMNS
 from engine.errors import EngineError, Fault, suggestion
 from engine.files import replace_file
-from engine.kinds import Anything, Number, String
-from engine.query_graph.graph import OPERATOR_KINDS
+from engine.kinds import Anything, Enumeration, Number, String
+from engine.query_graph.graph import NOMINAL_PROCESSOR, OPERATOR_KINDS
+from engine.query_graph.processors import STREAM_PROCESSORS
 from engine.records import BAD, ItemCount, Record
 from engine.words import counted
 
@@ -85,6 +86,8 @@ class ModelCard(Record):
         Version of the simulator, seed of the corpus (None: not stated), and hash of the parameters it was made with.
     observed, calibrated_here
         Executions of the user's own cluster that the weights were fitted to, and by which intervals were calibrated.
+    processor
+        Name of the stream processor of these executions: what they say of costs holds there alone.
     ranges
         Of the features in training, by their names.
     errors
@@ -108,6 +111,7 @@ class ModelCard(Record):
     calibrated: _Count
     observed: _Count = 0
     calibrated_here: _Count = 0
+    processor: Annotated[str, Enumeration(tuple(STREAM_PROCESSORS))] = NOMINAL_PROCESSOR
     simulator: Annotated[str, String()]
     seed: _Count | None = None
     parameters: Annotated[str, String()]

@@ -13,6 +13,7 @@ from engine.costream.adaptation import (
     fit_executions,
     judge,
     observation_errors,
+    of_one_processor,
     recalibrated,
     split_observations,
 )
@@ -58,6 +59,23 @@ def test_costs_of_another_engine_are_found(ensemble: Ensemble) -> None:
     assert tuned.factors["source"] > 2.0
     again = fit_executions(ensemble, [seen[i] for i in trained])
     assert all(np.array_equal(array, again.arrays[name]) for name, array in tuned.arrays.items())
+
+
+def test_what_was_seen_on_one_stream_processor_says_nothing_of_another(ensemble: Ensemble) -> None:
+    """Else costs fitted on the cost table would lower those that another engine's record has already lowered."""
+    seen = observations(slower=0.05, longer=0.5)
+    tuned, trace = fit_executions(ensemble, seen), make_trace()
+    elsewhere = replace(trace.graph, processor="flink")
+    before, after = (e.predict(elsewhere, trace.hosts, [trace.placement]) for e in (ensemble, tuned))
+    assert all(np.array_equal(before.costs[m].mean, after.costs[m].mean) for m in before.costs)
+
+    other = [replace(seen[0], trace=replace(trace, graph=elsewhere))]
+    assert of_one_processor([*other, *seen]) == seen
+    with pytest.raises(ValueError, match="2 stream processors"):
+        fit_executions(ensemble, [*other, *seen])
+    again = fit_executions(tuned, other)
+    assert again.card.processor == "flink"
+    assert again.factors["filter"] > 0.2, "begins at the costs of that processor, not at those of the other"
 
 
 def test_what_costs_do_not_explain_is_an_offset_of_what_was_observed(ensemble: Ensemble) -> None:
