@@ -214,7 +214,7 @@ def test_queue_review_continues_after_a_request_that_cannot_be_sent(
     cluster: Any, request_queued: AdmissionRequest, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     query_create(
-        cluster=cluster, name="other", body=body(0.9, "batch"), objective={"statistic": "worst", "bound_s": 2.0}
+        cluster=cluster, name="other", body=body(0.42, "batch"), objective={"statistic": "worst", "bound_s": 2.0}
     )
     stopped, _ = ADMISSION.request(
         cluster=cluster,

@@ -62,7 +62,7 @@ def test_engine_that_is_away_is_named_with_its_connection(browser: Client, clust
     after(cluster, 301)
     incident = Incident.objects.get(cause_kind="engine_away")
     html = page(browser, f"/c/little/incidents/{incident.pk}/")
-    assert "shop does not answer" in html and "shop has answered nothing for 5 min" in html
+    assert "shop does not answer" in html and "shop has answered nothing for 301 s" in html
     assert f"/c/little/connections/{row.pk}/" in html and "Connection refused" in html and "Well again" not in html
     assert "Open incident" in page(browser, "/c/little/") and "0 queries" not in page(browser, "/incidents/menu/")
 
