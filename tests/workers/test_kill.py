@@ -134,6 +134,7 @@ def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> N
     assert worker.poll() is None
 
 
+@pytest.mark.night
 def test_what_somebody_waits_for_has_a_worker_of_its_own(installation: Installation) -> None:
     short = LONG.replace("range(30000)", "range(200)").replace("range(40)", "range(2)")
     asked = installation.script(

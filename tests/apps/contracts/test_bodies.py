@@ -27,7 +27,7 @@ WRITES = [
     for method in row.methods
     if method != "GET"
 ]
-every_write = pytest.mark.parametrize(("name", "method"), share_of(WRITES, every=3))
+every_write = pytest.mark.parametrize(("name", "method"), share_of(WRITES, every=6))
 JSON = "application/json"
 
 

@@ -27,7 +27,7 @@ LISTS = [
 ]
 ODD_VALUES = ("%", "%s", "100%", "%(name)s", "{}", "{name}", "1e999", "²", "9" * 400)
 _STRICT = (BooleanFilter, ChoiceFilter, NumberFilter, TimeFilter)
-every_list = pytest.mark.parametrize("name", share_of(LISTS, every=3))
+every_list = pytest.mark.parametrize("name", share_of(LISTS, every=6))
 
 
 def batched(filters: Iterable[tuple[str, FieldFilter]]) -> Iterator[list[tuple[str, FieldFilter]]]:

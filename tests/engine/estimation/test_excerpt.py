@@ -53,6 +53,7 @@ def test_change_in_an_excerpt_equals_that_of_the_whole(seed: int) -> None:
     check_change(seed)
 
 
+@pytest.mark.night
 @pytest.mark.slow
 @settings(max_examples=examples(150), derandomize=True)
 @given(st.integers(0, 400))

@@ -165,6 +165,7 @@ def test_factors_are_those_of_the_engine(context: HistoryContext) -> None:
     assert len(output(context, "calibration")) == 4
 
 
+@pytest.mark.night
 def test_merged_days_are_the_same_days_in_few_files(context: HistoryContext) -> None:
     key = (*STATISTICS_KEY, "batch", "cpu_ns", "fine_pairs")
     before = sorted(context.statistics.select(*key).collect())

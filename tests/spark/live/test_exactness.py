@@ -42,6 +42,7 @@ def test_results_do_not_depend_on_load_factors_nor_on_shards_in_spark(
     assert world.quarantined() == []
 
 
+@pytest.mark.night
 def test_results_do_not_depend_on_load_factors_nor_on_where_drivers_end(
     world: World, pairs: Pipeline, sliding: Pipeline
 ) -> None:
