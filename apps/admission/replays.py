@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
+from apps.admission.policy_previews import DAYS
 from apps.admission.questions import ask_engine, question_of
 from apps.core.errors import Conflict, SluiceError, from_engine
 from apps.core.events import announce
@@ -39,7 +40,6 @@ __all__ = [
     "replay_request",
 ]
 
-DAYS = 30
 MAX_REPLAYED = 500  # versions, the newest decisions
 _COPIED = ("cluster", "query", "version", "objective", "placement", "changes", "may_wait_s", "target")
 _RELATED = ("cluster", "query__team", "version__query__cluster", "job")
@@ -159,8 +159,9 @@ def _month(cluster: Cluster, report: JobReporter) -> MonthReplay:
     since, snapshot = timezone.now() - timedelta(days=DAYS), snapshot_take(cluster)
     keys = list(_last_of_versions(cluster, since))
     lacks, verdicts, found = Counter[str](), Counter[str](), list[DecisionReplay]()
-    for i, key in enumerate(keys[:MAX_REPLAYED]):
-        report(i / len(keys), f"Decision {i + 1} of {len(keys)}")
+    chosen = keys[:MAX_REPLAYED]
+    for i, key in enumerate(chosen):
+        report(i / len(chosen), f"Decision {i + 1} of {len(chosen)}")
         request = AdmissionRequest.objects.select_related(*_RELATED).defer("curves").filter(pk=key).first()
         if request is None:
             continue  # deleted meanwhile
