@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
+from apps.connections.executions import executions_observe
 from apps.connections.imports import look_samples, look_store
 from apps.connections.job_import import ImportOutcome
 from apps.connections.looks import RoundCost, look_of
@@ -357,6 +358,7 @@ def connection_poll(connection: Connection) -> ImportOutcome:
             outcome = look_store(connection=row, look=asked.look, sampled=sampled, ended=ended)
             _keep(row, asked.answers, outcome)
         latency_score(connection, asked.look, outcome.jobs)
+        executions_observe(asked.look.picture, outcome.jobs, sampled.samples)
     return outcome
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,6 +31,7 @@ __all__ = [
     "execution_store",
     "executions_observe_all",
     "executions_purge",
+    "is_observed_lately",
 ]
 
 #: Length of a stretch that is observed of a live query: that of a simulated run.
@@ -109,12 +111,20 @@ def execution_report(
     costs: ObservedCosts,
     ends_at: datetime | None = None,
     duration_s: float = OBSERVED_S,
+    origin: str = ExecutionOrigin.REPORTED,
+    rates: Mapping[str, float] | None = None,
     now: datetime | None = None,
 ) -> ObservedExecution:
     """Store what a stream processor says of a running version.
 
     It is held against the newest prediction of the version where it runs that is older than the stretch; without one,
     the model in force, which has not seen the stretch, predicts it now.
+
+    Parameters
+    ----------
+    rates : mapping, optional
+        Events/s that came in the stretch, by source. With them the model in force predicts the version at these: what
+        was predicted of a busier time says nothing of a quiet one.
 
     Raises
     ------
@@ -127,14 +137,12 @@ def execution_report(
     ends_at = ends_at or now
     _check_costs(costs, ends_at, duration_s, now)
     starts_at = ends_at - timedelta(seconds=duration_s)
-    prediction = _prediction_before(version, starts_at)
+    prediction = _prediction_at(version, rates) if rates else _prediction_before(version, starts_at)
     if prediction is None:
         name = version.query.name
         message = f"{name} does not run, or an operator of it runs on several nodes, of which the model knows nothing"
         raise Impossible(f"{message}.", [("query", message)])
-    return execution_store(
-        prediction=prediction, costs=costs, starts_at=starts_at, ends_at=ends_at, origin=ExecutionOrigin.REPORTED
-    )
+    return execution_store(prediction=prediction, costs=costs, starts_at=starts_at, ends_at=ends_at, origin=origin)
 
 
 def _check_costs(costs: ObservedCosts, ends_at: datetime, duration_s: float, now: datetime) -> None:
@@ -166,7 +174,12 @@ def _prediction_before(version: QueryVersion, starts_at: datetime) -> Prediction
     for row in rows[:10]:
         if row.placement == where:
             return row
-    made = prediction_running(version=version)
+    return _prediction_at(version, {})
+
+
+def _prediction_at(version: QueryVersion, rates: Mapping[str, float]) -> Prediction | None:
+    """A prediction that is made now of a version where it runs; None where it has no single place."""
+    made = prediction_running(version=version, rates=rates)
     if made is None:
         return None
     return prediction_store(version=version, prediction=made, purpose=PredictionPurpose.OBSERVATION)
@@ -196,7 +209,7 @@ def _observe(query: Query, now: datetime) -> bool:
     version = query.running_version
     ends_at = now - _SETTLE
     starts_at = ends_at - timedelta(seconds=OBSERVED_S)
-    if version is None or ObservedExecution.objects.filter(query=query, ends_at__gt=now - _PAUSE).exists():
+    if version is None or is_observed_lately(query, now):
         return False
     costs = _live_costs(query, version, starts_at, ends_at)
     prediction = _prediction_before(version, starts_at) if costs is not None else None
@@ -206,6 +219,11 @@ def _observe(query: Query, now: datetime) -> bool:
         prediction=prediction, costs=costs, starts_at=starts_at, ends_at=ends_at, origin=ExecutionOrigin.LIVE
     )
     return True
+
+
+def is_observed_lately(query: Query, now: datetime) -> bool:
+    """Whether a query has an execution of the last hour: another one would say much the same."""
+    return ObservedExecution.objects.filter(query=query, ends_at__gt=now - _PAUSE).exists()
 
 
 def _live_costs(query: Query, version: QueryVersion, starts_at: datetime, ends_at: datetime) -> ObservedCosts | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
@@ -174,8 +175,13 @@ def prediction_of_new(*, version: QueryVersion, **asked: Any) -> Prediction | No
         return None
 
 
-def prediction_running(*, version: QueryVersion) -> CandidatePrediction | None:
-    """Predict a running version where it runs, beside what runs with it; None where an operator has no single place."""
+def prediction_running(
+    *, version: QueryVersion, rates: Mapping[str, float] | None = None
+) -> CandidatePrediction | None:
+    """Predict a running version where it runs, beside what runs with it; None where an operator has no single place.
+
+    `rates`: events/s of sources, where they are others than in their busiest minutes.
+    """
     begun_s = time.perf_counter()
     rows = Placement.objects.filter(operator__version=version).select_related("operator", "node")
     where = {operator_id(version.query.name, row.operator.name): row.node.name for row in rows}
@@ -185,7 +191,12 @@ def prediction_running(*, version: QueryVersion) -> CandidatePrediction | None:
     candidate = _candidate(version, running, {})
     model = model_in_force(version.query.cluster)
     predictor = PlacementPredictor(model.ensemble, note=model.note)
-    question = PlacementQuestion(running, candidate.operators, candidate.sources, pins=where)
+    sources = {source.id: source for source in (*running.sources, *candidate.sources)}
+    held = [
+        replace(sources[id_], arrivals=np.full_like(sources[id_].arrivals, rate * running.subinterval_s))
+        for id_, rate in (rates or {}).items()
+    ]
+    question = PlacementQuestion(running, candidate.operators, (*candidate.sources, *held), pins=where)
     return _timed(predictor.noted(predict_placement(question, model.ensemble)), model, predictor, begun_s)
 
 
