@@ -43,6 +43,8 @@ def remedies_text(found: Mapping[str, Any], address: str) -> str:
         head = ["remedy", "estimate", "interval", "state", "wins", "helps after", "breaks"]
         lines += ["", *column_lines([head, *(_row(remedy) for remedy in remedies)], "")]
         lines += ["", *(f"{row['id']}: {row['title']}. {row['cost']} {row['risk']}" for row in remedies)]
+    requests = [part["request"] for part in found.get("parts") or () if part["request"]]
+    lines += ["", "To ask an operator of the cluster for:", *requests] if requests else []
     tried = [f"{row['kind'].replace('_', ' ').capitalize()}: {row['why']}" for row in answer.get("tried") or ()]
     return "\n".join([*lines, *([""] if tried else []), *tried, "", address])
 

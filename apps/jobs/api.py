@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from apps.core.errors import Fault, Impossible
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.reach import is_seen_in_part
 from apps.core.rest.api import PromisedResponse, ReadViewSet, Router
 from apps.core.rest.problems import StoredProblemSerializer
 from apps.jobs.models import FINISHED, Job, JobKind, JobState
@@ -83,6 +84,12 @@ class JobSerializer(serializers.ModelSerializer):
             "finished_at",
         ]
         read_only_fields = fields
+
+    def to_representation(self, instance: Job) -> Any:
+        """A result is of the whole cluster: who sees a part of it reads the part at the result's address."""
+        shown = super().to_representation(instance)
+        is_part = instance.cluster_id is not None and is_seen_in_part(instance.cluster_id)
+        return {**shown, "result": None} if is_part else shown
 
     @extend_schema_field(serializers.CharField())
     def get_url(self, job: Job) -> str:

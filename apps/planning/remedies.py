@@ -15,8 +15,8 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
-from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Impossible, Malformed, Missing, Stale
+from apps.accounts.permissions import role_hint, signed_in_user
+from apps.core.errors import Forbidden, Impossible, Malformed, Missing, Stale
 from apps.core.reach import AskedOn, row_visible
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.records import StoredRecordField
@@ -34,6 +34,7 @@ from apps.planning.models import Forecast
 from apps.planning.parallelism import parallelism_request, scalable_job
 from apps.planning.placement_search import PLACEMENT
 from apps.planning.plans import comparison_latest
+from apps.planning.remedy_parts import RemedyPart, remedies_seen
 from apps.planning.what_ifs import WHAT_IF
 from apps.policies.selectors import admission_rules, policy_of
 from apps.predictions.selectors import prediction_record
@@ -281,11 +282,18 @@ def remedy_preview(*, query: Query, remedy: str, user: User | None) -> RemedyPre
         There is no such remedy.
     Stale
         The cluster has changed since.
+    Forbidden
+        The caller sees a part of the cluster: what to ask an operator for.
     """
     kept = remedies_latest(query)
     if kept is None:
         raise Missing(f"Nobody has looked for remedies of {query.name} yet; POST asks for them.")
     chosen, cluster = kept.remedy(remedy), query.cluster
+    parts = remedies_seen(query, kept.answer).parts
+    if parts is not None:
+        asked = parts[chosen.id].request or "The query's team does this itself."
+        message = f"Previews show the whole cluster: they take the scope 'operate' on it. {role_hint(Scope.OPERATE)}"
+        raise Forbidden(f"{message} {asked}", code="scope_missing")
     if kept.is_stale:
         raise Stale("The cluster has changed since the remedies were found. Look for them again.")
     own = f"/c/{cluster.slug}/queries/{query.name}"
@@ -335,6 +343,11 @@ class RemediesAnswerSerializer(serializers.Serializer):
     )
     is_stale = serializers.BooleanField(help_text="Whether the cluster has changed since.")
     answer = StoredRecordField(QueryRemedies)
+    parts = serializers.ListField(
+        child=StoredRecordField(RemedyPart),
+        allow_null=True,
+        help_text="What each is to members of a team, who see queries of others in sums; null: of the whole cluster.",
+    )
 
 
 class RemedyQuestionSerializer(StrictSerializer):
@@ -354,7 +367,7 @@ class RemedyPreviewSerializer(serializers.Serializer):
 class QueryRemediesView(ApiMixin, APIView):
     """Remedies of a query that is late."""
 
-    asked_on = AskedOn.NARROWED
+    asked_on = AskedOn.PARTS
 
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
@@ -378,7 +391,7 @@ class QueryRemediesView(ApiMixin, APIView):
 class RemedyPreviewView(ApiMixin, APIView):
     """Preview of a remedy."""
 
-    asked_on = AskedOn.NARROWED
+    asked_on = AskedOn.SEEN
 
     scopes = {"POST": Scope.OPERATE}
 
@@ -398,6 +411,7 @@ def _answer(query: Query) -> Any:
     kept = remedies_latest(query)
     if kept is None:
         raise Missing(f"Nobody has looked for remedies of {query.name} yet; POST asks for them.")
-    values = {"query": query.name, "query_id": query.pk, "found_at": kept.at, "answer": kept.answer}
-    seen = {"at_load": kept.at_load, "is_stale": kept.is_stale}
-    return RemediesAnswerSerializer(values | seen).data
+    seen = remedies_seen(query, kept.answer)
+    parts = None if seen.parts is None else list(seen.parts.values())
+    values = {"query": query.name, "query_id": query.pk, "found_at": kept.at, "answer": seen.answer, "parts": parts}
+    return RemediesAnswerSerializer(values | {"at_load": kept.at_load, "is_stale": kept.is_stale}).data

@@ -51,8 +51,15 @@ class QueryMask:
 
         Names are masked that stand in the answer as a query and are not one's own, also of those that are gone.
         """
-        named = frozenset(_queries_named(document)) - self._own
-        return QueryMask(self._hidden | named, self._own, self._sources)._masked(document)
+        return self.naming(document)._masked(document)
+
+    def naming(self, document: Any) -> QueryMask:
+        """The mask that hides queries of others that a computed answer names, too."""
+        return QueryMask(self._hidden | self.others(_queries_named(document)), self._own, self._sources)
+
+    def others(self, names: Iterable[str]) -> set[str]:
+        """Those of some names of queries that are not one's own."""
+        return set(names) - self._own
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):

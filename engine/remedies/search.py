@@ -495,7 +495,7 @@ class _Finder:
         for number, stopped in enumerate(
             [*combinations(lower, 1), *(tuple(lower[:n]) for n in range(2, len(lower) + 1))]
         ):
-            self.tell(0.85 + 0.02 * number, f"Estimating it without {', '.join(stopped)}")
+            self.tell(0.85 + 0.02 * number, f"Estimating it without {len(stopped)} of lower priority")
             deployment = self.running
             for query in stopped:
                 deployment = deployment.without_query(query)

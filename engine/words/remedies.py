@@ -43,6 +43,16 @@ def _move_words(cores: Mapping[str, str]) -> str:
     return f"Move {listed(places, 4)}"
 
 
+def _part_move(own: Sequence[str], others: int) -> str:
+    moved = [*own, f"operators of {counted(others, 'query', 'queries')} of other teams"]
+    return f"Move {listed(moved, 4)}"
+
+
+def _part_stop(own: Sequence[str], others: int) -> str:
+    stopped = [*own, f"{counted(others, 'query', 'queries')} of other teams"]
+    return f"Stop {listed(stopped, 4)} for now"
+
+
 def _node_words(count: int, like: str, share: float) -> str:
     size = f"with {percent_words(share)} of the capacity of {like}" if share < 0.995 else f"like {like}"
     return f"Add a node {size}" if count == 1 else f"Add {count} nodes {size}"
@@ -117,6 +127,14 @@ SENTENCES: dict[str, Template] = {
     "stop_risk": "To run again {queries:either it is|they are} admitted again.",
     "objective_cost": "Nothing gets faster: who reads the results waits as long as now.",
     "objective_risk": "Whoever relies on the promise must agree.",
+    # as members of a team are told them, who see queries of others in numbers
+    "part_move": _part_move,
+    "part_stop": _part_stop,
+    "part_stop_cost": "They do not run meanwhile; their priority is lower.",
+    "part_stop_risk": "To run again they are admitted again.",
+    "part_moved_risk": "Operators of {others:counted query|queries} of other teams pause while state moves.",
+    "part_tried": "the best of them would be at the cost of {other}.",
+    "request": "Cluster {cluster}: please preview {remedy} of the remedies of {query}. {title}.",
     # why a kind does not help
     "best": _best_words,
     "none_by_means": "none that was looked at does by mean costs, so none was estimated in full.",

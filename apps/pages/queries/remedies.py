@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -10,11 +11,13 @@ from apps.estimates.choices import DecidedBy
 from apps.estimates.models import ObjectiveStatus
 from apps.jobs.models import Job
 from apps.planning.remedies import KeptRemedies, remedies_job, remedies_latest
+from apps.planning.remedy_parts import RemediesSeen, RemedyPart, remedies_seen
 from apps.queries.choices import ObjectiveState
+from apps.queries.masks import OTHER
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, seconds
 from engine.remedies.answer import QueryRemedies, Remedy, RemedyEffect
-from engine.words import duration_words, listed
+from engine.words import counted, duration_words, listed
 
 __all__ = ["KIND_LABELS", "RemediesFacts", "RemedyLine", "best_remedy_words"]
 
@@ -42,6 +45,7 @@ class RemedyLine:
 
     remedy: Remedy
     at: datetime
+    part: RemedyPart | None = None  #: to members of a team
 
     @property
     def kind(self) -> str:
@@ -90,14 +94,21 @@ class RemedyLine:
     def effect(self) -> str:
         """Effect on everybody else, in a clause."""
         told = [
-            f"breaks {listed(self.remedy.breaks)}" if self.remedy.breaks else "",
-            f"mends {listed(self.remedy.mends)}" if self.remedy.mends else "",
+            f"breaks {_named(self.remedy.breaks)}" if self.remedy.breaks else "",
+            f"mends {_named(self.remedy.mends)}" if self.remedy.mends else "",
         ]
         told = [text for text in told if text]
-        changed = len(self.remedy.effects) - 1
+        changed = len(self.remedy.effects) - 1 + (self.part.others if self.part else 0)
         return " and ".join(told) or (
             f"no objective breaks; {changed} change" if changed > 0 else "nobody else changes"
         )
+
+
+def _named(queries: Sequence[str]) -> str:
+    """Queries in a row; those of other teams in a number."""
+    own = [name for name in queries if name != OTHER]
+    others = len(queries) - len(own)
+    return listed([*own, f"{counted(others, 'query', 'queries')} of other teams"] if others else own)
 
 
 class RemediesFacts:
@@ -116,9 +127,20 @@ class RemediesFacts:
     def kept(self) -> KeptRemedies | None:
         return remedies_latest(self.query)
 
+    @cached_property
+    def seen(self) -> RemediesSeen | None:
+        """The remedies as the reader sees them."""
+        return None if self.kept is None else remedies_seen(self.query, self.kept.answer)
+
     @property
     def answer(self) -> QueryRemedies | None:
-        return None if self.kept is None else self.kept.answer
+        return None if self.seen is None else self.seen.answer
+
+    @property
+    def requests(self) -> list[RemedyPart]:
+        """Texts by which members of a team may ask an operator of the cluster."""
+        parts = (self.seen.parts if self.seen else None) or {}
+        return [part for part in parts.values() if part.request and self.kept and not self.kept.is_stale]
 
     @cached_property
     def is_late_by_measurement(self) -> bool:
@@ -132,7 +154,10 @@ class RemediesFacts:
 
     @property
     def lines(self) -> list[RemedyLine]:
-        return [] if self.kept is None else [RemedyLine(row, self.kept.at) for row in self.kept.answer.remedies]
+        if self.kept is None or self.seen is None:
+            return []
+        parts = self.seen.parts or {}
+        return [RemedyLine(row, self.kept.at, parts.get(row.id)) for row in self.seen.answer.remedies]
 
     @property
     def tried(self) -> list[tuple[str, str]]:

@@ -185,7 +185,7 @@ _TABS = {
     "changes": ("History", "pages:query-changes"),
 }
 
-_OF_EVERYBODY = frozenset({"remedies", "parallelism", "plans"})  # they show the effect on every query of the cluster
+_OF_EVERYBODY = frozenset({"parallelism", "plans"})  # they show the effect on every query of the cluster
 
 
 class QueryReach(ClusterPage):
@@ -355,7 +355,6 @@ class ParallelismTab(QueryTab):
 class RemediesTab(QueryTab):
     """Remedies where the query is late, with their effect on everybody; POST looks for them."""
 
-    asked_on = AskedOn.NARROWED
     template_name = "pages/queries/remedies.html"
     tab = "remedies"
 

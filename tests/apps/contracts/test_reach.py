@@ -265,7 +265,14 @@ def test_a_member_of_a_team_is_shown_nothing_of_what_others_own(member: User, wo
     assert shown == {}
     assert {"cluster-detail", "query-detail", "query-versions", "query-statistics"} <= seen
     assert {"admission-list", "admission-detail", "admission-curves", "pages:admission"} <= seen
-    assert {"receipt-list", "receipt-detail", "receipt-summary", "node-pool-list", "arrivals-list"} <= seen
+    assert {
+        "pages:query-remedies",
+        "receipt-list",
+        "receipt-detail",
+        "receipt-summary",
+        "node-pool-list",
+        "arrivals-list",
+    } <= seen
     assert {"pages:queries", "pages:query", "pages:query-versions", "pages:query-edit", "pages:query-new"} <= seen
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 
 import pytest
+from django.db.models import QuerySet
+from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from apps.accounts.grants import grant_give
+from apps.accounts.models import User
+from apps.accounts.services import token_create
+from apps.accounts.teams import team_named
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import JobKind
 from apps.planning.models import Forecast, PlacementRun, WhatIf
-from apps.planning.remedies import placement_limits, remedies_by_query, remedies_request
+from apps.planning.remedies import placement_limits, remedies_by_query, remedies_latest, remedies_request
 from apps.queries.models import Query
 from engine.document.elements import Replica
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
@@ -98,6 +105,39 @@ def test_unknown_remedy_is_refused_with_those_there_are(late: Query, api: APICli
     remedies(api, late)
     refused = api.post(f"/api/v1/queries/{late.pk}/remedies/preview", {"remedy": "magic"}, format="json")
     assert refused.status_code == 400 and "allowed: move-1" in refused.json()["faults"][0]["message"]
+
+
+def test_members_of_a_team_see_others_in_sums_and_what_to_ask_an_operator_for() -> None:
+    cluster = small_cluster()
+    team, canary = team_named("bids"), "zqcanaryzqzq"
+    start_query(cluster, canary, 0.5, "a", bound_s=1000.0)
+    start_query(cluster, f"{canary}-b", 0.9, "b", bound_s=2.0)
+    late = start_query(cluster, "late", 0.45, "a", bound_s=0.015)
+    QuerySet(Query).filter(pk=late.pk).update(team=team, priority=5)
+    member = User.objects.create_user("member")
+    grant_give(user=member, role="operator", team=team)
+    client, page = APIClient(), Client()
+    _, secret = token_create(user=member, name="t", scopes=sorted(member.scopes))
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    page.force_login(member)
+    path = f"/api/v1/queries/{late.pk}/remedies"
+    asked = client.post(path, {}, format="json")
+    assert asked.status_code == 202 and all(job.error is None for job in run_jobs())
+    again, shown = client.post(path, {}, format="json"), client.get(path)
+    assert again.json()["state"] == "succeeded" and again.json()["result"] is None
+    found, read = shown.json(), page.get("/c/little/queries/late/remedies/").content.decode()
+    whole = remedies_latest(late)
+    assert whole is not None and canary in str(whole.answer.to_dict()), "others are in it"
+    assert not any(canary in text for text in (again.content.decode(), shown.content.decode(), read))
+    kinds = {row["kind"]: (row, part) for row, part in zip(found["answer"]["remedies"], found["parts"], strict=True)}
+    assert {"stop", "objective"} <= kinds.keys()
+    stop, part = kinds["stop"]
+    assert stop["title"] == "Stop 1 query of other teams for now" and part["others"] == 1
+    assert part["request"] in html.unescape(read) and part["request"].endswith(f"{stop['title']}.")
+    assert kinds["objective"][1]["request"] == "" and "Edit objective" in read and "Preview" not in read
+    refused = client.post(f"{path}/preview", {"remedy": stop["id"]}, format="json")
+    assert refused.status_code == 403 and part["request"] in refused.json()["detail"]
+    assert page.post("/c/little/queries/late/remedies/preview/", {"remedy": stop["id"]}).status_code in {403, 404}
 
 
 @pytest.mark.parametrize(("name", "why"), [("idle", "objective"), ("draft", "draft")])
