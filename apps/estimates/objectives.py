@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import Max, OuterRef, QuerySet, Subquery
+from django.db.models import F, Max, OuterRef, Q, QuerySet, Subquery
 from django.dispatch import Signal
 
 from apps.core.clock import shared_now
@@ -121,6 +121,7 @@ def _judge(cluster: Cluster, now: datetime, among: Collection[int] | None) -> _J
     if among is not None:
         rows, of_run = rows.filter(pk__in=among), of_run.filter(query__in=among)
     estimates = {row.query_id: row for row in of_run}
+    ends = _high_ends(of_run)
     queries = list(rows)
     measured = latencies_measured(queries, now)
     chain = ChainReports(cluster, now)
@@ -132,7 +133,7 @@ def _judge(cluster: Cluster, now: datetime, among: Collection[int] | None) -> _J
         for query in queries
         if (
             row := _status(
-                query, estimates.get(query.pk), measured[query.pk], now, is_observed=query.pk not in unobserved
+                query, estimates.get(query.pk), ends, measured[query.pk], now, is_observed=query.pk not in unobserved
             )
         )
     ]
@@ -174,6 +175,7 @@ def _point_to(rows: QuerySet[QueryEstimate]) -> None:
 def _status(
     query: Query,
     estimate: QueryEstimate | None,
+    ends: Mapping[int, float | None],
     measured: MeasuredLatency,
     now: datetime,
     *,
@@ -185,7 +187,7 @@ def _status(
     judged = judge_objective(
         bound_s,
         estimate.estimate_s if estimate else None,
-        _high_s(estimate, bound_s) if estimate else None,
+        ends[estimate.pk] if estimate else None,
         LatencyStanding(estimate.certainty) if estimate else KNOWN,
         measured,
         is_observed=is_observed,
@@ -213,11 +215,14 @@ def _status(
     )
 
 
-def _high_s(estimate: QueryEstimate, bound_s: float | None) -> float | None:
-    """Upper end of an estimate; infinite where it would hold by itself, and is at risk by the policy in force."""
-    within = estimate.high_s is None or bound_s is None or estimate.high_s <= bound_s
-    lacks = within and estimate.state == ObjectiveState.AT_RISK and estimate.bound_s == bound_s
-    return math.inf if lacks else estimate.high_s
+def _high_ends(rows: QuerySet[QueryEstimate]) -> dict[int, float | None]:
+    """Upper ends of estimates by their keys: under the policies in force, and infinite where nobody knows one."""
+    ends = dict(rows.order_by().values_list("pk", "high_s"))
+    held = Q(high_s=None) | Q(bound_s=None) | Q(high_s__lte=F("bound_s"))
+    lacking = rows.filter(held, state=ObjectiveState.AT_RISK).order_by()
+    for pk, high_s in lacking.values_list("pk", "result__scheduling__high_s"):
+        ends[pk] = math.inf if high_s is None else high_s
+    return ends
 
 
 def _add_causes(chain: ChainReports, rows: list[ObjectiveStatus], unobserved: Mapping[int, LatenessCause]) -> None:

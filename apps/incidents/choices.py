@@ -43,6 +43,7 @@ class IncidentEventKind(models.TextChoices):
     OPENED = "opened", "Opened"
     REOPENED = "reopened", "Opened again"
     JOINED = "joined", "Query is late"
+    EXPECTED = "expected", "Query is expected to be late, or may be"  #: by its estimate alone
     WORSE = "worse", "Query is worse"
     MEASURED = "measured", "Measured now"  #: until then estimates alone expected it
     UNCONFIRMED = "unconfirmed", "Query is well on paper"  #: by its estimate; nothing was measured since

@@ -240,7 +240,8 @@ class _Refresh:
         self._touch(member)
         self.members[status.query_id] = member
         self.has_changed = True
-        self._event(incident, IncidentEventKind.JOINED, status.query.name, evidence_words(status))
+        kind = IncidentEventKind.EXPECTED if status.is_expected else IncidentEventKind.JOINED
+        self._event(incident, kind, status.query.name, evidence_words(status))
         return member
 
     def _fields(self, status: ObjectiveStatus, before: IncidentQuery | None = None) -> dict[str, object]:

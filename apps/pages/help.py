@@ -33,7 +33,8 @@ _STATES = {
     "breached": "What was measured lately is above the objective.",
     "expected_breached": "The estimate is above the objective, or never catches up; nothing that counts was measured.",
     "unknown": "Nobody knows whether it holds: its chain cannot be observed and nothing was measured, nothing comes "
-    "out in the horizon, the cost of an event is not told, or statistics cover too little time. What an "
+    "out in the horizon, the cost of an event is not told, statistics cover too little time, or nobody knows how much "
+    "higher it ends under the policies of its nodes. What an "
     "event meets by what is known is within the objective.",
     "none": "The query has no objective.",
 }

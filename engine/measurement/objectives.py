@@ -181,7 +181,9 @@ def judge_objective(
 
     A measurement beyond the objective is a breach, whatever was estimated. One within it does not prove that the
     horizon will hold: an estimate beyond the objective is then a risk, as is an upper end beyond it, and a load that it
-    never catches up with. Where an estimate knows no latency, since nothing comes out, what is measured decides.
+    never catches up with. Where an estimate knows no latency, since nothing comes out, or no upper end, since nobody
+    knows how much higher it ends under the policies of the nodes (`high_s` is infinite), what is measured decides;
+    where nothing that counts was measured, the state is unknown.
 
     Where the chain cannot be observed (`is_observed` is False) and no measurement counts, an estimate does not say that
     an objective holds, since what it assumes to be at work may not be: the state is unknown. That it expects a breach
@@ -197,6 +199,8 @@ def judge_objective(
     JudgedObjective(state='at_risk', decided_by='estimate', value_s=12.0)
     >>> judge_objective(15.0, 2.0, 3.0, KNOWN, MeasuredLatency(1.9, 60, 3, 600.0, 400.0, 0, "stale"), is_observed=False)
     JudgedObjective(state='unknown', decided_by='nothing', value_s=2.0)
+    >>> judge_objective(15.0, 2.0, math.inf, KNOWN, MeasuredLatency(1.9, 60, 3, 600.0, 4.0, 0, ""))
+    JudgedObjective(state='holds', decided_by='measurement', value_s=2.0)
     """
     value_s = measured.value_s if measured.counts else None
     known = [value for value in (value_s, estimate_s) if value is not None]
@@ -210,10 +214,12 @@ def judge_objective(
     if estimate_s is None:
         return JudgedObjective("holds", MEASUREMENT, value_s)
     state = bound_state(bound_s, estimate_s, high_s, standing)
+    if state == "at_risk" and high_s == math.inf:
+        state = "unknown"
     if value_s is None:
         if state == "holds" and not is_observed:
             return JudgedObjective("unknown", NOTHING, estimate_s)
         return JudgedObjective(state, ESTIMATE, estimate_s)
     if state in ("holds", "unknown"):
-        return JudgedObjective("holds", MEASUREMENT, value_s if state == "unknown" else largest)
+        return JudgedObjective("holds", MEASUREMENT, value_s if not standing.is_known else largest)
     return JudgedObjective("at_risk", ESTIMATE, largest)

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import DecidedBy, TrustState
+from apps.estimates.choices import Certainty, DecidedBy, TrustState
 from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.selectors import (
     NodeTotals,
@@ -94,7 +94,7 @@ class StateGroup:
 @dataclass(frozen=True)
 class StateTotals:
     """Estimates of one state: how many, with an objective, measured lately, that have lost their trust, that nothing
-    decides since they cannot be observed, and that no measurement decides.
+    decides since they cannot be observed, that no measurement decides, and whose estimate has figures.
     """
 
     n: int = 0
@@ -103,6 +103,7 @@ class StateTotals:
     lost: int = 0
     unobserved: int = 0
     expected: int = 0
+    open: int = 0
 
 
 class Findings:
@@ -143,6 +144,7 @@ class Findings:
                 lost=Count("pk", filter=Q(trust=TrustState.LOST)),
                 expected=Count("pk", filter=~Q(status__decided_by=DecidedBy.MEASUREMENT)),
                 unobserved=Count("pk", filter=Q(status__decided_by=DecidedBy.NOTHING)),
+                open=Count("pk", filter=Q(certainty=Certainty.KNOWN) & ~Q(status__decided_by=DecidedBy.NOTHING)),
             )
         )
         return {row.pop("shown_state"): StateTotals(**row) for row in counted}
@@ -260,14 +262,24 @@ class Findings:
     def unestimable(self) -> StateGroup:
         """Those of them that could be observed: nothing is known of their latency."""
         total = self.totals.get(ObjectiveState.UNKNOWN, StateTotals())
-        rows = self.rows.filter(shown_state=ObjectiveState.UNKNOWN).exclude(status__decided_by=DecidedBy.NOTHING)
-        return StateGroup(rows, total.n - total.unobserved)
+        return StateGroup(self._observable.exclude(certainty=Certainty.KNOWN), total.n - total.unobserved - total.open)
+
+    @cached_property
+    def open_ended(self) -> StateGroup:
+        """Those of them whose estimate has no known upper end, because of the policies of their nodes."""
+        total = self.totals.get(ObjectiveState.UNKNOWN, StateTotals())
+        return StateGroup(self._observable.filter(certainty=Certainty.KNOWN), total.open)
 
     @property
-    def risky_high(self) -> Quantity:
-        """Upper end of the first risky estimate's interval."""
+    def _observable(self) -> QuerySet[QueryEstimate]:
+        return self.rows.filter(shown_state=ObjectiveState.UNKNOWN).exclude(status__decided_by=DecidedBy.NOTHING)
+
+    @property
+    def risky_high(self) -> Quantity | None:
+        """Upper end of the first risky estimate's interval; None where that is not what is over the objective."""
         first = next(iter(self.risky.first), None)
-        return Quantity(MISSING) if first is None else seconds(first.high_s, apart_from=first.bound_s)
+        is_over = first is not None and (first.high_s or 0.0) > (first.bound_s or 0.0)
+        return seconds(first.high_s, apart_from=first.bound_s) if first is not None and is_over else None
 
     @property
     def least_headroom(self) -> tuple[float | None, float | None]:

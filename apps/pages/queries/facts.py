@@ -332,6 +332,13 @@ class QueryDetail:
         return server_words(self.bottleneck.server if self.bottleneck else "")
 
     @property
+    def policy_words(self) -> str:
+        """Clause on how much higher it ends under the policies of its nodes; empty where that decides nothing."""
+        row, scheduling = self.estimate, self.answer.scheduling if self.answer else None
+        is_over = row is None or row.bound_s is None or (row.high_s or row.estimate_s) > row.bound_s
+        return "" if is_over or scheduling is None else str(scheduling.lacking)
+
+    @property
     def widened(self) -> float:
         """Factor of its interval's upper side for recent estimates that were off."""
         return self.answer.calibration.upper if self.answer and self.answer.calibration else 1.0
@@ -422,6 +429,8 @@ class QueryDetail:
             return Stat("Headroom", Quantity(MISSING), "No estimate yet" if self.estimate is None else "No objective")
         gap, share = self.estimate.headroom
         tone = _TONES.get(self.state, "")
+        if gap is None and self.policy_words:
+            return Stat("Headroom", Quantity(MISSING), f"Not known: {self.policy_words}", tone)
         if gap is None:
             never = "It is expected never to catch up" if self.estimate.is_expected else "It never catches up"
             note = never if self.state == ObjectiveState.BREACHED else "Its latency is not known"

@@ -6,11 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from apps.estimates.models import ObjectiveStatus
+from apps.estimates.objectives import objectives_refresh
 from apps.estimates.refresh import estimate_refresh_all, live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import ESTIMATE
 from apps.fleet.models import Cluster
+from apps.incidents.models import Incident
 from apps.pages.accuracy.latency import LatencyParts
+from apps.pages.overview.findings import Findings
 from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
@@ -18,6 +22,7 @@ from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.reports.sections.findings import report_risks
 from apps.reports.sections.fleet import fleet_facts
 from apps.telemetry.models import Agent
+from tests.apps.estimates.test_objectives import windows
 from tests.apps.measurements.live import OPERATORS, body, go_live, make_live_cluster
 from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
@@ -28,8 +33,11 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def query() -> Query:
     """Live, its first operator on agent-1, the others on the stream processor."""
-    cluster = make_live_cluster()
-    query = query_create(cluster=cluster, name="errors", body=body(), objective={"statistic": "worst", "bound_s": 10.0})
+    return started(make_live_cluster(), "errors")
+
+
+def started(cluster: Cluster, name: str) -> Query:
+    query = query_create(cluster=cluster, name=name, body=body(), objective={"statistic": "worst", "bound_s": 10.0})
     first, *others = (operator["id"] for operator in OPERATORS)
     version = query.versions.get()
     query_start(version=version, placement={first: "agent-1", **dict.fromkeys(others, "stream")})
@@ -74,6 +82,22 @@ def test_policy_without_a_proven_bound_shows_none_anywhere(query: Query) -> None
     assert "No bound is proven, as agent-1 runs klink" in LatencyParts(row).sentence
     (risk,) = scheduling_risks(query, run)
     assert risk.text.startswith("agent-1 runs klink") and risk.text.endswith("are those of stimulus time.")
+
+
+def test_unknown_upper_end_is_no_lateness_and_what_is_measured_decides(query: Query) -> None:
+    started(query.cluster, "beside")
+    say(query.cluster, "agent-1", "klink")
+    row, _ = estimated(query)
+    assert row.state == "at_risk"
+    objectives_refresh(query.cluster)
+    assert (row.query.objective_status.state, row.query.objective_status.decided_by) == ("unknown", "estimate")
+    assert "is not known: the estimate is of stimulus time and agent-1 runs Klink" in QueryDetail(query).sentence
+    assert "How much higher <b>2 queries</b> end" in Findings(query.cluster).sentence
+    windows(query, 4.0, count=9)
+    objectives_refresh(query.cluster)
+    status = ObjectiveStatus.objects.get(query=query)
+    assert (status.state, status.decided_by, status.measured_s) == ("holds", "measurement", 4.0)
+    assert not Incident.objects.exists()
 
 
 def test_agents_with_stimulus_time_or_without_the_query_change_nothing(query: Query) -> None:

@@ -39,7 +39,7 @@ def test_workers_at_once_judge_once_and_open_one_incident(postgres_db: str) -> N
     assert states == {"calm": "holds", "late": "breached"}
     incident = Incident.objects.get()
     assert (incident.cause_kind, incident.cause_subject) == ("node_busy", "b")
-    assert list(IncidentEvent.objects.values_list("kind", flat=True)) == ["opened", "joined"]
+    assert list(IncidentEvent.objects.values_list("kind", flat=True)) == ["opened", "expected"]
 
 
 @pytest.mark.postgres
