@@ -65,7 +65,7 @@ class DecisionPart(Record):
 
 #: Keys of an answer that a part writes.
 _WRITTEN: Mapping[PartName, tuple[str, ...]] = {
-    "alternatives": ("choices", "reasons"),
+    "alternatives": ("choices", "reasons", "searched"),
     "robustness": ("robustness", "thin", "finding", "headline"),
 }
 

@@ -14,14 +14,34 @@ from engine.admission.changes import (
     join_changes,
 )
 from engine.admission.evaluation import QueryOutcome
-from engine.admission.places import find_distant_placement, find_move, find_moves, find_placements
+from engine.admission.places import (
+    find_distant_placement,
+    find_move,
+    find_moves,
+    find_placements,
+    is_near_doubts,
+)
 from engine.admission.prediction import judge_scenario
 from engine.admission.reasons import passes
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share
 from engine.document.deployment import Node
 
-__all__ = ["OfferedScenario", "find_alternatives", "find_objective", "offer_scenario", "verdict_of"]
+__all__ = [
+    "OfferedScenario",
+    "find_alternatives",
+    "find_objective",
+    "measured_verdict",
+    "offer_scenario",
+    "verdict_of",
+]
+
+
+_OUTSIDE = "outside_domain"
+#: Findings that only what was never measured has.
+_UNMEASURED = frozenset({
+    "never_ran", "prediction_unproven", "prediction_incomplete", "changes_unpredicted", "filling_unpredicted", _OUTSIDE,
+})  # fmt: skip
 
 
 def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
@@ -61,6 +81,7 @@ def find_alternatives(
     *,
     start: Settled | None = None,
     unpinned: Settled | None = None,
+    in_vain: list[str] | None = None,
 ) -> Iterator[OfferedScenario]:
     """Every kind of alternative that passes with its estimate, in a fixed order; none with the changes of another.
 
@@ -73,6 +94,8 @@ def find_alternatives(
         Told the share done and the step.
     start, unpinned : Settled, optional
         The later start, and the candidate on the nodes it would get had it asked for none, both found already.
+    in_vain : list of str, optional
+        Gets the kinds of which none passes.
     """
     kinds: list[tuple[str, Callable[[AdmissionSearch], Settled | Iterable[Settled] | None]]] = []
     if not passes(reasons):
@@ -86,7 +109,9 @@ def find_alternatives(
             ("add_node", find_node_capacity),
             ("objective", find_objective),
         ]
-    if any(reason.review for reason in reasons):
+    elif any(reason.code == _OUTSIDE for reason in reasons):
+        kinds = [("place_again", _within_domain)]
+    if any(reason.review for reason in reasons) and is_near_doubts(search):
         kinds.append(("place_apart", find_distant_placement))
     seen: dict[str, int] = {}
     offered: list[tuple[Change, ...]] = []
@@ -99,6 +124,26 @@ def find_alternatives(
                 offered.append(settled.scenario.changes)
                 seen[kind] = seen.get(kind, 0) + 1
                 yield offer_scenario(search, kind, seen[kind], settled)
+    if in_vain is not None:
+        in_vain += dict.fromkeys(kind for kind, _ in kinds if kind not in seen)
+
+
+def measured_verdict(reasons: Iterable[Reason]) -> str:
+    """Verdict on a candidate that never ran once it has, if it costs then what is estimated now.
+
+    Nobody has to decide then because it was predicted; what rests on no run alone, and speaks against it, does so then.
+    """
+    left = [reason for reason in reasons if reason.code not in _UNMEASURED]
+    if not passes(left):
+        return "reject"
+    return "review" if any(reason.review for reason in left) else "admit"
+
+
+def _within_domain(search: AdmissionSearch) -> Iterator[Settled]:
+    """Other placements that pass, and that the model was trained for."""
+    for settled in find_placements(search):
+        if all(reason.code != _OUTSIDE for reason in settled.reasons):
+            yield settled
 
 
 def offer_scenario(search: AdmissionSearch, kind: str, number: int, settled: Settled) -> OfferedScenario:

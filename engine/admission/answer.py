@@ -23,13 +23,14 @@ from engine.placement.separation import ApartOperator
 from engine.policies.facts import PolicyFacts
 from engine.policies.rules import EvidenceRules
 from engine.records import Flag, Omitted, Record, Words, WrittenAs
-from engine.words.admission import AdmissionFinding, finding_words, robustness_sentences
+from engine.words.admission import AdmissionFinding, finding_words, robustness_sentences, search_sentences
 
 __all__ = [
     "PARTS",
     "AdmissionDecision",
     "AdmissionPolicy",
     "Alternative",
+    "AlternativeSearch",
     "DecisionCurves",
     "LostNode",
     "NodeEffect",
@@ -234,6 +235,25 @@ class Alternative(Record):
         return [change for change in self.changes if change.kind == self.kind]
 
 
+@dataclass(frozen=True)
+class AlternativeSearch(Record):
+    """Kinds of alternatives that were sought without a result, and what measuring the candidate would change."""
+
+    TITLE: ClassVar[str] = "a search for alternatives"
+
+    tried: Annotated[tuple[str, ...], Words("Kinds of alternatives none of which passes.")]
+    found: Annotated[Flag, Words("Whether another kind passes.")]
+    verdict_measured: Annotated[
+        str | None, Words("Verdict once the candidate ran and cost what is estimated now; null where it has run.")
+    ] = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What was tried, and what measuring would change, in sentences."""
+        return tuple(search_sentences(self))
+
+
 Curves = Mapping[str, list[float]]
 OutcomeCurves = Mapping[
     str, Annotated[Curves, Words("By name, one value a step: seconds of queries, shares of capacity of nodes.")]
@@ -318,7 +338,8 @@ class AdmissionDecision(Record):
 
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
     `apart` says why operators of the candidate are on other nodes than those they exchange events with, `measure` which
-    of them to measure before a person has to decide.
+    of them to measure before a person has to decide. `searched` says which kinds of alternatives were sought in vain;
+    none until alternatives were searched.
     `robustness` tells what a verdict that passes would stand, `thin` whether this is less than the policy wants. Both
     follow the verdict, as alternatives do, and until then `thin` is neither true nor false.
     `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted; `prediction` is then
@@ -347,6 +368,7 @@ class AdmissionDecision(Record):
     policy: AdmissionPolicy
     policy_facts: Annotated[PolicyFacts | None, Words("The policy's version, and what quotas were counted by.")] = None
     never_ran: bool
+    searched: AlternativeSearch | None = None
     robustness: Robustness | None = None
     thin: Thinness = False
     prediction: Annotated[Any, Field(exclude=True)] = None

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from engine.admission.alternatives import OfferedScenario, find_alternatives, offer_scenario, verdict_of
+from engine.admission.alternatives import (
+    OfferedScenario,
+    find_alternatives,
+    measured_verdict,
+    offer_scenario,
+    verdict_of,
+)
 from engine.admission.answer import (
     PARTS,
     AdmissionDecision,
     AdmissionPolicy,
     Alternative,
+    AlternativeSearch,
     DecisionCurves,
     NodeEffect,
     PartName,
@@ -201,6 +208,7 @@ class OpenDecision:
     start_p: int = 1
     unpinned: Settled | None = None  #: the candidate on the nodes it would get had it asked for none
     offers: list[OfferedScenario] = field(default_factory=list)
+    searched: AlternativeSearch | None = None
     robustness: Robustness | None = None
 
     def why_without(self, part: PartName) -> str:
@@ -233,8 +241,13 @@ class OpenDecision:
         if self.unpinned is not None and search.screen is not None:
             search.screen.learn(self.unpinned.scenario, self.unpinned.evaluation)
         self.offers.clear()
-        for offered in find_alternatives(search, self.reasons, tell, start=self.start, unpinned=self.unpinned):
+        in_vain: list[str] = []
+        for offered in find_alternatives(
+            search, self.reasons, tell, start=self.start, unpinned=self.unpinned, in_vain=in_vain
+        ):
             self.offers.append(offered)
+        measured = measured_verdict(self.reasons) if search.question.never_ran else None
+        self.searched = AlternativeSearch(tuple(in_vain), bool(self.offers), measured)
 
     @property
     def decision(self) -> AdmissionDecision:
@@ -252,6 +265,7 @@ class OpenDecision:
             apart=base.apart if base else (),
             measure=to_measure(question, after) if after else (),
             alternatives=tuple(_alternative(search, offered) for offered in offers),
+            searched=self.searched,
             changes=search.changes,
             start_p=start_p if start_p > 1 else None,
             start_s=(start_p - 1) * question.running.subinterval_s if start_p > 1 else None,

@@ -42,6 +42,7 @@ __all__ = [
     "find_move",
     "find_moves",
     "find_placements",
+    "is_near_doubts",
     "judge_unpinned",
     "pick_placement",
 ]
@@ -108,19 +109,23 @@ def judge_unpinned(search: AdmissionSearch) -> Settled | None:
     return search.judge(moves) if moves else None
 
 
-def find_distant_placement(search: AdmissionSearch) -> Settled | None:
-    """The candidate on nodes of no running query because of which a person has to decide.
-
-    Those are queries without trust, and such whose arrivals are known as coarse counts alone. None where it concerns
-    none of them, or is not admitted there either.
-    """
+def is_near_doubts(search: AdmissionSearch) -> bool:
+    """Whether the candidate concerns running queries without trust, or whose arrivals are coarse counts alone."""
     if search.base is None or search.after is None:
+        return False
+    return not search.after.concerned.isdisjoint(doubted_queries(search.question, search.base))
+
+
+def find_distant_placement(search: AdmissionSearch) -> Settled | None:
+    """The candidate on nodes of no running query because of which a person has to decide (`is_near_doubts`).
+
+    None where it is not admitted there either.
+    """
+    if search.base is None:
         return None
     search.tell("Searching a place away from what is for a person to judge")
     question = search.question
     doubted = frozenset(doubted_queries(question, search.base))
-    if search.after.concerned.isdisjoint(doubted):
-        return None
     used = {replica.node for op in question.running.operators if op.query in doubted for replica in op.replicas}
     own = [operator.id for operator in question.candidate.operators]
     closed = tuple(dict.fromkeys((*question.policy.closed_nodes, *used)))

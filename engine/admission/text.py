@@ -31,7 +31,7 @@ def decision_text(decision: Mapping[str, Any]) -> str:
         _part("Measure first", [f"  {name}" for name in decision.get("measure") or ()]),
         _part("Queries", _queries(decision.get("effects") or ())),
         _part("Placement", _placement(decision)),
-        _part("Alternatives", _alternatives(decision.get("choices") or ())),
+        _part("Alternatives", [*_alternatives(decision.get("choices") or ()), *_searched(decision)]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -128,6 +128,11 @@ def _alternatives(choices: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def _searched(decision: Mapping[str, Any]) -> list[str]:
+    """What was tried in vain, and what measuring would change."""
+    return [f"  {_breakable(sentence)}" for sentence in (decision.get("searched") or {}).get("sentences", ())]
+
+
 def _seconds(value: float) -> str:
     return seconds_words(value)[0].replace("\u00a0", " ")  # terminals wrap at ordinary spaces
 
@@ -137,5 +142,10 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _plain(row: Mapping[str, Any], name: str) -> str:
+    """A sentence of a row."""
+    return _breakable(row.get(name) or "")
+
+
+def _breakable(sentence: object) -> str:
     """A sentence with ordinary spaces, which terminals wrap at."""
-    return str(row.get(name) or "").replace("\u00a0", " ")
+    return str(sentence).replace("\u00a0", " ")

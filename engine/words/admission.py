@@ -45,11 +45,18 @@ from engine.words.templates import fill
 
 if TYPE_CHECKING:
     from engine.admission.alternatives import OfferedScenario
-    from engine.admission.answer import Robustness
+    from engine.admission.answer import AlternativeSearch, Robustness
     from engine.admission.evaluation import QueryOutcome
     from engine.document.deployment import Deployment
 
-__all__ = ["AdmissionFinding", "alternative_words", "finding_words", "part_words", "robustness_sentences"]
+__all__ = [
+    "AdmissionFinding",
+    "alternative_words",
+    "finding_words",
+    "part_words",
+    "robustness_sentences",
+    "search_sentences",
+]
 
 _NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
 _NAMED_WAITS = 2
@@ -512,6 +519,34 @@ def alternative_words(offered: OfferedScenario) -> tuple[str, str]:
         case "add_node":
             return _node_words(offered, estimate)
     return f"Ask for {seconds_words(own.bound_s or 0.0)[0]} instead", _objective_words(own)
+
+
+_KINDS_TRIED = {
+    "place_again": "other placements",
+    "move": "moves of its operators and of others",
+    "scale_rate": "a smaller rate",
+    "start_at": "a later start",
+    "add_node": "new nodes",
+    "objective": "another objective",
+    "place_apart": "nodes away from what is for a person to judge",
+}
+_WHEN_MEASURED = {
+    "admit": "it would then be admitted",
+    "review": "a person would then still have to decide",
+    "reject": "it would then be rejected",
+}
+
+
+def search_sentences(searched: AlternativeSearch) -> Iterator[str]:
+    """Sentences on kinds of alternatives that were sought in vain, and on what measuring would change."""
+    if searched.tried:
+        tried = listed([_KINDS_TRIED[kind] for kind in searched.tried], len(_KINDS_TRIED))
+        yield (
+            f"Tried as well, and none passes: {tried}." if searched.found else f"No alternative passes; tried: {tried}."
+        )
+    if searched.verdict_measured is not None:
+        then = _WHEN_MEASURED[searched.verdict_measured]
+        yield f"Once it is measured, at an agent or where it runs, and costs what is estimated now, {then}."
 
 
 def _estimate_sentence(own: QueryOutcome) -> str:

@@ -513,6 +513,12 @@ class AdmissionDetail(AdmissionPowers):
         return parts_of(self.request)
 
     @property
+    def searched(self) -> list[str]:
+        """What was tried in vain, and what measuring would change, in sentences; empty before it is searched."""
+        searched = self.decision.searched if self.decision else None
+        return list(searched.sentences) if searched else []
+
+    @property
     def alternatives_part(self) -> DecisionPart | None:
         return self._parts.get("alternatives")
 

@@ -8,6 +8,7 @@ import pytest
 
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.decision import command, decide, open_decision
+from engine.admission.text import decision_text
 from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
@@ -110,6 +111,38 @@ def test_estimate_is_never_below_what_links_take() -> None:
 def test_candidate_outside_the_domain_is_for_a_person() -> None:
     decision = decided(1.0, half=0.1, outside=True)
     assert decision.verdict == "review" and "outside_domain" in codes(decision, "watch")
+
+
+def table(bound_s: float, *, times: float = 1.0, weak_cps: float = 2.4e9, node: str = "") -> str:
+    """What the command line prints of a candidate that reads `times` the usual events."""
+    document = running_document()
+    for source in document["sources"]:
+        source["arrivals"] = [times * events for events in source["arrivals"]]
+    for row in document["nodes"]:
+        row["capacity_cps"] = weak_cps if row["id"] == "weak" else row["capacity_cps"]
+    asked = candidate(objective={"statistic": "mean", "bound_s": bound_s})
+    if node:
+        asked["operators"][0]["node"] = node
+    decision = command(document | {"candidate": asked}, AdmitOptions())
+    assert decision.verdict in ("review", "reject")
+    return decision_text(decision.to_dict())
+
+
+def test_alternative_to_too_much_load_is_less_of_it() -> None:
+    text = table(10.0, times=100.0)
+    assert "scale_rate-1: Admit it with" in text and "Tried as well, and none passes: other placements" in text
+
+
+def test_alternative_to_a_host_outside_the_domain_is_one_within() -> None:
+    text = table(4.0, weak_cps=2.4e8, node="weak")
+    assert "place_again-1: Place it on strong (review)" in text
+    assert "Once it is measured" in text and "it would then be admitted" in text
+
+
+def test_refusal_without_an_alternative_says_what_was_tried() -> None:
+    text = table(1e-3, times=100.0)
+    assert "No alternative passes; tried: other placements" in text and "new nodes" in text
+    assert "it would then be rejected" in text
 
 
 def test_candidate_that_fails_everywhere_is_refused() -> None:
