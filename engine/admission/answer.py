@@ -250,7 +250,7 @@ class AlternativeSearch(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What was tried, and what measuring would change, in sentences."""
+        """Sentences on what was tried and what measuring would change."""
         return tuple(search_sentences(self))
 
 

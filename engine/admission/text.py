@@ -129,7 +129,7 @@ def _alternatives(choices: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _searched(decision: Mapping[str, Any]) -> list[str]:
-    """What was tried in vain, and what measuring would change."""
+    """Lines on what was tried in vain and what measuring would change."""
     return [f"  {_breakable(sentence)}" for sentence in (decision.get("searched") or {}).get("sentences", ())]
 
 

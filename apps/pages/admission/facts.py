@@ -514,7 +514,7 @@ class AdmissionDetail(AdmissionPowers):
 
     @property
     def searched(self) -> list[str]:
-        """What was tried in vain, and what measuring would change, in sentences; empty before it is searched."""
+        """Sentences on what was tried in vain and what measuring would change; none before it is searched."""
         searched = self.decision.searched if self.decision else None
         return list(searched.sentences) if searched else []
 

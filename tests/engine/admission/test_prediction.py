@@ -114,7 +114,7 @@ def test_candidate_outside_the_domain_is_for_a_person() -> None:
 
 
 def table(bound_s: float, *, times: float = 1.0, weak_cps: float = 2.4e9, node: str = "") -> str:
-    """What the command line prints of a candidate that reads `times` the usual events."""
+    """Output of the command line about a candidate that reads `times` the usual events."""
     document = running_document()
     for source in document["sources"]:
         source["arrivals"] = [times * events for events in source["arrivals"]]
