@@ -8,7 +8,7 @@ from celery import shared_task
 
 from apps.admission.completion import complete_preview
 from apps.admission.dry_runs import preview_dry_run
-from apps.admission.replays import replay_decisions
+from apps.admission.month_replays import replay_decisions
 from apps.connections.work import check_connection, import_connection, refresh_connection
 from apps.estimates.capacities import complete_capacities
 from apps.estimates.simulations import simulate_cluster

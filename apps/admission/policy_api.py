@@ -12,9 +12,9 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.admission.month_replays import MonthQuestion, MonthReplay, month_replay_request
 from apps.admission.policy_previews import PolicyPreview, policy_preview
 from apps.admission.queue import QueuePlace, cluster_queue
-from apps.admission.replays import MonthReplay, month_replay_request
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
@@ -72,13 +72,15 @@ class MonthReplayView(ApiMixin, APIView):
 
     scopes = {"POST": Scope.OPERATE}
 
-    @extend_schema(request=None, responses={200: MonthReplay, 202: JobSerializer})
+    @extend_schema(request=MonthQuestion, responses={200: MonthReplay, 202: JobSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Decisions of the last 30 days as they would be today, of each version the last, and what changed most.
+        """Decisions of the last 30 days, or of a month, as they would be with what is `taken` of today; of each version
+        the last, and what changed most.
 
         202 with a job, or the answer with `Prefer: wait=N`. Nothing is changed by it.
         """
-        job = month_replay_request(cluster=cluster_by_slug(slug), user=signed_in_user(request))
+        cluster, user = cluster_by_slug(slug), signed_in_user(request)
+        job = month_replay_request(cluster=cluster, question=request.data, user=user)
         return job_response(request, job, lambda job: job.result)
 
 

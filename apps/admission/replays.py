@@ -1,66 +1,57 @@
-"""Replays of decisions: what each would be today, by today's statistics, model, policy and cluster."""
+"""Replays of decisions: each asked again, with what is taken of today: load, costs, model, policy and cluster."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Annotated, ClassVar
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.admission.candidates import candidate_costing, candidate_of
 from apps.admission.models import AdmissionRequest
-from apps.admission.policy_previews import DAYS
-from apps.admission.questions import ask_engine, question_of
-from apps.core.errors import Conflict, SluiceError, from_engine
+from apps.admission.policy_previews import ReplayedDecision
+from apps.admission.questions import RequestQuestion, ask_engine, question_of
+from apps.core.errors import Conflict
 from apps.core.events import announce
 from apps.core.reach import caller_now, is_seen_in_part
-from apps.fleet.models import Cluster
-from apps.jobs.models import LATER, Job, JobKind, JobState
+from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.jobs.services import job_submit
-from apps.policies.selectors import policy_numbered
+from apps.policies.selectors import policy_numbered, rules_of
 from apps.queries.snapshots.cluster import Snapshot
 from apps.queries.snapshots.parts import snapshot_take
-from engine.admission.replay import ReplayChange, decision_changes
-from engine.errors import EngineError
-from engine.records import Moment, Record, Words
-from engine.words import counted
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy
+from engine.admission.replay import EVERYTHING, ReplayChange, Taken, decision_changes, shares_of
+from engine.records import Moment, Words
 from engine.words.replays import replay_words
 
 __all__ = [
     "DecisionReplay",
-    "MonthReplay",
-    "month_replay_request",
-    "replay_decisions",
+    "decisions_to_replay",
+    "replay_decision",
     "replay_latest",
+    "replay_of",
     "replay_request",
+    "replayed",
 ]
 
-MAX_REPLAYED = 500  # versions, the newest decisions
 _COPIED = ("cluster", "query", "version", "objective", "placement", "changes", "may_wait_s", "target")
 _RELATED = ("cluster", "query__team", "version__query__cluster", "job")
 
 
 @dataclass(frozen=True)
-class DecisionReplay(Record):
-    """A decision beside what it would be today. Nothing is registered, changed or applied."""
+class DecisionReplay(ReplayedDecision):
+    """A decision beside what it would be with what is so today. Nothing is registered, changed or applied."""
 
     TITLE: ClassVar[str] = "a replay of a decision"
 
-    id: Annotated[str, Words("Of the admission request.")]
-    query: str
-    version: int
-    decided_at: Moment
-    then: Annotated[str, Words("Its verdict.")]
-    now: Annotated[str, Words("The verdict of today.")]
     sentence: Annotated[
         str, Words("What it would be now and what changed most, such as would be rejected now: load +30%.")
     ]
-    because: Annotated[str, Words("The headline of today's verdict.")]
     changes: Annotated[tuple[ReplayChange, ...], Words("What changed since, that which tells most first.")]
     replayed_at: Moment
 
@@ -68,29 +59,6 @@ class DecisionReplay(Record):
     def is_otherwise(self) -> bool:
         """Whether the verdict is another one."""
         return self.then != self.now
-
-
-@dataclass(frozen=True)
-class MonthReplay(Record):
-    """Decisions of the last 30 days as they would be today: of each version the last one."""
-
-    TITLE: ClassVar[str] = "a replay of a month"
-
-    since: Moment
-    decisions: Annotated[int, Words("Versions that were decided on in that time.")]
-    replayed: Annotated[int, Words("Of them, those that could be decided on today.")]
-    otherwise: Annotated[int, Words("Of these, those with another verdict.")]
-    verdicts: Annotated[Mapping[str, int], Words("How many of each pair of verdicts, such as admit>reject.")]
-    listed: Annotated[tuple[DecisionReplay, ...], Words("Those with another verdict, the newest first.")]
-    lacking: Annotated[tuple[str, ...], Words("How many could not be decided on, and why.")]
-    left_out: Annotated[int, Words("Older ones, beyond the newest 500.")] = 0
-
-    @property
-    def sentence(self) -> str:
-        """3 of 40 decisions of the last 30 days would be otherwise."""
-        if not self.replayed:
-            return f"No decision of the last {DAYS} days can be replayed."
-        return f"{self.otherwise} of {counted(self.replayed, 'decision')} of the last {DAYS} days would be otherwise."
 
 
 def replay_request(*, request: AdmissionRequest, user: User | None) -> Job:
@@ -117,18 +85,6 @@ def replay_request(*, request: AdmissionRequest, user: User | None) -> Job:
     )
 
 
-def month_replay_request(*, cluster: Cluster, user: User | None) -> Job:
-    """Request the replay of the cluster's decisions of the last 30 days, in the background."""
-    return job_submit(
-        kind=JobKind.DECISION_REPLAY,
-        title=f"Replay decisions of {cluster.slug}",
-        params={LATER: True},
-        cluster=cluster,
-        user=user,
-        dedupe_key=f"replays:{cluster.pk}",
-    )
-
-
 def replay_latest(request: AdmissionRequest) -> tuple[Job | None, DecisionReplay | None]:
     """The newest job that replays a decision, of whatever state, and the newest answer; None where there is none."""
     jobs = Job.objects.filter(kind=JobKind.DECISION_REPLAY, cluster=request.cluster, params__admission=str(request.pk))
@@ -137,87 +93,110 @@ def replay_latest(request: AdmissionRequest) -> tuple[Job | None, DecisionReplay
     return newest, DecisionReplay.parse(done.result) if done is not None and done.result else None
 
 
-def replay_decisions(report: JobReporter) -> JobOutcome:
-    """The work of the job: one decision, or those of the month."""
+def replay_decision(report: JobReporter) -> JobOutcome:
+    """The work of the job of one decision."""
     job, cluster = report.job, report.job.cluster
     assert cluster is not None
-    key = job.params.get("admission")
-    rows = AdmissionRequest.objects.filter(result__isnull=False).select_related(*_RELATED)
-    if key is None:
-        return JobOutcome(_month(cluster, report).to_dict())
-    request = rows.filter(pk=key).first()
+    request = decisions_to_replay().filter(pk=job.params["admission"]).first()
     if request is None:
         raise Conflict("The decision is deleted.", code="wrong_state")
     report(0.0, "Taking a snapshot")
-    answer = _replay(request, snapshot_take(cluster), report)
+    answer = replayed(request, snapshot_take(cluster), report)
     page, address = f"/c/{cluster.slug}/admission/{request.pk}/", f"/api/v1/admissions/{request.pk}"
     return JobOutcome(answer.to_dict(), page, address, follow=lambda: announce(f"admission:{request.pk}"))
 
 
-def _month(cluster: Cluster, report: JobReporter) -> MonthReplay:
-    """Replay the last decision of each version, all by one snapshot."""
-    since, snapshot = timezone.now() - timedelta(days=DAYS), snapshot_take(cluster)
-    keys = list(_last_of_versions(cluster, since))
-    lacks, verdicts, found = Counter[str](), Counter[str](), list[DecisionReplay]()
-    chosen = keys[:MAX_REPLAYED]
-    for i, key in enumerate(chosen):
-        report(i / len(chosen), f"Decision {i + 1} of {len(chosen)}")
-        request = AdmissionRequest.objects.select_related(*_RELATED).defer("curves").filter(pk=key).first()
-        if request is None:
-            continue  # deleted meanwhile
-        try:
-            answer = _replay(request, snapshot, lambda share, step: None)
-        except SluiceError as error:
-            lacks[error.message] += 1
-            continue
-        except EngineError as error:
-            lacks[from_engine(error).message] += 1
-            continue
-        verdicts[f"{answer.then}>{answer.now}"] += 1
-        if answer.is_otherwise:
-            found.append(answer)
-    lacking = tuple(f"{counted(n, 'decision')}: {why}" for why, n in lacks.most_common())
-    replayed, left_out = sum(verdicts.values()), max(0, len(keys) - MAX_REPLAYED)
-    return MonthReplay(since, len(keys), replayed, len(found), dict(verdicts), tuple(found), lacking, left_out)
+def decisions_to_replay() -> QuerySet[AdmissionRequest]:
+    """Requests with a decision, with what a replay reads."""
+    rows = AdmissionRequest.objects.filter(result__isnull=False).select_related(*_RELATED)
+    return rows.defer("curves", "snapshot_parts")
 
 
-def _last_of_versions(cluster: Cluster, since: datetime) -> Iterator[object]:
-    """Keys of the last decision of each version, the newest first."""
-    rows = AdmissionRequest.objects.filter(cluster=cluster, result__isnull=False, previewed_at__gte=since)
-    seen = set[int]()
-    for key, version in rows.order_by("-previewed_at", "-pk").values_list("pk", "version"):
-        if version not in seen:
-            seen.add(version)
-            yield key
-
-
-def _replay(request: AdmissionRequest, snapshot: Snapshot, report: Callable[[float, str], None]) -> DecisionReplay:
-    """The verdict about the same question today, of what runs today without the query itself.
+def replayed(
+    request: AdmissionRequest, snapshot: Snapshot, report: Callable[[float, str], None], taken: Taken = EVERYTHING
+) -> DecisionReplay:
+    """The decision with what is taken of today, of what runs in a snapshot without the query itself.
 
     The copy of the request is never written. It waits behind nobody: the question is what it would be, not when.
+
+    Load of then is today's arrivals of the query times events per second then by those of today; costs of then, cycles
+    of each of its inputs times cores per event and second then by those of today. Both are sums over the query that the
+    decision kept.
+
+    Raises
+    ------
+    Conflict
+        The decision did not keep what is not taken of today.
     """
     then = request.decision
     assert then is not None
-    copy = AdmissionRequest(**{name: getattr(request, name) for name in _COPIED})
-    question = question_of(copy, snapshot)
-    standing = question.standing
-    if standing is not None:
-        facts = then.policy_facts
-        is_version = facts.is_version if facts is not None else False
-        question = replace(question, standing=replace(standing, ahead=(), overdue=(), is_version=is_version))
-    opened, _, _ = ask_engine(copy, question, copy.changes, report, time.perf_counter())
-    now = opened.decision
+    question, rules = _question(request, then, snapshot), None
     policy_then = policy_numbered(request.cluster, then.policy_facts.version if then.policy_facts is not None else 0)
-    changes = decision_changes(then, now, policy_then, request.may_wait_s)
+    if "policy" not in taken:
+        assert question.standing is not None
+        question = replace(question, standing=replace(question.standing, policy=policy_then))
+        rules = rules_of(policy_then, request.query, snapshot.closed_nodes)
+    now = of_today = _asked(request, question, report, rules)
+    if not taken >= {"load", "cost"}:
+        candidate = _as_then(request, question.candidate, then, of_today, taken)
+        now = _asked(request, replace(question, candidate=candidate), report, rules)
+    changed = decision_changes(then, of_today, policy_then, request.may_wait_s)
+    changes = tuple(change for change in changed if change.kind in taken)
+    return replay_of(request, now.verdict, now.headline, changes)
+
+
+def replay_of(
+    request: AdmissionRequest, verdict: str, because: str, changes: tuple[ReplayChange, ...]
+) -> DecisionReplay:
+    """A replay that came to a verdict."""
     return DecisionReplay(
         str(request.pk),
         request.query.name,
         request.version.number,
         request.previewed_at or request.created_at,
         request.verdict,
-        now.verdict,
-        replay_words(request.verdict, now.verdict, changes),
-        now.headline,
+        verdict,
+        because,
+        replay_words(request.verdict, verdict, changes),
         changes,
         timezone.now(),
     )
+
+
+def _copy(request: AdmissionRequest) -> AdmissionRequest:
+    return AdmissionRequest(**{name: getattr(request, name) for name in _COPIED})
+
+
+def _question(request: AdmissionRequest, then: AdmissionDecision, snapshot: Snapshot) -> RequestQuestion:
+    question, facts = question_of(_copy(request), snapshot), then.policy_facts
+    standing = question.standing
+    if standing is None:
+        return question
+    is_version = facts.is_version if facts is not None else False
+    return replace(question, standing=replace(standing, ahead=(), overdue=(), is_version=is_version))
+
+
+def _asked(
+    request: AdmissionRequest,
+    question: RequestQuestion,
+    report: Callable[[float, str], None],
+    rules: AdmissionPolicy | None = None,
+) -> AdmissionDecision:
+    opened, _, _ = ask_engine(_copy(request), question, request.changes, report, time.perf_counter(), rules)
+    return opened.decision
+
+
+def _as_then(
+    request: AdmissionRequest,
+    candidate: Mapping[str, object],
+    then: AdmissionDecision,
+    now: AdmissionDecision,
+    taken: Taken,
+) -> Mapping[str, object]:
+    """The candidate with the load and the costs that are not taken of today."""
+    load, cost = shares_of(then, now)
+    if ("load" not in taken and not load) or ("cost" not in taken and not cost):
+        raise Conflict("Its load and costs of then were not kept, or are not known today.", code="wrong_state")
+    if "load" not in taken and load and load != 1.0:
+        candidate = candidate_of(request, rate_share=load)
+    return candidate if "cost" in taken or not cost else candidate_costing(candidate, cost)

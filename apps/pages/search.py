@@ -281,6 +281,7 @@ _PAGES = (
     _Place("Routing of incidents", "pages:incident-routing", "bell", "mail webhook notify retention"),
     _Place("Queries", "pages:queries", "queries", "list"),
     _Place("Admission", "pages:admissions", "admission", "requests decisions queue previews"),
+    _Place("Replays of decisions", "pages:month-replay", "undo", "month today otherwise verdicts past again"),
     _Place("Placement", "pages:placement", "placement", "moves search nodes cores"),
     _Place("Provisioning", "pages:provisioning", "tune", "bench how many nodes pools cost"),
     _Place("What-ifs", "pages:what-ifs", "tune", "answers scenarios"),

@@ -7,6 +7,7 @@ from django.urls import path
 from apps.pages import embeds, jobs, kubernetes, names, operation, people, search
 from apps.pages import help as help_pages
 from apps.pages.accuracy import views as accuracy
+from apps.pages.admission import replays
 from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
 from apps.pages.backtests import views as backtests
@@ -136,6 +137,7 @@ urlpatterns = [
     path(f"{_C}import/<uuid:pk>/", imports.ImportRunPage.as_view(), name="import"),
     # -- admission
     path(f"{_C}admission/", admission.AdmissionsPage.as_view(), name="admissions"),
+    path(f"{_C}admission/replays/", replays.MonthReplayPage.as_view(), name="month-replay"),
     path(f"{_C}admission/new/", admission.AdmissionNew.as_view(), name="admission-new"),
     path(f"{_C}admission/new/plan/", admission.PlanPart.as_view(), name="admission-plan"),
     path(f"{_C}admission/<uuid:pk>/", admission.AdmissionPage.as_view(), name="admission"),

@@ -17,6 +17,7 @@ __all__ = [
     "policy_of",
     "policy_version_numbered",
     "policy_versions",
+    "rules_of",
     "team_of",
 ]
 
@@ -54,7 +55,12 @@ def team_of(query: Query) -> str:
 
 def admission_rules(cluster: Cluster, query: Query, closed_nodes: tuple[str, ...] = ()) -> AdmissionPolicy:
     """Rules that the engine decides by about a query; `closed_nodes` take nothing new."""
-    rules = policy_of(cluster).rules_for(team_of(query))
+    return rules_of(policy_of(cluster), query, closed_nodes)
+
+
+def rules_of(policy: ClusterPolicy, query: Query, closed_nodes: tuple[str, ...] = ()) -> AdmissionPolicy:
+    """Rules of a policy about a query, as the engine takes them."""
+    rules = policy.rules_for(team_of(query))
     return AdmissionPolicy(
         evidence=rules.evidence, margin=rules.margin, thin_below=rules.thin_below, closed_nodes=closed_nodes
     )

@@ -12,7 +12,12 @@ from engine.policies.policy import ClusterPolicy
 from engine.policies.quotas import CORES, RATE
 from engine.records import Record, Words
 
-__all__ = ["ReplayChange", "decision_changes"]
+__all__ = ["EVERYTHING", "TAKEN", "ReplayChange", "Taken", "decision_changes", "shares_of"]
+
+#: What a replay may take of today.
+TAKEN = ("load", "cost", "model", "policy", "cluster")
+Taken = frozenset[str]
+EVERYTHING: Taken = frozenset(TAKEN)
 
 _NOTHING = 0.01  # share below which a change is none
 
@@ -65,15 +70,26 @@ def _model_of(decision: AdmissionDecision) -> str:
 
 
 def _numbers(then: AdmissionDecision, now: AdmissionDecision) -> Iterator[ReplayChange]:
-    was, is_now = _wanted(then), _wanted(now)
-    if was[RATE] > 0.0 and is_now[RATE] > 0.0:
-        yield ReplayChange("load", is_now[RATE] / was[RATE] - 1.0)
-        cost_was, cost_now = was[CORES] / was[RATE], is_now[CORES] / is_now[RATE]  # core seconds of an event
-        if cost_was > 0.0:
-            yield ReplayChange("cost", cost_now / cost_was - 1.0)
+    load, cost = shares_of(now, then)
+    if load is not None:
+        yield ReplayChange("load", load - 1.0)
+    if cost is not None:
+        yield ReplayChange("cost", cost - 1.0)
     peak_was, peak_now = _busiest(then), _busiest(now)
     if peak_was > _NOTHING:
         yield ReplayChange("cluster", peak_now / peak_was - 1.0)
+
+
+def shares_of(decision: AdmissionDecision, other: AdmissionDecision) -> tuple[float | None, float | None]:
+    """Events per second that a query reads by one decision over those by another, and so core seconds of an event.
+
+    None where one of the two did not keep it, or it is 0.
+    """
+    one, two = _wanted(decision), _wanted(other)
+    if not (one[RATE] > 0.0 and two[RATE] > 0.0):
+        return None, None
+    cost_one, cost_two = one[CORES] / one[RATE], two[CORES] / two[RATE]
+    return one[RATE] / two[RATE], cost_one / cost_two if cost_two > 0.0 else None
 
 
 def _wanted(decision: AdmissionDecision) -> dict[str, float]:

@@ -71,8 +71,8 @@ __all__ = [
 
 
 def admission_tabs(slug: str, current: str = "requests") -> list[tuple[str, str, bool]]:
-    """Tabs of admission: requests, and what Kubernetes was answered."""
-    names = {"requests": "pages:admissions", "kubernetes": "pages:kubernetes-reviews"}
+    """Tabs of admission: requests, replays of them, and what Kubernetes was answered."""
+    names = {"requests": "pages:admissions", "replays": "pages:month-replay", "kubernetes": "pages:kubernetes-reviews"}
     return [(tab.capitalize(), reverse(name, args=[slug]), tab == current) for tab, name in names.items()]
 
 

@@ -173,6 +173,7 @@ PAGES: dict[str, Page] = {
     "pages:connection-edit": _form(pk="connection"),
     "pages:connection-delete": _action(pk="connection"),
     "pages:admissions": _view(),
+    "pages:month-replay": Page(post=OPERATE),
     "pages:kubernetes-reviews": _view(),
     "pages:admission-new": Page(get=AUTHOR, post=AUTHOR, query="query=draft"),
     "pages:admission-plan": Page(get=AUTHOR, query="query=draft"),
