@@ -23,7 +23,7 @@ from engine.document.kinds import (
     STATISTIC,
 )
 from engine.document.reader import OperatorRecord, collect_references, faulty_items, read_operators, with_unit
-from engine.document.relatives import Relatives
+from engine.document.relatives import RelativeCost, Relatives
 from engine.document.translation import source_rates, stream_rates, with_nominal_costs
 from engine.errors import DocumentError, Fault, join_path
 from engine.kinds import NumberSeries
@@ -56,6 +56,11 @@ class CandidateRecord(Record):
     priority: Annotated[int, PRIORITY] = 0
     may_wait_s: Annotated[float, NOT_NEGATIVE] = 0.0
     cycle_unit: Annotated[Annotated[str, CYCLE_UNIT] | None, Words("unit of costs that name none; nominal")] = None
+    relatives: Annotated[
+        tuple[RelativeCost, ...],
+        ItemCount(most=MAX_OPERATORS),
+        Words("costs of operators of queries that run no more, for those of its own that never ran"),
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
         above = running.with_above(entry.source for operator in joining for entry in operator.inputs)
         known = source_rates((*above[0], *brought), running.subinterval_s)
         known = stream_rates(above[1], known, running.subinterval_s)
-        corrected = Relatives(running).corrected
+        corrected = Relatives(running, record.relatives).corrected
         joining = with_nominal_costs(
             joining, known, running.subinterval_s, running.nodes, corrected, running.stream_processor
         )

@@ -96,9 +96,14 @@ def arrivals_noise(row: ArrivalSeries) -> dict[str, float | None]:
 
 
 def engine_operator(
-    query: str, row: Operator, replicas: tuple[elements.Replica, ...], private: bool
+    query: str,
+    row: Operator,
+    replicas: tuple[elements.Replica, ...],
+    private: bool,
+    inputs: Sequence[OperatorInput] | None = None,
 ) -> elements.Operator:
-    inputs = list(row.inputs.all())
+    """An operator with its inputs: those of its row unless others are given, of one that is in no table any more."""
+    inputs = list(row.inputs.all()) if inputs is None else inputs
     evidence, extra = evidence_of(inputs), row.extra
     return elements.Operator(
         id=operator_id(query, row.name),

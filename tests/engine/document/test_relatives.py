@@ -9,6 +9,7 @@ import pytest
 
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
+from engine.errors import DocumentError
 
 KEEP = {"kind": "filter", "filter": {"function": "<", "literal_type": "int"}}
 MEASURED = {"kind": "measured", "events": 5000}
@@ -41,6 +42,19 @@ def test_relatives_move_the_cost_of_the_table_by_their_weight() -> None:
     assert cost_of(running(8.0 * table)) == (pytest.approx(2.0 * table), 1)
     assert cost_of(running(8.0 * table, expression="x < 3"), expression="x < 3") == (pytest.approx(8**0.5 * table), 1)
     assert cost_of(running(8.0 * table, count=4)) == (pytest.approx(4.0 * table), 4)
+
+
+def test_relative_that_runs_no_more_has_half_its_weight() -> None:
+    nobody = running(1.0, evidence={"kind": "assumed"})
+    table, _ = cost_of(nobody)
+    stopped = {**KEEP, "id": "gone/keep", "ratio": 8.0, "events": 5000}
+    new = {**deepcopy(KEEP), "id": "new/f", "inputs": [{"from": "s", "selectivity": 0.5}]}
+    (filled,) = read_candidate({"query": "new", "operators": [new], "relatives": [stopped]}, nobody).operators
+    assert filled.inputs[0].cycles_per_event == pytest.approx(8.0 ** (0.25 / 1.25) * table)
+    assert filled.inputs[0].relatives == 1
+    with pytest.raises(DocumentError) as caught:
+        read_candidate({"query": "new", "operators": [new], "relatives": [stopped | {"ratio": 0}]}, nobody)
+    assert [fault.path for fault in caught.value.faults] == ["candidate.relatives[0].ratio"]
 
 
 @pytest.mark.parametrize(
