@@ -1,0 +1,1 @@
+"""Pages of signing in and of what one signs in with."""
