@@ -12,6 +12,7 @@ from apps.accounts.choices import Role
 from apps.accounts.models import Grant, Group, Team, User
 from apps.core.errors import Conflict, Fault, Malformed, field_faults
 from apps.core.events import announce_session_end
+from apps.core.labels import selector_parse
 from apps.ledger.recorder import recorded
 from engine.words import listed
 
@@ -60,28 +61,37 @@ def grant_give(
     group: Group | None = None,
     cluster: Model | None = None,
     team: Team | None = None,
+    selector: str = "",
 ) -> Grant:
-    """Give a person or a group a role: on a cluster, on what a team owns, or on everything.
+    """Give a person or a group a role: on a cluster, what a selector of labels matches in it, what a team owns, or on
+    everything.
 
     Another role that they have been given there makes way.
 
     Raises
     ------
     Malformed
-        An unknown role; not one holder; a cluster and a team at once.
+        An unknown role; not one holder; a cluster and a team at once; a selector that is none, or without a cluster.
     Conflict
         `last_admin`.
     """
-    faults = []
+    faults: list[Fault] = []
     if role not in Role.values:
         faults.append(Fault("role", f"{role!r} is not one of {listed(Role.values)}"))
     if (user is None) == (group is None):
         faults.append(Fault("user", "name either a person or a group"))
     if cluster is not None and team is not None:
         faults.append(Fault("team", "name a cluster, a team, or neither for everything"))
+    if selector and cluster is None:
+        faults.append(Fault("selector", "labels are those in one cluster; name the cluster"))
+    if selector:  # also of blanks alone: nobody is given a whole cluster by a slip
+        try:
+            selector = str(selector_parse(selector, "selector"))
+        except Malformed as error:
+            faults += error.faults
     if faults:
         raise Malformed(f"The role cannot be given: {faults[0].path}: {faults[0].message}.", faults)
-    place = {"user": user, "group": group, "cluster": cluster, "team": team}
+    place = {"user": user, "group": group, "cluster": cluster, "team": team, "selector": selector}
     with admin_kept():
         grant = Grant.objects.filter(**place).first() or Grant(**place)
         grant.role = role

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from apps.accounts.choices import ROLE_SCOPES, Role
 from apps.accounts.reach import implied_scopes, reach_of_grants
+from apps.core.labels import MAX_SELECTOR, selector_parse
 from apps.core.limits import DIGEST_LENGTH, MAX_NAME, MAX_NOTE, MAX_TIME_ZONE, PREFIX_LENGTH
 from apps.core.reach import Reach, caller_now
 from apps.ledger.recorder import Tracked, TrackedQuerySet, add_related
@@ -49,11 +50,11 @@ class User(Tracked, AbstractUser):
         known = getattr(self, "_prefetched_objects_cache", {})
         if {"grants", "memberships"} <= known.keys():  # of a list of people
             grants = [*self.grants.all(), *(grant for group in self.memberships.all() for grant in group.grants.all())]
-            rows = [(grant.role, grant.cluster_id, grant.team_id) for grant in grants]
+            rows = [(grant.role, grant.cluster_id, grant.team_id, grant.selector) for grant in grants]
         else:
             held = Grant.objects.filter(models.Q(user=self) | models.Q(group__members=self))
-            rows = list(held.values_list("role", "cluster", "team"))
-        return reach_of_grants([*rows, (Role.ADMIN, None, None)] if self.is_superuser else rows)
+            rows = list(held.values_list("role", "cluster", "team", "selector"))
+        return reach_of_grants([*rows, (Role.ADMIN, None, None, "")] if self.is_superuser else rows)
 
     @property
     def scopes(self) -> frozenset[str]:
@@ -132,7 +133,9 @@ class Group(Tracked):
 
 
 class Grant(Tracked):
-    """A role given to a person or a group: on a cluster, on what a team owns, or (without either) on everything."""
+    """A role given to a person or a group: on a cluster, what a selector of labels matches in it, what a team owns, or
+    (without any of them) on everything.
+    """
 
     ledger_kind, ledger_kept = "grant", False
     ledger_name = Coalesce("user__username", "group__name")
@@ -142,6 +145,9 @@ class Grant(Tracked):
     role = models.CharField(max_length=16, choices=Role.choices)
     cluster = models.ForeignKey("fleet.Cluster", null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
     team = models.ForeignKey(Team, null=True, blank=True, on_delete=models.CASCADE, related_name="grants")
+    selector = models.CharField(
+        max_length=MAX_SELECTOR, blank=True, help_text="Of labels in the cluster, in its one form; empty: all of it."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -153,11 +159,15 @@ class Grant(Tracked):
             models.CheckConstraint(
                 condition=models.Q(cluster__isnull=True) | models.Q(team__isnull=True), name="grant_has_one_place"
             ),
+            models.CheckConstraint(
+                condition=models.Q(selector="") | models.Q(cluster__isnull=False), name="grant_by_labels_in_a_cluster"
+            ),
             models.UniqueConstraint(
                 Coalesce("user", 0),
                 Coalesce("group", 0),
                 Coalesce("cluster", 0),
                 Coalesce("team", 0),
+                "selector",
                 name="one_role_per_holder_and_place",
             ),
         ]
@@ -168,6 +178,8 @@ class Grant(Tracked):
     @property
     def place(self) -> str:
         """Where it holds, in words."""
+        if self.cluster is not None and self.selector:
+            return f"what has labels in cluster {self.cluster}: {selector_parse(self.selector).words}"
         if self.cluster is not None:
             return f"cluster {self.cluster}"
         return "everything" if self.team is None else f"team {self.team}"

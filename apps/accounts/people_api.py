@@ -70,7 +70,7 @@ class PersonCreateSerializer(StrictSerializer):
 
 
 class GrantSerializer(StrictSerializer):
-    """A role that a person or a group was given: on everything, a cluster, or what a team owns."""
+    """A role that a person or a group was given: on everything, a cluster, labels in one, or what a team owns."""
 
     id = serializers.IntegerField(read_only=True)
     user: Any = serializers.SlugRelatedField(
@@ -93,6 +93,12 @@ class GrantSerializer(StrictSerializer):
         default=None,
         allow_null=True,
         help_text="Null: not on a team alone.",
+    )
+    selector = serializers.CharField(
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="Of labels: on what it matches in the cluster, such as `domain=payments`; empty: not by labels.",
     )
     created_at = serializers.DateTimeField(read_only=True)
 

@@ -57,7 +57,8 @@ def places_of(reach: Reach) -> list[tuple[str, Model]]:
     clusters = apps.get_model("fleet.Cluster")._default_manager.order_by("slug")
     teams = Team.objects.all()
     if not reach.everything:
-        clusters, teams = clusters.filter(pk__in=list(reach.clusters)), teams.filter(pk__in=list(reach.teams))
+        within = {*reach.clusters, *(cluster for cluster, _ in reach.labels)}
+        clusters, teams = clusters.filter(pk__in=within), teams.filter(pk__in=list(reach.teams))
     return [*(("cluster", row) for row in clusters), *(("team", row) for row in teams)]
 
 
@@ -95,5 +96,6 @@ class GrantFilter(ListFilter):
     role = ChoiceFilter(choices=Role.choices)
     cluster = TextFilter("cluster__slug", label="Slug of the cluster that it is on")
     team = TextFilter("team__name", label="Name of the team that it is on")
+    selector = TextFilter(label="Selector of labels that it is on, in its one form")
     created_at = TimeFilter()
     sorts = sort_paths("created_at", "role", id="pk")

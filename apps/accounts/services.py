@@ -22,7 +22,7 @@ from apps.accounts.models import Team, Token, User
 from apps.accounts.reach import implied_scopes
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
 from apps.core.events import announce_session_end
-from apps.core.reach import Reach
+from apps.core.reach import Part, Reach
 from apps.ledger.recorder import recorded
 from engine.redaction import note_secret
 
@@ -199,7 +199,8 @@ def token_create(
 
 def _check_places(reach: Reach, clusters: Sequence[Any], teams: Sequence[Team]) -> None:
     """Refuse a place where the owner has none of the token's scopes."""
-    held = [("clusters", row, reach.clusters[row.pk]) for row in clusters]
+    part = Part(labels=list(reach.labels))
+    held = [("clusters", row, reach.clusters[row.pk] | reach.on_part(row.pk, part)) for row in clusters]
     held += [("teams", row, reach.teams[row.pk]) for row in teams]
     faults = [(field, f"you have none of the scopes on {str(row)!r}") for field, row, scopes in held if not scopes]
     if faults:

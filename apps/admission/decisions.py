@@ -312,7 +312,7 @@ def admission_override(
     if is_passing(request):
         raise Conflict("The verdict is to admit: apply it, there is nothing to override.", code="nothing_to_override")
     rules = policy_of(request.cluster).rules_for(team_of(request.query)).override
-    held = user.reach.on_team(request.cluster_id, request.query.team_id)
+    held = user.reach.on_owned(request.cluster_id, request.query.team_id, request.query.labels)
     _require_may_override(rules, held if scopes is None else held & frozenset(scopes))
     _require_fresh(request)
     if rules.second_person and request.override_by_id in (None, user.pk):

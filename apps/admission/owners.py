@@ -76,7 +76,7 @@ def refusal_of_owners(request: AdmissionRequest, *, is_override: bool) -> str:
     `is_override` asks it of a decision against its verdict.
     """
     reach = caller_now().reach
-    held = reach.on_team(request.cluster_id, request.query.team_id)
+    held = reach.on_owned(request.cluster_id, request.query.team_id, request.query.labels)
     return _touching(request, reach, is_override=is_override) if Scope.ADMIT in held else ""
 
 
@@ -84,7 +84,7 @@ def _touching(request: AdmissionRequest, reach: Reach, *, is_override: bool) -> 
     """A sentence on the queries and nodes beyond a reach that a decision touches, and on who may apply it; or empty."""
     if Scope.ADMIT in reach.on_cluster(request.cluster_id):
         return ""
-    own = Query.objects.filter(cluster=request.cluster_id, team__in=reach.teams_with(Scope.ADMIT))
+    own = Query.objects.filter(reach.part_with(frozenset({Scope.ADMIT})).owning(), cluster=request.cluster_id)
     others = sorted(_touched(request, is_override=is_override) - set(own.values_list("name", flat=True)))
     adds = request.decision is not None and bool(nodes_in(request.decision.changes))
     if not others and not adds:

@@ -150,7 +150,7 @@ class _Head(Record):
         return {name: value for name, value in given.items() if value is not None and value is not BAD}
 
 
-_ELSEWHERE = frozenset({"operators", "objective"})  # read by the services that store them
+_ELSEWHERE = frozenset({"operators", "objective", "labels"})  # read by the services that store them
 
 
 def draft_version(*, cluster: Cluster, name: str, number: int | None) -> QueryVersion:
@@ -214,7 +214,7 @@ def _store_query(
         objective = document.get("objective")
         # a name with a fault is refused by the caller: the document's own fault is known already
         name = "unnamed" if head.query is BAD else head.query
-        fields = head.stated("team", "description", "priority", "note")
+        fields = {**head.stated("team", "description", "priority", "note"), "labels": document.get("labels")}
         created = query_create(cluster=cluster, name=name, body=body, objective=objective, user=user, **fields)
         version = created.versions.get()
     return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)

@@ -20,11 +20,15 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db.models import Q, QuerySet
 from django_filters.fields import IsoDateTimeField
 
+from apps.core.errors import Malformed
+from apps.core.labels import LabelSelector, selector_parse
+
 __all__ = [
     "BooleanFilter",
     "CallerFilter",
     "ChoiceFilter",
     "FieldFilter",
+    "LabelFilter",
     "ListFilter",
     "NumberFilter",
     "PresenceFilter",
@@ -87,6 +91,8 @@ class _ValuesField(forms.Field):
         try:
             return self.one.clean(text)
         except forms.ValidationError:
+            if not self.allowed:  # its own faults say what is
+                raise
             raise forms.ValidationError(f"it is {text[:60]!r}; allowed: {self.allowed}") from None
 
 
@@ -187,6 +193,34 @@ class NumberFilter(FieldFilter):
         if self.whole:
             return forms.IntegerField(min_value=-(2**53), max_value=2**53)
         return forms.FloatField()
+
+
+class _SelectorField(forms.CharField):
+    """A selector of labels, with every fault of it."""
+
+    def clean(self, value: Any) -> LabelSelector:
+        try:
+            return selector_parse(str(value))
+        except Malformed as error:
+            raise forms.ValidationError([fault.message for fault in error.faults]) from None
+
+
+class LabelFilter(FieldFilter):
+    """A selector of labels, in one or several columns: of several the first that has a label counts."""
+
+    operators = ()
+    allowed = ""
+
+    def __init__(self, *paths: str, **options: Any) -> None:
+        super().__init__(
+            *(paths or ("labels",)), label="Selector of labels, such as `env=prod,tier in (a,b)`", **options
+        )
+
+    def one_value(self) -> forms.Field:
+        return _SelectorField()
+
+    def filter(self, queryset: QuerySet, value: list[LabelSelector]) -> QuerySet:
+        return queryset.filter(reduce(or_, (one.condition(*self.paths) for one in value))) if value else queryset
 
 
 class TimeFilter(FieldFilter):

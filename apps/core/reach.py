@@ -10,12 +10,12 @@ caller of less than everything that no such place has narrowed is refused (`Call
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from operator import or_
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,12 +25,14 @@ from django.db import models
 from django.db.models import Q, QuerySet
 
 from apps.core.errors import Forbidden, Missing
+from apps.core.labels import LabelSelector, merged_labels, selector_parse
 
 __all__ = [
     "EVERYTHING",
     "READ",
     "AskedOn",
     "Caller",
+    "Part",
     "Reach",
     "caller_entered",
     "caller_now",
@@ -41,8 +43,8 @@ __all__ = [
     "is_seen_in_part",
     "is_topic_visible",
     "places_seen",
+    "query_path",
     "row_visible",
-    "team_path",
     "visible",
 ]
 
@@ -51,9 +53,15 @@ Scopes = frozenset[str]
 Row = TypeVar("Row", bound=models.Model)
 _CLUSTER, _QUERY, _TEAM = "fleet.cluster", "queries.query", "accounts.team"
 _PERSON, _JOB = "accounts.user", "jobs.job"
-#: Beside queries: what a team may own, by the path to it. Its members see that; others' queries run on it and read it,
-#: so that changing it takes the cluster.
-_OWNED = {"fleet.nodepool": "team", "fleet.node": "pool__team", "queries.arrivalseries": "team"}
+#: What a team may own and what has labels: the path to its team, and those to its labels, of which the first that has
+#: a label counts. Beside queries these are seen by whoever has a role on such a part; others' queries run on them and
+#: read them, so that changing them takes the cluster.
+_OWNED: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    _QUERY: ("team", ("labels",)),
+    "fleet.nodepool": ("team", ("labels",)),
+    "fleet.node": ("pool__team", ("labels", "pool__labels")),
+    "queries.arrivalseries": ("team", ("labels",)),
+}
 _OWNERS = ("owner", "requested_by", "user")  # of rows of no cluster: they are their owner's
 
 
@@ -62,9 +70,40 @@ class AskedOn(StrEnum):
 
     CONSOLE = "console"  #: on everything, before it does anything
     NARROWED = "narrowed"  #: on what it is about, which it narrows or checks itself
-    PARTS = "parts"  #: as narrowed, and of a cluster it shows the part that a team owns, and nothing of what others own
+    PARTS = "parts"  #: as narrowed, and of a cluster it shows the part of a team or of labels, and nothing else
     SEEN = "seen"  #: as parts where it reads; what it changes takes a role on the cluster
     OWN = "own"  #: anywhere: it is about its caller, or about the product
+
+
+_selector = lru_cache(1000)(selector_parse)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Parts of clusters that somebody reaches without reaching these as a whole.
+
+    Attributes
+    ----------
+    teams
+        Keys of the teams, whatever they own in whichever cluster.
+    labels
+        Keys of clusters, each with a selector of labels: what these match there.
+    """
+
+    teams: Sequence[int] = ()
+    labels: Sequence[tuple[int, str]] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.teams or self.labels)
+
+    def owning(self, kind: str = _QUERY, prefix: str = "") -> Q:
+        """Rows of which this is a part, by what they lead to: a row of a kind that is owned or has labels."""
+        team, labels = _OWNED[kind]
+        found = Q(**{f"{prefix}{team}__in": self.teams})
+        for cluster, text in self.labels:
+            matching = _selector(text).condition(*(f"{prefix}{path}" for path in labels))
+            found |= Q(**{f"{prefix}cluster": cluster}) & matching
+        return found
 
 
 @dataclass(frozen=True)
@@ -79,24 +118,30 @@ class Reach:
         Held on a cluster and all in it, by the cluster's key.
     teams
         Held on what a team owns, in whichever cluster, by the team's key.
+    labels
+        Held on what a selector of labels matches within a cluster, by the cluster's key and the selector.
     """
 
     everything: Scopes = frozenset()
     clusters: Mapping[int, Scopes] = field(default_factory=dict)
     teams: Mapping[int, Scopes] = field(default_factory=dict)
+    labels: Mapping[tuple[int, str], Scopes] = field(default_factory=dict)
 
     @property
     def anywhere(self) -> Scopes:
         """Scopes held somewhere at least."""
-        return self.everything.union(*self.clusters.values(), *self.teams.values())
+        return self.everything.union(*self.clusters.values(), *self.teams.values(), *self.labels.values())
 
     def on_cluster(self, cluster: int | None) -> Scopes:
         """Scopes on all of a cluster; of what is of no cluster (None), those held on everything."""
         return self.everything if cluster is None else self.everything | self.clusters.get(cluster, frozenset())
 
-    def on_team(self, cluster: int | None, team: int | None) -> Scopes:
-        """Scopes on what a team owns in a cluster."""
-        return self.on_cluster(cluster) | (frozenset() if team is None else self.teams.get(team, frozenset()))
+    def on_owned(self, cluster: int | None, team: int | None, labels: Mapping[str, str]) -> Scopes:
+        """Scopes on what a team owns in a cluster and has some labels."""
+        held = (
+            scopes for (at, text), scopes in self.labels.items() if at == cluster and _selector(text).matches(labels)
+        )
+        return self.on_cluster(cluster).union(self.teams.get(team, frozenset()) if team is not None else (), *held)
 
     def clusters_with(self, scope: str) -> frozenset[int]:
         """Keys of the clusters on which a scope was granted."""
@@ -106,20 +151,39 @@ class Reach:
         """Keys of the teams for which a scope was granted."""
         return frozenset(key for key, scopes in self.teams.items() if scope in scopes)
 
+    def selectors_with(self, cluster: int, scope: str) -> list[LabelSelector]:
+        """Selectors of labels for which a scope was granted in a cluster."""
+        return [_selector(text) for (at, text), scopes in self.labels.items() if at == cluster and scope in scopes]
+
+    def part_with(self, scopes: Scopes) -> Part:
+        """Parts of clusters for which any of some scopes was granted."""
+        return Part(
+            [key for key, held in self.teams.items() if not scopes.isdisjoint(held)],
+            [key for key, held in self.labels.items() if not scopes.isdisjoint(held)],
+        )
+
+    def on_part(self, cluster: int, part: Part) -> Scopes:
+        """Scopes held in a cluster for some parts, on something at least."""
+        of_labels = (self.labels[key] for key in part.labels if key[0] == cluster)
+        return frozenset[str]().union(*(self.teams[key] for key in part.teams), *of_labels)
+
     def within(self, scopes: Scopes) -> Reach:
         """The same places, and of the scopes only these: what a token may do for its owner."""
         return Reach(
             self.everything & scopes,
             {key: held & scopes for key, held in self.clusters.items()},
             {key: held & scopes for key, held in self.teams.items()},
+            {key: held & scopes for key, held in self.labels.items()},
         )
 
     def bound(self, clusters: Iterable[int], teams: Iterable[int]) -> Reach:
-        """Of the same scopes only those on some clusters and on what some teams own; on nothing else any."""
+        """Of the same scopes only those in some clusters and on what some teams own; on nothing else any."""
+        within = frozenset(clusters)
         return Reach(
             frozenset(),
-            {key: self.on_cluster(key) for key in clusters},
-            {key: self.on_team(None, key) for key in teams},
+            {key: self.on_cluster(key) for key in within},
+            {key: self.on_owned(None, key, {}) for key in teams},
+            {key: scopes for key, scopes in self.labels.items() if key[0] in within},
         )
 
 
@@ -141,7 +205,7 @@ class Caller:
     here
         Scopes on the cluster that the request is about, once that is known.
     takes_parts
-        Whether the view shows parts of clusters: without that, a role on a team shows nothing.
+        Whether the view shows parts of clusters: without that, a role on a part of one shows nothing.
     changes_parts
         Whether it changes them as well.
     """
@@ -165,20 +229,18 @@ class Caller:
         """Scopes by which rows are found: what may be changed is found without reading, by a token to send with."""
         return frozenset({READ, self.needed} if scope == READ else {scope})
 
-    def teams_seen(self, scope: str = READ) -> list[int]:
-        """Teams whose part of a cluster the view shows to the caller, for a scope."""
-        scopes = self.scopes_seeing(scope)
+    def part_seen(self, scope: str = READ) -> Part:
+        """The parts that the view shows to the caller of clusters seen in part, for a scope."""
         is_taken = self.takes_parts and (self.changes_parts or scope == READ)
-        held = self.reach.teams.items() if is_taken else ()
-        return [key for key, given in held if not scopes.isdisjoint(given)]
+        return self.reach.part_with(self.scopes_seeing(scope)) if is_taken else Part()
 
     @property
     def is_everywhere(self) -> bool:
         """Whether what the request needs is held on everything."""
         return self.needed in self.reach.everything
 
-    def check(self, cluster: int | None, name: str, *teams: int | None) -> None:
-        """Refuse what is needed on a cluster, or on everything (None), and not held there, nor on one of the teams.
+    def check(self, cluster: int | None, name: str, held: Scopes = frozenset()) -> None:
+        """Refuse what is needed on a cluster, or on everything (None), and not held there, nor on the part asked about.
 
         Raises
         ------
@@ -186,7 +248,7 @@ class Caller:
             `scope_missing`, with the roles and where they are needed.
         """
         self.is_narrowed = True
-        self.here = self.reach.on_cluster(cluster).union(*(self.reach.on_team(cluster, team) for team in teams))
+        self.here = self.reach.on_cluster(cluster) | held
         if self.needed not in self.here:
             place = f"on the cluster {name}" if cluster is not None else "on everything"
             raise Forbidden(f"You do not have the scope {self.needed!r} {place}. {self.hint}", code="scope_missing")
@@ -236,10 +298,9 @@ def cluster_path(model: type[models.Model]) -> str | None:
 
 
 @cache
-def team_path(model: type[models.Model]) -> str | None:
-    """Path by which a model's rows lead to the team that owns their query; None where none does."""
-    path = _path(model, _QUERY)
-    return None if path is None else f"{path}__team".removeprefix("__")
+def query_path(model: type[models.Model]) -> str | None:
+    """Path by which a model's rows lead to their query; "" of queries, None where none does."""
+    return _path(model, _QUERY)
 
 
 def _path(model: type[models.Model], label: str) -> str | None:
@@ -267,25 +328,32 @@ def visible(rows: QuerySet[Row], scope: str = READ) -> QuerySet[Row]:
 
 
 def is_seen_in_part(cluster: int) -> bool:
-    """Whether the caller sees of a cluster what their teams own, and no more."""
+    """Whether the caller sees of a cluster what their teams own or their labels match, and no more."""
     return caller_now().scopes_seeing(READ).isdisjoint(caller_now().reach.on_cluster(cluster))
 
 
-def _part(model: type[models.Model], path: str | None, teams: list[int]) -> Q:
-    """Rows that teams own: the clusters that they use, all that leads to a query of theirs, and themselves."""
-    if not teams:
-        return Q(pk__in=())
-    if path == "":
-        return Q(pk__in=_clusters_of(teams))
-    owner = team_path(model) or _OWNED.get(model._meta.label_lower)
-    return Q(**{f"{owner}__in": teams}) if owner is not None else Q(pk__in=())
+def _owned_kind(model: type[models.Model]) -> tuple[str, str] | None:
+    """Kind by whose team and labels a model's rows are a part of a cluster, and the prefix of its paths; or None."""
+    query, kind = query_path(model), model._meta.label_lower
+    if query is not None:
+        return _QUERY, f"{query}__" if query else ""
+    return (kind, "") if kind in _OWNED else None
 
 
-def _clusters_of(teams: list[int]) -> QuerySet[Any]:
-    """Keys of the clusters in which teams own something, or which they were given to use."""
-    clusters = apps.get_model(_CLUSTER)._base_manager
+def _within(model: type[models.Model], path: str | None, part: Part) -> Q:
+    """Rows of a part: the clusters that it is of, all that leads to a query in it, and themselves."""
+    if part and path == "":
+        return Q(pk__in=_clusters_of(part))
+    owned = _owned_kind(model) if part else None
+    return part.owning(*owned) if owned is not None else Q(pk__in=())
+
+
+def _clusters_of(part: Part) -> QuerySet[Any]:
+    """Keys of the clusters in which teams own something, or which they were given to use, and those of the labels."""
+    clusters, teams = apps.get_model(_CLUSTER)._base_manager, part.teams
     owned = (Q(**{f"{kind}__team__in": teams}) for kind in ("queries", "pools", "arrivals"))
-    return clusters.filter(reduce(or_, owned, Q(teams__in=teams))).values("pk")
+    of_labels = Q(pk__in=[cluster for cluster, _ in part.labels])
+    return clusters.filter(reduce(or_, owned, Q(teams__in=teams) | of_labels)).values("pk")
 
 
 def _condition(model: type[models.Model], caller: Caller, scope: str) -> Q:
@@ -301,7 +369,7 @@ def _condition(model: type[models.Model], caller: Caller, scope: str) -> Q:
     if path is None:
         return own
     column = f"{path}__pk" if path else "pk"
-    within = Q(**{f"{column}__in": clusters}) | _part(model, path, caller.teams_seen(scope))
+    within = Q(**{f"{column}__in": clusters}) | _within(model, path, caller.part_seen(scope))
     may_lack = bool(path) and "__" not in path and model._meta.get_field(path).null
     return within | (Q(**{path: None}) & own) if may_lack else within
 
@@ -319,31 +387,48 @@ def check_cluster(cluster: models.Model) -> None:
     caller, name = caller_now(), str(getattr(cluster, "slug", cluster.pk))
     if is_seen_in_part(cluster.pk) and not visible(type(cluster)._default_manager.filter(pk=cluster.pk)).exists():
         raise Missing(f"There is no cluster {name!r}.")
-    caller.check(cluster.pk, name, *caller.teams_seen(caller.needed))
+    caller.check(cluster.pk, name, caller.reach.on_part(cluster.pk, caller.part_seen(caller.needed)))
 
 
-def check_owner(cluster: models.Model, team: models.Model | None, *, field: str = "team") -> None:
-    """Refuse to give something in a cluster to a team for which the caller may not do what the request needs.
+def check_owner(cluster: models.Model, team: models.Model | None, labels: Mapping[str, str]) -> None:
+    """Refuse to make something in a cluster a team's, with labels, where the caller may not do what the request needs.
 
     Raises
     ------
     Forbidden
-        Names the field, the team, and the teams that are allowed.
+        Names the team, and the teams and labels that are allowed.
     """
     caller = caller_now()
-    if caller.needed in caller.reach.on_team(cluster.pk, team.pk if team is not None else None):
+    if caller.needed in caller.reach.on_owned(cluster.pk, team.pk if team is not None else None, labels):
         return
     own = apps.get_model(_TEAM)._base_manager.filter(pk__in=caller.reach.teams_with(caller.needed))
-    names = ", ".join(repr(name) for name in own.order_by("name").values_list("name", flat=True)) or "none"
-    message = f"{str(team or '')!r} is not a team for which you have the scope {caller.needed!r}; allowed: {names}"
+    teams = [repr(name) for name in own.order_by("name").values_list("name", flat=True)]
+    selectors = caller.reach.selectors_with(cluster.pk, caller.needed)
+    allowed = ", ".join([*teams, *(f"any with the labels {selector}" for selector in selectors)]) or "none"
+    message = f"{str(team or '')!r} is not a team for which you have the scope {caller.needed!r}; allowed: {allowed}"
+    field = "labels" if selectors and not teams else "team"
     raise Forbidden(f"{field}: {message}. {caller.hint}", [(field, message)], code="scope_missing")
+
+
+def check_relabelled(
+    cluster: models.Model, team: models.Model | None, before: Mapping[str, str], after: Mapping[str, str]
+) -> None:
+    """Refuse labels by which the caller would be allowed more on something than without them: nobody widens a reach
+    of their own. Raises Forbidden.
+    """
+    reach, owner = caller_now().reach, team.pk if team is not None else None
+    gained = reach.on_owned(cluster.pk, owner, after) - reach.on_owned(cluster.pk, owner, before)
+    if gained:
+        scopes = ", ".join(map(repr, sorted(gained)))
+        message = f"they would give you the scope {scopes} on it; it takes somebody who has it already"
+        raise Forbidden(f"labels: {message}.", [("labels", message)], code="scope_missing")
 
 
 def check_row(row: models.Model) -> None:
     """Refuse a row that is seen where the caller may not do what the request needs.
 
-    Of what belongs to a query, a role on the team that owns it counts beside one on the cluster; of a pool or a source
-    that a team owns, to read it. Raises Forbidden.
+    Of what belongs to a query, a role on the team that owns it or on its labels counts beside one on the cluster; of a
+    pool, a node or a source, to read it. Raises Forbidden.
     """
     caller, kind = caller_now(), type(row)
     if caller.is_everywhere:
@@ -355,26 +440,31 @@ def check_row(row: models.Model) -> None:
             return
         caller.check(None, "")
         return
-    cluster, name, team = _place_of(row, to_read=caller.needed == READ)
+    cluster, name, held = _place_of(row, caller.reach, to_read=caller.needed == READ)
     if cluster_path(kind) == "" and caller.needed == READ:
         check_cluster(row)  # a part of it is enough to read what it is
         return
     if cluster is None and getattr(row, "requested_by_id", None) == caller.person:
         caller.is_narrowed = True
         return
-    caller.check(cluster, name, team)
+    caller.check(cluster, name, held)
 
 
-def _place_of(row: models.Model, *, to_read: bool) -> tuple[int | None, str, int | None]:
-    """Key and slug of a row's cluster, and the key of the team that owns its query, or `to_read` the row itself."""
+def _place_of(row: models.Model, reach: Reach, *, to_read: bool) -> tuple[int | None, str, Scopes]:
+    """Key and slug of a row's cluster, and the scopes held by team and labels: its query's, or `to_read` its own."""
     kind = type(row)
     if hasattr(kind, "cluster_key"):
-        return row.cluster_key, row.cluster, None  # type: ignore[attr-defined]
-    path, team = cluster_path(kind), team_path(kind)
-    team = team or (_OWNED.get(kind._meta.label_lower) if to_read else None)
-    columns = [f"{path}__pk" if path else "pk", f"{path}__slug" if path else "slug", *([team] if team else [])]
-    found = kind._base_manager.filter(pk=row.pk).values_list(*columns).first() or (None, "")
-    return found[0], found[1] or "", found[2] if len(found) > 2 else None
+        return row.cluster_key, row.cluster, frozenset()  # type: ignore[attr-defined]
+    path, owned, columns = cluster_path(kind), _owned_kind(kind), list[str]()
+    if owned is not None and (to_read or owned[0] == _QUERY):
+        team, labels = _OWNED[owned[0]]
+        columns = [f"{owned[1]}{column}" for column in (team, *labels)]
+    place = [f"{path}__pk" if path else "pk", f"{path}__slug" if path else "slug"]
+    found = kind._base_manager.filter(pk=row.pk).values_list(*place, *columns).first() or (None, "")
+    cluster, slug, *owner = found
+    if not owner:
+        return cluster, slug or "", frozenset()
+    return cluster, slug or "", reach.on_owned(cluster, owner[0], merged_labels(owner[1:]))
 
 
 def row_visible(rows: QuerySet[Row], noun: str = "", **key: Any) -> Row:
@@ -397,16 +487,16 @@ def row_visible(rows: QuerySet[Row], noun: str = "", **key: Any) -> Row:
 
 def places_seen(reach: Reach) -> frozenset[str] | None:
     """Places that a reach shows: slugs of clusters that are seen whole, `slug/` of those seen in part, and of these
-    `slug/name` of each query that a team owns. None: every one.
+    `slug/name` of each query in the part. None: every one.
     """
     if READ in reach.everything:
         return None
-    clusters, teams = apps.get_model(_CLUSTER)._base_manager, list(reach.teams_with(READ))
-    queries = apps.get_model(_QUERY)._base_manager.filter(team__in=teams)
+    clusters, part = apps.get_model(_CLUSTER)._base_manager, reach.part_with(frozenset({READ}))
+    queries = apps.get_model(_QUERY)._base_manager.filter(part.owning())
     return frozenset(
         [
             *clusters.filter(pk__in=reach.clusters_with(READ)).values_list("slug", flat=True),
-            *(f"{slug}/" for slug in clusters.filter(pk__in=_clusters_of(teams)).values_list("slug", flat=True)),
+            *(f"{slug}/" for slug in clusters.filter(pk__in=_clusters_of(part)).values_list("slug", flat=True)),
             *(f"{slug}/{name}" for slug, name in queries.values_list("cluster__slug", "name")),
         ]
     )

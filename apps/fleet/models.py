@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models.functions import Concat
 from django.utils import timezone
 
+from apps.core.labels import merged_labels
 from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
 from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
 from apps.ledger.recorder import Tracked
@@ -176,6 +177,11 @@ class Node(Tracked):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """Its labels, and those of its pool that it does not have itself."""
+        return merged_labels([self.labels, self.pool.labels])
 
     @property
     def memory_for_state(self) -> int | None:

@@ -9,7 +9,7 @@ from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from apps.core.errors import Missing
-from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.filters import ChoiceFilter, LabelFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.core.reach import check_cluster, visible
 from apps.fleet.choices import ABSENT, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
@@ -119,6 +119,7 @@ class PoolFilter(ListFilter):
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
     name = TextFilter(label="Its name")
     team = TextFilter("team__name", label="The team that owns it")
+    labels = LabelFilter()
     cores = NumberFilter(whole=True)
     capacity_cps = NumberFilter()
     sorts = sort_paths("name", "cores", "capacity_cps", "price_per_hour", "updated_at", cluster="cluster__slug")
@@ -131,6 +132,7 @@ class NodeFilter(ListFilter):
     pool = TextFilter("pool__name", label="Name of the pool")
     state = ChoiceFilter(choices=NodeState.choices)
     evidence = ChoiceFilter(choices=Evidence.choices, label="What its capacity rests on")
+    labels = LabelFilter("labels", "pool__labels")
     name = TextFilter(label="Its name")
     cores = NumberFilter(whole=True)
     capacity_cps = NumberFilter()

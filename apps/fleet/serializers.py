@@ -20,6 +20,7 @@ __all__ = [
     "ClusterSerializer",
     "ImportSerializer",
     "InClusterSerializer",
+    "LabelsField",
     "LinkSerializer",
     "NodeBulkSerializer",
     "NodeSerializer",
@@ -40,6 +41,16 @@ class NumberField(serializers.FloatField):
         if not math.isfinite(value):
             self.fail("invalid")
         return value
+
+
+class LabelsField(serializers.JSONField):
+    """Labels, {name: value}; the service checks them."""
+
+    def __init__(self, **options: Any) -> None:
+        options.setdefault(
+            "help_text", "{name: value}, in the syntax of Kubernetes. They take the place of all before."
+        )
+        super().__init__(**options)
 
 
 class ClusterField(serializers.SlugRelatedField):
@@ -131,7 +142,7 @@ class PoolSerializer(InClusterSerializer):
         required=False, allow_null=True, help_text="Of a node: what the state of its operators may take."
     )
     price_per_hour = serializers.DecimalField(10, 4, required=False, allow_null=True, coerce_to_string=False)
-    labels = serializers.JSONField(required=False)
+    labels = LabelsField(required=False)
     team: Any = serializers.SlugRelatedField(
         slug_field="name",
         queryset=apps.get_model("accounts.Team")._default_manager.all(),
@@ -165,7 +176,7 @@ class NodeSerializer(InClusterSerializer):
     )
     state = serializers.ChoiceField(NodeState.choices, read_only=True)
     evidence = serializers.ChoiceField(Evidence.choices, required=False)
-    labels = serializers.JSONField(required=False)
+    labels = LabelsField(required=False)
     calibrated_at = serializers.DateTimeField(read_only=True, allow_null=True)
     operator_count = serializers.IntegerField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)

@@ -13,10 +13,11 @@ from django.dispatch import Signal
 
 from apps.core.errors import Conflict, Fault, Malformed, fault_count
 from apps.core.events import announce
+from apps.core.labels import label_faults
 from apps.fleet.choices import ABSENT, CycleUnit, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import cores_in_use, operators_on, queries_running
-from apps.fleet.validation import check_free, check_row, cluster_faults, label_faults
+from apps.fleet.validation import check_free, check_row, cluster_faults
 from apps.ledger.recorder import recorded
 from engine.document.cycles import cycle_unit_words, is_of_clock
 from engine.words import listed
@@ -138,7 +139,7 @@ def pool_update(*, pool: NodePool, **fields: Any) -> NodePool:
 
 
 def _store_pool(pool: NodePool, changed: Iterable[str] | None = None) -> NodePool:
-    check_row(pool, label_faults(pool.labels))
+    check_row(pool, _label_faults(pool.labels, changed))
     check_free(pool.cluster.pools.all(), pool, name=pool.name)
     _save(pool, changed)
     cluster_announce(pool.cluster)
@@ -191,7 +192,7 @@ def nodes_create(*, cluster: Cluster, nodes: Sequence[Node]) -> None:
     faults: list[Fault] = []
     for node in nodes:
         try:
-            check_row(node, _node_faults(node))
+            check_row(node, _node_faults(node, None))
         except Malformed as error:
             faults += [Fault(f"{node.name}.{fault.path}", fault.message) for fault in error.faults]
         if node.name in taken:
@@ -217,15 +218,20 @@ def node_update(*, node: Node, **fields: Any) -> Node:
     return _store_node(_assign(node, fields), fields)
 
 
-def _node_faults(node: Node) -> list[Fault]:
-    faults = label_faults(node.labels)
+def _label_faults(labels: Any, changed: Iterable[str] | None) -> list[Fault]:
+    """Faults of the labels of a new row, or of one that is given others: older ones may have another syntax."""
+    return label_faults(labels) if changed is None or "labels" in changed else []
+
+
+def _node_faults(node: Node, changed: Iterable[str] | None) -> list[Fault]:
+    faults = _label_faults(node.labels, changed)
     if node.pool.cluster_id != node.cluster_id:
         faults.append(Fault("pool", f"pool {node.pool.name!r} belongs to another cluster"))
     return faults
 
 
 def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
-    check_row(node, _node_faults(node))
+    check_row(node, _node_faults(node, changed))
     check_free(node.cluster.nodes.all(), node, name=node.name)
     cluster_locked(node.cluster).get()  # nothing is placed on the node between the checks and the change
     if node.pk and node.state in ABSENT:
@@ -329,7 +335,7 @@ def link_delete(*, link: Link) -> None:
 @recorded()
 def row_revived(row: NodePool | Node | Link) -> None:
     """Check a pool, node or link that has come back, as a new one is, and have the cluster estimated with it."""
-    faults = _node_faults(row) if isinstance(row, Node) else []
+    faults = _node_faults(row, ()) if isinstance(row, Node) else []
     check_row(row, faults)
     cluster_changed.send(type(row), cluster=row.cluster)
     cluster_announce(row.cluster)

@@ -15,7 +15,7 @@ from apps.core.errors import Conflict, Fault, Malformed, field_faults
 from apps.core.rest.problems import MISSING, reword_message
 from apps.fleet.models import Cluster
 
-__all__ = ["MAX_SLICES", "check_free", "check_row", "cluster_faults", "label_faults"]
+__all__ = ["MAX_SLICES", "check_free", "check_row", "cluster_faults"]
 
 # A day in slices of half a second. An estimate's time and memory grow with slices times operators.
 MAX_SLICES = 200_000
@@ -78,17 +78,6 @@ def check_free(rows: models.QuerySet, row: models.Model, **identity: Any) -> Non
         field, value = list(identity.items())[-1]
         message = f"{value!r} is taken by another {row._meta.verbose_name}"
         raise Conflict(f"{field}: {message}.", [(field, message)])
-
-
-def label_faults(labels: Any, path: str = "labels") -> list[Fault]:
-    """Faults of labels that are no texts by name."""
-    if not isinstance(labels, dict):
-        return [Fault(path, 'allowed: an object of texts such as {"rack": "r7"}')]
-    return [
-        Fault(f"{path}.{name}", f"{name} is {value!r}; allowed: a non-empty text")
-        for name, value in labels.items()
-        if not (isinstance(value, str) and value)
-    ]
 
 
 def cluster_faults(cluster: Cluster) -> list[Fault]:

@@ -25,6 +25,7 @@ from apps.core.limits import MAX_NAME, MAX_NOTE
 from apps.core.reach import row_visible
 from apps.fleet.models import Cluster
 from apps.pages.base import Page, done, try_service
+from apps.pages.labels import SelectorField
 from apps.signin.second_factor import has_second_factor, second_factor_remove
 from apps.signin.sessions import sessions_end, sessions_of
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -101,6 +102,11 @@ class GrantForm(forms.Form):
 
     role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
     place = forms.ChoiceField(label="On", required=False)
+    selector = SelectorField(
+        label="Only what has the labels",
+        help_text="In a cluster: the queries that they choose, and to be seen sources, pools and nodes. "
+        "Such as domain=payments,tier in (a,b),!canary. Empty: all of it.",
+    )
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -117,7 +123,7 @@ class GrantForm(forms.Form):
         kind, _, key = self.cleaned_data["place"].partition(":")
         place = {"cluster": Cluster, "team": Team}.get(kind)
         row = {} if place is None else {kind: place._default_manager.filter(pk=key).first()}
-        return {"role": self.cleaned_data["role"], **row}
+        return {"role": self.cleaned_data["role"], "selector": self.cleaned_data["selector"], **row}
 
 
 class _AdministrationPage(Page):
@@ -166,7 +172,7 @@ class PeoplePage(_ListPage):
     """`/settings/people/`: the list; POST creates a person."""
 
     tab, noun, form_class = "people", "person", PersonForm
-    note = "Roles are given to people and groups: on everything, on a cluster, or on what a team owns."
+    note = "Roles are given to people and groups: on everything, a cluster, labels in one, or what a team owns."
 
     def create(self, values: dict[str, Any]) -> User:
         return services.user_create(**values)
@@ -405,7 +411,7 @@ class GrantNew(_AdministrationPage):
         form, kind = GrantForm(request.POST), "user" if "user" in request.POST else "group"
         key = request.POST.get(kind, "")
         if not key.isdigit() or not form.is_valid():
-            faults = [(name, str(messages[0])) for name, messages in form.errors.items()]
+            faults = [(name, str(message)) for name, messages in form.errors.items() for message in messages]
             raise Malformed("The role cannot be given.", faults or [(kind, f"{key!r} is not the number of a {kind}")])
         model: Any = User if kind == "user" else Group
         holder = _row(model, "person" if kind == "user" else "group", int(key))

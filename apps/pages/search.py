@@ -16,6 +16,7 @@ from apps.fleet.models import Cluster, Node
 from apps.pages.base import ClusterPage, recent_of
 from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
+from apps.pages.labels import LABELS_TEXT, with_labels_text
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.selectors import queries_never_run
@@ -92,9 +93,12 @@ class SearchHit:
 
 def hits_of(cluster: Cluster, text: str, limit: int = _HITS_LIMIT) -> list[SearchHit]:
     """At most `limit` of each kind: queries, nodes, sources, agents, connections, decisions."""
-    queries = _queries(cluster).filter(_contains(text, "name", "team__name", "description")).order_by("name")
-    nodes = _nodes(cluster).filter(_contains(text, "name", "pool__name"))
-    sources = _sources(cluster).filter(_contains(text, "source_id", "description"))
+    queries = with_labels_text(_queries(cluster)).filter(
+        _contains(text, "name", "team__name", "description", LABELS_TEXT)
+    )
+    queries = queries.order_by("name")
+    nodes = with_labels_text(_nodes(cluster)).filter(_contains(text, "name", "pool__name", LABELS_TEXT))
+    sources = with_labels_text(_sources(cluster)).filter(_contains(text, "source_id", "description", LABELS_TEXT))
     agents = cluster.agents.filter(_contains(text, "name", "host")).order_by("name")
     connections = _connections(cluster).filter(_contains(text, "name", "engine", "jobs__name")).distinct()
     decisions = _decisions(cluster).filter(query__name__icontains=text)

@@ -245,6 +245,7 @@ urlpatterns = [
     path(f"{_C}arrivals/new/generator/", arrivals.ArrivalsGenerator.as_view(), name="arrivals-generator"),
     path(f"{_C}arrivals/<int:pk>/", arrivals.ArrivalsDetail.as_view(), name="arrivals-detail"),
     path(f"{_C}arrivals/<int:pk>/fields/", arrivals.ArrivalsFields.as_view(), name="arrivals-fields"),
+    path(f"{_C}arrivals/<int:pk>/owner/", arrivals.ArrivalsOwner.as_view(), name="arrivals-owner"),
     path(f"{_C}arrivals/<int:pk>/delete/", arrivals.ArrivalsCrud.delete_view(), name="arrivals-delete"),
     path(f"{_C}provisioning/forecast/histories/", arrivals.HistoriesPage.as_view(), name="histories"),
     path(f"{_C}provisioning/forecast/histories/new/", arrivals.HistoryUpload.as_view(), name="history-new"),

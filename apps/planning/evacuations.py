@@ -18,6 +18,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
 from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.labels import selector_parse
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Node
 from apps.jobs.models import Job, JobKind
@@ -225,7 +226,7 @@ def stored_plan(run: Evacuation) -> EvacuationPlan | None:
 
 
 def nodes_named(cluster: Cluster, names: Sequence[str]) -> tuple[list[Node], list[Fault]]:
-    """Nodes by their names, labels (``rack=r7``) or pools (``pool=large``), each once, and faults of the names."""
+    """Nodes by their names or by selectors of labels (``rack=r7``, ``pool=large``), each once, and faults of these."""
     rows = list(cluster.nodes.select_related("pool").order_by("name"))
     by_name = {node.name: node for node in rows}
     found: dict[str, Node] = {}
@@ -233,9 +234,13 @@ def nodes_named(cluster: Cluster, names: Sequence[str]) -> tuple[list[Node], lis
     if not names:
         faults.append(Fault("nodes", "nodes has no item; allowed: at least one node"))
     for i, name in enumerate(names):
-        label, equals, value = name.partition("=")
-        if equals:
-            chosen = [node for node in rows if _labels(node).get(label) == value and node.state not in ABSENT]
+        if "=" in name:
+            try:
+                selector = selector_parse(name, f"nodes[{i}]")
+            except Malformed as error:
+                faults += error.faults
+                continue
+            chosen = [node for node in rows if node.state not in ABSENT and selector.matches(_labels(node))]
             if not chosen:
                 faults.append(Fault(f"nodes[{i}]", f"item {i} is {name!r}, which no node that is there has"))
         else:
@@ -251,7 +256,7 @@ def nodes_named(cluster: Cluster, names: Sequence[str]) -> tuple[list[Node], lis
 
 def _labels(node: Node) -> dict[str, str]:
     """Labels of a node: those of its pool, its own, and the pool itself."""
-    return {"pool": node.pool.name, **node.pool.labels, **node.labels}
+    return {"pool": node.pool.name, **node.all_labels}
 
 
 def failure_domain_labels(cluster: Cluster) -> list[str]:

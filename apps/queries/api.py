@@ -36,7 +36,7 @@ from apps.queries.arrivals.services import (
     arrivals_dispersion_update,
     arrivals_fields_update,
     arrivals_inspect,
-    arrivals_team_update,
+    arrivals_owner_update,
 )
 from apps.queries.arrivals.uploads import UploadedTrace
 from apps.queries.backlogs import backlogs_of, backlogs_update
@@ -197,19 +197,21 @@ class QueryViewSet(ServiceViewSet):
 def _state(*, arrivals: ArrivalSeries, **values: Any) -> None:
     if "event_fields" in values:
         arrivals_fields_update(arrivals=arrivals, event_fields=values.get("event_fields"))
-    if "team" in values:
-        arrivals_team_update(arrivals=arrivals, team=values["team"])
+    owner = {name: values[name] for name in ("team", "labels") if name in values}
+    if owner:
+        arrivals_owner_update(arrivals=arrivals, **owner)
     scatter = {name: values.get(name) for name in ("dispersion", "dispersion_step_s")}
     if scatter.keys() & values.keys():
         arrivals_dispersion_update(arrivals=arrivals, **scatter)
 
 
 @transaction.atomic
-def _store(*, event_fields: Any = ..., team: Any = ..., **values: Any) -> ArrivalSeries:
+def _store(*, event_fields: Any = ..., team: Any = ..., labels: Any = ..., **values: Any) -> ArrivalSeries:
     stored = _store_arrivals(values)
     if event_fields is not ...:
         stored = arrivals_fields_update(arrivals=stored, event_fields=event_fields)
-    return stored if team is ... else arrivals_team_update(arrivals=stored, team=team)
+    is_owned = team is not ... or labels is not ...
+    return arrivals_owner_update(arrivals=stored, team=team, labels=labels) if is_owned else stored
 
 
 def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
@@ -256,7 +258,7 @@ class ArrivalViewSet(ServiceViewSet):
         return super().create(request, *args, **kwargs)
 
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """State the fields of the source's events, how its counts scatter, or the team that owns it."""
+        """State the fields of the source's events, how its counts scatter, the team that owns it, or its labels."""
         return super().partial_update(request, *args, **kwargs)
 
     @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectedUpload)

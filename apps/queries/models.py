@@ -68,6 +68,7 @@ class ArrivalSeries(Tracked):
     team = models.ForeignKey(
         Team, null=True, blank=True, on_delete=models.PROTECT, related_name="sources", help_text="Team that owns it."
     )
+    labels = models.JSONField(default=dict, blank=True, help_text="{name: value}, chosen by selectors.")
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -101,6 +102,7 @@ class Query(Tracked):
     team = models.ForeignKey(
         Team, null=True, blank=True, on_delete=models.PROTECT, related_name="queries", help_text="Team that owns it."
     )
+    labels = models.JSONField(default=dict, blank=True, help_text="{name: value}, chosen by selectors.")
     description = models.TextField(blank=True)
     state = models.CharField(max_length=10, choices=QueryState.choices, default=QueryState.DRAFT, db_index=True)
     objective_statistic = models.CharField(max_length=8, blank=True, help_text="worst, mean or q0.99.")

@@ -211,8 +211,7 @@ class PreparedImport:
                 self.faults.append(Fault(f"{places[name]}.{fault.path.removeprefix(f'{name}.')}", fault.message))
 
     def _node(self, node: Node, row: NodeRow, values: dict[str, Any]) -> None:
-        values["labels"] = {**row.pool.labels, **row.labels} if not node.labels else values["labels"]
-        if {**row.pool.labels, **row.labels} == values["labels"]:
+        if not node.labels or values["labels"] == row.all_labels:
             values.pop("labels")
         memory = _memory_of(node)
         if memory is not None and memory != row.memory_for_state:

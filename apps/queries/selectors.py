@@ -9,7 +9,7 @@ from django.db.models import Count, Exists, F, FloatField, Max, OuterRef, QueryS
 from django.db.models.functions import Cast, Coalesce, DenseRank
 
 from apps.core.errors import Missing
-from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.filters import ChoiceFilter, LabelFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.choices import ABSENT, Evidence
 from apps.fleet.models import Cluster
 from apps.queries.arrivals import series
@@ -161,6 +161,7 @@ class QueryFilter(ListFilter):
     state = ChoiceFilter(choices=QueryState.choices)
     objective_state = ChoiceFilter("objective_status__state", choices=ObjectiveState.choices, label="Of its objective")
     team = TextFilter("team__name", label="Its team")
+    labels = LabelFilter()
     name = TextFilter(label="Its name")
     priority = NumberFilter(whole=True)
     created_at = TimeFilter()
@@ -192,6 +193,7 @@ class ArrivalFilter(ListFilter):
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
     source_id = TextFilter(label="The source's id")
     team = TextFilter("team__name", label="The team that owns it")
+    labels = LabelFilter()
     origin = ChoiceFilter(choices=ArrivalOrigin.choices)
     evidence = ChoiceFilter(choices=Evidence.choices)
     peak_eps = NumberFilter()

@@ -10,7 +10,7 @@ from apps.core.bulk import BulkSerializer
 from apps.core.errors import Malformed
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
-from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
+from apps.fleet.serializers import ClusterField, InClusterSerializer, LabelsField, NumberField
 from apps.queries.arrivals.numerals import COUNT_KINDS, DECIMAL_MARKS
 from apps.queries.arrivals.times import TIME_FORMATS
 from apps.queries.bodies import version_body
@@ -57,6 +57,7 @@ class QuerySerializer(InClusterSerializer):
     team = TeamField(
         required=False, allow_blank=True, help_text="Name of the team that owns it; one of a new name is made."
     )
+    labels = LabelsField(required=False)
     description = serializers.CharField(required=False, allow_blank=True)
     objective = ObjectiveField(required=False, allow_null=True)
     priority = serializers.IntegerField(required=False)
@@ -102,17 +103,18 @@ class QueryDetailSerializer(QuerySerializer):
 
 
 class QueryBulkSerializer(BulkSerializer):
-    """Action on many queries; `team` and `priority` are for `update`, at least one of them."""
+    """Action on many queries; `team`, `labels` and `priority` are for `update`, at least one of them."""
 
     action = serializers.ChoiceField(["stop", "update", "delete"])
     team = serializers.CharField(required=False, allow_blank=True)
+    labels = LabelsField(required=False)
     priority = serializers.IntegerField(required=False)
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         """An update names what it changes, and nothing else does."""
-        given = [name for name in ("team", "priority") if name in values]
+        given = [name for name in ("team", "labels", "priority") if name in values]
         if values["action"] == "update" and not given:
-            raise serializers.ValidationError({"action": "update needs team, priority or both"})
+            raise serializers.ValidationError({"action": "update needs team, labels, priority or several of them"})
         if values["action"] != "update" and given:
             raise serializers.ValidationError(dict.fromkeys(given, f"is for update, not for {values['action']}"))
         return values
@@ -191,6 +193,7 @@ class ArrivalSerializer(InClusterSerializer):
         allow_blank=True,
         help_text="Name of the team that owns the source, whose members see it; one of a new name is made.",
     )
+    labels = LabelsField(required=False)
     starts_at = serializers.DateTimeField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
@@ -237,6 +240,7 @@ class ArrivalCreateSerializer(TableReadingSerializer):
     replace = serializers.BooleanField(required=False)
     event_fields = EventFieldsField(required=False, allow_null=True)
     team = serializers.CharField(required=False, allow_blank=True, help_text="Name of the team that owns the source.")
+    labels = LabelsField(required=False)
     file = serializers.FileField(required=False)
     key = serializers.CharField(required=False)
     generator = serializers.DictField(required=False, help_text='{"kind": "on_off" | "poisson" | "diurnal", …}')
@@ -253,7 +257,7 @@ class ArrivalCreateSerializer(TableReadingSerializer):
         "generator": set(),
         "counts": {"step_s", "fill", "dispersion", "dispersion_step_s"},
     }
-    _COMMON = {"cluster", "source_id", "description", "replace", "event_fields", "team"}
+    _COMMON = {"cluster", "source_id", "description", "replace", "event_fields", "team", "labels"}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in self._OF_KIND if kind in values]

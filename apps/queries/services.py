@@ -14,8 +14,9 @@ from apps.accounts.models import Team, User
 from apps.accounts.teams import team_named
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, join_path
 from apps.core.events import announce
+from apps.core.labels import label_faults
 from apps.core.limits import MAX_DESCRIPTION
-from apps.core.reach import check_owner
+from apps.core.reach import check_owner, check_relabelled
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed
 from apps.fleet.validation import check_free, check_row
@@ -66,6 +67,7 @@ def query_create(
     body: Any,
     objective: Mapping[str, object] | None = None,
     team: str = "",
+    labels: Any = None,
     description: str = "",
     priority: int = 0,
     note: str = "",
@@ -92,7 +94,7 @@ def query_create(
         The name is taken.
     """
     query = Query(cluster=cluster, name=name, description=description, priority=priority)
-    operators = _read_query(query, body, objective, path, team=team)
+    operators = _read_query(query, body, objective, path, team=team, labels={} if labels is None else labels)
     check_free(cluster.queries.all(), query, name=name)
     query.save()
     _store_version(query, operators, 1, note, user)
@@ -107,13 +109,14 @@ def _read_query(
     path: str,
     known: Surroundings | None = None,
     team: str = "",
+    labels: Any = ...,
 ) -> tuple[EngineOperator, ...]:
     """Operators of a new query's body, its objective set, and all of it checked."""
     faults: list[Fault] = []
     parse = lambda: body_parse(query.cluster, body, query=query.name, path=path, surroundings=known)  # noqa: E731
     operators = _collected(faults, parse)
     _collected(faults, lambda: _set_objective(query, objective))
-    _collected(faults, lambda: _set_team(query, team))
+    _collected(faults, lambda: _set_owner(query, team, labels))
     _collected(faults, lambda: check_row(query, _long(query)))
     if faults or operators is None:
         raise _malformed(faults)
@@ -242,10 +245,17 @@ def query_version_create(
 
 
 @recorded()
-def query_update(*, query: Query, objective: Any = ..., team: Team | str | None = ..., **fields: Any) -> Query:  # type: ignore[assignment]
-    """Change name, team, description, priority or objective (None: no objective). A running query keeps its name.
+def query_update(
+    *,
+    query: Query,
+    objective: Any = ...,
+    team: Team | str | None = ...,  # type: ignore[assignment]
+    labels: Any = ...,
+    **fields: Any,
+) -> Query:
+    """Change name, team, labels, description, priority or objective (None: none). A running query keeps its name.
 
-    A team that is named is made where there is none of that name.
+    A team that is named is made where there is none of that name; labels take the place of all that it has.
     """
     _refresh_locked(query)
     if fields.get("name", query.name) != query.name and query.state in {QueryState.RUNNING, QueryState.QUEUED}:
@@ -256,8 +266,7 @@ def query_update(*, query: Query, objective: Any = ..., team: Team | str | None 
         setattr(query, name, value)
     if objective is not ...:
         _collected(faults, lambda: _set_objective(query, objective))
-    if team is not ...:
-        _collected(faults, lambda: _set_team(query, team))
+    _collected(faults, lambda: _set_owner(query, team, labels))
     _collected(faults, lambda: check_row(query, _long(query)))
     if faults:
         raise _malformed(faults)
@@ -329,11 +338,20 @@ def _inputs_by_name(version: QueryVersion) -> list[tuple[tuple[str, str, int], O
     return by_name
 
 
-def _set_team(query: Query, team: Team | str | None) -> None:
-    before, is_new = query.team, query.pk is None
-    query.team = team_named(team) if isinstance(team, str) else team
-    if is_new or query.team != before:
-        check_owner(query.cluster, query.team)
+def _set_owner(query: Query, team: Any, labels: Any) -> None:
+    """Its team and its labels, each as it is unless given: they decide whose part of the cluster it belongs to."""
+    owner, before, faults = query.team, query.labels, list[Fault]()
+    if team is not ...:
+        query.team = _collected(faults, lambda: team_named(team)) if isinstance(team, str) else team
+    if labels is not ...:
+        faults += label_faults(labels)
+        query.labels = before if faults else labels
+    if faults:
+        raise _malformed(faults)
+    if query.pk is None or query.team != owner or query.labels != before:
+        check_owner(query.cluster, query.team, query.labels)
+    if query.pk is not None and query.labels != before:
+        check_relabelled(query.cluster, owner, before, query.labels)
 
 
 def _set_objective(query: Query, objective: Any) -> None:

@@ -46,7 +46,10 @@ def _query_update(query: Query, before: dict[str, Any]) -> None:
 
 
 def _arrivals_update(row: ArrivalSeries, before: dict[str, Any]) -> None:
-    """Put back what is stated of the events; other events are put back as a row."""
+    """Put back what is stated of the events, and whose it is; other events are put back as a row."""
+    owner = {name: before[name] for name in ("team", "labels") if name in before}
+    if owner:
+        arrivals.arrivals_owner_update(arrivals=row, **owner)
     if "event_fields" in before:
         arrivals.arrivals_fields_update(arrivals=row, event_fields=before["event_fields"])
     if {"dispersion", "dispersion_step_s"} & set(before):

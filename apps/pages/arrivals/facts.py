@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.pages.arrivals.forms import GENERATOR_KINDS
+from apps.pages.labels import LABELS_TEXT, label_filters, labels_cell, labels_column, list_of, with_labels_text
 from apps.pages.overview.findings import Stat
 from apps.pages.queries.features import FIELD_TYPES, fields_text
 from apps.pages.saved_views.bar import open_views
@@ -26,7 +27,7 @@ from apps.queries.selectors import ArrivalFilter, SourceReaders, queries_reading
 from apps.saved_views.models import SavedList
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark
-from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, significant
+from apps.ui.numbers import MISSING, Quantity, count, factor, rate, scaled, seconds, significant
 from apps.ui.pictures import sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
@@ -77,7 +78,8 @@ def arrivals_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) 
         readers.update(readers_by_source(cluster, [row.source_id for row in rows], first))
         return rows
 
-    rows = ArrivalSeries.objects.filter(cluster=cluster)
+    rows = ArrivalSeries.objects.filter(cluster=cluster).select_related("team")
+    labels = label_filters(request, rows)
     counts = dict(rows.order_by().values("origin").annotate(n=Count("pk")).values_list("origin", "n"))
     choices = [Choice(value, label, counts[value]) for value, label in ArrivalOrigin.choices if value in counts]
     empty = {
@@ -90,14 +92,14 @@ def arrivals_table(request: HttpRequest, cluster: Cluster, *, can_change: bool) 
         empty |= {"url": url, "action": "Add arrivals", "action_icon": "plus"}
     return Table(
         request,
-        _columns(cluster.slug, readers),
-        rows.defer("data", "spec") if request.GET.get("export") else rows.defer("spec"),
+        [*_columns(cluster.slug, readers), labels_column(request, labels)],
+        with_labels_text(rows.defer("data", "spec") if request.GET.get("export") else rows.defer("spec")),
         caption="Arrivals",
         default_sort="source",
-        filters=[Filter("origin", choices, all_count=sum(counts.values()))],
+        filters=[Filter("origin", choices, all_count=sum(counts.values())), *labels],
         filterset=ArrivalFilter,
-        search=["source_id", "description"],
-        search_label="Source or description",
+        search=["source_id", "description", "team__name", LABELS_TEXT],
+        search_label="Source, description, team or label",
         page_size=_PAGE,
         load=load,
         views=open_views(request, SavedList.ARRIVALS),
@@ -259,7 +261,18 @@ class SourceDetail:
             facts += self._upload()
         elif row.origin == ArrivalOrigin.GENERATOR:
             facts += self._generator()
-        return [*facts, ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}"), ("Counted", self._counted)]
+        return [
+            *self._owner,
+            *facts,
+            ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}"),
+            ("Counted", self._counted),
+        ]
+
+    @property
+    def _owner(self) -> list[tuple[str, Any]]:
+        """Its team and its labels: who has a role on either sees it."""
+        labels = labels_cell(self.row.labels, list_of("pages:arrivals", self.row.cluster.slug))
+        return [("Team", self.row.team or MISSING), ("Labels", labels)]
 
     @property
     def _counted(self) -> str:

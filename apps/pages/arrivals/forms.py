@@ -7,8 +7,9 @@ from typing import Any
 from django import forms
 from django.conf import settings
 
-from apps.core.limits import MAX_ELEMENT_NAME, MAX_NOTE
+from apps.core.limits import MAX_ELEMENT_NAME, MAX_NAME, MAX_NOTE
 from apps.fleet.models import Cluster
+from apps.pages.labels import TypedLabelsField
 from apps.planning.choices import BUCKETS
 from apps.planning.load_buckets import GENERATOR_DEFAULTS
 from apps.queries.arrivals.inspection import Inspection
@@ -23,6 +24,7 @@ __all__ = [
     "GeneratorForm",
     "HistoryColumnsForm",
     "HistoryGeneratorForm",
+    "SourceOwnerForm",
     "UploadForm",
 ]
 
@@ -50,6 +52,15 @@ class UploadForm(forms.Form):
         limit = settings.UPLOAD_MAX_BYTES
         self.fields["file"].help_text += f" At most {limit / 1e6:g} MB."
         self.fields["file"].widget.attrs["data-max-bytes"] = str(limit)
+
+
+class SourceOwnerForm(forms.Form):
+    """Team and labels of a source."""
+
+    team = forms.CharField(
+        max_length=MAX_NAME, required=False, help_text="Its members see the source. One of a new name is made."
+    )
+    labels = TypedLabelsField()
 
 
 class _SourceForm(forms.Form):

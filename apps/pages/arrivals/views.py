@@ -22,9 +22,10 @@ from apps.pages.arrivals.forms import (
     GeneratorForm,
     HistoryColumnsForm,
     HistoryGeneratorForm,
+    SourceOwnerForm,
 )
 from apps.pages.arrivals.uploads import ColumnsStep, NewSeries, UploadStep, merge_line_faults, parameter_faults
-from apps.pages.base import ClusterPage, done
+from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.forecasts.facts import history_chart
 from apps.pages.forecasts.tables import histories_table
@@ -39,6 +40,7 @@ from apps.queries.arrivals.services import (
     arrivals_create_from_upload,
     arrivals_delete,
     arrivals_fields_update,
+    arrivals_owner_update,
     generate_arrivals,
 )
 from apps.queries.arrivals.uploads import read_trace_window
@@ -51,6 +53,7 @@ __all__ = [
     "ArrivalsDetail",
     "ArrivalsFields",
     "ArrivalsGenerator",
+    "ArrivalsOwner",
     "ArrivalsPage",
     "ArrivalsUpload",
     "HistoriesPage",
@@ -93,6 +96,27 @@ class ArrivalsFields(ClusterPage):
         fields = {name: int(text) if text.isdecimal() else text for name, text in typed.items()}
         arrivals_fields_update(arrivals=row, event_fields=fields or None)
         return done(request, f"The fields of {row.source_id} are saved.", "pages:arrivals-detail", slug, pk)
+
+
+class ArrivalsOwner(ClusterPage):
+    """`/c/<slug>/arrivals/<number>/owner/`: the team and the labels of a source, and POST, which changes them."""
+
+    template_name = "pages/arrivals/owner.html"
+    scope = write_scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row = self.find(_arrivals(self.cluster), "arrivals", pk=pk)
+        return self.page(
+            {"row": row, "form": SourceOwnerForm(initial={"team": str(row.team or ""), "labels": row.labels})}
+        )
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row, form = self.find(_arrivals(self.cluster), "arrivals", pk=pk), SourceOwnerForm(request.POST)
+        if form.is_valid():
+            _, ok = try_service(form, lambda: arrivals_owner_update(arrivals=row, **form.cleaned_data))
+            if ok:
+                return done(request, f"{row.source_id} is saved.", "pages:arrivals-detail", slug, pk)
+        return self.page({"row": row, "form": form}, 422)
 
 
 class ArrivalsCrud(Crud):
@@ -143,7 +167,7 @@ class HistoryCrud(Crud):
 
 
 def _arrivals(cluster: Cluster) -> QuerySet[ArrivalSeries]:
-    return ArrivalSeries.objects.select_related("cluster").filter(cluster=cluster)
+    return ArrivalSeries.objects.select_related("cluster", "team").filter(cluster=cluster)
 
 
 def _histories(cluster: Cluster) -> QuerySet[LoadHistory]:

@@ -12,30 +12,11 @@ from apps.fleet.choices import CycleUnit
 from apps.fleet.models import KUBERNETES_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
+from apps.pages.labels import TypedLabelsField
 from apps.ui.forms import MemoryField, row_field
 from apps.ui.name_search import name_attributes
 
 __all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PlanForm", "PoolForm"]
-
-
-class _Labels(forms.CharField):
-    """`rack=r7 zone=b` as {"rack": "r7", "zone": "b"}."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else value
-
-    def clean(self, value: Any) -> dict[str, str]:
-        labels = {}
-        for part in super().clean(value).replace(",", " ").split():
-            name, equals, text = part.partition("=")
-            if not (name and equals and text):
-                raise forms.ValidationError(f"{part!r} is not a label; write labels like rack=r7 zone=b.")
-            labels[name] = text
-        return labels
-
-
-def _labels() -> _Labels:
-    return _Labels(required=False, help_text="Such as rack=r7 zone=b.")
 
 
 class ClusterForm(RowForm):
@@ -79,7 +60,7 @@ class ClusterForm(RowForm):
 
 
 class PoolForm(RowForm):
-    labels = _labels()
+    labels = TypedLabelsField()
     cycle_unit = forms.ChoiceField(
         label="Unit of cycles",
         required=False,
@@ -126,7 +107,7 @@ class PoolForm(RowForm):
 
 
 class NodeForm(RowForm):
-    labels = _labels()
+    labels = TypedLabelsField()
     cycle_unit = forms.ChoiceField(
         label="Unit of cycles",
         required=False,

@@ -17,9 +17,10 @@ from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import ServerLoad, run_latest, servers_by_node, servers_drawn
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
-from apps.fleet.selectors import NodeFilter
+from apps.fleet.selectors import NodeFilter, PoolFilter
 from apps.pages.connections.looks import NodePlace, place_of_node
 from apps.pages.context import url_of
+from apps.pages.labels import LABELS_TEXT, label_filters, labels_column, with_labels_text
 from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import OPEN_EVACUATION_STATES
@@ -69,16 +70,20 @@ def nodes_table(
     if 1 < len(pools) <= 8:
         of_pool = [Choice(name, name) for name in pools]
         filters.append(Filter("pool", of_pool, all_label="Every pool"))
+    labels = label_filters(request, rows, "labels", "pool__labels")
     return Table(
         request,
-        _node_columns(cluster, run),
-        rows,
+        [
+            *_node_columns(cluster, run),
+            labels_column(request, labels, lambda line: line.node.all_labels),
+        ],
+        with_labels_text(rows),
         caption="Nodes",
         default_sort="name",
-        filters=filters,
+        filters=[*filters, *labels],
         filterset=NodeFilter,
-        search=["name", "pool__name"],
-        search_label="Node or pool",
+        search=["name", "pool__name", LABELS_TEXT],
+        search_label="Node, pool or label",
         views=open_views(request, SavedList.NODES),
         file_name=f"nodes-{cluster.slug}",
         select=can_change,
@@ -224,6 +229,7 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
     def plan(pool: NodePool) -> SafeString:
         return format_html('<a href="{}">Plan nodes</a>', reverse("pages:pool-plan", args=[cluster.slug, pool.pk]))
 
+    labels = label_filters(request, cluster.pools.all())
     columns = [
         Column("name", "Pool", name, sort="name", csv=lambda pool: pool.name),
         Column("nodes", "Nodes", lambda pool: pool.node_count, sort="node_count", num=True, high_first=True),
@@ -250,12 +256,9 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
             csv=lambda pool: pool.price_per_hour,
             num=True,
         ),
+        Column("team", "Team", lambda pool: str(pool.team or MISSING), sort="team__name"),
         Column("plan", "Plan nodes", plan),
-        Column(
-            "labels",
-            "Labels",
-            lambda pool: ", ".join(f"{key}={value}" for key, value in pool.labels.items()) or MISSING,
-        ),
+        labels_column(request, labels),
     ]
     empty = {
         "icon": "nodes",
@@ -263,7 +266,18 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
         "text": "A pool holds nodes of one type: the same capacity and cores.",
     }
     views = open_views(request, SavedList.POOLS)
-    return Table(request, columns, rows, "Pools", "name", file_name=f"pools-{cluster.slug}", empty=empty, views=views)
+    return Table(
+        request,
+        columns,
+        rows,
+        "Pools",
+        "name",
+        labels,
+        PoolFilter,
+        file_name=f"pools-{cluster.slug}",
+        empty=empty,
+        views=views,
+    )
 
 
 def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) -> Table:

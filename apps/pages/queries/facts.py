@@ -23,6 +23,7 @@ from apps.estimates.words import cause_sentence, evidence_words, lacking_words
 from apps.fleet.choices import CostEvidence, Evidence
 from apps.jobs.models import Job
 from apps.pages.context import url_of
+from apps.pages.labels import labels_cell, list_of
 from apps.pages.overview.findings import Stat
 from apps.pages.predictions.facts import HandOver, PredictionFacts
 from apps.pages.queries.timeline import QueryTimeline
@@ -102,6 +103,11 @@ class QueryDetail:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.cluster = query.cluster
+
+    @property
+    def labels(self) -> Any:
+        """Its labels, each leading to the queries that have it."""
+        return labels_cell(self.query.labels, list_of("pages:queries", self.cluster.slug))
 
     @cached_property
     def version(self) -> QueryVersion:

@@ -18,6 +18,7 @@ from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import CostEvidence, CycleUnit, Evidence
 from apps.pages.base import done
+from apps.pages.labels import TypedLabelsField
 from apps.pages.queries.features import FEATURES, FeatureField, feature_document
 from apps.pages.queries.inputs import cost_variation_words
 from apps.queries.choices import OperatorKind
@@ -114,6 +115,7 @@ class QueryForm(forms.Form):
 
     name = forms.CharField(max_length=MAX_SLUG, help_text="Lower-case letters, digits, dots, hyphens and underscores.")
     team = forms.CharField(max_length=MAX_NAME, required=False, help_text="The team to contact about the query.")
+    labels = TypedLabelsField()
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
     bound_s = forms.FloatField(
         label="Objective", required=False, help_text='Upper bound. For none, choose "No objective" above.'
@@ -151,6 +153,7 @@ def _known(query: Query) -> dict[str, Any]:
     return {
         "name": query.name,
         "team": str(query.team or ""),
+        "labels": query.labels,
         "statistic": query.objective_statistic or _NONE,
         "bound_s": query.objective_bound_s,
         "priority": query.priority,

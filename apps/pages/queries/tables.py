@@ -23,6 +23,7 @@ from apps.estimates.selectors import (
 )
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
+from apps.pages.labels import LABELS_TEXT, label_filters, labels_column, with_labels_text
 from apps.pages.overview.tables import (
     estimate_cell,
     estimate_figures,
@@ -36,7 +37,7 @@ from apps.pages.queries.capacity import capacity_cell
 from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.selectors import queries_never_run
+from apps.queries.selectors import QueryFilter, queries_never_run
 from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, expected_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds
@@ -138,16 +139,21 @@ def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | Non
     if can_change:
         empty |= {"url": reverse("pages:query-new", args=[cluster.slug]), "action": "New query", "action_icon": "plus"}
     rows = queries_judged(cluster, run)
+    labels = label_filters(request, rows)
     counts, expected = state_counts(rows), expected_counts(rows)
     return QueriesTable(
         request,
-        _columns(cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
-        rows.select_related("objective_status", "team").defer("backlogs"),
+        [
+            *_columns(cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
+            labels_column(request, labels, lambda line: line.query.labels),
+        ],
+        with_labels_text(rows).select_related("objective_status", "team").defer("backlogs"),
         caption="Queries",
         default_sort="headroom",
-        filters=[_states(counts, expected, request.GET.get("state", "")), *_teams(rows)],
-        search=["name", "team__name", "description"],
-        search_label="Name, team or description",
+        filters=[_states(counts, expected, request.GET.get("state", "")), *_teams(rows), *labels],
+        filterset=QueryFilter,
+        search=["name", "team__name", "description", LABELS_TEXT],
+        search_label="Name, team, label or description",
         views=views,
         load=partial(query_lines, run),
         row_count=sum(counts.values()),

@@ -143,6 +143,15 @@ class QueriesChange(BulkPage):
             fields=("team",),
         ),
         BulkAction(
+            "labels",
+            "Set labels",
+            "changed",
+            "They take the place of all labels that these queries have. Empty: none.",
+            query_update,
+            "query",
+            fields=("labels",),
+        ),
+        BulkAction(
             "priority",
             "Set priority",
             "changed",
@@ -199,7 +208,7 @@ class QueryReach(ClusterPage):
         query = None if is_everywhere else visible(cluster.queries.all()).filter(name=name).first()
         if query is None:
             if is_seen_in_part(cluster.pk):
-                raise Missing(f"Cluster {self.slug!r} has no query {name!r} of a team of yours.")
+                raise Missing(f"Cluster {self.slug!r} has no query {name!r} that you see.")
             check_cluster(cluster)  # the page itself says that there is none
         else:
             check_row(query)
@@ -435,7 +444,7 @@ class ChangesTab(QueryTab):
 
 
 _FIRST_ROWS = 3
-_KEPT = ("team", "statistic", "bound_s", "priority")  # of the last query, in the form of the next
+_KEPT = ("team", "labels", "statistic", "bound_s", "priority")  # of the last query, in the form of the next
 
 
 class QueryNew(ClusterPage):
@@ -463,10 +472,12 @@ class QueryNew(ClusterPage):
         return self.page({**shared, "rest_body": _rest_body(self.slug, sources), **context}, status)
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        kept = {name: request.GET[name] for name in _KEPT if name in request.GET}
+        kept: dict[str, Any] = {name: request.GET[name] for name in _KEPT if name in request.GET}
         if is_seen_in_part(self.cluster.pk):
             team = visible(Team.objects.all(), caller_now().needed).first()
-            kept = {"team": str(team or ""), **kept}
+            selectors = caller_now().reach.selectors_with(self.cluster.pk, caller_now().needed)
+            labels = {} if team is not None or not selectors else selectors[0].equal
+            kept = {"team": str(team or ""), "labels": labels, **kept}
         form = QueryForm(initial={"statistic": "worst", **kept})
         if self.by_form:
             return self.show(
@@ -637,7 +648,7 @@ class QueryCrud(QueryReach, Crud):
     def context(self, row: Query) -> dict[str, object]:
         bound_s = row.objective_bound_s
         objective = {"statistic": row.objective_statistic, "bound_s": bound_s} if bound_s else None
-        asked = {"team": str(row.team or ""), "priority": row.priority, "objective": objective}
+        asked = {"team": str(row.team or ""), "labels": row.labels, "priority": row.priority, "objective": objective}
         return {"query": row, "rest_body": asked}
 
     def saved(self, row: Query) -> HttpResponse:

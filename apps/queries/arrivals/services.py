@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from django.core.files.base import File
 
-from apps.accounts.models import Team
 from apps.accounts.teams import team_named
-from apps.core.errors import Conflict, Fault
+from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
+from apps.core.labels import label_faults
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed, cluster_locked
@@ -52,11 +52,11 @@ __all__ = [
     "arrivals_dispersion_update",
     "arrivals_fields_update",
     "arrivals_inspect",
+    "arrivals_owner_update",
     "arrivals_replace",
     "arrivals_revived",
     "arrivals_row",
     "arrivals_store",
-    "arrivals_team_update",
     "generate_arrivals",
 ]
 
@@ -64,7 +64,7 @@ _BATCH = 500  # rows of one statement, each with a packed series
 _REPLACED = tuple(
     field.name
     for field in ArrivalSeries._meta.concrete_fields
-    if field.name not in ("id", "cluster", "source_id", "team", "created_at")
+    if field.name not in ("id", "cluster", "source_id", "team", "labels", "created_at")
 )
 
 
@@ -403,10 +403,27 @@ def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> Arr
 
 
 @recorded()
-def arrivals_team_update(*, arrivals: ArrivalSeries, team: Team | str | None) -> ArrivalSeries:
-    """Say which team owns a source; one of a new name is made, and no name is nobody's."""
-    arrivals.team = team_named(team) if isinstance(team, str) else team
-    arrivals.save(update_fields=["team", "updated_at"])
+def arrivals_owner_update(*, arrivals: ArrivalSeries, team: Any = ..., labels: Any = ...) -> ArrivalSeries:
+    """Say which team owns a source and which labels it has, each as it is unless given: who sees it goes by them.
+
+    A team of a new name is made, and no name is nobody's; labels take the place of all that it has.
+
+    Raises
+    ------
+    Malformed
+        With every fault.
+    """
+    faults: list[Fault] = []
+    if team is not ...:
+        try:
+            arrivals.team = team_named(team) if isinstance(team, str) else team
+        except Malformed as error:
+            faults += error.faults
+    if labels is not ...:
+        faults += label_faults(labels)
+        arrivals.labels = labels
+    raise_faults(faults)
+    arrivals.save(update_fields=["team", "labels", "updated_at"])
     announce(f"cluster:{arrivals.cluster.slug}")
     return arrivals
 

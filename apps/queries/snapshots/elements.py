@@ -56,7 +56,7 @@ def engine_node(node: Node) -> elements.Node:
         pool=node.pool.name,
         price_per_hour=None if price is None else float(price),
         memory_bytes=None if node.memory_for_state is None else float(node.memory_for_state),
-        labels={**node.pool.labels, **node.labels},
+        labels=node.all_labels,
         cycle_unit=node.cycle_unit,
         cycles_per_ns=node.cycles_per_ns,
     )

@@ -25,7 +25,7 @@ def test_grants_of_a_person_and_of_its_groups_add_up() -> None:
     assert ann.reach.everything == {"read"}
     assert "admit" in ann.reach.on_cluster(cluster.pk)
     assert "admit" not in ann.reach.on_cluster(cluster.pk + 1)
-    assert ann.reach.on_team(None, team.pk) == {"read", "author"}
+    assert ann.reach.on_owned(None, team.pk, {}) == {"read", "author"}
 
 
 def test_a_second_role_at_the_same_place_takes_the_place_of_the_first() -> None:

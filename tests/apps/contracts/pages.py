@@ -138,6 +138,7 @@ PAGES: dict[str, Page] = {
     "pages:arrivals-generator": _form(),
     "pages:arrivals-detail": _view(pk="series"),
     "pages:arrivals-fields": _action(pk="series"),
+    "pages:arrivals-owner": _form(pk="series"),
     "pages:arrivals-delete": _action(pk="series"),
     "pages:spark-queries": _view(),
     "pages:spark-query-new": _form(),

