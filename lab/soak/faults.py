@@ -20,6 +20,7 @@ __all__ = ["FaultActor"]
 _HOLD_S = (2.0, 6.0)  # how long something is frozen, full or away
 _STALL_S = (0.2, 0.8)  # how long each write to a slow disk may have to wait
 _BETWEEN_STALLS_S = 0.05
+_MAX_JUMP_S = 300
 _CALM_S = (1.0, 5.0)  # between two faults
 _RECOVERY_S = 180.0
 
@@ -32,7 +33,7 @@ class FaultActor:
 
     def __init__(self, console: SoakConsole, seed: int, ledger: ClientLedger, ending: threading.Event) -> None:
         self.done: Counter[str] = Counter()
-        self.left_out = ["clock jumps (a process has no clock of its own here)"]
+        self.left_out: list[str] = []
         self.slowest_recovery_s = 0.0
         self._console, self._rng, self._ledger, self._ending = console, Random(f"{seed}/faults"), ledger, ending
         self._faults: list[tuple[str, Callable[[], None]]] = [
@@ -42,6 +43,7 @@ class FaultActor:
             ("kill Redis", lambda: self._restart_redis(signal.SIGKILL)),
             ("freeze Redis", lambda: self._hold(self._console.redis_pid)),
             ("Redis at its memory limit", self._limit_redis),
+            ("clock jump", self._jump_clock),
         ]
         if console.postgres:
             self._faults += [
@@ -123,6 +125,14 @@ class FaultActor:
         time.sleep(self._hold_s())
         server.start()
         server.wait()
+
+    def _jump_clock(self) -> None:
+        """Ahead or back by up to five minutes, and to the right time again."""
+        self._console.shift_clock(self._rng.choice((-1, 1)) * self._rng.randint(1, _MAX_JUMP_S))
+        try:
+            time.sleep(self._hold_s())
+        finally:
+            self._console.shift_clock(0)
 
     def _slow_disk(self) -> None:
         """Hold what is written again and again, as a disk does that is busy with somebody else's."""

@@ -25,6 +25,7 @@ from launcher.services import healthz
 __all__ = ["PASSWORD", "SERVICES", "SoakConsole", "wait_until"]
 
 PASSWORD = "a long way downstream"
+_SHIFTED = Path(__file__).with_name("shifted")  # on the path of Python: its clock is then the console's own
 _DISK_MB = 700
 _START_S = 300.0
 #: Processes of `up`, and what their command lines have in common.
@@ -84,6 +85,7 @@ class SoakConsole:
                 raise RuntimeError("no PostgreSQL is installed: ./sluice doctor")
             self.postgres = PostgresServer(tools, within=self.disk, lasting=True)
         self.var = self.disk / "var"
+        self._clock = self.folder / "clock"  # what is added to the machine's
         self.tokens: list[str] = []
         self._redis: subprocess.Popen[bytes] | None = None
         self._up: subprocess.Popen[bytes] | None = None
@@ -99,6 +101,15 @@ class SoakConsole:
             "SOAK_PASSWORD": PASSWORD,
         }
 
+    def shift_clock(self, seconds: int) -> None:
+        """Have the clocks of web, workers and beat jump to so many seconds beside that of this machine.
+
+        Redis and PostgreSQL keep the machine's, as on another host.
+        """
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.replace(self._clock)
+
     def start(self, tokens: int) -> None:
         """Everything up to the health of web and workers; `tokens` secrets with all scopes."""
         self.var.mkdir(mode=0o700)
@@ -108,9 +119,12 @@ class SoakConsole:
             self.postgres.wait()
         self.manage("migrate", "--no-input", "--verbosity=0")
         self.tokens = json.loads(self.script(_SET_UP, SOAK_TOKENS=str(tokens)).splitlines()[-1])
+        self.shift_clock(0)
+        path = os.pathsep.join([str(_SHIFTED), self.env["PYTHONPATH"]])
+        clock = {"PYTHONPATH": path, "SOAK_CLOCK": str(self._clock)}
         command = [sys.executable, "-P", "-m", "launcher", "up", "--port", str(self.port), "--no-live", "--empty"]
         with (self.folder / "up.log").open("ab") as log:
-            self._up = spawn(command, env=self.env, cwd=ROOT, output=log)
+            self._up = spawn(command, env=self.env | clock, cwd=ROOT, output=log)
         wait_until(self.is_whole, f"health of the console, see {self.folder / 'up.log'},")
 
     def is_whole(self) -> bool:
