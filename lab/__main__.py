@@ -62,6 +62,7 @@ TRAINING = {
     "evaluate": ("lab.training.evaluation",),
     "executions": ("lab.training.executions",),
     "flink-executions": ("lab.benchmarks.flink_executions.command",),
+    "stream-processor": ("lab.benchmarks.stream_processors",),
     "weights": ("lab.training.costream",),
 }
 EXPERIMENTS = {

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from engine.costream.intervals import SHORTAGES, end_scale, shortage_of
 from engine.costream.prediction import Ensemble, is_voted
 from engine.costream.residual import COSTS, VOTES
 from engine.costream.summary import FluidFacts
-from engine.query_graph.graph import OPERATOR_KINDS, CostTrace, QueryGraph
+from engine.query_graph.graph import OPERATOR_KINDS, CostTrace, HostNode, QueryGraph
 from engine.solvers import solving
 from engine.words import listed
 
@@ -330,6 +331,17 @@ def _known_costs(observations: Sequence[Observation], metric: int) -> tuple[list
     return [i for i, _ in known], np.array([cost for _, cost in known], dtype=np.float64)
 
 
+def _host_keys(trace: CostTrace) -> list[tuple[HostNode, int]]:
+    """Host of each operator, and which one of those alike it is: two alike are two."""
+    alike: Counter[HostNode] = Counter()
+    keys: dict[int, tuple[HostNode, int]] = {}
+    for j in dict.fromkeys(trace.placement):
+        host = trace.hosts[j]
+        keys[j] = host, alike[host]
+        alike[host] += 1
+    return [keys[j] for j in trace.placement]
+
+
 def _facts(ensemble: Ensemble, observations: Sequence[Observation]) -> FluidFacts:
     """Facts in the order of the observations; those of a query are made together, on the hosts of all of them."""
     by_graph: dict[QueryGraph, list[int]] = {}
@@ -338,10 +350,9 @@ def _facts(ensemble: Ensemble, observations: Sequence[Observation]) -> FluidFact
     parts, order = [], []
     for graph, rows in by_graph.items():
         for start in range(0, len(rows), _TOGETHER):
-            traces = [observations[i].trace for i in rows[start : start + _TOGETHER]]
-            hosts = list(dict.fromkeys(trace.hosts[j] for trace in traces for j in trace.placement))
-            row_of = {host: row for row, host in enumerate(hosts)}
-            places = np.array([[row_of[trace.hosts[j]] for j in trace.placement] for trace in traces])
-            parts.append(ensemble.facts(graph, hosts, places))
+            traces = [_host_keys(observations[i].trace) for i in rows[start : start + _TOGETHER]]
+            row_of = {key: row for row, key in enumerate(dict.fromkeys(chain.from_iterable(traces)))}
+            places = np.array([[row_of[key] for key in keys] for keys in traces])
+            parts.append(ensemble.facts(graph, [host for host, _ in row_of], places))
         order += rows
     return FluidFacts.joined(parts).take(np.argsort(order))

@@ -8,6 +8,7 @@ Source: Vovk: Conditional validity of inductive conformal predictors (2012), sec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from engine.arrays import FloatArray, IntArray
 from engine.costream.residual import COSTS
 from engine.costream.summary import SUMMARY_COLUMNS, FluidFacts
-from engine.query_graph.processors import STREAM_PROCESSORS
+from engine.query_graph.processors import STREAM_PROCESSORS, StreamProcessor
 
 __all__ = [
     "KINDS",
@@ -56,7 +57,7 @@ def shortage_of(use: FloatArray) -> IntArray:
     return np.digitize(use, _SHORT)
 
 
-def units_of(facts: FluidFacts) -> FloatArray:
+def units_of(facts: FluidFacts, processors: Mapping[str, StreamProcessor] = STREAM_PROCESSORS) -> FloatArray:
     """Unit of errors, (k, 3): what of T a run itself leaves to chance, in ln; 1 for latencies.
 
     Notes
@@ -64,12 +65,13 @@ def units_of(facts: FluidFacts) -> FloatArray:
     T varies by its count and by what passes each operator: sqrt(1/results + `_PASS`²·operators that select). On a
     stream processor that executions are known of, units are times its own, by whether something may be short, and those
     of latencies `_PASS` + ln(1 + jitter/latency): a pause of milliseconds is nothing to seconds, all to microseconds.
+    `processors` are other records for who fits one.
     """
     ln_results, *selecting = (facts.summary[:, SUMMARY_COLUMNS.index(name)] for name in _VARYING)
     units = np.ones((len(facts), len(COSTS)))
     units[:, 0] = np.sqrt(np.exp(-np.maximum(ln_results, 0.0)) + _PASS**2 * np.maximum(np.sum(selecting, axis=0), 1.0))
     for name in np.unique(facts.processor):
-        processor, rows = STREAM_PROCESSORS[str(name)], facts.processor == name
+        processor, rows = processors[str(name)], facts.processor == name
         if processor.executions:
             units[rows, 1:] = _PASS + np.log1p(processor.jitter_s / np.exp(facts.costs[rows, 1:]))
             units[rows] *= np.array(processor.units)[(shortage_of(facts.use[rows]) > 0).astype(np.int64)]

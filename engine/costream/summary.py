@@ -17,6 +17,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.query_graph.flow import flow_features, nominal_flow
 from engine.query_graph.fluid import NO_FACTORS, RUN_S, Fluid, fluid_of
 from engine.query_graph.graph import HostNode, QueryGraph
+from engine.query_graph.processors import StreamProcessor
 
 __all__ = ["SUMMARY_COLUMNS", "FluidFacts", "facts_of", "filters_in_row"]
 
@@ -76,9 +77,10 @@ def facts_of(
     hosts: Sequence[HostNode],
     placements: IntArray,
     factors: Mapping[str, float] = NO_FACTORS,
+    processor: StreamProcessor | None = None,
 ) -> FluidFacts:
-    """Facts of placements, whole numbers of shape (k, n); `factors` as for the fluid."""
-    fluid = fluid_of(graph, hosts, placements, factors)
+    """Facts of placements, whole numbers of shape (k, n); `factors` and `processor` as for the fluid."""
+    fluid = fluid_of(graph, hosts, placements, factors, processor)
     joins = sum(op.kind == "join" for op in graph.operators)
     return FluidFacts(
         _summary(graph, hosts, placements, fluid),

@@ -19,7 +19,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.query_graph.costs import SERIALIZE, SERIALIZE_BYTE, OperatorCycles, evaluations_of, operator_cost
 from engine.query_graph.flow import BYTES_PER_MBIT, MIN_RATE_EPS, nominal_flow, operator_flow
 from engine.query_graph.graph import OPERATOR_KINDS, REFERENCE_CORE_CPS, HostNode, OperatorNode, QueryGraph
-from engine.query_graph.processors import STREAM_PROCESSORS
+from engine.query_graph.processors import STREAM_PROCESSORS, StreamProcessor
 
 __all__ = ["NO_FACTORS", "RUN_S", "Fluid", "fluid_of"]
 
@@ -100,6 +100,7 @@ def fluid_of(
     hosts: Sequence[HostNode],
     placements: IntArray,
     factors: Mapping[str, float] = NO_FACTORS,
+    processor: StreamProcessor | None = None,
 ) -> Fluid:
     """The fluid of placements, whole numbers of shape (k, n): host of each operator.
 
@@ -107,6 +108,8 @@ def fluid_of(
     ----------
     factors
         On the costs of the query's stream processor, per kind of operator.
+    processor
+        Record in the place of that of the query's stream processor, for who fits one.
 
     Examples
     --------
@@ -117,7 +120,7 @@ def fluid_of(
     >>> fluid_of(graph, hosts, np.array([[0, 0], [1, 1]])).taken.round(2).tolist()
     [0.75, 1.0]
     """
-    return _FluidRun(graph, hosts, placements, factors).fluid()
+    return _FluidRun(graph, hosts, placements, factors, processor or STREAM_PROCESSORS[graph.processor]).fluid()
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,15 @@ class _FluidRun:
     """k placements of n operators on h hosts; arrays are (n, k) or (h, k), so that an operator is one row."""
 
     def __init__(
-        self, graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray, factors: Mapping[str, float]
+        self,
+        graph: QueryGraph,
+        hosts: Sequence[HostNode],
+        placements: IntArray,
+        factors: Mapping[str, float],
+        processor: StreamProcessor,
     ) -> None:
         self.graph, self.places = graph, np.ascontiguousarray(np.asarray(placements, dtype=np.int64).T)
-        self.processor = processor = STREAM_PROCESSORS[graph.processor]
+        self.processor = processor
         n, k = self.places.shape
         self.cells = (self.places * k + np.arange(k)).ravel()
         kind_factors = {kind: factors[kind] * processor.factors[kind] for kind in OPERATOR_KINDS}

@@ -100,10 +100,10 @@ def error_report(ensemble: Ensemble, traces: TraceSet) -> dict[str, Any]:
 
 
 def cost_errors(answers: ContenderAnswers, traces: TraceSet) -> dict[str, Any]:
-    """Errors of answers on labelled traces; coverage only where there are intervals."""
-    ok = traces.success
-    errors: dict[str, Any] = {"traces": len(traces), "succeeded": int(ok.sum())}
+    """Errors of answers on labelled traces, a cost on those that tell it; coverage only where there are intervals."""
+    errors: dict[str, Any] = {"traces": len(traces), "succeeded": int(traces.success.sum())}
     for i, metric in enumerate(COSTS):
+        ok = traces.success & np.isfinite(traces.targets[:, i])  # of a real execution a cost may not be told
         true = traces.targets[ok, i]
         entry: dict[str, Any] = _quantiles(true, answers.centre[ok, i])
         if answers.ends is not None and ok.any():

@@ -61,6 +61,16 @@ def test_costs_of_another_engine_are_found(ensemble: Ensemble) -> None:
     assert all(np.array_equal(array, again.arrays[name]) for name, array in tuned.arrays.items())
 
 
+def test_two_hosts_alike_are_two(ensemble: Ensemble) -> None:
+    trace = make_trace()
+    alike = replace(trace, hosts=(trace.hosts[0],) * len(trace.hosts))
+    fluid = fluid_of(alike.graph, alike.hosts, np.array([alike.placement]))
+    costs = (float(np.exp(fluid.costs[0, 0])), float(np.exp(fluid.costs[0, 1])), float(np.exp(fluid.costs[0, 2])))
+    errors = observation_errors(ensemble, [Observation(alike, costs, None, None)])
+    assert len(set(alike.placement)) > 1
+    assert errors["Le"]["q50"] == pytest.approx(1.0, rel=1e-6) == errors["Lp"]["q50"]
+
+
 def test_what_was_seen_on_one_stream_processor_says_nothing_of_another(ensemble: Ensemble) -> None:
     """Else costs fitted on the cost table would lower those that another engine's record has already lowered."""
     seen = observations(slower=0.05, longer=0.5)
