@@ -25,6 +25,7 @@ from apps.ledger.models import ObjectChange
 from apps.ledger.moments import ObjectDifference, cluster_compare
 from apps.ledger.selectors import ChangeFilter, changes_check, changes_listed, shown_fields
 from apps.ledger.undo import change_undo, group_undo, undo_obstacle
+from apps.ledger.webhook_api import LedgerWebhookRetryView, LedgerWebhookTestView, LedgerWebhookView
 from apps.ledger.words import FieldWords, ObjectNames, change_words
 
 __all__ = [
@@ -236,6 +237,9 @@ router = Router()
 router.register("changes", ChangeViewSet, basename="change")
 urlpatterns: list[URLPattern | URLResolver] = [
     path("changes/compare", ComparisonView.as_view(), name="change-compare"),
+    path("ledger-webhook", LedgerWebhookView.as_view(), name="ledger-webhook"),
+    path("ledger-webhook/test", LedgerWebhookTestView.as_view(), name="ledger-webhook-test"),
+    path("ledger-webhook/retry", LedgerWebhookRetryView.as_view(), name="ledger-webhook-retry"),
     path("changes/groups/<uuid:group>/undo", GroupUndoView.as_view(), name="change-group-undo"),
     *router.urls,
 ]

@@ -7,11 +7,14 @@ from typing import Any
 from django.db import models
 from django.utils import timezone
 
-from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_NAME, MAX_OPERATOR_PATH, MAX_REASON, MAX_SLUG
+from apps.core.limits import DIGEST_LENGTH, MAX_KIND, MAX_NAME, MAX_OPERATOR_PATH, MAX_REASON, MAX_SLUG, MAX_URL
 from apps.core.models import PackedJSONField
+from apps.core.secrets import SealedField
 from apps.ledger.choices import ChangeAction
 
-__all__ = ["KeptRows", "LedgerMark", "ObjectChange"]
+__all__ = ["ADDRESS_PURPOSE", "SECRET_PURPOSE", "KeptRows", "LedgerMark", "LedgerWebhook", "ObjectChange"]
+
+ADDRESS_PURPOSE, SECRET_PURPOSE = "ledger.webhook.address", "ledger.webhook.secret"
 
 
 class ObjectChange(models.Model):
@@ -82,3 +85,24 @@ class LedgerMark(models.Model):
     number = models.BigIntegerField(help_text="Place of the change in the chain.")
     hash = models.CharField(max_length=DIGEST_LENGTH, help_text="Its hash, which the next one follows.")
     at = models.DateTimeField(default=timezone.now)
+
+
+class LedgerWebhook(models.Model):
+    """The webhook that the ledger is posted to, in the place of the one that the environment names. There is one row.
+
+    Address and secret are encrypted and never shown. Its changes are entries of their own (`apps.ledger.services`).
+    """
+
+    sealed_address = SealedField(purpose=ADDRESS_PURPOSE)
+    sealed_secret = SealedField(purpose=SECRET_PURPOSE)
+    shown_address = models.CharField(max_length=MAX_URL, help_text="The part that holds no secret.")
+    sent_at = models.DateTimeField(null=True, help_text="When something last arrived.")
+    tried_at = models.DateTimeField(null=True, help_text="When something was last sent or failed.")
+    failures = models.PositiveIntegerField(default=0, help_text="Tries since something last arrived.")
+    error = models.CharField(max_length=MAX_REASON, blank=True, help_text="Why the last try failed.")
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(pk=1), name="one_ledger_webhook")]
+
+    def __str__(self) -> str:
+        return self.shown_address

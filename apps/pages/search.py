@@ -307,6 +307,7 @@ _PAGES = (
     _Place("Evacuations", "pages:evacuations", "nodes", "drain maintenance rolling upgrade rack away"),
     _Place("Reports", "pages:reports", "log", "pdf mail schedule"),
     _Place("Whole history", "pages:ledger", "log", "ledger audit refused people tokens", "admin", of_cluster=False),
+    _Place("Webhook of the history", "pages:ledger-webhook", "log", "audit cloudevents", "admin", of_cluster=False),
     _Place("Jobs", "pages:jobs", "jobs", "background work progress", of_cluster=False),
     _Place("Saved views", "pages:saved-views", "tune", "filters lists default", of_cluster=False),
     _Place("Settings", "accounts:settings", "settings", "time zone keyboard profile", of_cluster=False),

@@ -12,6 +12,7 @@ from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
 from apps.pages.backtests import views as backtests
 from apps.pages.changes import views as changes
+from apps.pages.changes import webhook as ledger_webhook
 from apps.pages.connections import views as connections
 from apps.pages.events import views as events
 from apps.pages.fleet import evacuations
@@ -55,6 +56,10 @@ urlpatterns = [
     path(f"{_C}changes/", changes.ChangesPage.as_view(), name="changes"),
     path(f"{_C}changes/compare/", changes.ComparisonPage.as_view(), name="changes-compare"),
     path("changes/", changes.LedgerPage.as_view(), name="ledger"),
+    path("changes/webhook/", ledger_webhook.LedgerWebhookPage.as_view(), name="ledger-webhook"),
+    path("changes/webhook/test/", ledger_webhook.LedgerWebhookTest.as_view(), name="ledger-webhook-test"),
+    path("changes/webhook/retry/", ledger_webhook.LedgerWebhookRetry.as_view(), name="ledger-webhook-retry"),
+    path("changes/webhook/remove/", ledger_webhook.LedgerWebhookRemove.as_view(), name="ledger-webhook-remove"),
     path("changes/<int:pk>/undo/", changes.ChangeUndo.as_view(), name="change-undo"),
     path("undo/<uuid:group>/", changes.GroupUndo.as_view(), name="group-undo"),
     # -- incidents

@@ -144,6 +144,9 @@ ENDPOINTS: dict[str, Endpoint] = {
     "incident-detail": _row("incident"),
     "incident-acknowledge": _action("incident"),
     "incident-done": _action("incident"),
+    "ledger-webhook": Endpoint({"GET": ADMIN, "PATCH": ADMIN, "DELETE": ADMIN}),
+    "ledger-webhook-test": Endpoint({"POST": ADMIN}),
+    "ledger-webhook-retry": Endpoint({"POST": ADMIN}),
     "incident-channel-list": Endpoint({"GET": OPERATE, "POST": OPERATE}),
     "incident-channel-detail": Endpoint(
         {"GET": OPERATE, "PATCH": OPERATE, "DELETE": OPERATE}, {"pk": "incident_channel"}

@@ -88,7 +88,7 @@ def test_every_model_leads_to_its_cluster_or_is_known_to_have_none() -> None:
     assert {label for label in loose if not label.startswith(("auth.", "contenttypes.", "django_celery"))} == {
         "accounts.Group", "accounts.Team", "accounts.Token", "accounts.User",
         "core.IdempotencyRecord", "core.InstallationSecret", "estimates.DocumentEstimate", "ledger.KeptRows",
-        "ledger.LedgerMark", "ledger.ObjectChange",
+        "ledger.LedgerMark", "ledger.LedgerWebhook", "ledger.ObjectChange",
         "measurements.StreamStretch", "queries.RowChange", "saved_views.DefaultView", "saved_views.SavedView",
         "sessions.Session", "telemetry.StreamPlan",
         "signin.Invitation", "signin.ProviderAccount", "signin.ProviderSession", "signin.RecoveryCode",
