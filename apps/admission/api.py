@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.urls import path
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -29,12 +29,15 @@ from apps.admission.decisions import (
     admission_request_review,
     admission_withdraw,
 )
+from apps.admission.group_selectors import AdmissionGroupFilter, check_members, groups_listed, refuse_member
+from apps.admission.groups import GroupQuestion
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.owners import OthersLoad, load_of_others
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
 from apps.admission.policy_api import MonthReplayView, PolicyPreviewView, QueueView
 from apps.admission.previews import ADMISSION
-from apps.admission.questions import AdmissionQuestion
+from apps.admission.questions import AdmissionQuestion, MemberQuestion
+from apps.admission.queue import QueuePlace, cluster_queue
 from apps.admission.receipt_api import ReceiptSerializer, ReceiptViewSet
 from apps.admission.replays import DecisionReplay, replay_request
 from apps.admission.selectors import (
@@ -68,14 +71,20 @@ from apps.predictions.serializers import PredictionDetailSerializer
 from apps.queries.masks import MaskedSerializerMixin, mask_of
 from apps.queries.models import Query
 from engine.admission.answer import AdmissionDecision, OutcomeCurves
+from engine.admission.group_answer import GroupAnswer
 from engine.records import Record, Words
 
 __all__ = [
     "AdmissionCreate",
     "AdmissionDetailSerializer",
+    "AdmissionGroupCreate",
+    "AdmissionGroupMemberSerializer",
+    "AdmissionGroupSerializer",
+    "AdmissionGroupViewSet",
     "AdmissionSerializer",
     "AdmissionViewSet",
     "AlternativeSerializer",
+    "DecidedViewSet",
     "OptionalReasonSerializer",
     "ReasonSerializer",
     "TrialSerializer",
@@ -121,7 +130,19 @@ class AdmissionSerializer(MaskedSerializerMixin, RunRowSerializer):
 
     class Meta:
         model = AdmissionRequest
-        fields = ["id", "cluster", "query", "query_id", "version", "source", "mode", "state", "verdict", "headline"]
+        fields = [
+            "id",
+            "group",
+            "cluster",
+            "query",
+            "query_id",
+            "version",
+            "source",
+            "mode",
+            "state",
+            "verdict",
+            "headline",
+        ]
         fields += [
             "reason",
             "never_ran",
@@ -277,49 +298,110 @@ class AdmissionCreate(AdmissionQuestion):
     cluster: Annotated[str, Words("Slug of the cluster.")]
 
 
+class DecidedViewSet(RunViewSet):
+    """Requests or groups, and what a person decides about one."""
+
+    asked_on = AskedOn.PARTS
+    kind = ADMISSION
+    body_sizes = {"create": DOCUMENT}
+    queryset = AdmissionRequest.objects.none()
+    scopes = {"GET": Scope.READ, "POST": Scope.AUTHOR, **_DECISIONS}
+
+    def checked(self, cluster: Cluster, question: AdmissionQuestion | GroupQuestion) -> dict[str, object]:
+        """Keywords of the request for a question, whose caller may ask it."""
+        if question.mode == "apply" and Scope.ADMIT not in caller_now().reach.on_cluster(cluster.pk):
+            place = f"the scope 'admit' on the cluster {cluster.slug}: what it will move is not known before"
+            raise Forbidden(f"mode=apply needs {place}. {role_hint(Scope.ADMIT)}", code="scope_missing")
+        return {"cluster": cluster, "question": question, "source": AdmissionSource.API}
+
+    def check_owner(self, cluster: Cluster, question: MemberQuestion) -> None:
+        """Refuse what is asked for a query of others; one that a document makes is checked as it is made."""
+        query = cluster.queries.filter(name=question.name).first()
+        if query is not None:
+            row_visible(Query.objects.all(), pk=query.pk)
+
+    def decidable(self) -> AdmissionRequest:
+        """The request that is decided on, or the first of the group."""
+        return self.get_object()
+
+    def decided(self, decide: Callable[..., object], **asked: Any) -> Response:
+        """The request or the group after a decision of the caller."""
+        admission = self.decidable()
+        decide(request=admission, user=signed_in_user(self.request), **asked)
+        return Response(self.shown(admission))
+
+    @extend_schema(request=None, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def apply(self, request: Request, pk: str) -> Response:
+        """Start the query, or all of the group, as previewed, or queue it if that is the verdict."""
+        return self.decided(admission_apply)
+
+    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def withdraw(self, request: Request, pk: str) -> Response:
+        """Take the request or the group back."""
+        return self.decided(admission_withdraw, **read_body(OptionalReasonSerializer, request))
+
+    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"], url_path="request-review")
+    def request_review(self, request: Request, pk: str) -> Response:
+        """Ask a person to decide."""
+        return self.decided(admission_request_review, **read_body(OptionalReasonSerializer, request))
+
+    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, pk: str) -> Response:
+        """Approve a request or a group whose verdict asks for a person."""
+        return self.decided(admission_approve, **read_body(OptionalReasonSerializer, request))
+
+    @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def decline(self, request: Request, pk: str) -> Response:
+        """Decline a request or a group, with a reason."""
+        return self.decided(admission_decline, **read_body(ReasonSerializer, request))
+
+    @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def override(self, request: Request, pk: str) -> Response:
+        """Apply against the verdict, and say why; where the policy wants a second person, ask for one, or be it."""
+        scopes = scopes_of(signed_in_user(request), request.auth)
+        return self.decided(admission_override, scopes=scopes, **read_body(ReasonSerializer, request))
+
+
 @describe_create(
     "Preview whether a query may run, or apply it at once. 202 with a job, or the answer with `Prefer: wait=N`.\n\n"
     "The same question sent again while it is estimated gives the request that is there. `mode` apply needs the\n"
     "scope admit, and applies what the verdict lets pass."
 )
-class AdmissionViewSet(RunViewSet):
+class AdmissionViewSet(DecidedViewSet):
     """May this query run? POST previews (the default) or applies; 202 with a job, or the answer with `Prefer: wait=N`.
 
     The same question sent again while it is estimated gives the request that is there. Applying is refused with 409
     when the cluster has moved since the preview; `changed` says what.
     """
 
-    asked_on = AskedOn.PARTS
-    kind = ADMISSION
-    body_sizes = {"create": DOCUMENT}
-    queryset = AdmissionRequest.objects.none()
     filterset_class = AdmissionFilter
     serializer_class, detail_class = AdmissionSerializer, AdmissionDetailSerializer
     question_class = AdmissionCreate
-    scopes = {"GET": Scope.READ, "POST": Scope.AUTHOR, "trial": Scope.OPERATE, "trial_stop": Scope.OPERATE}
-    scopes |= _DECISIONS
+    scopes = {**DecidedViewSet.scopes, "trial": Scope.OPERATE, "trial_stop": Scope.OPERATE}
 
     def asked(self, request: Request) -> dict[str, object]:
         question = AdmissionCreate.parse(request.data)
         cluster = cluster_by_slug(question.cluster)
-        self._check_owner(cluster, question)
-        if question.mode == "apply" and Scope.ADMIT not in caller_now().reach.on_cluster(cluster.pk):
-            place = f"the scope 'admit' on the cluster {cluster.slug}: what it will move is not known before"
-            raise Forbidden(f"mode=apply needs {place}. {role_hint(Scope.ADMIT)}", code="scope_missing")
-        return {"cluster": cluster, "question": question, "source": AdmissionSource.API}
+        self.check_owner(cluster, question)
+        return self.checked(cluster, question)
 
-    def _check_owner(self, cluster: Cluster, question: AdmissionCreate) -> None:
-        """Refuse what is asked for a query of others; one that a document makes is checked as it is made."""
-        name = question.query or (question.document or {}).get("query")
-        query = cluster.queries.filter(name=name).first() if isinstance(name, str) else None
-        if query is not None:
-            row_visible(Query.objects.all(), pk=query.pk)
+    def decidable(self) -> AdmissionRequest:
+        """The request, unless it is a member of a group, which is decided on whole.
 
-    def decided(self, decide: Callable[..., object], **asked: Any) -> Response:
-        """The request after a decision of the caller."""
-        admission = self.get_object()
-        decide(request=admission, user=signed_in_user(self.request), **asked)
-        return Response(self.shown(admission))
+        Raises
+        ------
+        Conflict
+            `in_group`: names the group.
+        """
+        admission: AdmissionRequest = self.get_object()
+        refuse_member(admission)
+        return admission
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """A request with its decision; `Prefer: wait=N` waits for the verdict and all parts, up to N seconds."""
@@ -383,43 +465,6 @@ class AdmissionViewSet(RunViewSet):
         mask = mask_of(admission.cluster)
         return Response(answer if mask is None else mask.document(answer))
 
-    @extend_schema(request=None, responses=AdmissionDetailSerializer)
-    @action(detail=True, methods=["post"])
-    def apply(self, request: Request, pk: str) -> Response:
-        """Start the query as previewed, or queue it if that is the verdict."""
-        return self.decided(admission_apply)
-
-    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
-    @action(detail=True, methods=["post"])
-    def withdraw(self, request: Request, pk: str) -> Response:
-        """Take the request back."""
-        return self.decided(admission_withdraw, **read_body(OptionalReasonSerializer, request))
-
-    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
-    @action(detail=True, methods=["post"], url_path="request-review")
-    def request_review(self, request: Request, pk: str) -> Response:
-        """Ask a person to decide."""
-        return self.decided(admission_request_review, **read_body(OptionalReasonSerializer, request))
-
-    @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
-    @action(detail=True, methods=["post"])
-    def approve(self, request: Request, pk: str) -> Response:
-        """Approve a request whose verdict asks for a person."""
-        return self.decided(admission_approve, **read_body(OptionalReasonSerializer, request))
-
-    @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
-    @action(detail=True, methods=["post"])
-    def decline(self, request: Request, pk: str) -> Response:
-        """Decline a request, with a reason."""
-        return self.decided(admission_decline, **read_body(ReasonSerializer, request))
-
-    @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
-    @action(detail=True, methods=["post"])
-    def override(self, request: Request, pk: str) -> Response:
-        """Apply against the verdict, and say why; where the policy wants a second person, ask for one, or be it."""
-        scopes = scopes_of(signed_in_user(request), request.auth)
-        return self.decided(admission_override, scopes=scopes, **read_body(ReasonSerializer, request))
-
     @extend_schema(request=TrialStartSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def trial(self, request: Request, pk: str) -> Response:
@@ -441,7 +486,110 @@ class AdmissionViewSet(RunViewSet):
         return Response(self.shown(admission))
 
 
+class AdmissionGroupMemberSerializer(AdmissionSerializer):
+    """A member of a group, with its own decision once all are in."""
+
+    decision = StoredRecordField(
+        AdmissionDecision, source="result", help_text="The engine's answer with all members in; null: not computed yet."
+    )
+
+    class Meta(AdmissionSerializer.Meta):
+        fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "decision"]
+
+
+class AdmissionGroupSerializer(MaskedSerializerMixin, RunRowSerializer):
+    """A group: one verdict, one state, and its members. Of a group that lost a member `names` still has all."""
+
+    id = serializers.UUIDField(source="group_id")
+    names = serializers.JSONField(source="group.names", help_text="Versions asked for, in their order.")
+    mode = serializers.SerializerMethodField()
+    answer = serializers.SerializerMethodField(help_text="The verdicts, by member; null while they are computed.")
+    standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
+    place = serializers.SerializerMethodField(help_text="Its place in the queue, as one entry; null: it does not wait.")
+    members = serializers.SerializerMethodField()
+    decided_by = serializers.CharField(source="decided_by.username", default=None)
+    override_by = serializers.CharField(source="override_by.username", default=None)
+
+    class Meta:
+        model = AdmissionRequest
+        fields = ["id", "cluster", "names", "source", "mode", "state", "verdict", "answer", "reason", "requested_by"]
+        fields += ["job", "may_wait_s", "previewed_at", "valid_until", "starts_at", "standing", "place", "members"]
+        fields += ["overridden", "policy_version", "override_by", "override_reason", "decided_by", "decided_at"]
+        fields += ["decision_reason", "created_at", "updated_at"]
+
+    def get_mode(self, request: AdmissionRequest) -> str:
+        return "apply" if request.apply_when_admitted else "preview"
+
+    @field_type(StoredRecordField(GroupAnswer, allow_null=True))
+    def get_answer(self, request: AdmissionRequest) -> Any:
+        return request.group.result if request.group is not None else None
+
+    @field_type(StoredRecordField(AdmissionStanding))
+    def get_standing(self, request: AdmissionRequest) -> Any:
+        return admission_standing(request).to_dict()
+
+    @field_type(StoredRecordField(QueuePlace, allow_null=True))
+    def get_place(self, request: AdmissionRequest) -> Any:
+        if request.state != AdmissionState.QUEUED:
+            return None
+        place = cluster_queue(request.cluster).place_of(request)
+        return place.to_dict() if place is not None else None
+
+    @field_type(AdmissionGroupMemberSerializer(many=True))
+    def get_members(self, request: AdmissionRequest) -> Any:
+        return AdmissionGroupMemberSerializer(request.members, many=True, context=self.context).data
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionGroupCreate(GroupQuestion):
+    """A request to run several queries of a cluster together: all or none."""
+
+    cluster: Annotated[str, Words("Slug of the cluster.")]
+
+
+_GROUP_ANSWERS = dict.fromkeys(("apply", "withdraw", "request_review", "approve", "decline", "override"))
+
+
+@describe_create(
+    "Preview whether several queries may run together, all or none, or apply them at once. 202 with a job, or the\n"
+    "answer with `Prefer: wait=N`. They are judged by one estimate with all of them in; quotas count them together."
+)
+@extend_schema_view(**{name: extend_schema(responses=AdmissionGroupSerializer) for name in _GROUP_ANSWERS})
+class AdmissionGroupViewSet(DecidedViewSet):
+    """May these queries run together? All of them start, wait and end as one: what fits only in part is not applied.
+
+    Members are tried in the order given: where the whole does not fit, `answer` tells which of them do, as an estimate,
+    and whether each would alone.
+    """
+
+    lookup_field, lookup_url_kwarg = "group", "pk"
+    filterset_class = AdmissionGroupFilter
+    serializer_class = detail_class = AdmissionGroupSerializer
+    question_class = AdmissionGroupCreate
+
+    def get_queryset(self) -> Any:
+        return groups_listed(self.kind.visible())
+
+    def check_object_permissions(self, request: Request, obj: AdmissionRequest) -> None:
+        check_members(obj)
+        super().check_object_permissions(request, obj)
+
+    def asked(self, request: Request) -> dict[str, object]:
+        question = AdmissionGroupCreate.parse(request.data)
+        cluster = cluster_by_slug(question.cluster)
+        for member in question.members:
+            self.check_owner(cluster, member)
+        return self.checked(cluster, question)
+
+    @extend_schema(request=None, responses={200: AdmissionGroupSerializer, 202: JobSerializer})
+    @action(detail=True, methods=["post"])
+    def preview(self, request: Request, pk: str) -> Response:
+        """Preview the whole group again on the cluster as it is now. Makes a new group."""
+        return self.answer(request, *ADMISSION.request(user=signed_in_user(request), parent=self.get_object()))
+
+
 router = Router()
+router.register("admissions/groups", AdmissionGroupViewSet, basename="admission-group")
 router.register("receipts", ReceiptViewSet, basename="receipt")
 router.register("admissions", AdmissionViewSet, basename="admission")
 

@@ -14,8 +14,8 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionSource, AdmissionState, PartState
-from apps.admission.decisions import requests_locked
 from apps.admission.kept_questions import forget_question, keep_question, kept_question
+from apps.admission.members import requests_locked
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import (
     DecisionPart,

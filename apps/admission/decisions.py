@@ -1,16 +1,18 @@
 """Decisions about requests: applied and queued on an unmoved cluster only, one at a time per cluster; withdrawn,
 declined, sent for review.
+
+A request of a group is decided on with all of its group, in one transaction and one entry of the ledger: functions take
+any of the members, or, where they say `members`, all of them in their order, which of a request alone is itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
 
@@ -18,6 +20,14 @@ from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
 from apps.admission.choices import OPEN, AdmissionState, PartState, Verdict
+from apps.admission.members import (
+    lost_members,
+    lost_words,
+    members_announce,
+    members_locked,
+    members_set,
+    names_of,
+)
 from apps.admission.models import AdmissionRequest
 from apps.admission.owners import changes_told, require_owners
 from apps.admission.parts import parts_end
@@ -41,7 +51,6 @@ from engine.admission.changes import Change, NewNode, ObjectiveChange, OperatorM
 from engine.policies.policy import OverrideRules
 
 __all__ = [
-    "admission_announce",
     "admission_applied",
     "admission_apply",
     "admission_approve",
@@ -58,86 +67,73 @@ __all__ = [
     "placement_now",
     "placement_of",
     "release_queued_query",
-    "request_close",
-    "requests_locked",
+    "requests_close",
 ]
-
-
-def admission_announce(request: AdmissionRequest) -> None:
-    """Tell open pages that the request has changed."""
-    announce(f"admission:{request.pk}")
-    announce(f"cluster:{request.cluster.slug}")
-
-
-def requests_locked() -> QuerySet[AdmissionRequest]:
-    """Requests for update, with what a decision reads of them."""
-    rows = AdmissionRequest.objects.select_for_update(of=("self",))
-    return rows.select_related("cluster", "query", "version__query__cluster", "job", "parts_job")
 
 
 @transaction.atomic
 def admission_withdraw(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
     """Take a request back. One that is being estimated is cancelled."""
     # The job before the request, as the end of a job takes them: the other way round the two would block each other.
-    Job.objects.select_for_update().filter(pk=request.job_id).first()
-    request = requests_locked().get(pk=request.pk)
-    _require_state(request, OPEN, "withdrawn")
-    job = request.job
-    request_close(request, AdmissionState.WITHDRAWN, user, reason)
-    if job is not None and not job.is_finished:
-        job_cancel(job)
-    return request
+    jobs = [member.job_id for member in request.members if member.job_id is not None]
+    list(Job.objects.select_for_update().filter(pk__in=jobs))
+    members = members_locked(request)
+    _require_state(members[0], OPEN, "withdrawn")
+    requests_close(members, AdmissionState.WITHDRAWN, user, reason)
+    for job in [member.job for member in members]:
+        if job is not None and not job.is_finished:
+            job_cancel(job)
+    return members[0]
 
 
 @transaction.atomic
 def admission_hold(*, request: AdmissionRequest) -> AdmissionRequest:
     """Let a request that is estimated be a preview only: who asked to have it applied was denied meanwhile."""
-    request = requests_locked().get(pk=request.pk)
-    if request.state == AdmissionState.ESTIMATING:
-        request.apply_when_admitted = False
-        request.save(update_fields=["apply_when_admitted", "updated_at"])
-    return request
+    members = members_locked(request)
+    if members[0].state == AdmissionState.ESTIMATING:
+        members_set(members, apply_when_admitted=False)
+    return members[0]
 
 
 @transaction.atomic
 def admission_request_review(*, request: AdmissionRequest, user: User | None, reason: str = "") -> AdmissionRequest:
     """Ask a person to decide. They may take their time: the request no longer expires, but it may still go stale."""
-    request = requests_locked().get(pk=request.pk)
-    _require_state(request, {AdmissionState.PREVIEW}, "sent for review")
-    request.state, request.decision_reason, request.valid_until = AdmissionState.AWAITING, reason[:300], None
-    request.save(update_fields=["state", "decision_reason", "valid_until", "updated_at"])
-    admission_announce(request)
-    return request
+    members = members_locked(request)
+    _require_state(members[0], {AdmissionState.PREVIEW}, "sent for review")
+    members_set(members, state=AdmissionState.AWAITING, decision_reason=reason[:300], valid_until=None)
+    members_announce(members)
+    return members[0]
 
 
 @transaction.atomic
 def admission_decline(*, request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
     """A person says no, with a reason."""
-    request = requests_locked().get(pk=request.pk)
+    members = members_locked(request)
     if not reason.strip():
         raise Malformed("reason: say why; it is kept with the decision.", [("reason", "is missing; say why")])
-    _require_state(request, {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}, "declined")
-    request_close(request, AdmissionState.DECLINED, user, reason)
-    return request
+    _require_state(members[0], {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}, "declined")
+    requests_close(members, AdmissionState.DECLINED, user, reason)
+    return members[0]
 
 
-def request_close(request: AdmissionRequest, state: AdmissionState, user: User | None, reason: str) -> None:
-    """End a request that nothing more becomes of."""
+def requests_close(members: Sequence[AdmissionRequest], state: AdmissionState, user: User | None, reason: str) -> None:
+    """End a request or a group that nothing more becomes of."""
     if state in {AdmissionState.WITHDRAWN, AdmissionState.DECLINED}:
-        _record(request, state, reason)
-    request.state, request.decided_by, request.decided_at = state, user, timezone.now()
-    request.decision_reason = reason[:300]
-    request.save(update_fields=["state", "decided_by", "decided_at", "decision_reason", "updated_at"])
-    _end_parts(request)
-    release_queued_query(request)
-    admission_announce(request)
+        _record(members, state, reason)
+    members_set(members, state=state, decided_by=user, decided_at=timezone.now(), decision_reason=reason[:300])
+    for member in members:
+        _end_parts(member)
+        release_queued_query(member)
+    members_announce(members)
 
 
-def _record(request: AdmissionRequest, state: AdmissionState, reason: str) -> None:
+def _record(members: Sequence[AdmissionRequest], state: AdmissionState, reason: str) -> None:
     """Put a decision into the ledger, with the least headroom of the cluster before and, where it applies, after it.
 
-    An override of the queue's order names the requests that it overtakes.
+    An override of the queue's order names the requests that it overtakes; the entry of a group, which is that of its
+    first member, names them all.
     """
+    request = members[0]
     decision = request.decision
     before: dict[str, Any] = {"state": request.state}
     after: dict[str, Any] = {"state": state, "verdict": request.verdict, "overridden": request.overridden}
@@ -146,10 +142,12 @@ def _record(request: AdmissionRequest, state: AdmissionState, reason: str) -> No
         before["headroom_share"], after["headroom_share"] = decision.least_headrooms
         if request.overridden and decision.is_behind_others and decision.policy_facts is not None:
             after["overtakes"] = list(decision.policy_facts.ahead)
+    if request.group_id is not None:
+        after |= {"group": str(request.group_id), "members": [str(member.version) for member in members]}
     decision_recorded(
         kind="decision",
         key=request.pk,
-        name=str(request.version),
+        name=names_of(members),
         cluster=request.cluster,
         before=before,
         after=after,
@@ -265,12 +263,14 @@ def admission_apply(*, request: AdmissionRequest, user: User | None) -> Admissio
     Forbidden
         It touches what others own than the person's teams.
     """
-    request = _lock_cluster_and_request(request)
-    _require_applicable(request)
+    members = _lock_cluster_and_members(request)
+    request = members[0]
+    _require_applicable(members)
     if request.verdict == Verdict.QUEUE or (is_passing(request) and has_later_start(request)):
         _require_fresh(request)
-        require_owners(request, user)
-        return enqueue_decided(request, user)
+        for member in members:
+            require_owners(member, user)
+        return enqueue_decided(members, user)
     if not is_passing(request):
         hint = (
             "Ask for a review or approve it."
@@ -280,20 +280,22 @@ def admission_apply(*, request: AdmissionRequest, user: User | None) -> Admissio
         verdict = request.get_verdict_display().lower()
         raise Impossible(f"The verdict is {verdict}. {hint}", code=f"verdict_{request.verdict}")
     _require_fresh(request)
-    return apply_decided(request, user)
+    return apply_decided(members, user)
 
 
 @transaction.atomic
 def admission_approve(*, request: AdmissionRequest, user: User, reason: str = "") -> AdmissionRequest:
     """A person says yes to a verdict that asks for one (review), or that would have passed anyway."""
-    request = _lock_cluster_and_request(request)
-    _require_applicable(request)
+    members = _lock_cluster_and_members(request)
+    request = members[0]
+    _require_applicable(members)
     if request.verdict not in _PASSING | {Verdict.REVIEW}:
         verdict = request.get_verdict_display().lower()
         raise Impossible(f"The verdict is {verdict}; approving it needs an override with a reason.", code="override")
     _require_fresh(request)
-    request.decision_reason = reason[:300]
-    return apply_decided(request, user)
+    for member in members:
+        member.decision_reason = reason[:300]
+    return apply_decided(members, user)
 
 
 @transaction.atomic
@@ -307,40 +309,46 @@ def admission_override(
     """
     if not reason.strip():
         raise Malformed("reason: an override needs one.", [("reason", "is missing; say why the verdict is overridden")])
-    request = _lock_cluster_and_request(request)
-    _require_applicable(request)
+    members = _lock_cluster_and_members(request)
+    request = members[0]
+    _require_applicable(members)
     if is_passing(request):
         raise Conflict("The verdict is to admit: apply it, there is nothing to override.", code="nothing_to_override")
-    rules = policy_of(request.cluster).rules_for(team_of(request.query)).override
-    held = user.reach.on_owned(request.cluster_id, request.query.team_id, request.query.labels)
-    _require_may_override(rules, held if scopes is None else held & frozenset(scopes))
+    is_second_asked = False
+    for member in members:
+        rules = policy_of(member.cluster).rules_for(team_of(member.query)).override
+        held = user.reach.on_owned(member.cluster_id, member.query.team_id, member.query.labels)
+        _require_may_override(member, rules, held if scopes is None else held & frozenset(scopes))
+        is_second_asked |= rules.second_person
     _require_fresh(request)
-    if rules.second_person and request.override_by_id in (None, user.pk):
-        return _ask_second_person(request, user, reason)
-    if rules.second_person:
+    if is_second_asked and request.override_by_id in (None, user.pk):
+        return _ask_second_person(members, user, reason)
+    if is_second_asked:
         reason = f"{request.override_reason} (confirmed: {reason})"
-    request.overridden, request.decision_reason = True, reason[:300]
-    return apply_decided(request, user)
+    for member in members:
+        member.overridden, member.decision_reason = True, reason[:300]
+    return apply_decided(members, user)
 
 
-def _require_may_override(rules: OverrideRules, scopes: Collection[str]) -> None:
-    """Raise unless the policy lets a caller override."""
+def _require_may_override(request: AdmissionRequest, rules: OverrideRules, scopes: Collection[str]) -> None:
+    """Raise unless the policy lets a caller override; of a group it names the member."""
     needed = Scope.ADMIT if "admitter" in rules.roles else Scope.ADMIN
     if needed not in scopes:
-        message = f"By the policy, overriding is for {' and '.join(rules.roles)} alone."
+        of_member = "" if request.group_id is None else f" of {request.version}"
+        message = f"By the policy, overriding{of_member} is for {' and '.join(rules.roles)} alone."
         raise Forbidden(f"{message} {role_hint(needed)}", code="override_role")
 
 
-def _ask_second_person(request: AdmissionRequest, user: User, reason: str) -> AdmissionRequest:
+def _ask_second_person(members: Sequence[AdmissionRequest], user: User, reason: str) -> AdmissionRequest:
     """Keep who overrides and why, until another person confirms it."""
+    request = members[0]
     if request.override_by_id == user.pk:
         message = "You have asked to override it; the policy wants another person to confirm."
         raise Conflict(message, code="second_person")
-    _record(request, AdmissionState.AWAITING, reason)
-    request.override_by, request.override_reason = user, reason[:300]
-    request.state, request.valid_until = AdmissionState.AWAITING, None
-    request.save(update_fields=["override_by", "override_reason", "state", "valid_until", "updated_at"])
-    admission_announce(request)
+    _record(members, AdmissionState.AWAITING, reason)
+    asked = {"override_by": user, "override_reason": reason[:300]}
+    members_set(members, **asked, state=AdmissionState.AWAITING, valid_until=None)
+    members_announce(members)
     return request
 
 
@@ -351,25 +359,40 @@ def is_passing(request: AdmissionRequest) -> bool:
 
 def has_later_start(request: AdmissionRequest) -> bool:
     """Whether the decision rests on a later start."""
-    decision = request.decision
-    return decision is not None and start_s_in(decision.changes) > 0
+    decisions = (member.decision for member in request.members)
+    return any(decision is not None and start_s_in(decision.changes) > 0 for decision in decisions)
 
 
-def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
-    """Start the query as decided. The caller holds the cluster's lock and has compared the snapshot.
+def apply_decided(members: Sequence[AdmissionRequest], user: User | None) -> AdmissionRequest:
+    """Start the query as decided, or all of a group. The caller holds the cluster's lock and has compared the snapshot.
 
     Raises
     ------
+    Conflict
+        A member of the group is gone.
     Impossible
         The policy forbids it by now, and no person overrides that.
     Forbidden
         It touches what others own than the person's teams.
     """
+    _require_whole(members)
+    for request in members:
+        require_owners(request, user)
+        if not request.overridden:
+            require_permitted(request)
+    for request in members:
+        _start(request)
+    _record(members, AdmissionState.APPLIED, members[0].decision_reason)
+    for request in members:
+        _finish(request, user)
+    members_announce(members)
+    return members[0]
+
+
+def _start(request: AdmissionRequest) -> None:
+    """Start the query of a request with the changes that its decision rests on."""
     decision, query = request.decision, request.query
     assert decision is not None
-    require_owners(request, user)
-    if not request.overridden:
-        require_permitted(request)
     changes = decision.changes
     request.placed_before = placement_now(query)
     if request.objective:
@@ -380,34 +403,46 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
         placement=placement_of(query, decision),
         rate_share=rate_share_in(changes),
     )
-    _record(request, AdmissionState.APPLIED, request.decision_reason)
+
+
+def _finish(request: AdmissionRequest, user: User | None) -> None:
+    """Keep that a request was applied, what it promised, and that the others for its query have no use."""
+    decision, query = request.decision, request.query
+    assert decision is not None
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()
     promise_make(request, decision)
     _end_parts(request)
     _supersede_others(request)
     admission_applied.send(sender=AdmissionRequest, request=request)
-    admission_announce(request)
     announce(f"query:{request.cluster.slug}/{query.name}")
-    return request
 
 
-def _lock_cluster_and_request(request: AdmissionRequest) -> AdmissionRequest:
+def _lock_cluster_and_members(request: AdmissionRequest) -> list[AdmissionRequest]:
     """One decision at a time per cluster: whoever comes second sees what the first has changed."""
     Cluster.objects.select_for_update().get(pk=request.cluster_id)
-    return requests_locked().get(pk=request.pk)
+    return members_locked(request)
 
 
-def _require_applicable(request: AdmissionRequest) -> None:
-    if request.state not in _APPLICABLE:
-        state = request.get_state_display().lower()
-        raise Conflict(f"The request is {state}; only a preview can be applied.", code="wrong_state")
-    query = request.query
-    if query.state == QueryState.RUNNING and query.running_version_id == request.version_id:
-        raise Conflict(f"{request.version} runs already; another request has started it.", code="running")
-    if request.valid_until is not None and shared_now() > request.valid_until:
-        message = f"The preview was valid until {request.valid_until:%Y-%m-%d %H:%M:%S} UTC. Preview it again."
+def _require_applicable(members: Sequence[AdmissionRequest]) -> None:
+    _require_whole(members)
+    for request in members:
+        if request.state not in _APPLICABLE:
+            state = request.get_state_display().lower()
+            raise Conflict(f"The request is {state}; only a preview can be applied.", code="wrong_state")
+        query = request.query
+        if query.state == QueryState.RUNNING and query.running_version_id == request.version_id:
+            raise Conflict(f"{request.version} runs already; another request has started it.", code="running")
+    valid_until = members[0].valid_until
+    if valid_until is not None and shared_now() > valid_until:
+        message = f"The preview was valid until {valid_until:%Y-%m-%d %H:%M:%S} UTC. Preview it again."
         raise Stale(message, code="expired")
+
+
+def _require_whole(members: Sequence[AdmissionRequest]) -> None:
+    """Refuse a group a member of which is gone: it is not applied by halves."""
+    if lost := lost_members(members):
+        raise Conflict(lost_words(lost), code="group_incomplete")
 
 
 def _require_fresh(request: AdmissionRequest) -> None:
@@ -420,41 +455,51 @@ def _require_fresh(request: AdmissionRequest) -> None:
         )
 
 
-def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequest:
-    """Put the request into the queue until its start. The caller holds the cluster's lock."""
-    decision = request.decision
-    start_s = 0.0 if decision is None else decision.start_s or start_s_in(decision.changes)
-    request.starts_at = (request.previewed_at or shared_now()) + timedelta(seconds=start_s)
-    if decision is not None and not start_s and decision.verdict == Verdict.QUEUE:
-        request.starts_at = thaw_in(decision)  # the policy alone keeps it waiting
-    if request.state != AdmissionState.QUEUED:
-        request.queued_at = shared_now()
-    _record(request, AdmissionState.QUEUED, request.decision_reason)
-    request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, shared_now()
-    request.valid_until = None
-    request.save()
-    query = request.query
-    if query.state != QueryState.RUNNING:
-        query.state = QueryState.QUEUED
-        query.save(update_fields=["state", "updated_at"])
-        announce(f"query:{request.cluster.slug}/{query.name}")
-    admission_announce(request)
+def enqueue_decided(members: Sequence[AdmissionRequest], user: User | None) -> AdmissionRequest:
+    """Put the request, or a group as one entry, into the queue until its start. The caller holds the cluster's lock."""
+    _require_whole(members)
+    request = members[0]
+    decisions = [member.decision for member in members]
+    known = [decision for decision in decisions if decision is not None]
+    start_s = max((decision.start_s or start_s_in(decision.changes) for decision in known), default=0.0)
+    starts_at: datetime | None = (request.previewed_at or shared_now()) + timedelta(seconds=start_s)
+    if known and not start_s and request.verdict == Verdict.QUEUE:
+        starts_at = thaw_in(known)  # the policy alone keeps it waiting
+    _record(members, AdmissionState.QUEUED, request.decision_reason)
+    for member in members:
+        if member.state != AdmissionState.QUEUED:
+            member.queued_at = shared_now()
+        member.state, member.decided_by, member.decided_at = AdmissionState.QUEUED, user, shared_now()
+        member.starts_at, member.valid_until = starts_at, None
+        member.save()
+        query = member.query
+        if query.state != QueryState.RUNNING:
+            query.state = QueryState.QUEUED
+            query.save(update_fields=["state", "updated_at"])
+            announce(f"query:{member.cluster.slug}/{query.name}")
+    members_announce(members)
     return request
 
 
-def thaw_in(decision: AdmissionDecision) -> datetime | None:
-    """When the freezes are over that a decision waits for; None where it waits for something else as well."""
-    waits = [reason for reason in decision.reasons if reason.severity == "bad"]
-    facts = decision.policy_facts
-    if facts is None or any(reason.code != "change_frozen" or reason.value is None for reason in waits):
-        return None
-    return max((facts.at + timedelta(seconds=reason.value or 0.0) for reason in waits), default=None)
+def thaw_in(decisions: Sequence[AdmissionDecision]) -> datetime | None:
+    """When the freezes are over that decisions wait for; None where one of them waits for something else as well."""
+    thaws = list[datetime]()
+    for decision in decisions:
+        waits, facts = [reason for reason in decision.reasons if reason.severity == "bad"], decision.policy_facts
+        if waits and (facts is None or any(row.code != "change_frozen" or row.value is None for row in waits)):
+            return None
+        thaws += [facts.at + timedelta(seconds=reason.value or 0.0) for reason in waits if facts is not None]
+    return max(thaws, default=None)
 
 
 def _supersede_others(request: AdmissionRequest) -> None:
+    """End the other requests for the query that was started, each with all of its group."""
     others = request.query.admissions.filter(state__in=OPEN - {AdmissionState.ESTIMATING}).exclude(pk=request.pk)
-    for other in others:
-        other.state = AdmissionState.SUPERSEDED
-        other.save(update_fields=["state", "updated_at"])
-        _end_parts(other)
-        admission_announce(other)
+    for other in others.select_related("group"):
+        members = members_locked(other)
+        members_set(members, state=AdmissionState.SUPERSEDED)
+        for member in members:
+            _end_parts(member)
+            if member.pk != other.pk:
+                release_queued_query(member)
+        members_announce(members)

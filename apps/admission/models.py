@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django.conf import settings
@@ -32,9 +33,35 @@ from apps.queries.models import Query, QueryVersion
 from apps.telemetry.models import Agent, LiveQuery
 from engine.admission.answer import AdmissionDecision, DecisionCurves
 from engine.admission.changes import Change, stored_changes
+from engine.admission.group_answer import GroupAnswer
 from engine.admission.promises import PromiseChange, PromiseError, is_verdict_wrong
+from engine.words import listed
 
-__all__ = ["AdmissionRequest", "AdmissionTrial", "Promise", "Receipt"]
+__all__ = ["AdmissionGroup", "AdmissionRequest", "AdmissionTrial", "Promise", "Receipt"]
+
+
+class AdmissionGroup(models.Model):
+    """Requests that are admitted all or none. They go through the states of a request together; the first has the job.
+
+    What was asked for stays known where a member is deleted with its query.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="admission_groups")
+    names = models.JSONField(default=list, help_text="Versions asked for, in their order, such as checkout v3.")
+    result: Any = models.JSONField(null=True, blank=True, help_text="engine.admission.group's answer.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return listed(self.names)
+
+    @property
+    def answer(self) -> GroupAnswer | None:
+        """The engine's answer about the group; None while there is none."""
+        return GroupAnswer.parse(self.result) if self.result else None
 
 
 class AdmissionRequest(Run):
@@ -44,6 +71,15 @@ class AdmissionRequest(Run):
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="admissions")
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="admissions")
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
+    group = models.ForeignKey(
+        AdmissionGroup,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="members",
+        help_text="With which it is admitted; null: alone.",
+    )
+    place = models.PositiveSmallIntegerField(default=0, help_text="Its place in the group, from 0.")
     source = models.CharField(
         max_length=10, choices=AdmissionSource.choices, default=AdmissionSource.CONSOLE, help_text="Way it came in."
     )
@@ -117,6 +153,14 @@ class AdmissionRequest(Run):
 
     def __str__(self) -> str:
         return f"{self.version} ({self.get_state_display()})"
+
+    @property
+    def members(self) -> list[AdmissionRequest]:
+        """The request alone, or all that are left of its group in their order."""
+        if self.group_id is None:
+            return [self]
+        rows = AdmissionRequest.objects.filter(group=self.group_id).order_by("place")
+        return list(rows.select_related("cluster", "query__team", "version__query__cluster", "group", "job"))
 
     @property
     def decision(self) -> AdmissionDecision | None:

@@ -46,7 +46,7 @@ def queue_changes(request: AdmissionRequest) -> list[str]:
     """The queue, where requests come before one by now that its decision does not know of; one that waits may wait."""
     others = AdmissionRequest.objects.filter(cluster=request.cluster_id, state=AdmissionState.QUEUED)
     decision = request.decision
-    if decision is None or decision.verdict == Verdict.QUEUE or not others.exclude(query=request.query_id).exists():
+    if decision is None or request.verdict == Verdict.QUEUE or not others.exclude(query=request.query_id).exists():
         return []
     known = decision.policy_facts.ahead if decision.policy_facts is not None else ()
     ahead = [str(row.version) for row in cluster_queue(request.cluster).ahead_of(request)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import Q
@@ -23,16 +23,19 @@ from apps.admission.decisions import (
     has_later_start,
     is_passing,
     release_queued_query,
-    request_close,
-    requests_locked,
+    requests_close,
 )
 from apps.admission.effects import decision_stored
+from apps.admission.groups import GroupQuestion, group_members_write, groups_broken
+from apps.admission.members import lost_members, lost_words, members_locked, members_set, names_of
 from apps.admission.models import AdmissionRequest
 from apps.admission.parts import parts_begin, parts_end, parts_of
 from apps.admission.questions import (
     AdmissionQuestion,
+    MemberQuestion,
     RequestQuestion,
     ask_engine,
+    ask_group,
     draft_from_document,
     draft_version,
     fingerprint,
@@ -44,8 +47,8 @@ from apps.admission.queue import ClusterQueue, cluster_queue
 from apps.admission.selectors import change_to_start, is_due, is_over
 from apps.core.advisory_locks import advisory_lock
 from apps.core.clock import shared_now
-from apps.core.errors import Malformed, SluiceError
-from apps.core.limits import MAX_REASON
+from apps.core.errors import Conflict, Malformed, SluiceError
+from apps.core.limits import MAX_NOTE, MAX_REASON
 from apps.estimates.bases import BaseFacts
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind, JobState
@@ -56,9 +59,15 @@ from apps.predictions.services import CandidatePrediction, prediction_store
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import cluster_parts
 from apps.queries.snapshots.outlines import ClusterOutline, cluster_outline
+from apps.queries.snapshots.parts import snapshot_take
 from engine.admission.answer import PARTS, AdmissionDecision, PartName
+from engine.admission.changes import Change
+from engine.admission.group_answer import GroupAnswer
 from engine.errors import EngineError
 from engine.policies.candidate_policy import POLICY_CODES
+
+if TYPE_CHECKING:
+    from engine.admission.decision import OpenDecision
 
 __all__ = ["ADMISSION", "previews_purge", "queue_review"]
 
@@ -77,14 +86,30 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Answer:
+class OneAnswer:
     """The engine's answer to a request; `without` says of parts that do not apply why (`OpenDecision.why_without`)."""
 
-    question: RequestQuestion
     decision: AdmissionDecision
     prediction: CandidatePrediction | None
-    base: BaseFacts
     without: Mapping[PartName, str]
+
+    @classmethod
+    def of(cls, opened: OpenDecision, prediction: CandidatePrediction | None) -> OneAnswer:
+        """The answer of an open decision, with the prediction of the placement that was decided on."""
+        decision = opened.decision
+        if prediction is not None and decision.prediction is not None:
+            prediction = replace(prediction, answer=decision.prediction)
+        return cls(decision, prediction, {name: opened.why_without(name) for name in PARTS})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The engine's answer to the question of a request, or to those of a group by the places of its members."""
+
+    question: RequestQuestion
+    base: BaseFacts
+    members: Mapping[int, OneAnswer]
+    group: GroupAnswer | None = None
 
 
 #: States in which the same question, asked again, takes a request's place.
@@ -102,16 +127,24 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     bulk = ("snapshot_parts", "curves")
 
     def title(self, run: AdmissionRequest) -> str:
-        return f"Preview {run.version}"
+        return f"Preview {names_of(run.members)}"[:MAX_NOTE]
 
     def page(self, run: AdmissionRequest) -> str:
-        return f"/c/{run.cluster.slug}/admission/{run.pk}/"
+        one = f"groups/{run.group_id}" if run.group_id is not None else str(run.pk)
+        return f"/c/{run.cluster.slug}/admission/{one}/"
+
+    def address(self, run: AdmissionRequest) -> str:
+        one = f"groups/{run.group_id}" if run.group_id is not None else str(run.pk)
+        return f"/api/v1/{self.path}/{one}"
 
     def once(self, run: AdmissionRequest, params: Mapping[str, object]) -> str:
         return f"admission:{run.pk}"
 
     def request(self, *, user: User | None = None, **asked: Any) -> tuple[AdmissionRequest, Job]:
-        """Request a preview. The cluster's outline, which checks it, is taken before its lock."""
+        """Request a preview, of a group by its first member.
+
+        The cluster's outline, which checks it, is taken before its lock.
+        """
         cluster = asked["parent"].cluster if "parent" in asked else asked["cluster"]
         return super().request(user=user, outline=cluster_outline(cluster), **asked)
 
@@ -121,7 +154,7 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         *,
         user: User | None,
         cluster: Cluster | None = None,
-        question: AdmissionQuestion | None = None,
+        question: AdmissionQuestion | GroupQuestion | None = None,
         source: AdmissionSource = AdmissionSource.CONSOLE,
         parent: AdmissionRequest | None = None,
         alternative: str | None = None,
@@ -149,59 +182,49 @@ class AdmissionKind(RunKind[AdmissionRequest]):
         same = self._still_estimating(cluster, digest)
         if same is not None:
             return same
-        objective = question.objective.to_dict() if question.objective else {}
-        if question.document is not None:
-            drafted, own_objective = draft_from_document(cluster=cluster, document=question.document, user=user)
-            objective = objective or own_objective
-        else:
-            drafted = draft_version(cluster=cluster, name=question.query or "", number=question.version)
-        request = AdmissionRequest.objects.create(
-            cluster=cluster,
-            query=drafted.query,
-            version=drafted,
-            requested_by=user,
-            reason=question.reason[:300],
-            source=source,
-            apply_when_admitted=question.mode == "apply",
-            objective=objective,
-            fingerprint=digest,
-            placement=dict(question.placement),
-            changes=[dict(change) for change in question.changes],
-            may_wait_s=question.may_wait_s,
-            target=question.target,
-        )
-        question_check(request, outline, path="document" if question.document is not None else "query")
-        return request
+        shared = {
+            "cluster": cluster,
+            "requested_by": user,
+            "reason": question.reason[:300],
+            "source": source,
+            "apply_when_admitted": question.mode == "apply",
+            "fingerprint": digest,
+            "may_wait_s": question.may_wait_s,
+        }
+        write = partial(_write, shared, outline)
+        if isinstance(question, GroupQuestion):
+            return group_members_write(cluster=cluster, asked=question.members, write=write)[0]
+        return write(question)
 
     def _follow(
         self, parent: AdmissionRequest, user: User | None, alternative: str | None, outline: ClusterOutline | None
     ) -> AdmissionRequest:
-        """A request like `parent`. The same question, answered before, is superseded."""
+        """A request like `parent`, of a group all of it. The same question, answered before, is superseded."""
         outline = outline or cluster_outline(parent.cluster)
-        parent = requests_locked().get(pk=parent.pk)
-        if alternative is None and parent.state == AdmissionState.ESTIMATING and parent.job is not None:
-            return parent
+        members = members_locked(parent)
+        parent = next(member for member in members if member.pk == parent.pk)
+        lead = members[0]
+        if lost := lost_members(members):
+            raise Conflict(lost_words(lost), code="group_incomplete")
+        if alternative is None and lead.state == AdmissionState.ESTIMATING and lead.job is not None:
+            return lead
         changes = parent.changes if alternative is None else _offered_changes(parent, alternative)
-        digest = fingerprint({"follows": str(parent.pk), "changes": changes})
+        digest = fingerprint({"follows": str(lead.pk), "changes": changes})
         same = self._still_estimating(parent.cluster, digest)
         if same is not None:
             return same
-        names = ("cluster", "query", "version", "reason", "source", "objective", "placement", "may_wait_s", "target")
-        follower = AdmissionRequest.objects.create(
-            parent=parent,
-            requested_by=user,
-            fingerprint=digest,
-            changes=changes,
-            **{name: getattr(parent, name) for name in names},
-        )
-        question_check(follower, outline, path="query")
-        if parent.state in _REPLACED and changes == parent.changes:
-            request_close(parent, AdmissionState.SUPERSEDED, None, "")
+        write = partial(_write_follower, changes, digest, user, outline)
+        if lead.group_id is not None:
+            follower = group_members_write(cluster=lead.cluster, asked=members, write=write)[0]
+        else:
+            follower = write(parent)
+        if lead.state in _REPLACED and changes == parent.changes:
+            requests_close(members, AdmissionState.SUPERSEDED, None, "")
         return follower
 
     def _still_estimating(self, cluster: Cluster, digest: str) -> AdmissionRequest | None:
         rows = AdmissionRequest.objects.select_related("job", "query", "version", "cluster")
-        return rows.filter(cluster=cluster, fingerprint=digest, state=self.asked).first()
+        return rows.filter(cluster=cluster, fingerprint=digest, state=self.asked).order_by("place").first()
 
     def answer(self, run: AdmissionRequest, report: JobReporter) -> Answer:
         """Decide as far as the verdict needs: another job computes what follows it.
@@ -221,51 +244,54 @@ class AdmissionKind(RunKind[AdmissionRequest]):
     def _decided(self, run: AdmissionRequest, report: JobReporter) -> Answer:
         report(0.0, "Taking a snapshot")
         begun_s = time.perf_counter()
-        question = question_of(run)
         later = change_to_start(run) if run.state == AdmissionState.QUEUED else []
-        changes = [*run.changes, *later]
-        opened, prediction, base = ask_engine(run, question, changes, report, begun_s)
-        decision = opened.decision
-        if prediction is not None and decision.prediction is not None:
-            prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
-        return Answer(question, decision, prediction, base, {name: opened.why_without(name) for name in PARTS})
+        if run.group_id is not None:
+            return self._decided_together(run.members, later, report, begun_s)
+        question = question_of(run)
+        opened, prediction, base = ask_engine(run, question, [*run.changes, *later], report, begun_s)
+        return Answer(question, base, {run.place: OneAnswer.of(opened, prediction)})
+
+    def _decided_together(
+        self, members: Sequence[AdmissionRequest], later: Sequence[Change], report: JobReporter, begun_s: float
+    ) -> Answer:
+        if lost := lost_members(members):
+            raise Conflict(lost_words(lost), code="group_incomplete")
+        snapshot = snapshot_take(members[0].cluster)
+        questions = [question_of(member, snapshot) for member in members]
+        found, predictions, base = ask_group(members, questions, later, report, begun_s)
+        answers = map(OneAnswer.of, found.opened, predictions)
+        places = [member.place for member in members]
+        return Answer(questions[0], base, dict(zip(places, answers, strict=True)), found.answer)
 
     def keep(self, run: AdmissionRequest, answer: Answer, job: Job) -> AdmissionRequest:
         """Keep the answer; apply it at once where that was asked for."""
-        question, decision, prediction = answer.question, answer.decision, answer.prediction
         Cluster.objects.select_for_update().get(pk=run.cluster_id)
         # Locked, so that an answer does not overwrite what a person has decided in the same moment.
-        request = requests_locked().get(pk=run.pk)
+        members = members_locked(run)
+        request, now = members[0], shared_now()
         if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
             return request  # withdrawn meanwhile: the answer comes too late
-        now = shared_now()
-        request.result = decision_stored(decision).to_dict()
-        request.curves, request.verdict = request.result.pop("curves"), decision.verdict
-        if prediction is not None:
-            request.prediction = prediction_store(
-                version=request.version,
-                prediction=prediction,
-                purpose=PredictionPurpose.ADMISSION,
-                user=request.requested_by,
-            )
-        request.snapshot, request.snapshot_parts = question.digest, question.parts
-        request.policy_version = question.standing.version if question.standing else 0
-        request.base = answer.base.to_dict()
-        request.finished_at, request.valid_until = now, now + timedelta(seconds=request.cluster.preview_valid_s)
-        parts_begin(request, answer.without)
+        if lost := lost_members(members):
+            requests_close(members, AdmissionState.WITHDRAWN, None, lost_words(lost))
+            return request
+        for member in members:
+            _keep(member, answer, now, is_lead=member is request)
+        if request.group is not None and answer.group is not None:
+            request.group.result = answer.group.to_dict()
+            request.group.save(update_fields=["result"])
         is_queued = request.state == AdmissionState.QUEUED
         if not is_queued:
-            request.previewed_at, request.state = now, AdmissionState.PREVIEW
-        request.save()
+            members_set(members, previewed_at=now, state=AdmissionState.PREVIEW)
         if is_queued or (request.apply_when_admitted and _may_settle(request)):
-            _settle(request, is_queued, job.params.get("tries", 0))
-        self.announce(request)
+            _settle(members, is_queued, job.params.get("tries", 0))
+        for member in members:
+            self.announce(member)
         if is_queued:
             began = job.params.get("round", now.isoformat())
             transaction.on_commit(partial(_review_queue, request.cluster, datetime.fromisoformat(began)))
         if is_queued and request.state == AdmissionState.QUEUED:
             parts_end(request, PartState.CANCELLED, _WAITS_ON)
-        completion_begin(request, question)
+        completion_begin(request, answer.question)
         return request
 
     def facts(self, run: AdmissionRequest) -> Mapping[str, object]:
@@ -278,11 +304,81 @@ class AdmissionKind(RunKind[AdmissionRequest]):
 
     def end(self, job: Job) -> None:
         super().end(job)
-        if (request := self.run_of(job)) is not None:
-            release_queued_query(request)
+        request = self.run_of(job)
+        if request is None:
+            return
+        members = members_locked(request)
+        if request.state in (self.failed, self.cancelled):
+            members_set(members, state=request.state, finished_at=request.finished_at, message=request.message)
+        for member in members:
+            release_queued_query(member)
 
 
 ADMISSION = register(AdmissionKind())
+
+
+def _write(
+    shared: Mapping[str, Any], outline: ClusterOutline, question: MemberQuestion, **place: Any
+) -> AdmissionRequest:
+    """Write a request for a query, alone or in its place in a group; `shared` is what all of a group have in common."""
+    cluster, objective = shared["cluster"], question.objective.to_dict() if question.objective else {}
+    if question.document is not None:
+        drafted, own_objective = draft_from_document(
+            cluster=cluster, document=question.document, user=shared["requested_by"]
+        )
+        objective = objective or own_objective
+    else:
+        drafted = draft_version(cluster=cluster, name=question.query or "", number=question.version)
+    request = AdmissionRequest.objects.create(
+        query=drafted.query,
+        version=drafted,
+        objective=objective,
+        placement=dict(question.placement),
+        changes=[dict(change) for change in question.changes],
+        target=question.target,
+        **shared,
+        **place,
+    )
+    question_check(request, outline, path="document" if question.document is not None else "query")
+    return request
+
+
+def _write_follower(
+    changes: list[Any], digest: str, user: User | None, outline: ClusterOutline, parent: AdmissionRequest, **place: Any
+) -> AdmissionRequest:
+    """Write a request like another one; those of a group keep their own changes."""
+    names = ("cluster", "query", "version", "reason", "source", "objective", "placement", "may_wait_s", "target")
+    follower = AdmissionRequest.objects.create(
+        parent=parent,
+        requested_by=user,
+        fingerprint=digest,
+        changes=parent.changes if place else changes,
+        **{name: getattr(parent, name) for name in names},
+        **place,
+    )
+    question_check(follower, outline, path="query")
+    return follower
+
+
+def _keep(request: AdmissionRequest, answer: Answer, now: datetime, *, is_lead: bool) -> None:
+    """Store the answer about a request. Its verdict is that of its group; what moved is compared by the first alone."""
+    question, own = answer.question, answer.members[request.place]
+    request.result = decision_stored(own.decision).to_dict()
+    request.curves = request.result.pop("curves")
+    request.verdict = own.decision.verdict if answer.group is None else answer.group.verdict
+    if own.prediction is not None:
+        request.prediction = prediction_store(
+            version=request.version,
+            prediction=own.prediction,
+            purpose=PredictionPurpose.ADMISSION,
+            user=request.requested_by,
+        )
+    request.snapshot, request.snapshot_parts = question.digest, question.parts if is_lead else {}
+    request.policy_version = question.standing.version if question.standing else 0
+    request.base = answer.base.to_dict()
+    request.finished_at, request.valid_until = now, now + timedelta(seconds=request.cluster.preview_valid_s)
+    parts_begin(request, own.without)
+    request.save()
 
 
 def _offered_changes(request: AdmissionRequest, alternative: str) -> list[Any]:
@@ -304,74 +400,78 @@ def _may_settle(request: AdmissionRequest) -> bool:
     return request.source != AdmissionSource.KUBERNETES or request.verdict == Verdict.ADMIT
 
 
-def _settle(request: AdmissionRequest, is_queued: bool, tries: int) -> None:
-    """Move a request on that was to be applied, or waits in the queue, by its answer."""
+def _settle(members: Sequence[AdmissionRequest], is_queued: bool, tries: int) -> None:
+    """Move a request or a group on that was to be applied, or waits in the queue, by its answer."""
+    request = members[0]
     moved = question_changes(request) if is_passing(request) or request.verdict == Verdict.QUEUE else []
     if moved:
         if not is_queued:  # one in the queue is asked about with the next review
-            _ask_again(request, tries + 1, moved)
+            _ask_again(members, tries + 1, moved)
     elif is_passing(request) and (is_due(request) or not has_later_start(request)):
-        _apply(request, is_queued)
+        _apply(members, is_queued)
     elif request.verdict == Verdict.QUEUE or (is_passing(request) and has_later_start(request)):
-        enqueue_decided(request, request.decided_by or request.requested_by)
+        enqueue_decided(members, request.decided_by or request.requested_by)
     elif request.verdict == Verdict.REVIEW:
-        request.state = AdmissionState.AWAITING
-        request.save(update_fields=["state", "updated_at"])
-        release_queued_query(request)
+        _set_and_release(members, state=AdmissionState.AWAITING)
     elif is_queued:
-        _refused_in_queue(request)
+        _refused_in_queue(members)
 
 
-def _ask_again(request: AdmissionRequest, tries: int, moved: Sequence[str]) -> None:
+def _set_and_release(members: Sequence[AdmissionRequest], **values: object) -> None:
+    """Set columns of all members, whose queries wait no longer where that lets them."""
+    members_set(members, **values)
+    for member in members:
+        release_queued_query(member)
+
+
+def _ask_again(members: Sequence[AdmissionRequest], tries: int, moved: Sequence[str]) -> None:
     """The cluster moved while the engine was at work.
 
     Among many that apply at once each try lets another one through, so its turn comes; a cluster that moves for ever
     gives it none, and then the request says so.
     """
     if tries < MAX_TRIES:
-        request.state = AdmissionState.ESTIMATING
-        request.save(update_fields=["state", "updated_at"])
-        ADMISSION.submit(request, request.requested_by, tries=tries)
+        members_set(members, state=AdmissionState.ESTIMATING)
+        ADMISSION.submit(members[0], members[0].requested_by, tries=tries)
         return
     message = f"Not applied: the cluster moved during each of {tries} previews, last {', '.join(moved)}. Apply it anew."
-    request.decision_reason = message[:MAX_REASON]
-    request.save(update_fields=["decision_reason", "updated_at"])
-    release_queued_query(request)
+    _set_and_release(members, decision_reason=message[:MAX_REASON])
 
 
-def _apply(request: AdmissionRequest, is_queued: bool) -> None:
+def _apply(members: Sequence[AdmissionRequest], is_queued: bool) -> None:
     """Apply; if it cannot be done, the answer is kept all the same, with why.
 
     One in the queue that the policy holds back since its look waits on, and is looked at again soon.
     """
     try:
         with transaction.atomic():
-            apply_decided(request, request.decided_by or request.requested_by)
+            apply_decided(members, members[0].decided_by or members[0].requested_by)
     except SluiceError as error:
-        request.refresh_from_db()
+        for member in members:
+            member.refresh_from_db()
         if is_queued and error.code in POLICY_CODES:
-            request.starts_at, request.valid_until = shared_now() + _LOOK_AGAIN, None
-            request.save(update_fields=["starts_at", "valid_until", "updated_at"])
+            members_set(members, starts_at=shared_now() + _LOOK_AGAIN, valid_until=None)
             return
-        request.state = AdmissionState.PREVIEW
-        request.decision_reason = f"Not applied: {error.message}"[:MAX_REASON]
-        request.save(update_fields=["state", "decision_reason", "updated_at"])
-        release_queued_query(request)
+        message = f"Not applied: {error.message}"[:MAX_REASON]
+        _set_and_release(members, state=AdmissionState.PREVIEW, decision_reason=message)
 
 
-def _refused_in_queue(request: AdmissionRequest) -> None:
+def _refused_in_queue(members: Sequence[AdmissionRequest]) -> None:
     """It waits on, with no start in sight, until its patience ends; then the answer stands."""
-    if is_over(request):
-        request.state = AdmissionState.PREVIEW
+    if is_over(members[0]):
+        values = {"state": AdmissionState.PREVIEW, "valid_until": members[0].valid_until}
     else:
-        request.valid_until = None
-    request.starts_at = None
-    request.save(update_fields=["state", "starts_at", "valid_until", "updated_at"])
-    release_queued_query(request)
+        values = {"state": AdmissionState.QUEUED, "valid_until": None}
+    _set_and_release(members, **values, starts_at=None)
 
 
 def queue_review() -> int:
-    """Review the queue of every cluster that has one; returns how many requests were sent to the engine."""
+    """Review the queue of every cluster that has one; returns how many requests were sent to the engine.
+
+    What is left of a group that lost a member is withdrawn.
+    """
+    for request, lost in groups_broken().items():
+        admission_withdraw(request=request, user=None, reason=lost_words(lost))
     waiting = AdmissionRequest.objects.filter(state=AdmissionState.QUEUED)
     began = shared_now()
     return sum(_review_queue(cluster, began) for cluster in Cluster.objects.filter(pk__in=waiting.values("cluster")))
@@ -402,7 +502,8 @@ def _review_queue(cluster: Cluster, began: datetime) -> bool:
 
 def _is_worth_a_look(request: AdmissionRequest, queue: ClusterQueue) -> bool:
     """Whether the engine may say something else of a queued request now; one whose query was stopped is withdrawn."""
-    if request.query.state not in {QueryState.QUEUED, QueryState.RUNNING}:
+    states = {member.query.state for member in request.members}
+    if states - {QueryState.QUEUED, QueryState.RUNNING}:
         admission_withdraw(request=request, user=None, reason="Its query was stopped")
         return False
     decision = request.decision

@@ -15,6 +15,7 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.admission.candidates import candidate_of
+from apps.admission.members import lost_members
 from apps.admission.models import AdmissionRequest
 from apps.admission.precedence import queue_changes, waiting_ahead
 from apps.admission.standings import policy_standing
@@ -57,12 +58,15 @@ from engine.records import BAD, ItemCount, Record, Words
 
 if TYPE_CHECKING:
     from engine.admission.decision import OpenDecision
+    from engine.admission.group import OpenGroup
 
 __all__ = [
     "AdmissionQuestion",
     "LatencyObjective",
+    "MemberQuestion",
     "RequestQuestion",
     "ask_engine",
+    "ask_group",
     "draft_from_document",
     "draft_version",
     "fingerprint",
@@ -87,10 +91,11 @@ class LatencyObjective(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdmissionQuestion(Record):
-    """A request to run a query: one that is registered, or one described by a document. Exactly one of the two."""
+class MemberQuestion(Record):
+    """A query to run: one that is registered, or one described by a document. Exactly one of the two."""
 
-    TITLE: ClassVar[str] = "a request for admission"
+    TITLE: ClassVar[str] = "a member of a group"
+    JUDGES_PARTS: ClassVar[bool] = True
 
     query: Annotated[str | None, ID, Words("Name of a registered query.")] = None
     document: Annotated[
@@ -105,16 +110,17 @@ class AdmissionQuestion(Record):
     changes: Annotated[
         tuple[Mapping[str, object], ...], ItemCount(most=50), Words("Changes as an alternative carries them.")
     ] = ()
-    may_wait_s: Annotated[float, Number(least=0), Words("How long it would wait in the queue.")] = 0.0
     target: Annotated[
         Literal["T", "Lp", "Le"],
         Words("Metric that the first placement of a query that never ran is chosen by: T, Lp or Le (default)."),
     ] = "Le"
-    mode: Annotated[
-        Literal["preview", "apply"],
-        Words("preview only says what would happen; apply does it at once if the verdict lets it (scope admit)."),
-    ] = "preview"
-    reason: Annotated[str, Words("Why it is wanted; kept with the decision.")] = ""
+
+    @property
+    def name(self) -> str:
+        """Name of its query; empty where its document has none."""
+        document = self.document if isinstance(self.document, Mapping) else {}
+        name = document.get("query") if self.query is None else self.query
+        return name if isinstance(name, str) else ""
 
     def find_faults(self) -> Iterator[Fault]:
         if self.query is None and self.document is None:
@@ -123,7 +129,24 @@ class AdmissionQuestion(Record):
             yield Fault("", "give exactly one of query and document")
         elif self.document is not None and self.version is not None:
             yield Fault("version", "a document is always a new version; leave it out")
-        if len(self.reason) > MAX_REASON:
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionQuestion(MemberQuestion):
+    """A request to run a query: one that is registered, or one described by a document. Exactly one of the two."""
+
+    TITLE: ClassVar[str] = "a request for admission"
+
+    may_wait_s: Annotated[float, Number(least=0), Words("How long it would wait in the queue.")] = 0.0
+    mode: Annotated[
+        Literal["preview", "apply"],
+        Words("preview only says what would happen; apply does it at once if the verdict lets it (scope admit)."),
+    ] = "preview"
+    reason: Annotated[str, Words("Why it is wanted; kept with the decision.")] = ""
+
+    def find_faults(self) -> Iterator[Fault]:
+        yield from super().find_faults()
+        if self.reason is not BAD and len(self.reason) > MAX_REASON:
             yield Fault("reason", f"reason has {len(self.reason)} characters; allowed: at most {MAX_REASON}")
 
     def digest(self, cluster: str) -> str:
@@ -302,10 +325,13 @@ def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> 
     A preview does so once, in its job, where the engine is asked; checks and comparisons do without.
     """
     snapshot = snapshot or snapshot_take(request.cluster)
-    running = _without_earlier_version(snapshot.deployment, request)
+    members = request.members
+    running = snapshot.deployment
+    for member in members:
+        running = _without_earlier_version(running, member)
     candidate = candidate_of(request)
     calibrations = query_calibrations(request.cluster)
-    parts = {**snapshot.parts, **_candidate_part(request, candidate), **_trust_part(request.cluster)}
+    parts = {**snapshot.parts, **_candidate_parts(members), **_trust_part(request.cluster)}
     never_ran = version_never_ran(request.version)
     return RequestQuestion(
         snapshot.deployment,
@@ -317,7 +343,7 @@ def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> 
         never_ran,
         calibrations,
         prediction_record(request.cluster),
-        policy_standing(request, ahead=waiting_ahead(request)),
+        policy_standing(request, ahead=waiting_ahead(request) if request.pk == members[0].pk else ()),
     )
 
 
@@ -358,6 +384,48 @@ def ask_engine(
     return opened, prediction, facts
 
 
+def ask_group(
+    members: Sequence[AdmissionRequest],
+    questions: Sequence[RequestQuestion],
+    more: Sequence[Change],
+    report: Callable[[float, str], None],
+    begun_s: float,
+) -> tuple[OpenGroup, list[CandidatePrediction | None], BaseFacts]:
+    """The decision about a group, whose members are asked with `more` changes, the predictions behind it, and its base.
+
+    `questions` are the members' own, of one snapshot.
+    """
+    from engine.admission.group import GroupMember, decide_group  # and with it the models, which only workers load
+
+    first, cluster = questions[0], members[0].cluster
+    predictions = [
+        _predict(member, question, begun_s) if question.never_ran else None
+        for member, question in zip(members, questions, strict=True)
+    ]
+    base = cluster_base(cluster, first.snapshot)
+    asked = [
+        GroupMember(
+            question.candidate,
+            (*member.changes, *more),
+            admission_rules(cluster, member.query, question.closed_nodes),
+            question.standing,
+            prediction.answer if prediction else None,
+            prediction.predictor if prediction else None,
+        )
+        for member, question, prediction in zip(members, questions, predictions, strict=True)
+    ]
+    opened = decide_group(
+        asked,
+        base,
+        may_wait_s=members[0].may_wait_s,
+        record=first.record,
+        calibrations=first.calibrations,
+        currency=cluster.currency,
+        progress=report,
+    )
+    return opened, predictions, base_facts(base)
+
+
 def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: float) -> CandidatePrediction | None:
     """The prediction for a request; None without a model, and then a person decides."""
     try:
@@ -389,11 +457,13 @@ def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> 
     return running.without_query(name) if name in running.queries else running
 
 
-def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, object]) -> dict[str, str]:
-    team = {"team": request.query.team_id} if request.query.team_id else {}
-    parts = {f"{CANDIDATE}:{request.query.name}": fingerprint({**candidate, **team})}
-    if version_never_ran(request.version):
-        parts[MODEL] = model_words(request.cluster)
+def _candidate_parts(members: Sequence[AdmissionRequest]) -> dict[str, str]:
+    parts = dict[str, str]()
+    for request in members:
+        team = {"team": request.query.team_id} if request.query.team_id else {}
+        parts[f"{CANDIDATE}:{request.query.name}"] = fingerprint({**candidate_of(request), **team})
+        if version_never_ran(request.version):
+            parts[MODEL] = model_words(request.cluster)
     return parts
 
 
@@ -443,25 +513,28 @@ def question_changes(request: AdmissionRequest, parts: Mapping[str, str] | None 
 
     `parts` are the cluster's where they are known; they are read unless given.
     """
-    return [*_moved_parts(request, parts), *queue_changes(request)]
+    members = request.members
+    return [*_moved_parts(members, parts), *queue_changes(members[0])]
 
 
-def _moved_parts(request: AdmissionRequest, parts: Mapping[str, str] | None) -> list[str]:
+def _moved_parts(members: Sequence[AdmissionRequest], parts: Mapping[str, str] | None) -> list[str]:
+    request = members[0]
     after = {
         **(cluster_parts(request.cluster) if parts is None else parts),
-        **_candidate_part(request, candidate_of(request)),
+        **_candidate_parts(members),
         **_trust_part(request.cluster),
     }
     if request.snapshot == fingerprint(after):
         return []
-    own = f"{CANDIDATE}:{request.query.name}"
     before = dict(request.snapshot_parts)
-    is_other = before.pop(own, None) != after.pop(own, None)
+    own = {f"{CANDIDATE}:{member.query.name}": member.query.name for member in members}
+    others = [name for part, name in own.items() if before.pop(part, None) != after.pop(part, None)]
+    before = {part: content for part, content in before.items() if not part.startswith(f"{CANDIDATE}:")}
     model, newest = before.pop(MODEL, None), after.pop(MODEL, None)
     trust, trust_now = before.pop(TRUST, None), after.pop(TRUST, None)
     changes = list(snapshot_changes(before, after))
-    if is_other:
-        changes.append(f"the plan, the statistics or the sources of {request.query.name} itself")
+    changes += [f"the plan, the statistics or the sources of {name} itself" for name in others]
+    changes += [f"{name}, which was deleted" for name in lost_members(members)]
     if model != newest:
         changes.append("the model that predicts")
     if trust != trust_now:

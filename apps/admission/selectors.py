@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
+from apps.admission.members import lost_members
 from apps.admission.models import AdmissionRequest
 from apps.admission.owners import changes_told, refusal_of_owners
 from apps.admission.questions import question_changes
@@ -70,15 +71,18 @@ def admission_never_ran(request: AdmissionRequest) -> bool | None:
 
 
 def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
-    """Compare a request with the cluster as it is now."""
+    """Compare a request, with all of its group where it has one, with the cluster as it is now."""
     is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
     is_expired = is_open and request.valid_until is not None and shared_now() > request.valid_until
     is_compared = is_open and not (is_expired and not request.snapshot_parts)  # of old ones that is no longer kept
     changes = question_changes(request, parts_shown(request.cluster, lambda: request.job).parts) if is_compared else []
     changes = changes_told(request, changes)
-    usable = is_open and not changes and not is_expired
+    members = request.members
+    usable = is_open and not changes and not is_expired and not lost_members(members)
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
-    owners = refusal_of_owners(request, is_override=request.verdict == Verdict.REJECT) if usable else ""
+    is_override = request.verdict == Verdict.REJECT
+    refusals = (refusal_of_owners(member, is_override=is_override) for member in members if usable)
+    owners = next(filter(None, refusals), "")
     usable = usable and not owners
     return AdmissionStanding(
         is_stale=bool(changes),

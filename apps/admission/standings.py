@@ -36,13 +36,16 @@ def policy_standing(
     for _, pool, cores in nodes if counts else ():
         pools[pool] = pools.get(pool, 0.0) + cores
     at: datetime = shared_now() if facts is None else facts.at
+    teams = dict(names.values_list("name", "team__name")) if counts else {}
+    for member in request.members if counts and request.group_id is not None else ():
+        teams[member.query.name] = team_of(member.query)
     return PolicyStanding(
         policy,
         cluster.policy_version if facts is None else facts.version,
         team_of(query) if facts is None else facts.team,
         at,
         query.state == QueryState.RUNNING if facts is None else facts.is_version,
-        dict(names.values_list("name", "team__name")) if counts else {},
+        teams,
         {node: pool for node, pool, _ in nodes},
         pools,
         cluster_queue(cluster).overdue_ahead(request) if facts is None else facts.overdue,

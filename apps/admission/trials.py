@@ -11,7 +11,7 @@ from django.db.models import Sum
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionState, TrialState
-from apps.admission.decisions import requests_locked
+from apps.admission.members import requests_locked
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.parts import parts_under_way
 from apps.admission.previews import ADMISSION

@@ -77,6 +77,8 @@ PROBLEM_TITLES = {
     "expired": "The preview has expired",
     "nothing_on_paper": "No query of the incident is well on paper alone",
     "wrong_state": "Its state does not allow this",
+    "group_incomplete": "A member of the group was deleted",
+    "in_group": "It is decided on with its group",
     "already_undone": "The change was taken back already",
     "changed_since": "The object is not as the change left it",
     "not_undoable": "The change cannot be taken back",

@@ -35,7 +35,7 @@ from engine.admission.curves import decision_curves
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.grounds import Ground, NamedGround, PassedOver, PassGround, VerdictGround, WithoutPins
 from engine.admission.places import PlacementPick, judge_unpinned, pick_placement
-from engine.admission.policy_reasons import waits_by_policy
+from engine.admission.policy_reasons import beside_by_team, waits_by_policy
 from engine.admission.prediction import judge_scenario, question_in
 from engine.admission.reasons import evidence_of, in_order, passes, to_measure
 from engine.admission.robustness import robustness_of
@@ -214,6 +214,8 @@ class OpenDecision:
     def why_without(self, part: PartName) -> str:
         """Code of why a part does not apply (`engine.words.admission.part_words`); empty where it does."""
         question = self.search.question
+        if question.companions:
+            return "in_group"
         if not (question.policy.choices if part == "alternatives" else question.policy.robustness):
             return "not_asked"
         does_pass = passes(self.reasons)
@@ -284,14 +286,17 @@ class OpenDecision:
     def _offers(self) -> Sequence[OfferedScenario]:
         """Alternatives found; of who waits in the queue the start, too, which is certain with the verdict."""
         known = any(offered.kind == "start_at" for offered in self.offers)
-        if self.verdict != "queue" or self.start is None or known or not self.search.question.policy.choices:
+        is_offered = self.search.question.policy.choices and not self.search.question.companions
+        if self.verdict != "queue" or self.start is None or known or not is_offered:
             return self.offers
         return [*self.offers, offer_scenario(self.search, "start_at", 1, self.start)]
 
     @property
     def _thin(self) -> Thinness:
-        policy = self.search.question.policy
-        if self.verdict not in _GREEN or self.why_without("robustness") or not policy.thin_below:
+        policy, why_without = self.search.question.policy, self.why_without("robustness")
+        if self.verdict in _GREEN and why_without == "in_group" and policy.thin_below and policy.robustness:
+            return "unknown"
+        if self.verdict not in _GREEN or why_without or not policy.thin_below:
             return False
         return "pending" if self.robustness is None else self.robustness.margin < policy.thin_below
 
@@ -311,8 +316,10 @@ class OpenDecision:
         question, base = self.search.question, self.search.base
         if question.standing is None:
             return None
-        deployment = None if base is None else base.deployment
-        return question.standing.facts(question.running, deployment, question.candidate.query)
+        if base is None:
+            return question.standing.facts(question.running, None, question.candidate.query)
+        beside = beside_by_team(question, base)
+        return question.standing.facts(question.running, base.deployment, question.candidate.query, beside)
 
     @cached_property
     def _before(self) -> Evaluation:

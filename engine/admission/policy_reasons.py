@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from engine.admission.answer import Reason, ReasonSubject, named_reason
 from engine.policies.candidate_policy import POLICY_CODES, PolicyStanding
-from engine.policies.quotas import CORES, POOL, QUERIES, RATE, QuotaStanding
+from engine.policies.demand import query_demand
+from engine.policies.quotas import CORES, POOL, QUERIES, RATE, QuotaStanding, TeamDemand
 
 if TYPE_CHECKING:
     from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 
-__all__ = ["policy_reasons", "quota_reasons", "standing_reasons", "waits_by_policy"]
+__all__ = ["beside_by_team", "policy_reasons", "quota_reasons", "standing_reasons", "waits_by_policy", "wanted_by_team"]
 
 
 def policy_reasons(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
@@ -24,8 +25,27 @@ def policy_reasons(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     yield from standing_reasons(standing, name, (scenario.start_p - 1) * question.running.subinterval_s)
     yield from _class_reasons(standing, name, question.candidate.priority)
     if standing.policy.has_quotas:
-        facts = standing.facts(question.running, scenario.deployment, name)
+        facts = standing.facts(question.running, scenario.deployment, name, beside_by_team(question, scenario))
         yield from quota_reasons(facts.quota_standings(standing.policy) or (), name)
+
+
+def wanted_by_team(question: CandidateQuestion, scenario: AdmissionScenario) -> dict[str, TeamDemand]:
+    """Demand of the candidate and of the other members of its group, by their teams."""
+    standing = question.standing
+    assert standing is not None
+    wanted = beside_by_team(question, scenario)
+    own = query_demand(scenario.deployment, question.candidate.query, standing.node_pools)
+    return {**wanted, standing.team: wanted.get(standing.team, TeamDemand()).plus(own)}
+
+
+def beside_by_team(question: CandidateQuestion, scenario: AdmissionScenario) -> dict[str, TeamDemand]:
+    """Demand of the other members of the candidate's group, by their teams: quotas count it as if they ran."""
+    standing, beside = question.standing, dict[str, TeamDemand]()
+    assert standing is not None
+    for companion in question.companions:
+        demand = query_demand(scenario.deployment, companion.candidate.query, standing.node_pools)
+        beside[companion.team] = beside.get(companion.team, TeamDemand()).plus(demand)
+    return beside
 
 
 def standing_reasons(standing: PolicyStanding, query: str, later_s: float = 0.0) -> Iterator[Reason]:

@@ -15,13 +15,13 @@ from weakref import WeakKeyDictionary
 from engine.admission.answer import Reason, ReasonSubject, named_reason
 from engine.admission.changes import LaterStart, NewNode, OperatorMove, read_changes
 from engine.admission.evaluation import Evaluator
+from engine.admission.policy_reasons import wanted_by_team
 from engine.admission.reasons import passes, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.document.candidate import read_candidate
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.policies.candidate_policy import PolicyStanding, WaitingRequest
-from engine.policies.demand import query_demand
 from engine.policies.quotas import TeamDemand, quota_standings
 
 __all__ = ["precedence_reasons"]
@@ -50,11 +50,10 @@ def _quota_losers(question: CandidateQuestion, scenario: AdmissionScenario, stan
     """Requests whose team could no longer have what they ask for, once those before them and the candidate had it."""
     if not standing.policy.has_quotas:
         return
-    wanted = query_demand(scenario.deployment, question.candidate.query, standing.node_pools)
+    wanted = wanted_by_team(question, scenario)
     usage = dict(standing.usage(question.running))
     for entry in standing.ahead:
-        used = usage.get(standing.team, TeamDemand())
-        beside = {**usage, standing.team: used.plus(wanted)}
+        beside = {**usage, **{team: usage.get(team, TeamDemand()).plus(own) for team, own in wanted.items()}}
         alone, together = (
             quota_standings(standing.policy, use, entry.team, entry.demand, standing.pools) for use in (usage, beside)
         )
@@ -70,17 +69,15 @@ def _room_losers(
     question: CandidateQuestion, scenario: AdmissionScenario, evaluator: Evaluator, reasons: Sequence[Reason]
 ) -> Iterator[str]:
     """Requests that the candidate would leave too little room where they are to run."""
-    room, own = _room_of(evaluator), {*scenario.nodes_of(question.candidate.query)}
+    room = _room_of(evaluator)
+    own = {node for member in question.members for node in scenario.nodes_of(member.query)}
     yield from (entry.name for entry in room.unweighed if own & entry.nodes)
     if not room.placed:
         return
     beside = room.evaluator.question
-    replicas, known = scenario.replicas_of(question.candidate.query), beside.running.source_index
-    candidate = replace(
-        question.candidate,
-        operators=tuple(replace(op, replicas=replicas[op.id]) for op in question.candidate.operators),
-        sources=tuple(source for source in question.candidate.sources if source.id not in known),
-    )
+    replicas = scenario.replicas_of(question.candidate.query)
+    placed = tuple(replace(op, replicas=replicas[op.id]) for op in question.candidate.operators)
+    candidate = replace(question.candidate, operators=placed)
     asked = replace(beside, candidate=candidate, prediction=question.prediction)
     # once it runs it reads from the beginning, whenever the load comes again: a later start keeps nobody's room free
     joined = scenario_of(asked, [change for change in scenario.changes if not isinstance(change, LaterStart)])
@@ -144,7 +141,8 @@ def _joined(question: CandidateQuestion, running: Deployment, entry: WaitingRequ
         own = {operator.id for operator in candidate.operators}
         if any(isinstance(c, NewNode) or (isinstance(c, OperatorMove) and c.operator not in own) for c in changes):
             return None
-        asked = replace(question, running=running, candidate=candidate, prediction=None, standing=None, ground=None)
+        asked = replace(question, running=running, candidate=candidate, companions=(), prediction=None)
+        asked = replace(asked, standing=None, ground=None)
         return scenario_of(asked, changes).deployment
     except EngineError:
         return None

@@ -13,7 +13,7 @@ rests on what was measured, and rejects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from engine.admission.answer import Reason, ReasonSubject, named_reason
@@ -132,19 +132,20 @@ def _measured_grounds(
     question: CandidateQuestion, scenario: AdmissionScenario, evaluator: Evaluator
 ) -> set[tuple[str, str]]:
     """(code, subject) of what speaks against the scenario even if all that never ran took no capacity."""
-    free = replace(scenario, deployment=_without_unknown_costs(scenario.deployment, question.candidate.query))
+    own = {member.query for member in question.members}
+    free = replace(scenario, deployment=_without_unknown_costs(scenario.deployment, own))
     found = reasons_of(question, free, evaluator.before_from(free.start_p), evaluator.full(free))
     return {(reason.code, reason.id) for reason in found if reason.severity == "bad"}
 
 
-def _without_unknown_costs(deployment: Deployment, query: str) -> Deployment:
-    """The deployment with no cost at operators of `query` that never ran, and at those that read what they put out."""
+def _without_unknown_costs(deployment: Deployment, queries: Collection[str]) -> Deployment:
+    """The deployment with no cost at operators of `queries` that never ran, and at those that read their output."""
     unknown = set[str]()
     operators = list(deployment.operators)
     for i in deployment.graph.order:
         operator = operators[i]
         reads = any(entry.never_ran or entry.source in unknown for entry in operator.inputs)
-        if operator.query == query and reads:
+        if operator.query in queries and reads:
             unknown.add(operator.id)
             inputs = tuple(
                 replace(e, cycles_per_event=NEXT_TO_NOTHING, model=None, batches=(), never_ran=False)

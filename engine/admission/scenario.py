@@ -10,8 +10,10 @@ import numpy as np
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import (
     Change,
+    LaterStart,
     NewNode,
     ObjectiveChange,
+    join_changes,
     moves_in,
     nodes_in,
     rate_share_in,
@@ -39,7 +41,16 @@ from engine.placement.ground import RunningGround
 from engine.placement.separation import ApartOperator
 from engine.policies.candidate_policy import PolicyStanding
 
-__all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
+__all__ = ["AdmissionScenario", "CandidateQuestion", "Companion", "party_of", "scenario_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Companion:
+    """Another member of a candidate's group, with the places of its operators: it joins whenever the candidate does."""
+
+    candidate: Candidate
+    changes: tuple[Change, ...] = ()  #: that it joins with
+    team: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +75,12 @@ class CandidateQuestion:
     standing: PolicyStanding | None = None  #: quotas, freezes and the queue, where a cluster has a policy
     ground: RunningGround | None = None  #: what runs, as placements see it, where that is kept
     runs: bool = False
+    companions: tuple[Companion, ...] = ()  #: the other members of its group
+
+    @property
+    def members(self) -> tuple[Candidate, ...]:
+        """The candidate and the other members of its group."""
+        return self.candidate, *(companion.candidate for companion in self.companions)
 
     @property
     def mace_width_s(self) -> float:
@@ -78,7 +95,8 @@ class CandidateQuestion:
     @property
     def is_unproven(self) -> bool:
         """Whether the answer rests on costs that a model or a table tells and no run of the cluster bears out."""
-        return (self.never_ran or self.prediction is not None) and not self.record.is_borne_out
+        is_told = self.prediction is not None or any(op.never_ran for own in self.members for op in own.operators)
+        return is_told and not self.record.is_borne_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,14 +124,17 @@ class AdmissionScenario:
 
 
 def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> AdmissionScenario:
-    """Apply `changes`, let the candidate join, and place what has no place.
+    """Apply `changes`, let the candidate join, and place what has no place; of a group, the other members first.
+
+    All members of a group start when the candidate does.
 
     Raises
     ------
     InfeasibleError
         If an operator of the candidate fits no node.
     """
-    deployment, candidate = question.running, question.candidate
+    deployment, candidate = _with_companions(question, changes), question.candidate
+    ground = None if question.companions else question.ground
     operators, altered = candidate.operators, dict[str, str]()
     if not question.runs:  # what runs on a draining node may stay there
         joining = with_new_readers(operators, deployment.sources)
@@ -121,6 +142,9 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
     start_p = start_p_in(changes)
     for node in nodes_in(changes):
         deployment = _with_node(deployment, node)
+    candidate = replace(
+        candidate, sources=tuple(source for source in candidate.sources if source.id not in deployment.source_index)
+    )
     sources = {source.id: source for source in (*deployment.sources, *candidate.sources)}
     operators, own = _private_sources(operators, sources, candidate, rate_share_in(changes), start_p)
     objective = candidate.objective
@@ -134,11 +158,20 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
     moves = {name: (replica,) for name, replica in moves_in(changes).items()}
     whole = whole.with_placement(moves) if moves else whole
     closed, every = question.policy.closed_nodes, question.mace_every
-    extension = extend_placement(whole, closed=closed, coarse=every, ground=question.ground)
+    extension = extend_placement(whole, closed=closed, coarse=every, ground=ground)
     whole = whole.with_placement(extension.placement) if extension.placement else whole
-    touched = {candidate.query} | {party_of(op) for op in deployment.operators if op.id in moves}
+    touched = {own.query for own in question.members} | {party_of(op) for op in deployment.operators if op.id in moves}
     altered = {name: node for name, node in altered.items() if name not in moves}
     return AdmissionScenario(whole, tuple(changes), altered, frozenset(touched), start_p, extension.apart)
+
+
+def _with_companions(question: CandidateQuestion, changes: Sequence[Change]) -> Deployment:
+    """The running deployment with the other members of the candidate's group, with their changes and its start."""
+    deployment, start = question.running, [change for change in changes if isinstance(change, LaterStart)]
+    for companion in question.companions:
+        alone = replace(question, running=deployment, candidate=companion.candidate, companions=(), ground=None)
+        deployment = scenario_of(alone, join_changes(companion.changes, start)).deployment
+    return deployment
 
 
 def party_of(operator: Operator) -> str:

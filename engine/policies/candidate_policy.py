@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from engine.document.deployment import Deployment
@@ -82,8 +83,17 @@ class PolicyStanding:
             self._usage[running.digest] = demands_by_team(running, self.teams, named, self.node_pools)
         return self._usage[running.digest]
 
-    def facts(self, running: Deployment, deployment: Deployment | None, query: str) -> PolicyFacts:
-        """Facts that this step was made of; `deployment` holds the candidate in its place, where it has one."""
+    def facts(
+        self,
+        running: Deployment,
+        deployment: Deployment | None,
+        query: str,
+        beside: Mapping[str, TeamDemand] = MappingProxyType({}),
+    ) -> PolicyFacts:
+        """Facts that this step was made of; `deployment` holds the candidate in its place, where it has one.
+
+        `beside` is what the other members of its group ask for, by team.
+        """
         known = PolicyFacts(
             self.version,
             self.team,
@@ -100,8 +110,13 @@ class PolicyStanding:
         if not self.counts:
             return known
         usage = self.usage(running)
+        unknown = {
+            team: usage.get(team, TeamDemand()).unknown | beside.get(team, TeamDemand()).unknown
+            for team in (*usage, *beside)
+        }
         return replace(
             known,
             usage={team: demand.amounts for team, demand in usage.items()},
-            uncertain={team: tuple(sorted(demand.unknown)) for team, demand in usage.items() if demand.unknown},
+            beside={team: demand.amounts for team, demand in beside.items()} or None,
+            uncertain={team: tuple(sorted(names)) for team, names in unknown.items() if names},
         )

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from engine.policies.policy import ClusterPolicy
 from engine.policies.quotas import QuotaStanding, TeamDemand, quota_standings
-from engine.records import Moment, Record, Words
+from engine.records import Moment, Omitted, Record, Words
 
 __all__ = ["PolicyFacts"]
 
@@ -33,6 +33,10 @@ class PolicyFacts(Record):
     uncertain: Annotated[Mapping[str, tuple[str, ...]], Words("Resources of which a team used more than is known.")] = (
         field(default_factory=dict)
     )
+    beside: Annotated[
+        Omitted[Mapping[str, Mapping[str, float]]],
+        Words("What the other members of its group ask for by team and resource; it counts as used."),
+    ] = None
     pools: Annotated[Mapping[str, float], Words("Cores of each pool.")] = field(default_factory=dict)
     overdue: Annotated[tuple[str, ...], Words("Requests ahead of it that had waited too long.")] = ()
     ahead: Annotated[tuple[str, ...], Words("All requests that came before it in the order of the queue.")] = ()
@@ -44,4 +48,7 @@ class PolicyFacts(Record):
         usage = {
             team: TeamDemand(amounts, frozenset(self.uncertain.get(team, ()))) for team, amounts in self.usage.items()
         }
+        for team, amounts in (self.beside or {}).items():
+            more = TeamDemand(amounts, frozenset(self.uncertain.get(team, ())))
+            usage[team] = usage.get(team, TeamDemand()).plus(more)
         return quota_standings(policy, usage, self.team, TeamDemand(self.wanted, frozenset(self.unknown)), self.pools)

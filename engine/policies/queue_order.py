@@ -12,13 +12,22 @@ __all__ = ["QueuedEntry", "may_start", "queue_order"]
 
 @dataclass(frozen=True)
 class QueuedEntry:
-    """An entry of the queue. `asked_s` is when it came, by the clock of them all; `rank` is that of its class."""
+    """An entry of the queue. `asked_s` is when it came, by the clock of them all; `rank` is that of its class.
+
+    A group is one entry: `demand` is that of its members of `team`, `beside` that of the others by their teams.
+    """
 
     key: str
     rank: int
     team: str
     asked_s: float
     demand: TeamDemand = field(default_factory=TeamDemand)
+    beside: Mapping[str, TeamDemand] = field(default_factory=dict)
+
+    @property
+    def demands(self) -> Mapping[str, TeamDemand]:
+        """Demand by team."""
+        return {**self.beside, self.team: self.demand}
 
 
 def queue_order(
@@ -33,7 +42,7 @@ def queue_order(
     Overdue ones first, the oldest at the front: each has but a fixed number before it, so its turn comes. Of the others
     the highest class; within it the team with the smallest dominant share, which grows by what its entries ask for as
     they are put into the order (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011, algorithm 1); of a team the
-    oldest.
+    oldest. An entry of several teams counts by the largest share of them.
 
     Examples
     --------
@@ -45,15 +54,18 @@ def queue_order(
     by_age = sorted(entries, key=lambda entry: (entry.asked_s, entry.key))
     ordered = [entry for entry in by_age if is_overdue(entry, now_s, overdue_after_s)]
     waiting = [entry for entry in by_age if not is_overdue(entry, now_s, overdue_after_s)]
-    used = {entry.team: usage.get(entry.team, TeamDemand()) for entry in by_age}
+    used = {team: usage.get(team, TeamDemand()) for entry in by_age for team in entry.demands}
+
+    def place(entry: QueuedEntry) -> tuple[float, float, float, str]:
+        share = max(dominant_share(used[team], capacities)[0] for team in entry.demands)
+        return -entry.rank, share, entry.asked_s, entry.key
+
     while waiting:
-        first = min(
-            waiting,
-            key=lambda entry: (-entry.rank, dominant_share(used[entry.team], capacities)[0], entry.asked_s, entry.key),
-        )
+        first = min(waiting, key=place)
         waiting.remove(first)
         ordered.append(first)
-        used[first.team] = used[first.team].plus(first.demand)
+        for team, demand in first.demands.items():
+            used[team] = used[team].plus(demand)
     return ordered
 
 

@@ -481,6 +481,7 @@ def robustness_sentences(robustness: Robustness) -> Iterator[str]:
 
 
 _WITHOUT_PART = {
+    "in_group": "It is asked in a group: what the members stand and what would cure one is not looked for.",
     "not_asked": "It was not asked for.",
     "passes": "It passes as asked: no change is needed.",
     "predicted": "It is predicted: nothing is known of its costs that could be raised.",

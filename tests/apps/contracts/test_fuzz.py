@@ -115,6 +115,7 @@ _TAKEN: dict[str, dict[str, Any]] = {
     "saved-views": {"name": "fuzzed", "list": "queries", "parameters": {}},
     "arrivals": _COUNTS,
     "admissions": {"query": "draft"},
+    "admissions/groups": {"members": [{"query": "draft"}, {"query": "paired"}]},
     "placements": {"budget_s": 0.1},
     "forecasts": {"horizon_days": 1},
     "planned-events": {

@@ -26,6 +26,8 @@ _STAGE_PROFILE = {"alpha": 0.5, "c_map": 1e3, "c_red": 1e3, "b_in": 100.0, "b_ou
 BODIES: dict[str, dict[str, Any]] = {
     "admission-list": {"cluster": "{cluster}", "query": "draft", "may_wait_s": 1},
     "admission-preview": {},
+    "admission-group-list": {"cluster": "{cluster}", "members": [{"query": "draft"}, {"query": "paired"}]},
+    "admission-group-preview": {},
     "estimate-list": {"cluster": "{cluster}"},
     "accuracy-simulation": {"cluster": "{cluster}"},
     "query-plans": {},

@@ -13,9 +13,10 @@ from apps.accounts.grants import grant_give, group_create
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
 from apps.accounts.teams import team_create
+from apps.admission.groups import GroupQuestion
 from apps.admission.models import AdmissionRequest, Promise, Receipt
 from apps.admission.previews import ADMISSION
-from apps.admission.questions import AdmissionQuestion
+from apps.admission.questions import AdmissionQuestion, MemberQuestion
 from apps.connections.models import ImportedJob
 from apps.connections.services import connection_create
 from apps.core.deliveries import Channel
@@ -305,10 +306,14 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
         ends_at=timezone.now() + timedelta(days=2, hours=3),
     )
     admission, _ = ADMISSION.request(cluster=cluster, user=user, question=AdmissionQuestion(query="draft"))
+    small_cluster.make_query(cluster, "paired", 0.1)
+    pair = GroupQuestion(members=(MemberQuestion(query="draft"), MemberQuestion(query="paired")))
+    group, _ = ADMISSION.request(cluster=cluster, user=user, question=pair)
     return {
         "event": event.pk,
         "event_run": EVENT.request(event=event, user=user)[0].pk,
         "admission": admission.pk,
+        "admission_group": group.group_id,
         "receipt": _receipt(admission).pk,
         "placement": PLACEMENT.request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
         "evacuation": EVACUATION.request(cluster=cluster, user=user, nodes=["n1"])[0].pk,
