@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
+from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
 from apps.core.clock import shared_now
@@ -25,6 +26,7 @@ from apps.incidents.models import (
     IncidentChannel,
     IncidentDelivery,
     IncidentNotice,
+    IncidentQuery,
     IncidentRouting,
 )
 from apps.incidents.selectors import silence_of
@@ -33,7 +35,14 @@ from apps.planning.remedies import remedies_by_query, remedies_request
 from apps.reports.deliveries import webhook_secret
 from apps.ui.numbers import seconds
 
-__all__ = ["alerts_renew", "channel_try", "incident_deliveries_send_due", "incident_notify", "incident_title"]
+__all__ = [
+    "alerts_renew",
+    "channel_try",
+    "incident_deliveries_send_due",
+    "incident_notify",
+    "incident_title",
+    "look_for_remedies",
+]
 
 _MAX_QUERIES = 20
 _SUBJECT_LENGTH = 180
@@ -52,14 +61,21 @@ def incident_title(incident: Incident) -> str:
     return title if incident.measured else f"Expected: {title}"
 
 
-def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) -> bool:
-    """Address to a cluster's recipients what has become of an incident; False where nobody is told.
+class IncidentTelling(NamedTuple):
+    """Result of a notice: whether anybody is told, and whether mails wait for what helps (`look_for_remedies`)."""
+
+    is_told: bool
+    waits_for_remedies: bool = False
+
+
+def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) -> IncidentTelling:
+    """Address to a cluster's recipients what has become of an incident.
 
     Called inside the transaction in which it happens, so a change that is stored once is told once.
     """
     is_over = event == NoticeEvent.RESOLVED  # told to those who were told that it began, whatever is silent by now
     if not is_over and silence_of(incident, now) is not None:
-        return False
+        return IncidentTelling(is_told=False)
     severity = incident.notified if is_over else incident.severity
     wanted = [choice for choice in IncidentSeverity if choice == severity or choice == IncidentSeverity.WARNING]
     routing = IncidentRouting.objects.filter(cluster=incident.cluster, severity__in=wanted)
@@ -67,10 +83,10 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
     webhooks = list(routing.webhooks.all()) if routing.pk else []
     channels = list(IncidentChannel.objects.filter(cluster=incident.cluster, enabled=True, severity__in=wanted))
     if not routing.emails and not webhooks and not channels:
-        return False
+        return IncidentTelling(is_told=False)
     notice = IncidentNotice.objects.create(incident=incident, event=event, facts=_facts(incident), created_at=now)
     fields: dict[str, object] = {"notice": notice, "next_try_at": now}
-    waits = event != NoticeEvent.RESOLVED and bool(routing.emails) and _look_for_remedies(incident)
+    waits = event != NoticeEvent.RESOLVED and bool(routing.emails) and _may_look_for_remedies(incident)
     mailed: dict[str, object] = {**fields, "next_try_at": now + timedelta(seconds=_REMEDIES_S if waits else 0.0)}
     IncidentDelivery.objects.bulk_create(
         [
@@ -83,25 +99,33 @@ def incident_notify(incident: Incident, event: NoticeEvent, *, now: datetime) ->
         ]
     )
     send_soon()
-    return True
+    return IncidentTelling(is_told=True, waits_for_remedies=waits)
 
 
-def _look_for_remedies(incident: Incident) -> bool:
-    """Begin to look for remedies of the first queries that are late by their estimates; whether any is looked for.
+def _may_look_for_remedies(incident: Incident) -> bool:
+    """Whether queries are late by their estimates, and workers are free to look for what helps them.
 
     What is late by measurement alone is late for reasons that no estimate has. Where much is late at once a few are
     looked for: workers have the estimates to renew.
     """
     unfinished = Job.objects.filter(kind=JobKind.REMEDIES, cluster=incident.cluster).exclude(state__in=FINISHED)
-    if unfinished.count() >= _MAX_AT_ONCE:
-        return False
-    members = incident.members.filter(ended_at=None, measured=False).select_related("query__cluster")
-    begun = False
-    for member in members.order_by("first_at", "pk")[:_MAX_SEARCHED]:
+    return unfinished.count() < _MAX_AT_ONCE and _late_by_estimate(incident).exists()
+
+
+def _late_by_estimate(incident: Incident) -> QuerySet[IncidentQuery]:
+    return incident.members.filter(ended_at=None, measured=False)
+
+
+def look_for_remedies(incident: Incident) -> None:
+    """Begin to look for remedies of the first queries that are late by their estimates. Called after the transaction
+    of the notice: each compares the cluster with what is known.
+    """
+    if not _may_look_for_remedies(incident):
+        return
+    members = _late_by_estimate(incident).select_related("query__cluster").order_by("first_at", "pk")
+    for member in members[:_MAX_SEARCHED]:
         with suppress(SluiceError):  # a query that has stopped meanwhile, or no broker: the mail says what it can
             remedies_request(query=member.query)
-            begun = True
-    return begun
 
 
 def _of_channel(channel: IncidentChannel, notice: IncidentNotice) -> IncidentDelivery | None:

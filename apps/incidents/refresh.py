@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -29,7 +29,7 @@ from apps.fleet.models import Cluster
 from apps.incidents.books import books_changed_at, measured_at
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
 from apps.incidents.models import Incident, IncidentChannel, IncidentEvent, IncidentQuery, IncidentRouting
-from apps.incidents.notices import incident_notify
+from apps.incidents.notices import incident_notify, look_for_remedies
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.telemetry.selectors import queries_driven
 from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED, LatenessCause
@@ -44,6 +44,7 @@ _UNCERTAIN = (MeasurementLack.STALE, MeasurementLack.FEW, MeasurementLack.DISTUR
 _RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.UNKNOWN: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
 _Key = tuple[str, str]
 _BATCH = 500  # rows of one statement
+_TRIES = 3
 _ACKNOWLEDGED = ("acknowledged_at", "acknowledged_by", "note", "done_at")  # people write these, whatever a round is at
 
 
@@ -70,30 +71,69 @@ def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
 def incidents_refresh(cluster: Cluster, now: datetime | None = None) -> None:
     """Open, change and resolve a cluster's incidents by the states of its objectives and of its engines.
 
-    Where all is well and nothing is open, nobody waits for it: no transaction begins.
+    A round is worked out without a transaction, and stored by a short one if what it was worked out from is still in
+    force. What has moved meanwhile is worked out again; of what moves each time the next round is believed. Where all
+    is well and nothing is open, no transaction begins.
     """
     present = now or shared_now()
     is_open = Incident.objects.filter(cluster=cluster, state=IncidentState.OPEN).exists()
-    if is_open or _late_rows(cluster).exists() or engines_lost(cluster, present):
-        _refresh_locked(cluster, present)
+    if not (is_open or _late_rows(cluster).exists() or engines_lost(cluster, present)):
+        return
+    for _ in range(_TRIES):
+        basis = _basis(cluster, present)
+        refresh = _Refresh(cluster, present)
+        refresh.work_out()
+        if _keep(refresh, basis):
+            for incident in refresh.unhelped:
+                look_for_remedies(incident)
+            return
 
 
 @transaction.atomic
-def _refresh_locked(cluster: Cluster, present: datetime) -> None:
+def _keep(refresh: _Refresh, basis: _Basis) -> bool:
+    """Store a round; False where it was worked out from what is gone by now."""
+    cluster = refresh.cluster
     Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()  # one at a time
-    refresh = _Refresh(cluster, present)
-    refresh.run()
+    if _basis(cluster, refresh.now) != basis:
+        return False
+    refresh.store()
     if refresh.has_changed:
         announce(f"incidents:{cluster.slug}")
         announce("incidents")
         announce(f"cluster:{cluster.slug}")
+    return True
+
+
+class _Basis(NamedTuple):
+    """Rows that a round rests on, each by its key and what changes with it."""
+
+    late: list[tuple[int, datetime]]
+    incidents: list[tuple[int, str, datetime]]
+    members: list[int]
+    engines: list[tuple[int, str]]
+
+
+def _basis(cluster: Cluster, now: datetime) -> _Basis:
+    members = IncidentQuery.objects.filter(incident__in=_incidents(cluster, now))
+    return _Basis(
+        list(_late_rows(cluster).order_by("pk").values_list("pk", "updated_at")),
+        list(_incidents(cluster, now).order_by("pk").values_list("pk", "state", "updated_at")),
+        list(members.order_by("pk").values_list("pk", flat=True)),
+        [(row.pk, row.state) for row in engines_lost(cluster, now)],
+    )
+
+
+def _incidents(cluster: Cluster, now: datetime) -> QuerySet[Incident]:
+    """Incidents that are open, or may open again."""
+    is_recent = Q(state=IncidentState.RESOLVED, resolved_at__gt=now - timedelta(seconds=REOPEN_S))
+    return Incident.objects.filter(Q(state=IncidentState.OPEN) | is_recent, cluster=cluster)
 
 
 class _Refresh:
-    """One round over a cluster, whose row the caller has locked.
+    """One round over a cluster: worked out in memory, and stored while the caller has the cluster's row locked.
 
-    Rows change in memory and are stored together, by as many statements for a thousand late queries as for one:
-    queries and new incidents before readers are told, whose messages read them, the rest at the end.
+    Rows are stored together, by as many statements for a thousand late queries as for one: queries and new incidents
+    before readers are told, whose messages read them, the rest at the end.
     """
 
     def __init__(self, cluster: Cluster, now: datetime) -> None:
@@ -101,15 +141,12 @@ class _Refresh:
         self.now = now
         self.has_changed = False
         self.tells = any(model.objects.filter(cluster=cluster).exists() for model in (IncidentRouting, IncidentChannel))
-        rows = Incident.objects.filter(cluster=cluster)
-        is_open = Q(state=IncidentState.OPEN)
-        since = now - timedelta(seconds=REOPEN_S)
-        closed = rows.filter(state=IncidentState.RESOLVED, resolved_at__gt=since).order_by("resolved_at")
+        rows = list(_incidents(cluster, now).order_by("resolved_at"))
+        closed = [row for row in rows if row.state == IncidentState.RESOLVED]
         self.closed: dict[_Key, Incident] = {self._key(row): row for row in closed}
-        self.incidents: dict[_Key, Incident] = {self._key(row): row for row in rows.filter(is_open)}
+        self.incidents: dict[_Key, Incident] = {self._key(row): row for row in rows if row.is_open}
         by_pk = {row.pk: row for row in (*self.closed.values(), *self.incidents.values())}
-        known = Q(incident__state=IncidentState.OPEN) | Q(incident__resolved_at__gt=since)
-        members = IncidentQuery.objects.filter(known, incident__cluster=cluster).select_related("query")
+        members = IncidentQuery.objects.filter(incident__in=rows).select_related("query")
         self.members: dict[int, IncidentQuery] = {}
         self.former: dict[tuple[int, int], IncidentQuery] = {}  # those that left, by incident and query
         for member in members:
@@ -124,9 +161,11 @@ class _Refresh:
         self.changed: dict[int, Incident | IncidentQuery] = {}  # by identity, in order
         self.events: list[IncidentEvent] = []
         self.begun: set[int] = set()  # incidents that open, or take another cause, in this round
+        self.renamed: list[Incident] = []
+        self.unhelped: list[Incident] = []  # those whose mails wait for what helps
 
-    def run(self) -> None:
-        """Take the late in, let the others go, then settle every open incident; after that the engines."""
+    def work_out(self) -> None:
+        """Take the late in, let the others go, and note the engines that are away."""
         late = late_statuses(self.cluster)
         for status in late:
             self._take(status)
@@ -137,6 +176,11 @@ class _Refresh:
             self._look_away(self.members[query_id])
         for connection in engines_lost(self.cluster, self.now):
             self._lose(connection)
+
+    def store(self) -> None:
+        """Store that, then settle every open incident; after that the engines."""
+        for incident in self.renamed:  # first: its former cause may be that of a new one
+            incident.save(update_fields=["cause_kind", "cause_subject", "cause", "updated_at"])
         self._store()
         active: dict[int, list[IncidentQuery]] = {}
         for member in self.members.values():
@@ -293,7 +337,7 @@ class _Refresh:
         """The incident of one query has become that of another cause."""
         del self.incidents[self._key(incident)]
         incident.cause_kind, incident.cause_subject, incident.cause = *key, _cause(status).to_dict()
-        incident.save()  # at once: its cause may be that of another one by now
+        self.renamed.append(incident)
         self._put(key, incident)
         self._event(incident, IncidentEventKind.CAUSE, text=cause_sentence(_cause(status)))
 
@@ -413,8 +457,11 @@ class _Refresh:
         if not self.tells or incident.notified == incident.severity or incident.notified == IncidentSeverity.CRITICAL:
             return
         said = NoticeEvent.ESCALATED if incident.notified else event
-        if incident_notify(incident, said, now=self.now):
+        telling = incident_notify(incident, said, now=self.now)
+        if telling.is_told:
             incident.notified = incident.severity
+        if telling.waits_for_remedies:
+            self.unhelped.append(incident)
 
     def _event(self, incident: Incident, kind: IncidentEventKind, query: str = "", text: str = "") -> None:
         self.events.append(IncidentEvent(incident=incident, at=self.now, kind=kind, query_name=query, text=text[:300]))

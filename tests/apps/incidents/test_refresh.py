@@ -10,11 +10,12 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from apps.core.errors import Conflict
+from apps.core.transactions import is_transaction_open
 from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident, IncidentEvent
 from apps.incidents.notices import incident_title
-from apps.incidents.refresh import CLEAR_S, MOVE_S, REOPEN_S, incidents_refresh
+from apps.incidents.refresh import CLEAR_S, MOVE_S, REOPEN_S, _Refresh, incidents_refresh
 from apps.incidents.services import incident_done
 from apps.ledger.models import ObjectChange
 from apps.queries.models import Query
@@ -48,6 +49,24 @@ def test_what_nothing_explains_is_each_querys_own(cluster: Cluster) -> None:
         ("unexplained", "one"),
         ("unexplained", "two"),
     ]
+
+
+def test_round_is_worked_out_without_a_transaction_and_again_where_another_came_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work_out, rounds = _Refresh.work_out, list[int]()
+
+    def interrupted(refresh: _Refresh) -> None:
+        assert not is_transaction_open()
+        work_out(refresh)
+        rounds.append(len(rounds))
+        if len(rounds) == 1:
+            incidents_refresh(cluster, now=BEGIN)  # of another process
+
+    monkeypatch.setattr(_Refresh, "work_out", interrupted)
+    late(cluster, "one", STREAM)
+    (incident,) = after(cluster, 0)
+    assert timeline(incident) == [("opened", ""), ("joined", "one")] and len(rounds) == 3
 
 
 def test_state_that_flaps_leaves_one_incident_open(cluster: Cluster) -> None:
