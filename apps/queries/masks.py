@@ -2,8 +2,8 @@
 
 Rows are narrowed where they enter an answer (`apps.core.reach`). What was computed of a whole cluster, such as a
 verdict, names its queries within, and gives their objectives and latencies in numbers and in sentences. There a name
-outside the caller's teams becomes `OTHER`, a sentence with one a fixed sentence, and beside either no number is
-left. A word that happens to be such a name is masked, too: too much, and never too little.
+outside the caller's teams becomes `OTHER`, a sentence with one tells how its objective stands and nothing else, and
+beside either no number is left. A word that happens to be such a name is masked, too: too much, and never too little.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["OTHER", "OTHER_SOURCE", "MaskedSerializerMixin", "QueryMask", "arriv
 OTHER, OTHER_SOURCE = "a query of another team", "a source of another team"
 _ABOUT = ("query", "subject", "message")  #: fields that say what a part of an answer is about
 _KEPT = frozenset({*_ABOUT, "code", "severity", "kind", "is_candidate", "before_state", "after_state"})
+_STANDS = r"(?:would miss|may miss|misses|would keep) its objective(?: already)?"
 _DROPPED = frozenset({"policy_facts"})  # what teams use of their quotas
 
 
@@ -40,9 +41,17 @@ class QueryMask:
         ('a query of another team', 'This is about a query of another team.', 'bids holds, calmly.')
         >>> mask.text("clicks"), mask.text("clicks has no arrivals.")
         ('a source of another team', 'This is about a source of another team.')
+
+        Of an objective it is said how it stands, without figures:
+
+        >>> mask.text("calm would miss its objective: it waits 3 s for n1")
+        'A query of another team would miss its objective'
         """
         for names, other in ((self._hidden, OTHER), (self._sources, OTHER_SOURCE)):
-            if names and re.search(rf"(?<![\w-])(?:{'|'.join(map(re.escape, names))})(?![\w-])", text):
+            named = rf"(?:{'|'.join(map(re.escape, names))})"
+            if names and re.search(rf"(?<![\w-]){named}(?![\w-])", text):
+                if said := re.match(rf"{named} ({_STANDS})", text):
+                    return f"{other[0].upper()}{other[1:]} {said.group(1)}"
                 return f"This is about {other}." if " " in text else other
         return text
 
