@@ -78,7 +78,7 @@ def clusters_with_counts() -> QuerySet[Cluster]:
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
     """A correlated count: joins would multiply the rows of several counts."""
-    grouped = rows.order_by().annotate(group=Value(1)).values("group").annotate(n=Count("pk")).values("n")
+    grouped = rows.order_by().annotate(all_rows=Value(1)).values("all_rows").annotate(n=Count("pk")).values("n")
     return Coalesce(Subquery(grouped, output_field=IntegerField()), 0)
 
 
