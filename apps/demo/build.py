@@ -248,6 +248,7 @@ def _query(cluster: Cluster, plan: DemoQuery, user: User) -> Query:
         objective={"statistic": statistic, "bound_s": bound_s} if bound_s else None,
         priority=plan.priority,
         team=plan.team,
+        labels={"domain": plan.team.lower().replace(" ", "-"), "tier": "a" if plan.priority > 0 else "b"},
         description=plan.description,
         user=user,
     )

@@ -11,7 +11,7 @@ from django.db.models import QuerySet, TextField, Value
 from django.db.models.functions import Cast, Replace
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.core.errors import Malformed
@@ -27,11 +27,12 @@ __all__ = [
     "labels_cell",
     "labels_column",
     "list_of",
+    "named_with_labels",
     "with_labels_text",
 ]
 
 LABELS_TEXT = "labels_text"  #: labels as a text, of the rows of `with_labels_text`
-_MOST = 8  # chips of a list, the most frequent ones
+_MOST = 6  # chips of a list, the most frequent ones
 _HELP = "Such as domain=payments tier=a. Lists are filtered by them, and roles are given by them."
 
 
@@ -93,8 +94,13 @@ def labels_cell(labels: Mapping[str, str], leads_to: Callable[[str], str]) -> An
     pairs = [
         (leads_to(f"{name}={value}"), f"{name}={value}" if value else name) for name, value in sorted(labels.items())
     ]
-    shown: SafeString = format_html_join(" ", '<a class="chip" href="{}">{}</a>', pairs)
+    shown: SafeString = format_html_join(" ", '<a class="badge" href="{}">{}</a>', pairs)
     return shown if pairs else MISSING
+
+
+def named_with_labels(name: SafeString, labels: Mapping[str, str], leads_to: Callable[[str], str]) -> SafeString:
+    """A row's heading with its labels below."""
+    return format_html("{}<div>{}</div>", name, labels_cell(labels, leads_to)) if labels else name
 
 
 def list_of(page: str, slug: str) -> Callable[[str], str]:
@@ -103,9 +109,11 @@ def list_of(page: str, slug: str) -> Callable[[str], str]:
 
 
 def labels_column(
-    request: HttpRequest, filters: Sequence[Filter], of: Callable[[Any], Mapping[str, str]] = lambda row: row.labels
+    request: HttpRequest,
+    filters: Sequence[Filter] = (),
+    of: Callable[[Any], Mapping[str, str]] = lambda row: row.labels,
 ) -> Column:
-    """The column of labels, in the file alone where no row has any; `of` gives those of a line."""
+    """The column of labels, in the file alone where no filter says that rows have any; `of` gives those of a line."""
     return Column(
         "labels",
         "Labels",

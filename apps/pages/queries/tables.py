@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.core.reach import is_seen_in_part
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import (
     expected_counts,
@@ -23,7 +24,7 @@ from apps.estimates.selectors import (
 )
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
-from apps.pages.labels import LABELS_TEXT, label_filters, labels_column, with_labels_text
+from apps.pages.labels import LABELS_TEXT, label_filters, labels_column, named_with_labels, with_labels_text
 from apps.pages.overview.tables import (
     estimate_cell,
     estimate_figures,
@@ -42,7 +43,7 @@ from apps.saved_views.models import SavedList
 from apps.ui.marks import STATES, expected_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag
-from apps.ui.tables import Choice, Column, Filter, Table, judged_choice
+from apps.ui.tables import Choice, Column, Filter, Table, address, judged_choice
 from apps.ui.times import time_tag
 
 __all__ = ["QueriesTable", "QueryLine", "estimates_table", "queries_sentence", "queries_table"]
@@ -136,6 +137,8 @@ def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | Non
         "title": "No queries yet",
         "text": "Describe a query by its operators, then preview its admission.",
     }
+    if is_seen_in_part(cluster.pk):
+        empty |= {"title": "No queries of yours", "text": "Shown are those of your teams, and with your labels."}
     if can_change:
         empty |= {"url": reverse("pages:query-new", args=[cluster.slug]), "action": "New query", "action_icon": "plus"}
     rows = queries_judged(cluster, run)
@@ -144,8 +147,8 @@ def queries_table(request: HttpRequest, cluster: Cluster, run: EstimateRun | Non
     return QueriesTable(
         request,
         [
-            *_columns(cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
-            labels_column(request, labels, lambda line: line.query.labels),
+            *_columns(request, cluster.slug, objective_statuses().filter(query__cluster=cluster, lacking="").exists()),
+            labels_column(request, of=lambda line: line.query.labels),
         ],
         with_labels_text(rows).select_related("objective_status", "team").defer("backlogs"),
         caption="Queries",
@@ -227,16 +230,20 @@ def _bottleneck(slug: str, line: QueryLine) -> Any:
     return format_html('<a class="name" href="{}">{}</a> {}', url, server, load)
 
 
-def _columns(slug: str, has_measured: bool) -> list[Column]:
+def _columns(request: HttpRequest, slug: str, has_measured: bool) -> list[Column]:
     return [
         Column(
             "query",
             "Query",
-            lambda line: state_and_name(
-                line.mark,
-                line.query.name,
-                reverse("pages:query", args=[slug, line.query.name]),
-                evidence=line.evidence,
+            lambda line: named_with_labels(
+                state_and_name(
+                    line.mark,
+                    line.query.name,
+                    reverse("pages:query", args=[slug, line.query.name]),
+                    evidence=line.evidence,
+                ),
+                line.query.labels,
+                lambda selector: address(request, labels=selector),
             ),
             sort=F("name"),
             csv=lambda line: line.query.name,

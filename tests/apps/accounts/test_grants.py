@@ -40,6 +40,29 @@ def test_faults_of_a_grant_are_told_at_once() -> None:
     assert {fault.path for fault in caught.value.faults} == {"role", "user", "team"}
 
 
+def test_a_role_on_labels_has_one_form_and_is_no_role_on_the_cluster() -> None:
+    cluster, ann = small_cluster(), person("ann")
+    grant_give(user=ann, role="author", cluster=cluster, selector=" tier in (b, a),domain==payments")
+    grant = grant_give(user=ann, role="viewer", cluster=cluster, selector="domain=payments,tier in (a,b)")
+    assert list(Grant.objects.exclude(selector="").values_list("role", flat=True)) == ["viewer"]
+    assert grant.place == f"what has labels in cluster {cluster}: domain is payments, and tier is a or b"
+    ann.refresh_from_db()
+    assert ann.reach.on_cluster(cluster.pk) == {"read"}  # that on everything
+    assert ann.reach.labels == {(cluster.pk, "domain=payments,tier in (a,b)"): {"read"}}
+    bound = ann.reach.bound([cluster.pk], [])
+    assert bound.labels == ann.reach.labels and ann.reach.bound([], []).labels == {}
+
+
+@pytest.mark.parametrize(("selector", "faults"), [(" ", 1), ("a b,c>1", 2), ("a=$,", 2)])
+def test_a_slip_in_a_selector_gives_nobody_a_cluster(selector: str, faults: int) -> None:
+    ann = person("ann", "viewer")
+    for place in ({"cluster": small_cluster()}, {}):
+        with pytest.raises(Malformed) as caught:
+            grant_give(user=ann, role="admin", selector=selector, **place)  # type: ignore[arg-type]
+        assert [fault.path for fault in caught.value.faults] == ["selector"] * (faults + (not place))
+    assert Grant.objects.count() == 1
+
+
 def _demote(boss: User) -> None:
     grant_give(user=boss, role="viewer")
 

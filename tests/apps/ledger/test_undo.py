@@ -29,7 +29,7 @@ from apps.ledger.chain import chain_faults, ledger_purge, ledger_seal
 from apps.ledger.models import KeptRows, ObjectChange
 from apps.ledger.recorder import canonical, row_image, tracked_models
 from apps.ledger.undo import change_undo, group_undo, undo_obstacle
-from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_delete
+from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_delete, arrivals_owner_update
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
 from apps.queries.services import placement_move, query_delete, query_stop, query_update, query_version_create
 from tests.apps import small_cluster
@@ -114,11 +114,16 @@ def test_change_says_who_made_it_and_what_differs(cluster: Cluster, api: APIClie
         ("node", lambda c: node_delete(node=c.nodes.get(name="b"))),
         ("query", lambda c: query_update(query=c.queries.get(name="q"), objective={"statistic": "mean", "bound_s": 9})),
         ("query", lambda c: query_update(query=c.queries.get(name="q"), objective=None, team="red", priority=3)),
+        ("query", lambda c: query_update(query=c.queries.get(name="q"), labels={"domain": "payments"})),
         ("query", lambda c: placement_move(query=c.queries.get(name="q"), placement={"work": "b"})),
         ("query", lambda c: query_delete(query=c.queries.get(name="draft"))),
         (
             "arrivals",
             lambda c: arrivals_create_from_counts(cluster=c, source_id="clicks", counts=[1.0] * 240, replace=True),
+        ),
+        (
+            "arrivals",
+            lambda c: arrivals_owner_update(arrivals=c.arrivals.get(source_id="idle"), team="red", labels={"a": "b"}),
         ),
         ("arrivals", lambda c: arrivals_delete(arrivals=c.arrivals.get(source_id="idle"))),
     ],

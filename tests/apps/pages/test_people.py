@@ -54,6 +54,20 @@ def test_roles_are_given_and_taken_away_and_the_page_says_why(browser_of: Callab
     assert "bob" in body(admin.get(f"/settings/teams/{Team.objects.get().pk}/"))
 
 
+def test_a_role_is_given_on_labels_and_told_in_words(browser_of: Callable[..., Client]) -> None:
+    admin, cluster = browser_of("admin"), small_cluster("west")
+    bob = User.objects.create_user("bob")
+    asked = {"user": bob.pk, "role": "author", "place": f"cluster:{cluster.pk}", "selector": "!canary, tier in (b,a)"}
+    admin.post("/settings/grants/", asked)
+    shown = body(admin.get(f"/settings/people/{bob.pk}/"))
+    assert "what has labels in cluster west: canary is not set, and tier is a or b" in shown
+    refused = admin.post("/settings/grants/", {**asked, "selector": "tier>1,a b"})
+    assert refused.status_code == 400 and body(refused).count("is no requirement") >= 2
+    assert admin.post("/settings/grants/", {**asked, "place": ""}).status_code == 400
+    assert admin.post("/settings/grants/", {**asked, "selector": " "}).status_code == 400
+    assert bob.grants.count() == 1
+
+
 def test_an_unknown_place_is_refused(browser_of: Callable[..., Client]) -> None:
     admin = browser_of("admin")
     refused = admin.post("/settings/grants/", {"user": "1", "role": "king", "place": "cluster:99"})

@@ -186,3 +186,21 @@ def test_viewer_reads_arrivals(browser_of: Callable[..., Client], cluster: Clust
     html = body(viewer.get(ROOT))
     assert "No arrivals yet" in html
     assert 'href="/c/little/arrivals/new/"' not in html
+
+
+def test_team_and_labels_of_a_source_are_set_and_chosen_by(browser: Client, cluster: Cluster) -> None:
+    row = cluster.arrivals.get()
+    address = f"{ROOT}{row.pk}/owner/"
+    refused = browser.post(address, {"team": "ads", "labels": "domain=$ tier"})
+    assert refused.status_code == 422 and body(refused).count("; allowed: ") >= 2
+    assert browser.post(address, {"team": "ads", "labels": "domain=payments tier="})["Location"] == f"{ROOT}{row.pk}/"
+    row.refresh_from_db()
+    assert (str(row.team), row.labels) == ("ads", {"domain": "payments", "tier": ""})
+    assert 'value="domain=payments tier="' in body(browser.get(address))
+    assert "domain=payments tier=" in browser.get(f"{ROOT}?export=csv").getvalue().decode()
+    for query, is_found in {
+        "labels=tier,!canary": True,
+        "labels=domain!%3Dpayments": False,
+        "q=domain%3Dpay": True,
+    }.items():
+        assert ("Nothing matches" not in body(browser.get(f"{ROOT}?{query}"))) == is_found, query
