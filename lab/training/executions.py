@@ -8,17 +8,12 @@ must let control groups limit CPU; where it does not, nothing is executed. Progr
 from __future__ import annotations
 
 import argparse
-import contextlib
-import gzip
-import hashlib
 import json
-import os
-import platform
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -30,6 +25,7 @@ from lab.training.corpus import output_path
 from lab.training.execution.limits import CpuGroups, QuotaUnavailable, remove_remains
 from lab.training.execution.queries import draw_execution, max_cpu_percent
 from lab.training.execution.run import ExecutionFailed, ExecutionResult, execute_trace
+from lab.training.execution_sets import Execution, WrittenSet, execution_card, read_set, write_set
 from lab.training.options import whole_option
 from lab.training.traces import trace_document
 
@@ -115,6 +111,7 @@ def execution_parser(command: str, description: str) -> argparse.ArgumentParser:
     parser.add_argument("--repeats", default="0", help="of the first queries, executed once more (default 0)")
     parser.add_argument("--seed", default="1", help="seed of queries and arrivals (default 1)")
     parser.add_argument("--seconds", default="15", help="length of an execution (default 15)")
+    parser.add_argument("--add", action="store_true", help="go on with the file that is there, from its last query")
     return parser
 
 
@@ -122,7 +119,7 @@ def read_count_options(options: argparse.Namespace, faults: list[str]) -> dict[s
     """The options of `execution_parser`, as `write_executions` takes them; faults are added to `faults`."""
     count = whole_option(options.count, "--count", 1, _MAX_COUNT, faults)
     seconds = whole_option(options.seconds, "--seconds", 1, _MAX_SECONDS, faults)
-    return {
+    wanted: dict[str, Any] = {
         "count": count,
         "first": whole_option(options.first, "--first", 0, _MAX_COUNT, faults),
         "repeats": whole_option(options.repeats, "--repeats", 0, count, faults),
@@ -130,6 +127,12 @@ def read_count_options(options: argparse.Namespace, faults: list[str]) -> dict[s
         "world": CohortWorld(duration_s=float(seconds)),
         "path": output_path(options.out, faults),
     }
+    if options.add and not faults:
+        told = {name: wanted[name] for name in ("seed", "repeats")}
+        before = read_set(wanted["path"], duration_s=float(seconds), faults=faults, **told)
+        if before is not None:
+            wanted |= {"before": before, "first": before.next_index}
+    return wanted
 
 
 def execute_all(command: str, run: Callable[[], dict[str, Any]], path: str) -> int:
@@ -165,6 +168,7 @@ def write_executions(
     repeats: int = 0,
     seed: int,
     world: CohortWorld,
+    before: WrittenSet | None = None,
 ) -> dict[str, Any]:
     """Execute `count` queries of a seed, the first `repeats` of them twice, and write traces and card.
 
@@ -183,6 +187,8 @@ def write_executions(
         Of queries and arrivals.
     world
         Length of an execution, bursts and the share of arrivals that counts as a backlog.
+    before
+        The set that is there and goes on with these.
 
     Returns
     -------
@@ -210,18 +216,12 @@ def write_executions(
         _show_progress(place + 1, len(indices), failed, time.monotonic() - begin)
         if failed >= _MAX_FAILED and not done:
             raise ExecutionFailed(f"{counted(failed, 'execution')} failed, and none succeeded")
-    card = _card(done, seed=seed, world=world)
+    card = execution_card(done, seed=seed, world=world)
     card |= {"first": first, "repeats": repeats, "failed": failed, "disturbed": disturbed}
-    return _write(path, done, card | engine.facts([execution.result for execution in done], world))
+    return write_set(path, done, card | engine.facts([execution.result for execution in done], world), before)
 
 
-@dataclass(frozen=True)
-class _Execution:
-    line: str
-    result: ExecutionResult
-
-
-def _execute(engine: ExecutionEngine, seed: int, index: int, place: int, world: CohortWorld) -> _Execution | None:
+def _execute(engine: ExecutionEngine, seed: int, index: int, place: int, world: CohortWorld) -> Execution | None:
     """The trace `index` of a set with what it cost; a repeat has other arrivals. None if it failed."""
     query_seed = trace_seed(seed, index)
     trace = engine.draw(query_seed)
@@ -231,61 +231,7 @@ def _execute(engine: ExecutionEngine, seed: int, index: int, place: int, world: 
         print(f"\n{error}", file=sys.stderr)
         return None
     labelled = SimulatedTrace(query_seed, replace(trace, label=result.label), crashed=False)
-    return _Execution(json.dumps(trace_document(labelled), separators=(",", ":")), result)
-
-
-def _card(done: Sequence[_Execution], *, seed: int, world: CohortWorld) -> dict[str, Any]:
-    results = [execution.result for execution in done]
-    return {
-        "kind": "real",
-        "simulator_version": "none: real executions",
-        "seed": seed,
-        "count": len(done),
-        "succeeded": sum(result.label.success for result in results),
-        "backpressure": sum(result.label.backpressure for result in results),
-        "duration_s": world.duration_s,
-        "time_scale": 1,
-        "machine": _machine(),
-        "executions": [
-            {
-                "cpu_percent": result.cpu_percent,
-                "throttled": result.throttled,
-                "stall_s": result.stall_s,
-                "load": result.load,
-            }
-            for result in results
-        ],
-    }
-
-
-def _machine() -> dict[str, Any]:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "processor": names[0] if names else platform.machine(),
-        "cores": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
-
-
-def _write(path: Path, done: Sequence[_Execution], card: dict[str, Any]) -> dict[str, Any]:
-    card_path = path.with_name(f"{path.name}.card.json")
-    fresh, fresh_card = (file.with_name(f".{file.name}.new") for file in (path, card_path))
-    try:
-        lines = "".join(f"{execution.line}\n" for execution in done)
-        data = gzip.compress(lines.encode(), 9, mtime=0)
-        card |= {"sha256": hashlib.sha256(data).hexdigest()}
-        fresh.write_bytes(data)
-        fresh_card.write_text(json.dumps(card, indent=1) + "\n")
-        fresh.replace(path)
-        fresh_card.replace(card_path)
-    finally:
-        for rest in (fresh, fresh_card):
-            with contextlib.suppress(OSError):
-                rest.unlink()
-    return card
+    return Execution(json.dumps(trace_document(labelled), separators=(",", ":")), result)
 
 
 def _show_progress(done: int, count: int, failed: int, seconds: float) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -38,6 +40,7 @@ from lab.training.execution.tuples import (
     new_records,
     record_type,
 )
+from lab.training.execution_sets import Execution, read_set, write_set
 from tests.lab.training.corpora import corpus_lines, write_lines
 
 LAYOUT = record_type(90)
@@ -236,6 +239,25 @@ def test_executions_on_flink_are_as_its_record_says() -> None:
     errors = observation_errors(shipped_ensemble(), observed)
     assert errors["T"]["q50"] < 1.05 and errors["Lp"]["q50"] < 1.3 and errors["Le"]["q50"] < 1.3
     assert errors["RO"]["accuracy"] > 0.8
+
+
+def test_executions_are_added_to_those_of_their_seed(tmp_path: Path) -> None:
+    part, card = tmp_path / "part.jsonl.gz", tmp_path / "part.jsonl.gz.card.json"
+    shutil.copyfile(FLINK_EXECUTIONS, part)
+    shutil.copyfile(FLINK_EXECUTIONS.with_name(f"{FLINK_EXECUTIONS.name}.card.json"), card)
+    told, faults = json.loads(card.read_text()), list[str]()
+    before = read_set(part, seed=told["seed"], duration_s=told["duration_s"], repeats=0, faults=faults)
+    assert before is not None and not faults
+    write_set(part, [Execution(before.lines[0], None)], told | {"executions": told["executions"][:1]}, before)  # type: ignore[arg-type]
+    after = read_set(part, seed=told["seed"], duration_s=told["duration_s"], repeats=0, faults=faults)
+    assert after is not None and after.lines == [*before.lines, before.lines[0]]
+    assert len(read_executions(part).traces) == len(before.lines)  # the last one is there twice
+    assert json.loads(card.read_text())["count"] == 2 * told["count"]
+    read_set(part, seed=told["seed"] + 1, duration_s=told["duration_s"] + 1.0, repeats=1, faults=faults)
+    assert len(faults) == 3
+    card.write_text("{}")
+    read_set(part, seed=1, duration_s=10.0, repeats=0, faults=faults)
+    assert len(faults) == 4
 
 
 def test_simulated_traces_are_no_executions(tmp_path: Path) -> None:
