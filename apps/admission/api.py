@@ -32,7 +32,7 @@ from apps.admission.decisions import (
 from apps.admission.group_selectors import AdmissionGroupFilter, check_members, groups_listed, refuse_member
 from apps.admission.groups import GroupQuestion
 from apps.admission.models import AdmissionRequest, AdmissionTrial
-from apps.admission.owners import OthersLoad, load_of_others
+from apps.admission.others import OthersLoad, load_of_others
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
 from apps.admission.policy_api import MonthReplayView, PolicyPreviewView, QueueView
 from apps.admission.previews import ADMISSION

@@ -29,7 +29,8 @@ from apps.admission.members import (
     names_of,
 )
 from apps.admission.models import AdmissionRequest
-from apps.admission.owners import changes_told, require_owners
+from apps.admission.others import changes_told
+from apps.admission.owners import require_owners
 from apps.admission.parts import parts_end
 from apps.admission.questions import question_changes
 from apps.admission.receipts import promise_make

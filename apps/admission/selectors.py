@@ -12,7 +12,8 @@ from pydantic import Field
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.members import lost_members
 from apps.admission.models import AdmissionRequest
-from apps.admission.owners import changes_told, refusal_of_owners
+from apps.admission.others import changes_told
+from apps.admission.owners import refusal_of_owners
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths

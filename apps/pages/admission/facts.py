@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -202,6 +202,19 @@ class AdmissionDetail(AdmissionPowers):
         self._outcome = outcome  # as the address asks for it
 
     @property
+    def parent(self) -> tuple[str, str]:
+        """The page above, for whoever sees the whole cluster."""
+        return "Admission", "pages:admissions"
+
+    @property
+    def failure(self) -> Mapping[str, Any]:
+        """Message and faults of an estimate that failed."""
+        job = self.request.job
+        if job is not None and job.error:
+            return job.error
+        return {"message": "The estimate failed, and the job that says why is not kept any more.", "faults": []}
+
+    @property
     def cluster_topic(self) -> str:
         return f"cluster:{self.cluster.slug}"
 
@@ -294,6 +307,11 @@ class AdmissionDetail(AdmissionPowers):
         return [row.name for row in self.effects if row.is_changed and not row.is_candidate and not row.is_harmed]
 
     # -- of a query that never ran
+
+    @property
+    def prediction_shown(self) -> PredictionFacts | None:
+        """The prediction that is shown while the request is estimated."""
+        return self.prediction
 
     @cached_property
     def prediction(self) -> PredictionFacts | None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
-from apps.admission.owners import OthersLoad, load_of_others
+from django.utils.safestring import SafeString
+
+from apps.admission.others import OthersLoad, load_of_others
 from apps.admission.selectors import masked_result
 from apps.admission.trials import TrialOffer
 from apps.pages.admission.facts import AdmissionDetail
 from apps.pages.admission.tables import SEVERITIES, EffectRow
+from apps.queries.masks import mask_of
 from engine.admission.answer import Alternative, QueryEffect
 from engine.words import listed
 
@@ -20,6 +24,9 @@ class OwnDecision(AdmissionDetail):
     """Facts of a request of one's own team; effects on queries of others are none of them."""
 
     trial_offer = TrialOffer()  # an agent is everybody's
+    parent = ("Queries", "pages:queries")
+    affected: list[SafeString] = []  # reasons say it, masked
+    prediction_shown = None  # a prediction shows its traces on the whole cluster
 
     @cached_property
     def _choices(self) -> Mapping[str, Alternative]:
@@ -27,6 +34,12 @@ class OwnDecision(AdmissionDetail):
 
     def _effects_of(self, outcome: str) -> Sequence[QueryEffect]:
         return [effect for effect in super()._effects_of(outcome) if effect.is_candidate]
+
+    @property
+    def failure(self) -> Mapping[str, Any]:
+        """Message and faults of an estimate that failed, masked."""
+        mask, whole = mask_of(self.cluster), super().failure
+        return whole if mask is None else {**mask.document(whole), "message": mask.text(str(whole["message"]))}
 
     @property
     def headline(self) -> tuple[str, str]:

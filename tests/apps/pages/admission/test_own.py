@@ -9,8 +9,10 @@ from django.test import Client
 from apps.accounts.grants import grant_give
 from apps.accounts.models import User
 from apps.accounts.teams import team_named
+from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.questions import AdmissionQuestion
+from apps.jobs.models import Job
 from apps.queries.models import Query
 from tests.apps.pages.html import body
 from tests.apps.small_cluster import make_query, run_jobs, small_cluster, start_query, user
@@ -37,3 +39,25 @@ def test_others_stand_in_sums_and_what_leaves_them_be_is_applied() -> None:
     assert client.post(f"{path}apply/").status_code == 302
     assert Query.objects.get(name="own").state == "running"
     assert "zqcanary" not in body(client.get(path))
+
+
+def test_estimate_that_waits_or_failed_says_so_and_masks_others() -> None:
+    cluster = small_cluster()
+    start_query(cluster, "zqcanaryzqzq", 0.4, "a")
+    make_query(cluster, "own", 0.2)
+    QuerySet(Query).filter(name="own").update(team=team_named("bids"))
+    asked, _ = ADMISSION.request(cluster=cluster, user=user(), question=AdmissionQuestion(query="own"))
+    member, client = User.objects.create_user("member"), Client()
+    grant_give(user=member, role="admitter", team=team_named("bids"))
+    client.force_login(member)
+    path, rows = f"/c/little/admission/{asked.pk}/", QuerySet(AdmissionRequest).filter(pk=asked.pk)
+    job = asked.job
+    rows.update(job=None)
+    assert "It waits to be sent" in body(client.get(path))
+    rows.update(job=job, state="failed")
+    assert "not kept any more" in body(client.get(path))
+    faults = [{"path": "operators[0]", "message": "work has no cost"}]
+    for message, words in (("work has no cost.", "work has no cost"), ("zqcanaryzqzq is gone.", "of another team")):
+        Job.objects.update(error={"message": message, "faults": faults})
+        page = body(client.get(path))
+        assert words in page and "zqcanary" not in page
