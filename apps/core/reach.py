@@ -25,7 +25,7 @@ from django.db import models
 from django.db.models import Q, QuerySet
 
 from apps.core.errors import Forbidden, Missing
-from apps.core.labels import LabelSelector, merged_labels, selector_parse
+from apps.core.labels import LabelSelector, labels_text, merged_labels, selector_parse
 
 __all__ = [
     "EVERYTHING",
@@ -403,10 +403,14 @@ def check_owner(cluster: models.Model, team: models.Model | None, labels: Mappin
         return
     own = apps.get_model(_TEAM)._base_manager.filter(pk__in=caller.reach.teams_with(caller.needed))
     teams = [repr(name) for name in own.order_by("name").values_list("name", flat=True)]
-    selectors = caller.reach.selectors_with(cluster.pk, caller.needed)
-    allowed = ", ".join([*teams, *(f"any with the labels {selector}" for selector in selectors)]) or "none"
-    message = f"{str(team or '')!r} is not a team for which you have the scope {caller.needed!r}; allowed: {allowed}"
-    field = "labels" if selectors and not teams else "team"
+    selectors = [f"the labels {selector}" for selector in caller.reach.selectors_with(cluster.pk, caller.needed)]
+    allowed = ", or ".join([", ".join(teams)] * bool(teams) + selectors) or "none"
+    field, name, scope = "labels" if selectors else "team", str(team or ""), f"the scope {caller.needed!r}"
+    if selectors:
+        message = f"you do not have {scope} for the team {name!r} with the labels {labels_text(labels)!r}"
+    else:
+        message = f"{name!r} is not a team for which you have {scope}"
+    message = f"{message}; allowed: {allowed}"
     raise Forbidden(f"{field}: {message}. {caller.hint}", [(field, message)], code="scope_missing")
 
 

@@ -13,7 +13,7 @@ from django.urls import Resolver404, resolve
 from django.views import View
 
 from apps.accounts.permissions import ScopeRequiredMixin
-from apps.core.errors import Conflict, Impossible, Malformed, Missing
+from apps.core.errors import Conflict, Forbidden, Impossible, Malformed, Missing
 from apps.core.reach import AskedOn
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
@@ -92,11 +92,14 @@ def done(request: HttpRequest, text: str, to: str, *args: Any) -> HttpResponse:
 def try_service(form: Any, call: Callable[[], Any], names: dict[str, str] | None = None) -> tuple[Any, bool]:
     """Call a service for a form: (result, True), or (None, False) with the refusal shown in the form.
 
-    Only what the person can mend in the form stays there; every other refusal becomes the error page.
+    Only what the person can mend in the form stays there, also a field that asks for more than they may; every other
+    refusal becomes the error page.
     """
     try:
         return call(), True
-    except (Malformed, Conflict, Impossible) as error:
+    except (Malformed, Conflict, Impossible, Forbidden) as error:
+        if isinstance(error, Forbidden) and not error.faults:
+            raise
         refusal_noted(error)
         show_faults(form, error, names)
     return None, False

@@ -387,6 +387,9 @@ def test_labels_of_a_query_widen_nobodys_reach(world: dict[str, Any]) -> None:
     page = Client()
     page.force_login(user)
     assert 'value="domain=payments"' in _content(page.get(f"/c/{cluster.slug}/queries/-/new/"))
+    typed = {"name": "draft", "statistic": "none", "priority": "0", "labels": "domain=fraud"}
+    refusal = page.post(f"/c/{cluster.slug}/queries/draft/edit/", typed)
+    assert refusal.status_code == 422 and "the labels domain=payments" in _content(refusal)
     told = _content(page.get(f"/c/{cluster.slug}/queries/?labels=domain%3Dpayments%2Ctier"))
     assert ">draft<" in told and ">mine<" not in told
 
