@@ -23,6 +23,7 @@ BENCHMARKS = {
     "costream-speed": ("lab.benchmarks.costream_speed",),
     "deadlines": ("lab.benchmarks.deadlines",),
     "fleet": ("lab.benchmarks.fleet.command",),
+    "false-admits": ("lab.benchmarks.false_admits",),
     "flink": ("lab.benchmarks.flink.command",),
     "flink-jobs": ("lab.benchmarks.flink_jobs.command",),
     "forecast": ("lab.benchmarks.forecast",),

@@ -56,7 +56,7 @@ from engine.policies.facts import PolicyFacts
 from engine.solvers import solving
 from engine.words.admission import alternative_words
 
-__all__ = ["OpenDecision", "command", "decide", "open_decision"]
+__all__ = ["OpenDecision", "answer_document", "command", "decide", "open_decision"]
 
 Progress = Callable[[float, str], None]
 
@@ -401,7 +401,9 @@ _REVIEW_RANK = {
     "outside_domain": 1,
     "predicted_failure": 2,
     "objective_breached": 2,
-    "prediction_unproven": 4,
+    "votes_at_risk": 4,
+    "capacity_at_risk": 4,
+    "prediction_unproven": 5,
 }
 _GREEN = ("admit", "admit_with_changes")
 
@@ -456,6 +458,11 @@ def command(document: Any, options: AdmitOptions) -> AdmissionDecision:
 
     One that never ran is predicted by the shipped model, as the console does; no run of a cluster bears it out here.
     """
+    return answer_document(document, options, PredictionRecord())
+
+
+def answer_document(document: Any, options: AdmitOptions, record: PredictionRecord) -> AdmissionDecision:
+    """As `command`, with the record of the shipped model on the cluster that the document is of."""
     if not isinstance(document, Mapping):
         raise DocumentError([Fault("", f"the document is {value_words(document)}; allowed: an object")])
     if "candidate" not in document:
@@ -476,6 +483,7 @@ def command(document: Any, options: AdmitOptions) -> AdmissionDecision:
         policy=policy,
         prediction=None if predictor is None else predictor.predict_candidate(deployment, candidate),
         predictor=predictor,
+        record=record,
         changes=document.get("changes", ()),
         mace_every=options.mace_every,
     )

@@ -4,7 +4,8 @@ The model predicts the mean latency from the oldest event behind a result on, wh
 fill; an objective counts from each event or from a window's end, and may be about a quantile. So the time of filling
 is taken off, the mean wait for windows that belongs to the objective is put in its place, and what a quantile lies
 above the mean is added as estimated with nominal costs. What is left without waits is never below the latency of the
-links; where the model predicts less than that, nothing is known of it, and a person decides.
+links; where the model's whole interval is below that, nothing is known of it, and a person decides, as where a member
+of the model votes against it, or what it runs on would be nearly full.
 
 No candidate is admitted or rejected on a prediction, or on nominal costs, before runs of the cluster bear the model out
 (`engine.costream.accuracy`): then a person decides. A finding that stands even if all that never ran took no capacity
@@ -24,6 +25,7 @@ from engine.admission.policy_reasons import policy_reasons
 from engine.admission.precedence import precedence_reasons
 from engine.admission.reasons import in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
+from engine.costream.answer import PredictedCosts
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
 from engine.document.translation import NEXT_TO_NOTHING
@@ -33,6 +35,9 @@ from engine.policies.rules import REJECT, REVIEW, weight_of
 __all__ = ["judge_scenario", "question_in", "with_prediction"]
 
 _TOLD = (ObjectiveChange, OperatorMove)  # changes that a prediction can know of
+#: Predicted use of a host, a thread or an uplink above which nothing is admitted: costs that were never measured are
+#: off by a tenth and more from one run to another.
+_MAX_USE = 0.8
 _ROUNDING = 1e-5  # of a prediction's six digits
 _BY_COSTS = frozenset({
     "objective_breached", "neighbour_breached", "node_overloaded", "never_catches_up", "still_growing",
@@ -221,9 +226,12 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
         kind = "sources_wait" if prediction.costs.success.holds else "no_results"
         nodes = tuple(dict.fromkeys(prediction.placement.values()))
         yield named_reason("predicted_failure", "bad", subject, nodes, kind=kind)
+    else:
+        yield from _near_failure(prediction.costs, subject)
     latency_s = prediction.costs.end_to_end_latency_s.mean
     least_s = prediction.fill_s + prediction.floor_s
-    if prediction.fill_s > 0.0 and latency_s < least_s * (1.0 - _ROUNDING):
+    # An interval that holds this least says how much more it may be; one below contradicts it.
+    if prediction.fill_s > 0.0 and prediction.costs.end_to_end_latency_s.high < least_s * (1.0 - _ROUNDING):
         yield named_reason("filling_unpredicted", "watch", subject, (), least_s, latency_s, review=True)
     above_s = own.estimate_s - own.mean_wait_s - _beyond_filling_s(prediction, latency_s)
     ground = PredictedGround(own, latency_s, prediction.fill_s, above_s)
@@ -234,6 +242,15 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
     else:
         severity = "info" if own.bound_s is None else "ok"
         yield Reason("predicted", severity, subject, ground, own.bound_s, own.high_s)
+
+
+def _near_failure(costs: PredictedCosts, subject: ReasonSubject) -> Iterator[Reason]:
+    """Findings about a placement that passes the votes and may fail nevertheless: a person decides."""
+    if costs.dissent:
+        numbers = 0.0, float(costs.dissent), "members"
+        yield named_reason("votes_at_risk", "watch", subject, (), *numbers, of=costs.members, review=True)
+    if costs.use is not None and costs.use > _MAX_USE:
+        yield named_reason("capacity_at_risk", "watch", subject, (), _MAX_USE, costs.use, "share", review=True)
 
 
 def _outside(question: CandidateQuestion) -> Iterator[Reason]:

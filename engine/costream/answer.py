@@ -47,7 +47,10 @@ class PredictedVote(Record):
 
 @dataclass(frozen=True)
 class PredictedCosts(Record):
-    """Costs of a placement as an ensemble predicts them; `level` is that of the intervals."""
+    """Costs of a placement as an ensemble predicts them; `level` is that of the intervals.
+
+    `use` is the largest use of a host, a thread or an uplink that the fluid tells; None: the answer does not say.
+    """
 
     throughput_eps: CostFigures
     processing_latency_s: CostFigures
@@ -56,6 +59,12 @@ class PredictedCosts(Record):
     backpressure: PredictedVote
     members: int
     level: float
+    use: float | None = None
+
+    @property
+    def dissent(self) -> int:
+        """Members that predict back-pressure or failure, counted by the vote that more of them have."""
+        return max(self.backpressure.votes, self.members - self.success.votes)
 
     def interval(self, field: str) -> CostFigures:
         """A cost by its name."""

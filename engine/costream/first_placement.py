@@ -555,6 +555,7 @@ class _Asked:
             backpressure=PredictedVote(int(predictions.backpressure_votes[i]), bool(predictions.backpressure[i])),
             members=predictions.members,
             level=LEVEL,
+            use=_plain(predictions.use[i]),
         )
 
     def _model(self) -> ModelName:

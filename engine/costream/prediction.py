@@ -74,6 +74,8 @@ class PlacementPredictions:
         back-pressure.
     members
         m.
+    use
+        float64 (k,): largest use of a host, a thread or an uplink that the fluid tells.
     query_reasons
         What of the query lies outside the training domain, as sentences: for every placement.
     host_reasons
@@ -87,6 +89,7 @@ class PlacementPredictions:
     success_votes: IntArray
     backpressure_votes: IntArray
     members: int
+    use: FloatArray
     query_reasons: tuple[str, ...]
     host_reasons: tuple[tuple[str, ...], ...]
     count_reasons: tuple[str, ...]
@@ -239,7 +242,8 @@ class Ensemble:
         """
         places = np.asarray(placements, dtype=np.int64)
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = self.score(self.facts(graph, hosts, places))
+            facts = self.facts(graph, hosts, places)
+            scores = self.score(facts)
         wrong = ~np.isfinite(scores.costs).all(axis=(0, 2)) | ~np.isfinite(scores.votes).all(axis=(0, 2))
         if wrong.any():
             raise PredictionError(
@@ -255,6 +259,7 @@ class Ensemble:
             success_votes=scores.votes_of("S"),
             backpressure_votes=scores.votes_of("RO"),
             members=self.card.members,
+            use=facts.use,
             query_reasons=domain.query_reasons(graph),
             host_reasons=tuple(domain.host_reasons(j, host) if j in used else () for j, host in enumerate(hosts)),
             count_reasons=tuple(reason_of[count] for count in counts),

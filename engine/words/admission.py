@@ -234,6 +234,10 @@ _NAMED = {
     "finding}",
     "changes_unpredicted": "The prediction of {subject} does not know of the changes that were asked for | "
     "{names:listed}",
+    "votes_at_risk": "{subject} may be held back or put nothing out | {value:.0f} of {of} members of the model "
+    "{value:either predicts|predict} it",
+    "capacity_at_risk": "{subject} may be held back | what it runs on would be used to {value:percent} by predicted "
+    "costs, and {bound:percent} is as far as a prediction is trusted",
     "filling_unpredicted": "What {subject} takes beyond filling its windows cannot be told | the model predicts "
     "{seconds[0]} from end to end, and windows and links alone take {seconds[1]}",
 }

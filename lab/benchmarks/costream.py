@@ -49,7 +49,7 @@ _COVERAGE = (0.88, 0.93)  # of intervals that are to hold 90 %
 _WORSE = 1.02  # times the fluid's median error less 1 that counts as no worse
 _FULL, _QUICK = 16_000, 1_500  # traces to train on
 _MOST = 100_000
-_EPOCHS = 40  # of the network at full size
+_EPOCHS = 40  # of the network
 _SHAPES, _HOSTS = ("linear", "two-way", "three-way"), ("weak", "medium", "strong")
 
 
@@ -81,8 +81,8 @@ class _Benchmark:
         from lab.benchmarks.costream_traces import Workshop
 
         self.training = training
-        self.validation, self.test, self.unseen = max(500, 3 * training // 16), max(400, training // 8), training // 16
-        self.epochs = max(8, _EPOCHS * training // _FULL)
+        self.validation, self.test = max(500, 3 * training // 16), max(400, training // 8)
+        self.unseen = max(100, training // 16)
         self.processes, self.workshop = processes, Workshop(_SEED, processes)
         self.begin = time.monotonic()
         self.missed: list[str] = []
@@ -99,7 +99,7 @@ class _Benchmark:
         test = every.subset(range(second, len(every)))
         self._note("traces")
         ensemble = train_ensemble(training, validation, version="benchmark")
-        contenders = all_contenders(training, validation, ensemble, self.epochs)
+        contenders = all_contenders(training, validation, ensemble, _EPOCHS)
         begin, end = ensemble.arrays["shrinkage"]
         print(f"The residual is shrunk between distances {begin:g} and {end:g}")
         self._note("contenders")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import lab.simulation.cohort_shapes  # noqa: F401 - in each process: shapes are drawn by their names from then on
 from engine.query_graph.graph import CostTrace
 from engine.simulation.cohort import SIMULATOR_VERSION, TraceSettings, simulate_trace, trace_seed
 from lab.training.dataset import CorpusOrigin, TraceSet

@@ -52,6 +52,7 @@ def fit_members(traces: TraceSet, settings: BoostingSettings, *, votes: bool = T
 def fit_member(traces: TraceSet, settings: BoostingSettings, number: int, votes: bool) -> dict[str, npt.NDArray[Any]]:
     """Arrays of one member."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
 
     common: dict[str, Any] = {
         "max_depth": settings.depth,
@@ -62,16 +63,18 @@ def fit_member(traces: TraceSet, settings: BoostingSettings, number: int, votes:
     }
     x, known = traces.facts.summary.astype(np.float32), traces.success
     arrays: dict[str, npt.NDArray[Any]] = {}
-    for i, cost in enumerate(COSTS):
-        model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=settings.cost_trees, **common)
-        model.fit(x[known], (traces.targets - traces.facts.costs)[known, i])
-        arrays |= _tree_arrays(cost, model, settings.cost_trees, settings.depth)
-    for vote, truth in zip(VOTES, (traces.backpressure, traces.success), strict=True) if votes else ():
-        model = HistGradientBoostingClassifier(max_iter=settings.vote_trees, class_weight="balanced", **common)
-        if truth.all() or not truth.any():  # nothing to tell apart
-            arrays |= _constant_arrays(vote, 3.0 if truth.all() else -3.0, settings)
-        else:
-            arrays |= _tree_arrays(vote, model.fit(x, truth), settings.vote_trees, settings.depth)
+    # Threads that wait for one another turn in circles where others want the cores: ten times as long as one alone.
+    with threadpool_limits(1, user_api="openmp"):
+        for i, cost in enumerate(COSTS):
+            model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=settings.cost_trees, **common)
+            model.fit(x[known], (traces.targets - traces.facts.costs)[known, i])
+            arrays |= _tree_arrays(cost, model, settings.cost_trees, settings.depth)
+        for vote, truth in zip(VOTES, (traces.backpressure, traces.success), strict=True) if votes else ():
+            model = HistGradientBoostingClassifier(max_iter=settings.vote_trees, class_weight="balanced", **common)
+            if truth.all() or not truth.any():  # nothing to tell apart
+                arrays |= _constant_arrays(vote, 3.0 if truth.all() else -3.0, settings)
+            else:
+                arrays |= _tree_arrays(vote, model.fit(x, truth), settings.vote_trees, settings.depth)
     return arrays
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from engine.admission.decision import command, decide, open_decision
 from engine.admission.text import decision_text
 from engine.command_options import AdmitOptions
 from engine.costream.accuracy import PredictionRecord
+from engine.costream.answer import PredictedVote
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from engine.document.candidate import read_candidate
 from tests.engine.admission.stories import codes, effect
@@ -207,6 +209,22 @@ def test_node_that_would_be_overloaded_by_nominal_costs_refuses_the_candidate() 
     by_nominal_costs = decide(base, candidate(), prediction=prediction)
     assert by_nominal_costs.verdict == "review" and not codes(by_nominal_costs, "bad")
     assert "nominal costs" in by_nominal_costs.headline
+
+
+def test_nothing_is_admitted_where_members_disagree_or_hosts_are_nearly_full() -> None:
+    base, asked = running(), candidate(objective={"statistic": "mean", "bound_s": 3.0})
+    prediction = find_first_placement(
+        PlacementQuestion(base, read_candidate(asked, base).operators), anchor_ensemble(half=0.1)
+    )
+    assert (
+        prediction.costs is not None and decide(base, asked, prediction=prediction, record=BORNE_OUT).verdict == "admit"
+    )
+    split = replace(prediction.costs, backpressure=PredictedVote(1, holds=False))
+    full = replace(prediction.costs, use=0.87)
+    for costs, code, words in ((split, "votes_at_risk", "1 of 3"), (full, "capacity_at_risk", "used to 87%")):
+        unsure = replace(prediction, costs=costs, options=None)
+        decision = decide(base, asked, prediction=unsure, record=BORNE_OUT)
+        assert decision.verdict == "review" and code in codes(decision, "watch") and words in decision.headline
 
 
 @pytest.mark.parametrize("record", [None, PredictionRecord(29, 29, 3), PredictionRecord(100, 79, 9)])

@@ -173,6 +173,7 @@ def test_majority_decides_who_survives_and_the_mean_who_is_chosen() -> None:
             success_votes=success.sum(axis=0),
             backpressure_votes=pressed.sum(axis=0),
             members=len(costs),
+            use=np.zeros(k),
             query_reasons=(),
             host_reasons=((),),
             count_reasons=("",) * k,

@@ -38,6 +38,7 @@ def _predictions(
         success_votes=np.array(success),
         backpressure_votes=np.array(pressed),
         members=members,
+        use=np.zeros(k),
         query_reasons=(),
         host_reasons=((),),
         count_reasons=tuple(outside or [""] * k),

@@ -18,12 +18,12 @@ from lab.benchmarks.stream_processors import fitted_record
 def test_record_is_found_from_what_it_makes_of_queries() -> None:
     true = replace(FLINK, factors={**FLINK.factors, "sink": 0.2}, poll_s=2e-3)
     observed = []
-    for i, trace in enumerate(read_executions(FLINK_EXECUTIONS).traces[:5]):
+    for i, trace in enumerate(read_executions(FLINK_EXECUTIONS).traces[:9]):
         fluid = fluid_of(trace.graph, trace.hosts, np.array([trace.placement]), processor=true)
         costs = tuple(np.exp(fluid.costs[0]).tolist())
         observed.append(Observation(trace, costs, bool(fluid.backpressure[0] > 0), True, str(i)))
     fitted = fitted_record(FLINK, observed)
-    assert fitted.factors["sink"] == pytest.approx(0.2, rel=0.5) and fitted.executions == 5
+    assert fitted.factors["sink"] == pytest.approx(0.2, rel=0.5) and fitted.executions == 9
     assert fitted.poll_s == pytest.approx(2e-3, rel=0.5)
     assert (fitted.buffer_bytes, fitted.is_chained) == (FLINK.buffer_bytes, FLINK.is_chained)
 
