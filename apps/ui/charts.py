@@ -123,6 +123,7 @@ class Chart:
             "objective": self._objective,
             "marks": [asdict(mark) for mark in self.marks],
             "top": self._top * 1.08,
+            **({"bottom": bottom * 1.08} if (bottom := self._bottom) < 0.0 else {}),
             "height": self.height,
             "steps": self.steps,
             **({"moments": self.moments} if self.moments else {}),
@@ -137,7 +138,16 @@ class Chart:
     @property
     def _top(self) -> float:
         values = [_peak(values) for series in self.series for values in (series.y, series.high) if values is not None]
-        return max(values, default=1.0) or 1.0
+        top = max(values, default=1.0)
+        return max(top, 0.0) if self._bottom < 0.0 else top or 1.0
+
+    @property
+    def _bottom(self) -> float:
+        """The axis begins at 0, or at the least of values that are below it."""
+        values = [values for series in self.series for values in (series.y, series.low) if values is not None]
+        return min(
+            (-_peak([-value for value in map(as_float, row) if value is not None]) for row in values), default=0.0
+        )
 
     @property
     def key(self) -> list[tuple[str, str]]:

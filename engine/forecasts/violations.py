@@ -157,7 +157,7 @@ class _ViolationSearch:
             self.known[row] = walk_scaled(scaled, self.model.queries, self.model.statistics)
             self.table.add(self.loads[row], self.mace_s[row], self.known[row])
             self._read = None
-            self.tell(min(0.95, len(self.known) / (self.runs + 2 * _TRIES)), f"Walk {len(self.known)}")
+            self.tell(min(0.95, len(self.known) / (self.runs + 2 * _TRIES)), f"Estimating load {len(self.known)}")
         return self.known[row]
 
     def spread(self) -> None:

@@ -51,10 +51,11 @@
     for (let at = low + Math.ceil(begin / step) * step - begin; at <= high; at += step) ticks.push(at);
     return ticks.map(at => [at, timeWords(axis, at, step)]);
   }
-  function valueTicks(top) {
-    const rough = top / 5, size = 10 ** Math.floor(Math.log10(rough));
+  function valueTicks(bottom, top) {
+    const rough = (top - bottom) / 5, size = 10 ** Math.floor(Math.log10(rough));
     const step = size * [1, 2, 2.5, 5, 10].find(factor => size * factor >= rough * 0.999);
-    return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, i) => i * step);
+    const first = Math.ceil(bottom / step - 1e-9), last = Math.floor(top / step + 1e-9);
+    return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step || 0);
   }
 
   // 1.5 k/s, not 1.5k /s: large numbers are drawn in thousands, millions or billions of their unit
@@ -63,7 +64,7 @@
     if (!spec.format.endsWith("s")) return spec;
     const less = values => values?.map(value => value === null ? null : value / size);
     const series = spec.series.map(row => ({ ...row, y: less(row.y), low: less(row.low), high: less(row.high) }));
-    return { ...spec, unit: `${prefix}${spec.unit}`, top: spec.top / size, series };
+    return { ...spec, unit: `${prefix}${spec.unit}`, top: spec.top / size, bottom: (spec.bottom ?? 0) / size, series };
   }
   const withUnit = (spec, value) => `${plain(value)}${spec.unit === "%" ? "" : "\u00a0"}${spec.unit}`;
 
@@ -98,10 +99,12 @@
     draw() {
       const { spec } = this;
       this.width = this.plot.clientWidth || 640;
-      this.top = Math.max(spec.top ?? 0, (spec.objective?.value ?? 0) * 1.12) || 1;
+      this.bottom = spec.bottom ?? 0;
+      this.top = Math.max(spec.top ?? 0, (spec.objective?.value ?? 0) * 1.12) || (this.bottom < 0 ? 0 : 1);
       const right = this.width - RIGHT, base = spec.height - BOTTOM, [low, high] = this.shown;
       this.x = at => LEFT + (at - low) / (high - low) * (right - LEFT);
-      this.y = value => base - Math.min(Math.max(value / this.top, -0.1), 1.1) * (base - TOP);
+      const share = value => (value - this.bottom) / (this.top - this.bottom);
+      this.y = value => base - Math.min(Math.max(share(value), -0.1), 1.1) * (base - TOP);
       this.base = base;
       const svg = element("svg", { class: "fig ts", width: this.width, height: spec.height,
         viewBox: `0 0 ${this.width} ${spec.height}`, "aria-hidden": "true" });
@@ -119,7 +122,7 @@
 
     axes(right) {
       const { spec, base } = this, shapes = [];
-      const values = valueTicks(this.top);
+      const values = valueTicks(this.bottom, this.top);
       values.forEach((value, i) => {
         const y = round(this.y(value)), isTop = i === values.length - 1;
         shapes.push(element("path", { class: value ? "grid" : "axis", d: `M${LEFT} ${y}H${right}` }));

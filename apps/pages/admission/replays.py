@@ -32,12 +32,13 @@ from engine.admission.replay import TAKEN
 __all__ = ["MonthReplayForm", "MonthReplayPage"]
 
 _MONTHS = 12
+_RECENT = "recent"  # in place of a month
 _TAKEN_LABELS = {
     "load": "Load of the query",
     "cost": "Costs of its events",
     "model": "Model",
     "policy": "Policy",
-    "cluster": "Cluster and what runs",
+    "cluster": "Cluster with what runs",
 }
 _CHANGE_LABELS = {
     "load": "Load",
@@ -52,7 +53,7 @@ _CHANGE_LABELS = {
 class MonthReplayForm(forms.Form):
     """Time of the decisions, and what is taken of today."""
 
-    month = forms.ChoiceField(label="Decisions of", required=False)
+    month = forms.ChoiceField(label="Decisions of")
     taken = forms.MultipleChoiceField(
         label="Taken as it is today",
         choices=list(_TAKEN_LABELS.items()),
@@ -63,12 +64,13 @@ class MonthReplayForm(forms.Form):
 
     def __init__(self, cluster: Cluster, data: Any = None) -> None:
         super().__init__(data, initial={"taken": TAKEN})
-        self.fields["month"].choices = [("", f"the last {DAYS} days"), *_months(cluster)]  # type: ignore[attr-defined]
+        self.fields["month"].choices = [(_RECENT, f"the last {DAYS} days"), *_months(cluster)]  # type: ignore[attr-defined]
 
     @property
     def question(self) -> dict[str, object]:
         """The question, as the service takes it."""
-        return {"month": self.cleaned_data["month"] or None, "taken": self.cleaned_data["taken"]}
+        month = self.cleaned_data["month"]
+        return {"month": None if month == _RECENT else month, "taken": self.cleaned_data["taken"]}
 
 
 def _months(cluster: Cluster) -> Iterator[tuple[str, str]]:

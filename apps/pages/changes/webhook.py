@@ -24,20 +24,21 @@ class LedgerWebhookForm(forms.Form):
 
     address = forms.CharField(
         max_length=MAX_URL,
-        required=False,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
         help_text="Where batches of CloudEvents are posted, such as https://audit.example/sluice.",
     )
     secret = forms.CharField(
         max_length=MAX_URL,
-        required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         help_text=f"Signs each batch; at least {MIN_SECRET} characters, which the receiver knows as well.",
     )
 
     def __init__(self, webhook: WebhookAddress | None, data: object = None) -> None:
         super().__init__(data)  # type: ignore[arg-type]
-        if webhook is not None and webhook.row is not None:
+        is_set = webhook is not None and webhook.row is not None
+        for entry in self.fields.values():
+            entry.required = not is_set
+        if webhook is not None and is_set:
             self.fields["address"].help_text = f"Now at {webhook.host}; empty: it stays. Another gets all that is kept."
             self.fields["secret"].help_text = "Empty: it stays."
 

@@ -56,6 +56,7 @@ _DRAWN = 24
 _MAX_CURVES = 6
 _POINTS = 240
 _ROW = 15.0
+_SCREEN = 1.15  # fonts of screens are so much wider than those of PDF
 #: The objective always stands at three quarters of a bar's width, so that rows compare by eye.
 _OBJECTIVE_AT = 0.75
 _BAR_KEY = (("bar", "Estimate"), ("band", "Interval, 90%"), ("objective-line", "Objective"))
@@ -355,8 +356,10 @@ def _period(objectives: ReportObjectives, zone: ZoneInfo) -> str:
 def _headroom_bars(rows: Sequence[ReportQuery], width: float) -> Drawing:
     """Estimate, interval and objective of each query on one scale: shares of its objective."""
     names = max((text_width(row.query, 8.5) for row in rows), default=0)
-    left = min(names + 18, 0.3 * width)
-    bar = width - left - 118.0
+    words = max((text_width(bound_words(row.estimate_s, row.bound_s), 8) for row in rows), default=0)
+    gaps = max((text_width(_headroom_words(row.headroom_s), 8) for row in rows), default=0)
+    left = min(_SCREEN * names + 18, 0.3 * width)
+    bar = width - left - max(118.0, _SCREEN * (words + gaps) + 22)
     height = _ROW * len(rows) + 12
     x = left + _OBJECTIVE_AT * bar
     shapes: list[Shape] = []
@@ -372,7 +375,7 @@ def _headroom_row(row: ReportQuery, left: float, bar: float, base: float, width:
     end, limit = x(row.estimate_s), left + _OBJECTIVE_AT * bar
     shapes = [
         state_shape(row.state, 0, base - 8, 8.5),
-        label(12, base - 1, fitted(row.query, left - 16), size=8.5, colour="ink"),
+        label(12, base - 1, fitted(row.query, (left - 16) / _SCREEN), size=8.5, colour="ink"),
         rect(left, base - 7, bar, 7, fill="sunken"),
     ]
     if row.low_s is not None and row.high_s is not None:

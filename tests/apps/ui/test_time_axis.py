@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.utils import timezone
 
+from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.svg.axes import PictureFrame, clock_axis, span_words, strip_axis, time_ticks
 
 START = datetime(2026, 11, 24, 9, 36, 10, tzinfo=UTC)
@@ -59,3 +60,16 @@ def test_clock_axis_places_its_words_under_their_times() -> None:
     shapes = clock_axis(frame, 100.0, begin_us, begin_us + 1.8e9, lambda at_us: (at_us - begin_us) / 1.8e9)
     words = {shape.words: shape.attributes["x"] for shape in shapes if shape.tag == "text"}
     assert words["10:50"] == pytest.approx((13 * 60 + 50) / 1800)
+
+
+def test_axis_of_values_holds_those_below_nothing() -> None:
+    """Headroom below 0 is drawn; an axis of positive values begins at 0."""
+
+    def ends(*values: float) -> tuple[float | None, float]:
+        series = [Series("estimate", "Headroom", y=values)]
+        spec = Chart(id="c", finding="", unit="%", x=time_axis(START, 60.0, 1), series=series).spec
+        return spec.get("bottom"), spec["top"]  # type: ignore[return-value]
+
+    assert ends(-50.0, -20.0) == (pytest.approx(-54.0), 0.0)
+    assert ends(-50.0, 20.0) == (pytest.approx(-54.0), pytest.approx(21.6))
+    assert ends(10.0, 20.0) == (None, pytest.approx(21.6)) and ends(0.0) == (None, pytest.approx(1.08))

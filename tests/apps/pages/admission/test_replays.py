@@ -21,11 +21,11 @@ def test_page_asks_shows_filters_and_exports(browser: Client) -> None:
     make_query(cluster, "own", 0.6)
     ADMISSION.request(cluster=cluster, user=user(), question=AdmissionQuestion(query="own"))
     run_jobs()
-    refused = browser.post(path, {"month": "", "taken": ["model", "policy"]})
+    refused = browser.post(path, {"month": "recent", "taken": ["model", "policy"]})
     assert refused.status_code == 422 and "policy alone, or model and cluster with" in body(refused)
     assert browser.post(path, {"month": "1999-01", "taken": TAKEN}).status_code == 422
     OperatorInput.objects.update(cycles_per_event=2 * F("cycles_per_event"))
-    assert browser.post(path, {"month": "", "taken": TAKEN}).status_code == 302
+    assert browser.post(path, {"month": "recent", "taken": TAKEN}).status_code == 302
     assert "Waits for a worker" in body(browser.get(path))
     run_jobs()
     page = body(browser.get(path))
