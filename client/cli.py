@@ -42,6 +42,7 @@ from client.report import (
     backlog_text,
     estimate_status,
     estimate_text,
+    group_text,
     manifest_answer_text,
     manifest_status,
     parts_under_way,
@@ -56,7 +57,8 @@ _ENGINES = ("flink", "spark", "prometheus", "kafka")
 _DEFAULT_TIMEOUT_S = 120.0
 _MAX_MANIFEST_WAIT_S = 120.0  # that the console waits for the verdicts of a manifest
 _GRACE_S = 10.0  # for the way there and back
-_QUERY_OPTIONS = ("query", "version", "objective", "may_wait_s", "reason")
+_OF_ONE = {"version": "query-version", "objective": "objective"}  # options of one query, by their attribute
+_QUERY_OPTIONS = {"queries": "query", **_OF_ONE, "may_wait_s": "may-wait", "reason": "reason"}
 _SETTINGS_TEXT = """server: --server, SLUICE_SERVER, or server = "https://…" in the file of settings; else http://localhost:8000
 token:  SLUICE_TOKEN, or token = "slu_…" in the file of settings (SLUICE_CONFIG, or ~/.config/sluice/client.toml)"""
 
@@ -82,14 +84,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _admit(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    if options.together:
+        return _admit_together(options)
     asked: dict[str, Any] = {"cluster": options.cluster, "mode": "apply" if options.apply else "preview"}
-    if options.file is None:
-        asked["query"] = options.query
+    if not options.files:
+        asked["query"] = options.queries[0]
     else:
-        text, is_manifest = manifest_text(options.file)
+        (file,) = options.files
+        text, is_manifest = manifest_text(file)
         if is_manifest:
             return _admit_manifest(options, text)
-        asked["document"] = query_document(text, options.file, options.query)
+        asked["document"] = query_document(text, file, options.queries[0] if options.queries else None)
     for name in ("objective", "version", "may_wait_s", "reason"):
         if getattr(options, name) is not None:
             asked[name] = getattr(options, name)
@@ -104,9 +109,28 @@ def _admit(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     return status, {"url": address, "admission": admission}, admission_text(admission, address)
 
 
+def _admit_together(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    """Ask for several queries as one: those of the files, then the registered ones, all or none."""
+    members: list[dict[str, Any]] = []
+    for file in options.files:
+        text, is_manifest = manifest_text(file)
+        if is_manifest:
+            raise ClientError("document", f"{file} is a manifest of Kubernetes; --together takes queries as JSON.")
+        members.append({"document": query_document(text, file, None)})
+    members += [{"query": name} for name in options.queries]
+    asked: dict[str, Any] = {"cluster": options.cluster, "mode": "apply" if options.apply else "preview"}
+    asked |= {name: value for name in ("may_wait_s", "reason") if (value := getattr(options, name)) is not None}
+    asked["members"] = members
+    console = _connection(options)
+    group = _about_cluster(console, options.cluster, lambda: console.post_job("/api/v1/admissions/groups", asked))
+    status = admission_status(group, apply=options.apply, accept_changes=options.accept_changes)
+    address = console.address(f"/c/{group.get('cluster')}/admission/groups/{group.get('id')}/")
+    return status, {"url": address, "group": group}, group_text(group, address)
+
+
 def _admit_manifest(options: argparse.Namespace, text: str) -> tuple[int, dict[str, Any], str]:
     """Ask as Kubernetes would be answered if the manifest's objects were created."""
-    given = [f"--{name.replace('_', '-')}" for name in _QUERY_OPTIONS if getattr(options, name) is not None]
+    given = [f"--{option}" for name, option in _QUERY_OPTIONS.items() if getattr(options, name) not in (None, [])]
     if given:
         message = (
             f"{', '.join(given)} is of a query's document; a manifest says it by annotations (docs/kubernetes.md)."
@@ -330,13 +354,21 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     admit = _command(commands, "admit", "May a query run in a cluster of a console?", EXIT_TEXT)
     admit.set_defaults(parser=admit, ask=_admit, fault=_admit_fault)
     admit.add_argument(
-        "file",
-        nargs="?",
+        "files",
+        nargs="*",
         metavar="FILE",
-        help="the query as JSON, or a manifest of Kubernetes; - is the standard input",
+        help="the query as JSON, or a manifest of Kubernetes; - is the standard input; several with --together",
     )
     admit.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
-    admit.add_argument("--query", metavar="NAME", help="its name; without FILE, a query that is registered")
+    admit.add_argument(
+        "--query",
+        dest="queries",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="its name; without FILE, a query that is registered; several with --together",
+    )
+    admit.add_argument("--together", action="store_true", help="all the files and queries are admitted, or none is")
     admit.add_argument("--query-version", type=_count, dest="version", metavar="N", help="of a registered one (newest)")
     admit.add_argument("--objective", type=_objective, metavar="STATISTIC:S", help="such as worst:2 or q0.99:0.5")
     admit.add_argument("--may-wait", type=_seconds, dest="may_wait_s", metavar="S", help="how long it may wait (0)")
@@ -466,11 +498,25 @@ def _command(commands: Any, name: str, description: str, statuses: str) -> argpa
 
 
 def _admit_fault(options: argparse.Namespace) -> str:
-    if options.file is None and options.query is None:
+    count = len(options.files) + len(options.queries)
+    if not count:
         return "FILE is missing, or --query with the name of a registered query"
-    if options.file is not None and options.version is not None:
+    if options.together:
+        return _together_fault(options, count)
+    if len(options.files) > 1 or len(options.queries) > 1:
+        return "several queries are asked for with --together"
+    if options.files and options.version is not None:
         return "--query-version is of a registered query; a FILE is always a new version"
     return ""
+
+
+def _together_fault(options: argparse.Namespace, count: int) -> str:
+    if count < 2:
+        return "--together takes two queries or more: files, or --query of registered ones"
+    if options.files.count("-") > 1:
+        return "- is the standard input, which holds one query"
+    given = [f"--{option}" for name, option in _OF_ONE.items() if getattr(options, name) is not None]
+    return f"{', '.join(given)} is of one query; a document says its objective" if given else ""
 
 
 def _capacity_fault(options: argparse.Namespace) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "backlog_text",
     "estimate_status",
     "estimate_text",
+    "group_text",
     "manifest_answer_text",
     "manifest_status",
     "parts_under_way",
@@ -74,6 +75,27 @@ def admission_text(admission: Mapping[str, Any], address: str) -> str:
         **(admission.get("decision") or {}),
     }
     return "\n".join([decision_text(decision), "", *column_lines(rows, "")])
+
+
+def group_text(group: Mapping[str, Any], address: str) -> str:
+    """The verdict on a group, each member's verdicts, what became of it, and where to look at it."""
+    answer, standing = group.get("answer") or {}, group.get("standing") or {}
+    members = answer.get("members") or []
+    table = [["query", "beside those before it", "once all are in", "alone"]]
+    table += [
+        [str(row.get("query")), *(str(row.get(name) or "-") for name in ("beside", "together", "alone"))]
+        for row in members
+    ]
+    verdict = str(group.get("verdict") or "no verdict").replace("_", " ").upper()
+    lines = [f"{verdict}  {', '.join(map(str, group.get('names') or []))}", f"  {answer.get('headline') or ''}", ""]
+    lines += [*column_lines(table, ""), ""]
+    rows = [["Request", address], ["State", str(group.get("state"))]]
+    fitting = [str(row.get("query")) for row in members if row.get("is_fitting")]
+    if members and len(fitting) < len(members):
+        rows.append(["Fit together, by an estimate", ", ".join(fitting) or "none"])
+    for label, value in (("Note", group.get("decision_reason")), ("Next", standing.get("why_not"))):
+        rows += [[label, str(value)]] if value else []
+    return "\n".join([*lines, *column_lines(rows, "")])
 
 
 def parts_under_way(admission: Mapping[str, Any]) -> list[str]:

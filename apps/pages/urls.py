@@ -7,7 +7,7 @@ from django.urls import path
 from apps.pages import embeds, jobs, kubernetes, names, operation, people, search
 from apps.pages import help as help_pages
 from apps.pages.accuracy import views as accuracy
-from apps.pages.admission import replays
+from apps.pages.admission import groups, replays
 from apps.pages.admission import views as admission
 from apps.pages.arrivals import views as arrivals
 from apps.pages.backtests import views as backtests
@@ -143,6 +143,37 @@ urlpatterns = [
     # -- admission
     path(f"{_C}admission/", admission.AdmissionsPage.as_view(), name="admissions"),
     path(f"{_C}admission/replays/", replays.MonthReplayPage.as_view(), name="month-replay"),
+    path(f"{_C}admission/groups/new/", groups.AdmissionGroupNew.as_view(), name="admission-group-new"),
+    path(f"{_C}admission/groups/<uuid:pk>/", groups.AdmissionGroupPage.as_view(), name="admission-group"),
+    path(
+        f"{_C}admission/groups/<uuid:pk>/preview/", groups.AdmissionGroupAgain.as_view(), name="admission-group-preview"
+    ),
+    path(f"{_C}admission/groups/<uuid:pk>/apply/", groups.AdmissionGroupApply.as_view(), name="admission-group-apply"),
+    path(
+        f"{_C}admission/groups/<uuid:pk>/withdraw/",
+        groups.AdmissionGroupWithdraw.as_view(),
+        name="admission-group-withdraw",
+    ),
+    path(
+        f"{_C}admission/groups/<uuid:pk>/review/",
+        groups.AdmissionGroupRequestReview.as_view(),
+        name="admission-group-review",
+    ),
+    path(
+        f"{_C}admission/groups/<uuid:pk>/approve/",
+        groups.AdmissionGroupApprove.as_view(),
+        name="admission-group-approve",
+    ),
+    path(
+        f"{_C}admission/groups/<uuid:pk>/decline/",
+        groups.AdmissionGroupDecline.as_view(),
+        name="admission-group-decline",
+    ),
+    path(
+        f"{_C}admission/groups/<uuid:pk>/override/",
+        groups.AdmissionGroupOverride.as_view(),
+        name="admission-group-override",
+    ),
     path(f"{_C}admission/new/", admission.AdmissionNew.as_view(), name="admission-new"),
     path(f"{_C}admission/new/plan/", admission.PlanPart.as_view(), name="admission-plan"),
     path(f"{_C}admission/<uuid:pk>/", admission.AdmissionPage.as_view(), name="admission"),

@@ -351,3 +351,38 @@ class TestSettings:
     def test_authority_that_cannot_be_read(self, console: FakeConsole, capsys: pytest.CaptureFixture[str]) -> None:
         assert ask("--server", "https://localhost:1", "--ca-file", "/nowhere.pem") == 1
         assert "ca_file is '/nowhere.pem'" in capsys.readouterr().err
+
+
+def test_several_queries_are_asked_for_together(
+    console: FakeConsole, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    document = tmp_path / "heat.json"
+    document.write_text(json.dumps({**json.loads(QUERY.read_text()), "query": "heat"}))
+    member = {"query": "heat", "beside": "admit", "together": "reject", "alone": "admit", "is_fitting": True}
+    other = {"query": "bids", "beside": "reject", "together": "reject", "alone": "admit", "is_fitting": False}
+    answer = {"headline": "bids would miss its objective", "members": [member, other]}
+    group = {"id": "g1", "cluster": "prod", "state": "preview", "verdict": "reject", "names": ["heat v1", "bids v2"]}
+    console.replies["POST /api/v1/admissions/groups"] = [Reply(200, {**group, "answer": answer})]
+    asked = ["admit", str(document), "--query", "bids", "--together", "--cluster", "prod", "--may-wait", "60"]
+    assert main(asked) == 3
+    ((_, _, question),) = console.asked
+    assert [sorted(row) for row in question["members"]] == [["document"], ["query"]]
+    assert (question["may_wait_s"], question["mode"]) == (60.0, "preview")
+    told = capsys.readouterr().out
+    assert "/c/prod/admission/groups/g1/" in told
+    assert "Fit together, by an estimate  heat" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--query", "a", "--query", "b"], "several queries are asked for with --together"),
+        (["--query", "a", "--together"], "--together takes two queries or more"),
+        (["--query", "a", "--query", "b", "--together", "--objective", "worst:2"], "--objective is of one query"),
+    ],
+)
+def test_wrong_use_of_together_is_told(more: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["admit", "--cluster", "prod", *more])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

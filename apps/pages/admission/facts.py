@@ -129,6 +129,11 @@ class AdmissionPowers:
         return Scope.ADMIT in self.user.scopes
 
     @property
+    def is_member(self) -> bool:
+        """Whether it is decided on with its group, on the page of that."""
+        return self.request.group_id is not None
+
+    @property
     def is_undecided(self) -> bool:
         """A preview or a review that somebody has to act on."""
         return self.request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING}

@@ -25,6 +25,7 @@ from apps.admission.decisions import (
     admission_request_review,
     admission_withdraw,
 )
+from apps.admission.group_selectors import refuse_member
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.queue import cluster_queue
@@ -32,7 +33,7 @@ from apps.admission.receipts import receipt_reason
 from apps.admission.replays import replay_request
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.body_sizes import DOCUMENT
-from apps.core.errors import Malformed, SluiceError
+from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.core.reach import AskedOn, check_row, is_seen_in_part, visible
 from apps.fleet.models import Cluster
 from apps.pages.admission.facts import AdmissionDetail
@@ -252,6 +253,16 @@ class _RequestAction(RunAction, AdmissionPage):
     """Base of the actions on a request."""
 
     write_scope = "author"
+    is_of_member = False  #: whether it may be done with one member of a group
+
+    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+        run = self.found(pk)
+        try:
+            if not self.is_of_member:
+                refuse_member(run)
+        except Conflict as refusal:
+            return self.shown(run, refusal)
+        return super().post(request, slug, pk)
 
     def say(self, text: str) -> None:
         toast(self.request, text)
@@ -280,6 +291,8 @@ class AdmissionComplete(_RequestAction):
 class AdmissionReplay(_RequestAction):
     """Decide again on the same question by what is so today, and apply nothing."""
 
+    is_of_member = True
+
     def act(self, run: AdmissionRequest) -> AdmissionRequest:
         replay_request(request=run, user=self.user)
         return run
@@ -288,6 +301,7 @@ class AdmissionReplay(_RequestAction):
 class AdmissionReceipt(_RequestAction):
     """Say why the verdict turned out wrong."""
 
+    is_of_member = True
     write_scope = "admit"
 
     def act(self, run: AdmissionRequest) -> AdmissionRequest:

@@ -27,7 +27,7 @@ from apps.fleet.selectors import cluster_seen
 from apps.ledger.selectors import changes_of
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done, try_service
-from apps.pages.bulk import BulkAction, BulkPage
+from apps.pages.bulk import BulkAction, BulkPage, BulkQuestion
 from apps.pages.changes.tables import UNDO_FORM, changes_table
 from apps.pages.crud import Crud, kept_query
 from apps.pages.queries.capacity import capacity_facts
@@ -123,6 +123,7 @@ class QueriesChange(BulkPage):
     back, address = "pages:queries", "pages:queries-change"
     form_class = QueryForm
     actions = (
+        BulkQuestion("together", "Ask together", "pages:admission-group-new", "queries", "admission"),
         BulkAction(
             "stop",
             "Stop",
