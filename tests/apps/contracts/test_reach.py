@@ -194,7 +194,7 @@ def test_a_change_of_place_is_shown_by_its_answer_or_leaves_all_as_it_was(world:
     QuerySet(Query).filter(pk=world["query_pk"]).update(team=team, labels={"domain": "payments"})
     other = Query.objects.create(cluster=elsewhere, name="other")
     places: dict[str, list[Any]] = {"cluster": ["elsewhere", None], "team": ["ads", ""], "owner": ["a-viewer", None]}
-    places |= {"labels": [{}, {"domain": "fraud"}, {"domain": "payments", "tier": "a"}]}
+    places |= {"labels": [{}, {"domain": "payments", "tier": "a"}]}
     places |= {"query": [other.pk], "pool": [elsewhere.pools.get().pk], "definition": [10**6], "clusters": [[]]}
     callers = {name: User.objects.create_user(name) for name in ("of-cluster", "of-team", "of-labels")}
     grant_give(user=callers["of-cluster"], role="admin", cluster=cluster)
