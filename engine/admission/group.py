@@ -149,7 +149,9 @@ def decide_group(
         for i, member in enumerate(members):
             tell(0.8, f"Estimating {member.query} alone")
             alone[i] = beside[i] if i == 0 else _located(i, asked.open, member, kept, _silent)
-    worst = max(opened, key=lambda one: _RANK.index(one.verdict))
+    # Where all are as bad, that which does not fit beside those before it.
+    ranks = [(_RANK.index(one.verdict), _RANK.index(own.verdict)) for one, own in zip(opened, beside, strict=True)]
+    worst = opened[ranks.index(max(ranks))]
     told = tuple(
         MemberVerdict(
             query=member.query,

@@ -44,7 +44,7 @@ def test_members_that_fit_alone_and_not_together_are_refused() -> None:
     group = decided(member("c"), member("d"))
     assert group.answer.verdict == "reject"
     assert [(own.beside, own.alone) for own in group.answer.members] == [("admit", "admit"), ("reject", "admit")]
-    assert group.answer.fitting == ("c",)
+    assert (group.answer.fitting, group.answer.because_of) == (("c",), "d")
     assert "neighbour_breached" in codes(group.opened[0].decision, "bad"), "c too is judged with d in"
 
 
