@@ -28,7 +28,7 @@ from apps.admission.decisions import (
 from apps.admission.effects import decision_stored
 from apps.admission.groups import GroupQuestion, group_members_write, groups_broken
 from apps.admission.members import lost_members, lost_words, members_locked, members_set, names_of
-from apps.admission.models import AdmissionRequest
+from apps.admission.models import AdmissionGroup, AdmissionRequest
 from apps.admission.parts import parts_begin, parts_end, parts_of
 from apps.admission.questions import (
     AdmissionQuestion,
@@ -517,8 +517,10 @@ def _is_worth_a_look(request: AdmissionRequest, queue: ClusterQueue) -> bool:
 def previews_purge() -> int:
     """Empty what previews are compared by where nothing can be done with them any more; returns the number.
 
-    Of a cluster of 10,000 queries that is 2 MB each. Verdicts and effects stay.
+    Of a cluster of 10,000 queries that is 2 MB each. Verdicts and effects stay. A group all members of which are gone
+    is deleted.
     """
+    AdmissionGroup.objects.filter(members=None).delete()
     now = shared_now()
     is_over = ~Q(state__in=OPEN) | Q(state=AdmissionState.PREVIEW, valid_until__lt=now - _COMPARED)
     lately = AdmissionRequest.objects.filter(is_over, updated_at__gte=now - _LOOKED_AT)

@@ -585,7 +585,8 @@ class AdmissionDetail(AdmissionPowers):
     @cached_property
     def trial_offer(self) -> TrialOffer:
         """Empty for those who may not start one, where nothing is in doubt, and while one runs."""
-        is_asked = self.is_undecided and self.choice is None and (self.robustness or self.measure)
+        is_asked = self.is_undecided and not self.is_member and self.choice is None
+        is_asked = is_asked and bool(self.robustness or self.measure)
         is_running = self.trial is not None and self.trial.state == TrialState.RUNNING
         return trial_offer(self.request) if is_asked and self.can_preview and not is_running else TrialOffer()
 

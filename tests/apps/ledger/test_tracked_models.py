@@ -54,6 +54,7 @@ UNTRACKED = {
     "estimates.EstimateRun": RUN,
     "predictions.Prediction": RUN,
     "predictions.FineTuning": RUN,
+    "admission.AdmissionGroup": RUN,
     "admission.AdmissionRequest": RUN,
     "admission.AdmissionTrial": RUN,
     "planning.PlacementRun": RUN,
