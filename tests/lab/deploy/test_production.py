@@ -265,6 +265,7 @@ def test_nothing_is_lost_while_web_redis_and_beat_are_killed_in_turn(layout: Lay
         wait_until(lambda: layout.rows(open_jobs) == [(0,)], what="the end of every job")
         states = dict(layout.rows("SELECT id::text, state FROM jobs_job WHERE requested_by_id IS NOT NULL"))
         assert states == dict.fromkeys(client.jobs.values(), "succeeded")
+        client.http.close()
 
 
 @pytest.fixture
@@ -305,6 +306,7 @@ def test_clients_ask_on_through_an_upgrade_and_a_rolling_restart(released: Layou
         finally:
             for client in clients:
                 client.stop()
+                client.http.close()
 
     answers = clients[0].answers + clients[1].answers
     assert {status for method, status, _ in answers if method == "GET"} == {200}
