@@ -49,6 +49,7 @@ UNTRACKED = {
     "ledger.ObjectChange": OWN,
     "ledger.KeptRows": OWN,
     "ledger.LedgerMark": OWN,
+    "ledger.LedgerWebhook": OWN,
     "jobs.Job": RUN,
     "queries.ImportRun": RUN,
     "estimates.EstimateRun": RUN,
