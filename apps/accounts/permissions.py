@@ -93,7 +93,7 @@ def enter_caller(request: HttpRequest | Request, needed: str, asked_on: str) -> 
     """Say who asks, which scope what they ask for needs, and where."""
     user, token = signed_in_user(request), getattr(request, "auth", None)
     reach = token.reach if isinstance(token, Token) else user.reach
-    caller_now().enter(reach, user.pk, needed, role_hint(needed), asked_on)
+    caller_now().enter(reach, user.pk, needed, role_hint(needed), asked_on, user.reach)
 
 
 def role_hint(scope: str) -> str:

@@ -196,6 +196,10 @@ class Caller:
 
     Attributes
     ----------
+    reach
+        Of the credentials: a token's may be less than its owner's.
+    owner_reach
+        Of the person behind them, by all the person's roles.
     needed
         Scope that the request needs on what it is about.
     hint
@@ -211,6 +215,7 @@ class Caller:
     """
 
     reach: Reach = EVERYTHING
+    owner_reach: Reach = EVERYTHING
     person: int | None = None
     needed: str = READ
     hint: str = ""
@@ -219,9 +224,12 @@ class Caller:
     takes_parts: bool = False
     changes_parts: bool = False
 
-    def enter(self, reach: Reach, person: int | None, needed: str, hint: str, asked_on: str) -> None:
+    def enter(
+        self, reach: Reach, person: int | None, needed: str, hint: str, asked_on: str, owner_reach: Reach
+    ) -> None:
         """The credentials are checked."""
         self.reach, self.person, self.needed, self.hint = reach, person, str(needed), hint
+        self.owner_reach = owner_reach
         self.changes_parts = asked_on in {AskedOn.PARTS, AskedOn.OWN}
         self.takes_parts = self.changes_parts or asked_on == AskedOn.SEEN
 
@@ -418,13 +426,13 @@ def check_relabelled(
     cluster: models.Model, team: models.Model | None, before: Mapping[str, str], after: Mapping[str, str]
 ) -> None:
     """Refuse labels by which the caller would be allowed more on something than without them: nobody widens a reach
-    of their own. Raises Forbidden.
+    of their own, nor by a token that has less than its owner. Raises Forbidden.
     """
-    reach, owner = caller_now().reach, team.pk if team is not None else None
+    reach, owner = caller_now().owner_reach, team.pk if team is not None else None
     gained = reach.on_owned(cluster.pk, owner, after) - reach.on_owned(cluster.pk, owner, before)
     if gained:
-        scopes = ", ".join(map(repr, sorted(gained)))
-        message = f"they would give you the scope {scopes} on it; it takes somebody who has it already"
+        scopes = "scope" + "s" * (len(gained) > 1) + " " + ", ".join(repr(str(scope)) for scope in sorted(gained))
+        message = f"they would give you the {scopes} on it; it takes somebody who has it already"
         raise Forbidden(f"labels: {message}.", [("labels", message)], code="scope_missing")
 
 

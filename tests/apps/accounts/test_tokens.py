@@ -19,7 +19,8 @@ from apps.accounts.services import token_create, token_digest, token_revoke
 from apps.accounts.teams import team_create, team_update
 from apps.core.errors import Forbidden, Malformed
 from apps.fleet.models import Node, NodePool
-from tests.apps.small_cluster import small_cluster
+from apps.queries.models import Query
+from tests.apps.small_cluster import make_query, small_cluster
 
 pytestmark = pytest.mark.django_db
 
@@ -233,3 +234,19 @@ def test_create_token_command_reports_faults(user_of: Callable[..., User], optio
     with pytest.raises(CommandError, match=said):
         call_command("create_token", **{"username": user_of("operator").username, **options})
     assert not Token.objects.exists()
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_labels_set_by_a_narrower_token_widen_nobodys_reach(is_bound: bool) -> None:
+    cluster, team, ann = small_cluster(), team_create(name="ads"), User.objects.create_user("ann")
+    query = make_query(cluster, "counts", 0.5)
+    Query.objects.filter(pk=query.pk).update(team=team, labels={"domain": "payments"})
+    grant_give(user=ann, role="author", team=team)
+    grant_give(user=ann, role="admitter", cluster=cluster, selector="tier=a")
+    scopes = ["read", "author", *["admit"] * is_bound]
+    _, secret = token_create(user=ann, name="ci", scopes=scopes, teams=[team] * is_bound)
+    client, path = bearer(secret), f"/api/v1/queries/{query.pk}"
+    labels = {"domain": "payments", "tier": "a"}
+    refused = client.patch(path, {"labels": labels}, format="json")
+    assert refused.status_code == 403 and "the scopes 'admit', 'ingest'" in refused.json()["detail"]
+    assert client.patch(path, {"labels": labels | {"tier": "b"}}, format="json").status_code == 200
