@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 __all__ = [
+    "COSTS",
     "ExecutionOrigin",
     "FineTuningState",
     "ModelOrigin",
@@ -21,6 +22,9 @@ class TargetMetric(models.TextChoices):
     THROUGHPUT = "T", "Throughput"
     PROCESSING_LATENCY = "Lp", "Processing latency"
     END_TO_END_LATENCY = "Le", "End-to-end latency"
+
+
+COSTS = tuple(TargetMetric.values)  #: as documents write them
 
 
 class PredictionPurpose(models.TextChoices):

@@ -66,7 +66,7 @@ def test_renewal_keeps_what_was_opened_chosen_and_focused(page: Page, api: Api, 
 
 def test_text_that_is_being_typed_holds_the_renewal(page: Page, api: Api, nodes: dict[str, int]) -> None:
     page.goto(FLEET)
-    find = page.get_by_label("Node or pool")
+    find = page.get_by_label("Node, pool or label")
     find.type("n")
     with page.expect_response(lambda response: response.url.endswith(FLEET)):
         api.patch(f"nodes/{nodes['n1']}", {"cores": 9})

@@ -22,7 +22,7 @@ from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.reports.sections.findings import report_risks
 from apps.reports.sections.fleet import fleet_facts
 from apps.telemetry.models import Agent
-from tests.apps.estimates.test_objectives import windows
+from tests.apps.estimates.test_objectives import NOW, windows
 from tests.apps.measurements.live import OPERATORS, body, go_live, make_live_cluster
 from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
@@ -94,7 +94,7 @@ def test_unknown_upper_end_is_no_lateness_and_what_is_measured_decides(query: Qu
     assert "is not known: the estimate is of stimulus time and agent-1 runs Klink" in QueryDetail(query).sentence
     assert "How much higher <b>2 queries</b> end" in Findings(query.cluster).sentence
     windows(query, 4.0, count=9)
-    objectives_refresh(query.cluster)
+    objectives_refresh(query.cluster, now=NOW)
     status = ObjectiveStatus.objects.get(query=query)
     assert (status.state, status.decided_by, status.measured_s) == ("holds", "measurement", 4.0)
     assert not Incident.objects.exists()

@@ -16,7 +16,7 @@ CLUSTER = SimpleNamespace(slug="little")
 @pytest.mark.parametrize("job", sorted(RUN_KINDS))
 def test_page_and_address_of_a_run_are_served_and_its_columns_exist(job: str) -> None:
     kind = RUN_KINDS[job]
-    run = SimpleNamespace(pk=uuid4(), job_id=uuid4(), cluster=CLUSTER, event_id=7)
+    run = SimpleNamespace(pk=uuid4(), job_id=uuid4(), cluster=CLUSTER, event_id=7, group_id=None)
     run.query = run.definition = SimpleNamespace(name="calm", cluster=CLUSTER)
     page, address = kind.page(run), resolve(kind.address(run))
     assert not page or resolve(page).namespace == "pages"

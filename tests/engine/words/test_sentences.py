@@ -13,14 +13,16 @@ from engine.words import admission
 from engine.words.sentences import SENTENCES
 
 ENGINE = Path(engine.__file__).parent
+APPS = ENGINE.parent / "apps"
 KINDS = {f"{subject}.{kind}" for subject, table in SENTENCES.items() for kind in table}
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
-    """The engine's modules by path, but for those of words."""
+    """The engine's modules by path, but for those of words, and the apps' that find facts themselves."""
     paths = [path for path in sorted(ENGINE.rglob("*.py")) if path.parent.name != "words"]
-    return {str(path.relative_to(ENGINE)): ast.parse(path.read_text()) for path in paths}
+    paths += [path for path in sorted(APPS.rglob("*.py")) if " Fact(" in path.read_text()]
+    return {str(path.relative_to(ENGINE.parent)): ast.parse(path.read_text()) for path in paths}
 
 
 @cache
@@ -30,7 +32,7 @@ def nodes() -> list[ast.AST]:
 
 @cache
 def texts() -> set[str]:
-    """Every text of the engine's modules that are no words."""
+    """Every text of the modules that are no words."""
     return {node.value for node in nodes() if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
