@@ -430,7 +430,7 @@ class AdmissionViewSet(DecidedViewSet):
 
         409 where none was or the request has gone on. 202 with a job, or the answer with `Prefer: wait=N`.
         """
-        admission = self.get_object()
+        admission = self.decidable()
         job = completion_retry(request=admission, user=signed_in_user(request))
         return job_response(request, job, lambda _: self.shown(admission), address=ADMISSION.address(admission))
 
@@ -439,7 +439,7 @@ class AdmissionViewSet(DecidedViewSet):
     def preview(self, request: Request, pk: str) -> Response:
         """Preview again on the cluster as it is now, or with the changes of an alternative. Makes a new request."""
         alternative = read_body(AlternativeSerializer, request).get("choice")
-        asked = {"parent": self.get_object(), "alternative": alternative}
+        asked = {"parent": self.decidable(), "alternative": alternative}
         return self.answer(request, *ADMISSION.request(user=signed_in_user(request), **asked))
 
     @extend_schema(request=None, responses={200: DecisionReplay, 202: JobSerializer})
@@ -481,7 +481,7 @@ class AdmissionViewSet(DecidedViewSet):
     @trial.mapping.delete
     def trial_stop(self, request: Request, pk: str) -> Response:
         """Stop the trial early: nothing is taken over of it, and nothing is previewed."""
-        admission = self.get_object()
+        admission = self.decidable()
         admission_trial_stop(request=admission)
         return Response(self.shown(admission))
 

@@ -13,9 +13,9 @@ from apps.admission.members import lost_members
 from apps.admission.models import AdmissionGroup, AdmissionRequest
 from apps.admission.questions import MemberQuestion, fingerprint
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, join_path
-from apps.core.limits import MAX_REASON
+from apps.core.limits import MAX_REASON, MAX_WAIT_S
 from apps.fleet.models import Cluster
-from engine.admission.changes import NewNode, nodes_in
+from engine.admission.changes import Change, LaterStart, NewNode, OperatorMove, start_p_in
 from engine.kinds import Number
 from engine.records import BAD, ItemCount, Record, Words
 
@@ -36,7 +36,9 @@ class GroupQuestion(Record):
         ItemCount(2, MAX_MEMBERS),
         Words("Different queries, in the order in which they are tried one beside the other."),
     ]
-    may_wait_s: Annotated[float, Number(least=0), Words("How long they would wait in the queue, as one entry.")] = 0.0
+    may_wait_s: Annotated[
+        float, Number(least=0, most=MAX_WAIT_S), Words("How long they would wait in the queue, as one entry.")
+    ] = 0.0
     mode: Annotated[
         Literal["preview", "apply"],
         Words("preview only says what would happen; apply does it at once if the verdict lets it (scope admit)."),
@@ -79,7 +81,7 @@ def group_members_write(
             own = error.faults or [Fault("", error.message)]
             faults += [Fault(join_path(f"members[{i}]", fault.path), fault.message) for fault in own]
     if not faults:
-        faults = list(_doubled_nodes(members))
+        faults = [*_doubled(members), *_starts_apart(members)]
     if faults:
         raise Malformed(f"The group has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
     group.names = [str(member.version) for member in members]
@@ -87,17 +89,45 @@ def group_members_write(
     return members
 
 
-def _doubled_nodes(members: Sequence[AdmissionRequest]) -> Iterator[Fault]:
-    """Nodes that changes of two members add."""
-    seen: dict[str, int] = {}
+def _doubled(members: Sequence[AdmissionRequest]) -> Iterator[Fault]:
+    """Nodes that changes of two members add, and operators that they move or that another member's are."""
+    seen: dict[tuple[str, str], int] = {}
+    own = {member.query.name: i for i, member in enumerate(members)}
+    for i, j, change in _changes_of(members):
+        match change:
+            case NewNode(id=node):
+                key, field, does = ("node", node), "id", "adds"
+            case OperatorMove(operator=operator):
+                key, field, does = ("operator", operator), "operator", "moves"
+                owner = own.get(operator.partition("/")[0], i)
+                if owner != i:
+                    message = f"operator is {operator!r}, which is of members[{owner}]; allowed: move it there"
+                    yield Fault(f"members[{i}].changes[{j}].operator", message)
+                    continue
+            case _:
+                continue
+        first = seen.setdefault(key, i)
+        if first != i:
+            allowed = "another name" if field == "id" else "once"
+            message = f"{field} is {key[1]!r}, which members[{first}] {does} already; allowed: {allowed}"
+            yield Fault(f"members[{i}].changes[{j}].{field}", message)
+
+
+def _starts_apart(members: Sequence[AdmissionRequest]) -> Iterator[Fault]:
+    """Starts that are not that of the first member: all start at once."""
+    start_p = start_p_in(members[0].asked_changes)
+    stated = {i: j for i, j, change in _changes_of(members) if isinstance(change, LaterStart)}
     for i, member in enumerate(members):
-        changes = member.asked_changes
-        for node in nodes_in(changes):
-            if node.id in seen:
-                at = next(j for j, change in enumerate(changes) if isinstance(change, NewNode) and change.id == node.id)
-                message = f"id is {node.id!r}, which members[{seen[node.id]}] adds already; allowed: another name"
-                yield Fault(f"members[{i}].changes[{at}].id", message)
-            seen.setdefault(node.id, i)
+        own_p = start_p_in(member.asked_changes)
+        if own_p != start_p:
+            path = f"members[{i}].changes[{stated[i]}].p" if i in stated else f"members[{i}].changes"
+            yield Fault(path, f"it starts in subinterval {own_p}, members[0] in {start_p}; allowed: one start of all")
+
+
+def _changes_of(members: Sequence[AdmissionRequest]) -> Iterator[tuple[int, int, Change]]:
+    """Changes of all members, each with the member's place and its own."""
+    for i, member in enumerate(members):
+        yield from ((i, j, change) for j, change in enumerate(member.asked_changes))
 
 
 def groups_broken() -> Mapping[AdmissionRequest, list[str]]:

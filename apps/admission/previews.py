@@ -497,6 +497,8 @@ def _review_queue(cluster: Cluster, began: datetime) -> bool:
                 return True
         except (SluiceError, EngineError) as error:
             _log.warning("queued request %s is not reviewed now: %s", request.pk, error)
+        except Exception:
+            _log.exception("queued request %s is not reviewed now", request.pk)
     return False
 
 

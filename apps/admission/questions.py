@@ -20,7 +20,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.precedence import queue_changes, waiting_ahead
 from apps.admission.standings import policy_standing
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, fault_count, from_engine, join_path
-from apps.core.limits import MAX_REASON
+from apps.core.limits import MAX_REASON, MAX_WAIT_S
 from apps.estimates.bases import BaseFacts, base_facts, cluster_base
 from apps.estimates.calibration import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
@@ -137,7 +137,7 @@ class AdmissionQuestion(MemberQuestion):
 
     TITLE: ClassVar[str] = "a request for admission"
 
-    may_wait_s: Annotated[float, Number(least=0), Words("How long it would wait in the queue.")] = 0.0
+    may_wait_s: Annotated[float, Number(least=0, most=MAX_WAIT_S), Words("How long it would wait in the queue.")] = 0.0
     mode: Annotated[
         Literal["preview", "apply"],
         Words("preview only says what would happen; apply does it at once if the verdict lets it (scope admit)."),

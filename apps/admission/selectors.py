@@ -17,6 +17,7 @@ from apps.admission.owners import refusal_of_owners
 from apps.admission.questions import question_changes
 from apps.core.clock import shared_now
 from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.limits import MAX_WAIT_S
 from apps.core.reach import is_seen_in_part
 from apps.queries.masks import mask_of
 from apps.queries.snapshots.parts import parts_shown
@@ -115,11 +116,15 @@ def _why_not(request: AdmissionRequest, changes: Sequence[str], is_open: bool, i
 
 
 def change_to_start(request: AdmissionRequest) -> list[LaterStart]:
-    """The change that starts the request where it was put, once that time has come; before it there is none."""
+    """The change that starts the request where a start was found for it, once that time has come.
+
+    There is none before, nor where it waits for the policy: then it is asked about as it is.
+    """
     decision = request.decision
     if not is_due(request) or any(isinstance(change, LaterStart) for change in request.asked_changes):
         return []
-    assert decision is not None and decision.start_p is not None
+    if decision is None or decision.start_p is None:
+        return []
     return [LaterStart(decision.start_p, decision.start_s)]
 
 
@@ -136,7 +141,7 @@ def is_over(request: AdmissionRequest) -> bool:
 def patience_ends_at(request: AdmissionRequest) -> datetime:
     """Moment at which the requester no longer wants to wait."""
     asked_at = request.previewed_at or request.created_at
-    return max(request.starts_at or asked_at, asked_at + timedelta(seconds=request.may_wait_s))
+    return max(request.starts_at or asked_at, asked_at + timedelta(seconds=min(request.may_wait_s, MAX_WAIT_S)))
 
 
 class AdmissionFilter(ListFilter):

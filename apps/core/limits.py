@@ -35,6 +35,7 @@ MAX_DESCRIPTION = 10_000  # of a query; lists show it, two hundred at a time
 MAX_VERSION_NUMBER = 10**9 - 1  # of queries and configurations, in addresses
 MAX_SAMPLE_EVENTS = 10**15  # behind a statistic
 MAX_EVENTS_PER_COUNT = 1e12  # so that the sum of a horizon stays far from where floats lose whole events
+MAX_WAIT_S = 365 * 86_400.0  # that somebody would wait in a queue
 
 # -- entries
 MAX_TRACE_ROWS = 2_000_000  # of an uploaded trace

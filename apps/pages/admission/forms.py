@@ -9,7 +9,7 @@ from django import forms
 
 from apps.admission.questions import AdmissionQuestion, LatencyObjective
 from apps.core.errors import Malformed
-from apps.core.limits import MAX_REASON, MAX_SLUG
+from apps.core.limits import MAX_REASON, MAX_SLUG, MAX_WAIT_S
 from apps.fleet.models import Cluster
 from apps.pages.queries.forms import DocumentForm
 from apps.predictions.choices import TargetMetric
@@ -42,6 +42,7 @@ class _AskForm(forms.Form):
         label="May wait",
         required=False,
         min_value=0,
+        max_value=MAX_WAIT_S / 60.0,
         help_text="If a later start would pass within this time, it is queued rather than rejected.",
     )
     target = forms.ChoiceField(

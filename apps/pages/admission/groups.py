@@ -31,7 +31,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.queue import cluster_queue
 from apps.core.errors import SluiceError, from_engine
-from apps.core.limits import MAX_REASON
+from apps.core.limits import MAX_REASON, MAX_WAIT_S
 from apps.core.reach import visible
 from apps.pages.admission.facts import AdmissionPowers
 from apps.pages.base import ClusterPage, try_service
@@ -64,7 +64,11 @@ class TogetherForm(forms.Form):
         help_text=f"Two to {MAX_MEMBERS} names, in the order in which they are tried one beside the other.",
     )
     may_wait_min = forms.FloatField(
-        label="May wait", required=False, min_value=0, help_text="How long they would wait in the queue, as one entry."
+        label="May wait",
+        required=False,
+        min_value=0,
+        max_value=MAX_WAIT_S / 60.0,
+        help_text="How long they would wait in the queue, as one entry.",
     )
     reason = forms.CharField(max_length=MAX_REASON, required=False, help_text="Why they are wanted together.")
 

@@ -153,6 +153,27 @@ def test_faults_of_all_members_are_told_at_once(cluster: Any, admitter: Any) -> 
     assert not AdmissionGroup.objects.exists()
 
 
+def test_changes_of_two_members_that_contradict_are_refused(cluster: Any, admitter: Any) -> None:
+    """An operator that two of them move, one that is another's, also where it runs in an earlier version; a start."""
+    make_query(cluster, "third", 0.1)
+    make_query(cluster, "fourth", 0.1)
+    query_version_create(query=Query.objects.get(name="first"), body=body(0.1), user=admitter)
+
+    def move(operator: str, node: str) -> dict[str, object]:
+        return {"kind": "move", "operator": operator, "node": node}
+
+    members = (
+        MemberQuestion(query="third", changes=(move("second/work", "a"), move("first/work", "b"))),
+        MemberQuestion(query="fourth", changes=(move("second/work", "b"), {"kind": "start_at", "p": 9})),
+        MemberQuestion(query="first", changes=(move("first/work", "b"),)),
+    )
+    with pytest.raises(Malformed) as refused:
+        ADMISSION.request(cluster=cluster, user=admitter, question=GroupQuestion(members=members))
+    paths = ["members[0].changes[1].operator", "members[1].changes[0].operator", "members[1].changes[1].p"]
+    assert [fault.path for fault in refused.value.faults] == paths
+    assert not AdmissionGroup.objects.exists()
+
+
 def test_same_query_twice_is_refused() -> None:
     with pytest.raises(Exception, match="allowed: each query once"):
         GroupQuestion.parse({"members": [{"query": "a"}, {"query": "a"}]})
@@ -293,4 +314,20 @@ def test_who_may_not_admit_one_member_is_refused_for_all(cluster: Any) -> None:
     refused = client.post(f"{address}/decline", {"reason": "no"}, format="json")
     assert refused.status_code == 403
     assert "fourth v1 is a member of the group" in refused.json()["detail"]
+    assert {row.state for row in members[0].members} == {AdmissionState.PREVIEW}
+
+
+@pytest.mark.parametrize(("method", "action"), [("post", "preview"), ("post", "parts"), ("delete", "trial")])
+def test_owner_of_one_member_asks_nothing_anew_of_it_alone(cluster: Any, method: str, action: str) -> None:
+    """It would ask for all, or end what belongs to all: other teams' members included."""
+    for name, team in (("third", "sales"), ("fourth", "ads")):
+        make_query(cluster, name, 0.1)
+        QuerySet(Query).filter(name=name).update(team=team_named(team))
+    members = ask(cluster, user(Role.ADMITTER), "third", "fourth")
+    person, client = user(Role.VIEWER), APIClient()
+    grant_give(user=person, role="operator", team=team_named("sales"))
+    client.force_authenticate(person)
+    refused = getattr(client, method)(f"/api/v1/admissions/{members[0].pk}/{action}", {}, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (409, "in_group")
+    assert AdmissionGroup.objects.count() == 1
     assert {row.state for row in members[0].members} == {AdmissionState.PREVIEW}

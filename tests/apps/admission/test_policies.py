@@ -101,15 +101,20 @@ def test_freeze_that_begins_after_the_verdict_holds_at_the_apply(cluster: Cluste
     waiting = ask(cluster, "shop-1", may_wait_s=86_400.0, mode="apply")
     assert (waiting.verdict, waiting.state) == (Verdict.QUEUE, AdmissionState.QUEUED)
     assert waiting.starts_at is not None and abs(waiting.starts_at - begins - timedelta(hours=2)) < timedelta(minutes=1)
+    freeze_in(timedelta(hours=4))
+    assert queue_review() == 1
+    run_jobs()
+    waiting.refresh_from_db()
+    assert (waiting.verdict, waiting.state) == (Verdict.ADMIT, AdmissionState.APPLIED)
 
 
 @pytest.fixture
 def freeze_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let the shared clock go on."""
-    from apps.admission import decisions, previews, queue, standings
+    from apps.admission import decisions, previews, queue, selectors, standings
 
     def pass_time(by: timedelta) -> None:
-        for module in (decisions, previews, queue, standings):
+        for module in (decisions, previews, queue, selectors, standings):
             monkeypatch.setattr(module, "shared_now", lambda: timezone.now() + by)
 
     return pass_time

@@ -17,6 +17,7 @@ from apps.admission.parts import parts_of
 from apps.admission.previews import ADMISSION, queue_review
 from apps.admission.questions import AdmissionQuestion
 from apps.admission.queue import cluster_queue
+from apps.admission.selectors import is_over
 from apps.core.errors import Stale
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.models import Cluster
@@ -28,6 +29,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.services import query_create, query_stop, query_update
 from apps.queries.snapshots.cluster import cluster_snapshot
+from engine.errors import DocumentError
 from engine.estimation.estimate import estimate
 from tests.apps.policies.documents import set_policy
 from tests.apps.recordings import recorded
@@ -342,3 +344,11 @@ def test_preview_is_stale_once_another_request_waits_before_it(cluster: Any) -> 
     assert preview.verdict == Verdict.ADMIT
     with pytest.raises(Stale, match="the queue, where waiting v1 comes before it"):
         admission_apply(request=preview, user=asker)
+
+
+def test_patience_of_more_than_a_year_is_refused_and_where_kept_hinders_nobody(request_queued: Any) -> None:
+    with pytest.raises(DocumentError, match="may_wait_s is 1e\\+30; allowed: a finite number from 0 to 31536000"):
+        AdmissionQuestion.parse({"query": "waiting", "may_wait_s": 1e30})
+    AdmissionRequest.objects.update(may_wait_s=1e30)
+    assert queue_review() == 1  # its question is another one
+    assert not is_over(AdmissionRequest.objects.get())
