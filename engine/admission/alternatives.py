@@ -14,6 +14,7 @@ from engine.admission.changes import (
     join_changes,
 )
 from engine.admission.evaluation import QueryOutcome
+from engine.admission.grounds import VerdictGround
 from engine.admission.places import (
     find_distant_placement,
     find_move,
@@ -38,9 +39,11 @@ __all__ = [
 
 
 _OUTSIDE = "outside_domain"
-#: Findings that only what was never measured has.
+#: Findings that only what was never measured has. Of an interval across the objective (`predicted_at_risk`) it is not
+#: known how wide a measured one is: it stays for a person.
 _UNMEASURED = frozenset({
     "never_ran", "prediction_unproven", "prediction_incomplete", "changes_unpredicted", "filling_unpredicted", _OUTSIDE,
+    "votes_at_risk", "capacity_at_risk", "assumed_statistics",
 })  # fmt: skip
 
 
@@ -129,14 +132,20 @@ def find_alternatives(
 
 
 def measured_verdict(reasons: Iterable[Reason]) -> str:
-    """Verdict on a candidate that never ran once it has, if it costs then what is estimated now.
+    """Verdict on a candidate that never ran once it has, if it costs then what is estimated now: as `verdict_of`.
 
-    Nobody has to decide then because it was predicted; what rests on no run alone, and speaks against it, does so then.
+    Nobody has to decide then because it was predicted. What would reject but for the runs that are missing to bear it
+    out rejects then; what is for a person for another reason stays so.
     """
     left = [reason for reason in reasons if reason.code not in _UNMEASURED]
-    if not passes(left):
+    if any(reason.severity == "bad" or _is_unborne(reason) for reason in left):
         return "reject"
     return "review" if any(reason.review for reason in left) else "admit"
+
+
+def _is_unborne(reason: Reason) -> bool:
+    """Whether a finding is for a person only since no run bears out what it rests on."""
+    return isinstance(reason.finding, VerdictGround) and bool(reason.finding.unborne)
 
 
 def _within_domain(search: AdmissionSearch) -> Iterator[Settled]:

@@ -36,6 +36,7 @@ __all__ = [
 
 MEMORY_EXCEEDED = "memory_exceeded"
 
+#: Ends of codes. What a model's votes or predicted use put at risk is among them: another place or less load cures it.
 _CURABLE = ("at_risk", "_breached", "_overloaded", "catches_up", "still_growing", "predicted_failure")
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.admission.answer import AdmissionDecision, AdmissionPolicy
+from engine.admission.alternatives import measured_verdict
+from engine.admission.answer import AdmissionDecision, AdmissionPolicy, ReasonSubject, named_reason
 from engine.admission.decision import command, decide, open_decision
 from engine.admission.text import decision_text
 from engine.command_options import AdmitOptions
@@ -225,6 +226,25 @@ def test_nothing_is_admitted_where_members_disagree_or_hosts_are_nearly_full() -
         unsure = replace(prediction, costs=costs, options=None)
         decision = decide(base, asked, prediction=unsure, record=BORNE_OUT)
         assert decision.verdict == "review" and code in codes(decision, "watch") and words in decision.headline
+        assert decision.searched is not None and decision.searched.verdict_measured == "admit"
+        assert "scale_rate" in decision.searched.tried  # less load, or another place, could do without a person
+        unproven = decide(base, asked, prediction=unsure)
+        assert unproven.searched is not None and unproven.searched.verdict_measured == "admit"
+
+
+def test_measuring_rejects_only_what_was_estimated_beyond_a_bound() -> None:
+    def once_measured(decision: AdmissionDecision) -> str | None:
+        assert decision.verdict == "review" and decision.searched is not None
+        return decision.searched.verdict_measured
+
+    assert once_measured(decided(0.5, half=0.2)) == "review"  # its interval reaches over the objective
+    assert once_measured(decided(None, failing=True, outside=True)) == "review"  # votes that are no knowledge
+    assert once_measured(decided(0.5, half=0.02, shift=0.5, record=None)) == "reject"
+    assert once_measured(decided(None, failing=True, record=None)) == "reject"
+    assumed = named_reason("assumed_statistics", "bad", ReasonSubject("statistic", "new"), ("new/keep",))
+    assert measured_verdict([assumed]) == "admit"
+    neighbour = named_reason("neighbour_at_risk", "watch", ReasonSubject("query", "old"), review=True)
+    assert measured_verdict([neighbour]) == "review"
 
 
 @pytest.mark.parametrize("record", [None, PredictionRecord(29, 29, 3), PredictionRecord(100, 79, 9)])
