@@ -210,11 +210,12 @@ class OpenDecision:
     offers: list[OfferedScenario] = field(default_factory=list)
     searched: AlternativeSearch | None = None
     robustness: Robustness | None = None
+    in_group: bool = False  #: whether it is a member's, which parts are not computed of
 
     def why_without(self, part: PartName) -> str:
         """Code of why a part does not apply (`engine.words.admission.part_words`); empty where it does."""
         question = self.search.question
-        if question.companions:
+        if self.in_group:
             return "in_group"
         if not (question.policy.choices if part == "alternatives" else question.policy.robustness):
             return "not_asked"
@@ -286,7 +287,7 @@ class OpenDecision:
     def _offers(self) -> Sequence[OfferedScenario]:
         """Alternatives found; of who waits in the queue the start, too, which is certain with the verdict."""
         known = any(offered.kind == "start_at" for offered in self.offers)
-        is_offered = self.search.question.policy.choices and not self.search.question.companions
+        is_offered = self.search.question.policy.choices and not self.in_group
         if self.verdict != "queue" or self.start is None or known or not is_offered:
             return self.offers
         return [*self.offers, offer_scenario(self.search, "start_at", 1, self.start)]

@@ -29,6 +29,7 @@ from engine.document.deployment import Deployment
 from engine.errors import DocumentError
 from engine.estimation.base import EstimateBase
 from engine.measurement.trust import QueryCalibration
+from engine.placement.separation import ApartOperator
 from engine.policies.candidate_policy import PolicyStanding
 from engine.solvers import solving
 
@@ -142,7 +143,10 @@ def decide_group(
     beside, fits = _beside(asked, members, kept, tell)
     placed = _placed(beside, members)
     running = _without(kept, [member.query for member in members])
-    opened = tuple(beside) if placed is None else _together(asked, members, placed, running, may_wait_s, tell)
+    if placed is None:
+        opened = tuple(replace(one, in_group=True) for one in beside)
+    else:
+        opened = _together(asked, members, placed, running, may_wait_s, tell)
     verdict = "reject" if placed is None else _group_verdict(opened)
     alone: list[OpenDecision | None] = [None] * len(members)
     if verdict not in _PASSING:
@@ -210,7 +214,20 @@ def _beside(
     return opened, fits
 
 
-def _placed(beside: Sequence[OpenDecision], members: Sequence[GroupMember]) -> list[Companion] | None:
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """A member in its place, with what it could not have there: nodes asked for, and company (`AdmissionScenario`)."""
+
+    own: Companion
+    altered: Mapping[str, str]
+    apart: tuple[ApartOperator, ...]
+
+    def scenario(self, whole: AdmissionScenario, changes: Sequence[Change]) -> AdmissionScenario:
+        """The whole group as it is for this member, with the changes that it rests on."""
+        return replace(whole, changes=tuple(changes), altered=self.altered, apart=self.apart)
+
+
+def _placed(beside: Sequence[OpenDecision], members: Sequence[GroupMember]) -> list[_Placed] | None:
     """The members in their places; None where one of them fits no node.
 
     A source that several bring is each one's: whichever joins first brings it.
@@ -228,14 +245,14 @@ def _placed(beside: Sequence[OpenDecision], members: Sequence[GroupMember]) -> l
         sources = tuple(brought[name] for name in read if name in brought)
         team = "" if member.standing is None else member.standing.team
         candidate = replace(candidate, operators=operators, sources=sources, pins={})
-        placed.append(Companion(candidate, found.search.changes, team))
+        placed.append(_Placed(Companion(candidate, found.search.changes, team), base.altered, base.apart))
     return placed
 
 
 def _together(
     asked: _Asked,
     members: Sequence[GroupMember],
-    placed: Sequence[Companion],
+    placed: Sequence[_Placed],
     running: EstimateBase,
     may_wait_s: float,
     tell: Progress,
@@ -244,24 +261,25 @@ def _together(
     tell(0.6, "Estimating all of them together")
     deployment = running.estimate.deployment
     questions = []
-    for i, (member, own) in enumerate(zip(members, placed, strict=True)):
-        companions = (*placed[:i], *placed[i + 1 :])
-        question = replace(asked.question(member, deployment, own), companions=companions)
+    for i, (member, place) in enumerate(zip(members, placed, strict=True)):
+        companions = tuple(other.own for other in placed if other is not place)
+        question = replace(asked.question(member, deployment, place.own), companions=companions)
         if i and question.standing is not None:  # who waits before them is asked about once, by the first
             question = replace(question, standing=replace(question.standing, ahead=()))
         questions.append(question)
     evaluator = Evaluator(questions[0], running)
-    whole = scenario_of(questions[0], placed[0].changes)
+    whole = scenario_of(questions[0], placed[0].own.changes)
     evaluation = evaluator.full(whole)
     searches, found = [], []
-    for question, own in zip(questions, placed, strict=True):
-        question = _told(question, whole)
-        scenario = replace(whole, changes=own.changes)
+    for question, place in zip(questions, placed, strict=True):
+        question, changes = _told(question, whole), place.own.changes
+        scenario = place.scenario(whole, changes)
         after, reasons = judge_scenario(question, scenario, evaluator, evaluation)
         screen = Screen(question, evaluator, scenario, after)
-        searches.append(AdmissionSearch(question, own.changes, evaluator, scenario, after, screen, lambda step: None))
+        searches.append(AdmissionSearch(question, changes, evaluator, scenario, after, screen, lambda step: None))
         found.append(reasons)
-    starts = _starts(searches, found) if may_wait_s > 0 and _fails([row for own in found for row in own]) else None
+    is_late = may_wait_s > 0 and _fails([row for own in found for row in own])
+    starts = _starts(searches, found, placed) if is_late else None
     return tuple(
         _opened(search, reasons, None if starts is None else starts[i], may_wait_s)
         for i, (search, reasons) in enumerate(zip(searches, found, strict=True))
@@ -282,7 +300,9 @@ def _fails(reasons: Sequence[Reason]) -> bool:
     return any(reason.severity == "bad" for reason in reasons)
 
 
-def _starts(searches: Sequence[AdmissionSearch], found: Sequence[tuple[Reason, ...]]) -> list[Settled] | None:
+def _starts(
+    searches: Sequence[AdmissionSearch], found: Sequence[tuple[Reason, ...]], placed: Sequence[_Placed]
+) -> list[Settled] | None:
     """The group at the latest of the starts at which its failing members pass; None where not all pass then."""
     failing = [search for search, reasons in zip(searches, found, strict=True) if _fails(reasons)]
     starts = [find_start(search) for search in failing]
@@ -291,8 +311,8 @@ def _starts(searches: Sequence[AdmissionSearch], found: Sequence[tuple[Reason, .
     latest = max((start for start in starts if start is not None), key=lambda start: start.scenario.start_p)
     later = [change for change in latest.scenario.changes if isinstance(change, LaterStart)]
     settled = []
-    for search in searches:
-        scenario = replace(latest.scenario, changes=join_changes(search.changes, later))
+    for search, place in zip(searches, placed, strict=True):
+        scenario = place.scenario(latest.scenario, join_changes(search.changes, later))
         _, reasons = judge_scenario(search.question, scenario, search.evaluator, latest.evaluation)
         settled.append(Settled(scenario, latest.evaluation, reasons))
     bad = any(_fails(one.reasons) or any(reason.review for reason in one.reasons) for one in settled)
@@ -307,10 +327,11 @@ def _opened(
     assert scenario is not None
     verdict, start_p = verdict_of(reasons, scenario), scenario.start_p
     if start is not None and (start.scenario.start_p - 1) * search.question.running.subinterval_s <= may_wait_s:
-        return OpenDecision(search, "queue" if _fails(reasons) else verdict, reasons, start, start.scenario.start_p)
+        verdict, start_p = "queue" if _fails(reasons) else verdict, start.scenario.start_p
+        return OpenDecision(search, verdict, reasons, start, start_p, in_group=True)
     if verdict == "reject" and may_wait_s > 0 and waits_by_policy(reasons):
         verdict = "queue"
-    return OpenDecision(search, verdict, reasons, None, start_p)
+    return OpenDecision(search, verdict, reasons, None, start_p, in_group=True)
 
 
 def _group_verdict(opened: Sequence[OpenDecision]) -> str:

@@ -5,12 +5,13 @@ On `n1` (100 cycles/s) `p` spends 5 cycles on each event, and one candidate with
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from engine.admission.answer import AdmissionPolicy
+from engine.admission.answer import PARTS, AdmissionPolicy
 from engine.admission.decision import decide, open_decision
 from engine.admission.group import GroupMember, OpenGroup, decide_group
 from engine.errors import DocumentError
@@ -65,8 +66,21 @@ def test_members_are_judged_with_all_of_them_in() -> None:
 
 
 def test_a_member_without_a_place_refuses_the_group() -> None:
-    group = decided(member("c"), member("d", 900.0, node=None), nodes=("n1",))
-    assert group.answer.verdict == "reject"
+    nowhere = replace(QUIET, closed_nodes=("n1", "n2"), choices=True, robustness=True)
+    group = decided(member("c"), replace(member("d", node=None), policy=nowhere))
+    assert (group.answer.verdict, group.opened[1].decision.placement) == ("reject", {})
+    assert {one.why_without(part) for one in group.opened for part in PARTS} == {"in_group"}
+
+
+def test_a_place_that_could_not_be_had_is_told_of_the_member() -> None:
+    """`n1` takes nothing new: each goes where there is room, as alone, and the verdict says so."""
+    closed = replace(QUIET, closed_nodes=("n1",))
+    alone = decide(running(), member("c", 0.5).document, policy=closed)
+    group = decided(replace(member("c", 0.5), policy=closed), replace(member("d", 0.5, node="n2"), policy=closed))
+    assert (alone.verdict, group.answer.verdict) == ("admit_with_changes", "admit_with_changes")
+    assert [one.verdict for one in group.opened] == ["admit_with_changes", "admit"]
+    told = [codes(one.decision, "watch").count("placement_altered") for one in group.opened]
+    assert told == [codes(alone, "watch").count("placement_altered"), 0] == [1, 0]
 
 
 def test_group_waits_for_one_start_of_all() -> None:
