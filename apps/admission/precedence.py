@@ -9,6 +9,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.queue import cluster_queue
 from apps.policies.selectors import team_of
+from apps.queries.snapshots.relatives import StoppedRelatives
 from engine.admission.changes import LaterStart
 from engine.policies.candidate_policy import WaitingRequest
 from engine.policies.quotas import TeamDemand
@@ -21,11 +22,11 @@ MAX_WEIGHED = 50  # requests ahead whose room is weighed; behind the others is w
 
 def waiting_ahead(request: AdmissionRequest) -> tuple[WaitingRequest, ...]:
     """Requests that come before one in the queue, each with what it waits for; of the first fifty with their room."""
-    rows = cluster_queue(request.cluster).ahead_of(request)
-    return tuple(_waiting(row, is_weighed=i < MAX_WEIGHED) for i, row in enumerate(rows))
+    rows, relatives = cluster_queue(request.cluster).ahead_of(request), StoppedRelatives(request.cluster)
+    return tuple(_waiting(row, relatives if i < MAX_WEIGHED else None) for i, row in enumerate(rows))
 
 
-def _waiting(request: AdmissionRequest, *, is_weighed: bool) -> WaitingRequest:
+def _waiting(request: AdmissionRequest, relatives: StoppedRelatives | None) -> WaitingRequest:
     """A request of the queue as its last decision has it."""
     decision, query = request.decision, request.query
     facts = decision.policy_facts if decision is not None else None
@@ -38,7 +39,7 @@ def _waiting(request: AdmissionRequest, *, is_weighed: bool) -> WaitingRequest:
     later = [LaterStart(decision.start_p, decision.start_s)] if decision.start_p is not None else []
     changes = tuple(change.to_dict() for change in (*decision.changes, *later))
     replicas = {operator: [asdict(replica) for replica in own] for operator, own in placed.items()}
-    candidate = candidate_placed(request, replicas) if is_weighed else None
+    candidate = relatives.beside(candidate_placed(request, replicas)) if relatives is not None else None
     return replace(entry, nodes=nodes, candidate=candidate, changes=changes)
 
 

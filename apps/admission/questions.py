@@ -42,6 +42,7 @@ from apps.queries.snapshots.cluster import (
 )
 from apps.queries.snapshots.outlines import ClusterOutline
 from apps.queries.snapshots.parts import snapshot_take
+from apps.queries.snapshots.relatives import StoppedRelatives
 from engine.admission.answer import AdmissionPolicy
 from engine.admission.changes import Change, read_changes
 from engine.costream.accuracy import PredictionRecord
@@ -329,7 +330,7 @@ def question_of(request: AdmissionRequest, snapshot: Snapshot | None = None) -> 
     running = snapshot.deployment
     for member in members:
         running = _without_earlier_version(running, member)
-    candidate = candidate_of(request)
+    candidate = StoppedRelatives(request.cluster).beside(candidate_of(request))
     calibrations = query_calibrations(request.cluster)
     parts = {**snapshot.parts, **_candidate_parts(members), **_trust_part(request.cluster)}
     never_ran = version_never_ran(request.version)

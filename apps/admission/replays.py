@@ -24,6 +24,7 @@ from apps.jobs.services import job_submit
 from apps.policies.selectors import policy_numbered, rules_of
 from apps.queries.snapshots.cluster import Snapshot
 from apps.queries.snapshots.parts import snapshot_take
+from apps.queries.snapshots.relatives import StoppedRelatives
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
 from engine.admission.replay import EVERYTHING, ReplayChange, Taken, decision_changes, shares_of
 from engine.records import Moment, Words
@@ -198,5 +199,5 @@ def _as_then(
     if ("load" not in taken and not load) or ("cost" not in taken and not cost):
         raise Conflict("Its load and costs of then were not kept, or are not known today.", code="wrong_state")
     if "load" not in taken and load and load != 1.0:
-        candidate = candidate_of(request, rate_share=load)
+        candidate = StoppedRelatives(request.cluster).beside(candidate_of(request, rate_share=load))
     return candidate if "cost" in taken or not cost else candidate_costing(candidate, cost)

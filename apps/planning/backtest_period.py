@@ -25,6 +25,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import SLICES_PER_SUBINTERVAL, candidate_document, cluster_snapshot
 from apps.queries.snapshots.elements import engine_source
+from apps.queries.snapshots.relatives import StoppedRelatives
 from engine.arrays import FloatArray
 from engine.backtest.answers import join_request
 from engine.backtest.period import RecordedDecision, RecordedPeriod, RecordedRequest, RecordedStop
@@ -46,7 +47,8 @@ def load_period(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
     cluster = run.cluster
     snapshot = cluster_snapshot(cluster, with_waiting=False)
     rows = _requests_of_period(run, grid)
-    requests = [_request(run, row, snapshot.deployment, grid) for row in rows]
+    relatives = StoppedRelatives(cluster)
+    requests = [_request(run, row, relatives, snapshot.deployment, grid) for row in rows]
     base, notes = _initial_deployment(run, snapshot.deployment, requests, grid)
     period = RecordedPeriod(
         deployment=base,
@@ -62,7 +64,7 @@ def load_period(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
         recorded_moves=_count_moves(cluster, grid),
         notes=tuple(notes + _grid_notes(grid)),
     )
-    return _with_stopped_queries(period, cluster, {request.query for request in requests})
+    return _with_stopped_queries(period, relatives, {request.query for request in requests})
 
 
 def _requests_of_period(run: BacktestRun, grid: SegmentGrid) -> list[AdmissionRequest]:
@@ -82,8 +84,10 @@ def _since(cluster: Cluster, grid: SegmentGrid) -> QuerySet[AdmissionRequest]:
     return AdmissionRequest.objects.filter(cluster=cluster, created_at__gte=_datetime_of(grid.since_s))
 
 
-def _request(run: BacktestRun, row: AdmissionRequest, present: Deployment, grid: SegmentGrid) -> RecordedRequest:
-    candidate = candidate_of(row)
+def _request(
+    run: BacktestRun, row: AdmissionRequest, relatives: StoppedRelatives, present: Deployment, grid: SegmentGrid
+) -> RecordedRequest:
+    candidate = relatives.beside(candidate_of(row))
     candidate.pop("sources", None)  # the period has all sources
     is_early = run.ask == RequestTiming.START
     decided_at = row.decided_at or row.created_at
@@ -156,12 +160,12 @@ def _with_sources(base: Deployment, cluster: Cluster, read: Iterable[str]) -> De
     return replace(base, sources=tuple(own[name] for name in sorted(own)))
 
 
-def _with_stopped_queries(period: RecordedPeriod, cluster: Cluster, asked: set[str]) -> RecordedPeriod:
+def _with_stopped_queries(period: RecordedPeriod, relatives: StoppedRelatives, asked: set[str]) -> RecordedPeriod:
     """The period with the queries that were stopped in the period; those that did not ask within it run from the
     beginning.
     """
     rows = Query.objects.filter(
-        cluster=cluster,
+        cluster=relatives.cluster,
         state=QueryState.STOPPED,
         updated_at__gte=_datetime_of(period.since_s),
         updated_at__lt=_datetime_of(period.starts_s(period.segments)),
@@ -173,7 +177,7 @@ def _with_stopped_queries(period: RecordedPeriod, cluster: Cluster, asked: set[s
         if query.name in asked:
             continue
         try:
-            base = _with_query_running(replace(period, deployment=base), cluster, query)
+            base = _with_query_running(replace(period, deployment=base), relatives, query)
         except EngineError as error:
             notes.append(f"{query.name}, which was stopped, is left out: {error.message}.")
     if stops:
@@ -181,14 +185,14 @@ def _with_stopped_queries(period: RecordedPeriod, cluster: Cluster, asked: set[s
     return replace(period, deployment=base, stops=tuple(stops), notes=tuple(notes))
 
 
-def _with_query_running(period: RecordedPeriod, cluster: Cluster, query: Query) -> Deployment:
+def _with_query_running(period: RecordedPeriod, relatives: StoppedRelatives, query: Query) -> Deployment:
     applied = query.admissions.filter(state=AdmissionState.APPLIED).select_related("version").first()
     version = applied.version if applied else query.versions.first()
-    candidate = candidate_document(version)
+    candidate = relatives.beside(candidate_document(version))
     candidate.pop("sources", None)
     read = {source.id for source in period.deployment.sources}
     read |= {entry["from"] for operator in candidate["operators"] for entry in operator["inputs"]}
-    base = _with_sources(period.deployment, cluster, read)
+    base = _with_sources(period.deployment, relatives.cluster, read)
     request = RecordedRequest(period.since_s, candidate, RecordedDecision("admitted", ""))
     return join_request(period, request, base, _placement(applied, base) if applied else {})
 

@@ -23,6 +23,7 @@ from apps.queries.models import Placement, QueryVersion
 from apps.queries.selectors import version_never_ran
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
 from apps.queries.snapshots.elements import operator_id
+from apps.queries.snapshots.relatives import StoppedRelatives
 from engine.costream.first_placement import (
     FirstPlacement,
     PlacementPredictor,
@@ -208,7 +209,7 @@ def _surroundings(version: QueryVersion) -> tuple[Deployment, tuple[str, ...]]:
 
 
 def _candidate(version: QueryVersion, running: Deployment, placement: Mapping[str, Any]) -> Candidate:
-    document = candidate_document(version, placement=placement)
+    document = StoppedRelatives(version.query.cluster).beside(candidate_document(version, placement=placement))
     try:
         return read_candidate(document, running, path="query")
     except EngineError as error:

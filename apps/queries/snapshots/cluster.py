@@ -30,7 +30,6 @@ from apps.queries.snapshots.elements import (
     version_inputs,
 )
 from apps.queries.snapshots.outlines import closed_nodes
-from apps.queries.snapshots.relatives import relatives_stopped
 from apps.queries.snapshots.states import ClusterState, cluster_state
 from engine.document import elements
 from engine.document.deployment import Deployment
@@ -163,6 +162,8 @@ def candidate_document(
 ) -> dict[str, Any]:
     """A version as a candidate of `engine.admission`, with the sources that no running query reads.
 
+    Where the engine is asked, costs of its relatives belong to it as well (`StoppedRelatives`).
+
     Parameters
     ----------
     version : QueryVersion
@@ -196,9 +197,6 @@ def candidate_document(
     ]
     if sources:
         document["sources"] = sources
-    if any(entry.cycles_per_event is None for entry in version_inputs(version)):
-        stopped = relatives_stopped(cluster)
-        document |= {"relatives": [cost.to_dict() for cost in stopped]} if stopped else {}
     if query.objective_bound_s is not None:
         document["objective"] = {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
     return document

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
@@ -27,12 +28,32 @@ from engine.document import elements
 from engine.document.relatives import RelativeCost, relative_costs
 from engine.document.translation import stream_rates
 
-__all__ = ["relatives_stopped"]
+__all__ = ["StoppedRelatives"]
 
 _MOST = 100  # queries that run no more, and as many deleted ones: the newest
 
 
-def relatives_stopped(cluster: Cluster) -> tuple[RelativeCost, ...]:
+@dataclass(frozen=True)
+class StoppedRelatives:
+    """Costs of operators of a cluster's queries that run no more, read once, where a candidate first needs them.
+
+    They are for where the engine is asked: what candidates are compared by, and checked by, does without.
+    """
+
+    cluster: Cluster
+
+    @cached_property
+    def _costs(self) -> list[dict[str, Any]]:
+        return [cost.to_dict() for cost in _relatives_stopped(self.cluster)]
+
+    def beside(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The document of a candidate with these costs, where a cost of its own is not known."""
+        entries = (entry for operator in document["operators"] for entry in operator["inputs"])
+        is_lacking = any(entry.get("cycles_per_event") is None for entry in entries)
+        return {**document, **({"relatives": self._costs} if is_lacking and self._costs else {})}
+
+
+def _relatives_stopped(cluster: Cluster) -> tuple[RelativeCost, ...]:
     """Costs of operators of queries of a cluster that stopped or were deleted, as long as those are kept.
 
     Rates are those that their sources have now. What reads a source that is gone is left out, as is what cannot be read
