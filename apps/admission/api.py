@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
+from django.db.models import Prefetch
 from django.urls import path
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -31,6 +32,7 @@ from apps.admission.decisions import (
 )
 from apps.admission.group_selectors import AdmissionGroupFilter, check_members, groups_listed, refuse_member
 from apps.admission.groups import GroupQuestion
+from apps.admission.members import group_names
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.others import OthersLoad, load_of_others
 from apps.admission.parts import DecisionPart, parts_of, parts_under_way
@@ -79,6 +81,7 @@ __all__ = [
     "AdmissionDetailSerializer",
     "AdmissionGroupCreate",
     "AdmissionGroupMemberSerializer",
+    "AdmissionGroupRowSerializer",
     "AdmissionGroupSerializer",
     "AdmissionGroupViewSet",
     "AdmissionSerializer",
@@ -497,15 +500,15 @@ class AdmissionGroupMemberSerializer(AdmissionSerializer):
         fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "decision"]
 
 
-class AdmissionGroupSerializer(MaskedSerializerMixin, RunRowSerializer):
-    """A group: one verdict, one state, and its members. Of a group that lost a member `names` still has all."""
+class AdmissionGroupRowSerializer(MaskedSerializerMixin, RunRowSerializer):
+    """A group in a list: one verdict, one state, and its members. `names` still has those that it lost."""
 
     id = serializers.UUIDField(source="group_id")
-    names = serializers.JSONField(source="group.names", help_text="Versions asked for, in their order.")
+    names = serializers.SerializerMethodField(
+        help_text="Versions asked for, in their order; of deleted ones no name for who sees a part of the cluster."
+    )
     mode = serializers.SerializerMethodField()
     answer = serializers.SerializerMethodField(help_text="The verdicts, by member; null while they are computed.")
-    standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
-    place = serializers.SerializerMethodField(help_text="Its place in the queue, as one entry; null: it does not wait.")
     members = serializers.SerializerMethodField()
     decided_by = serializers.CharField(source="decided_by.username", default=None)
     override_by = serializers.CharField(source="override_by.username", default=None)
@@ -513,7 +516,7 @@ class AdmissionGroupSerializer(MaskedSerializerMixin, RunRowSerializer):
     class Meta:
         model = AdmissionRequest
         fields = ["id", "cluster", "names", "source", "mode", "state", "verdict", "answer", "reason", "requested_by"]
-        fields += ["job", "may_wait_s", "previewed_at", "valid_until", "starts_at", "standing", "place", "members"]
+        fields += ["job", "may_wait_s", "previewed_at", "valid_until", "starts_at", "members"]
         fields += ["overridden", "policy_version", "override_by", "override_reason", "decided_by", "decided_at"]
         fields += ["decision_reason", "created_at", "updated_at"]
 
@@ -523,6 +526,31 @@ class AdmissionGroupSerializer(MaskedSerializerMixin, RunRowSerializer):
     @field_type(StoredRecordField(GroupAnswer, allow_null=True))
     def get_answer(self, request: AdmissionRequest) -> Any:
         return request.group.result if request.group is not None else None
+
+    @field_type(list[str])
+    def get_names(self, request: AdmissionRequest) -> Any:
+        return group_names(self.members_of(request))
+
+    @field_type(AdmissionSerializer(many=True))
+    def get_members(self, request: AdmissionRequest) -> Any:
+        return AdmissionSerializer(self.members_of(request), many=True, context=self.context).data
+
+    def members_of(self, request: AdmissionRequest) -> list[AdmissionRequest]:
+        """Members that are left, as the list has fetched them."""
+        return list(request.group.members.all()) if request.group is not None else []
+
+
+class AdmissionGroupSerializer(AdmissionGroupRowSerializer):
+    """A group whole: its members with their decisions, and whether it still can be applied."""
+
+    standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
+    place = serializers.SerializerMethodField(help_text="Its place in the queue, as one entry; null: it does not wait.")
+
+    class Meta(AdmissionGroupRowSerializer.Meta):
+        fields = [*AdmissionGroupRowSerializer.Meta.fields, "standing", "place"]
+
+    def members_of(self, request: AdmissionRequest) -> list[AdmissionRequest]:
+        return request.members
 
     @field_type(StoredRecordField(AdmissionStanding))
     def get_standing(self, request: AdmissionRequest) -> Any:
@@ -537,7 +565,7 @@ class AdmissionGroupSerializer(MaskedSerializerMixin, RunRowSerializer):
 
     @field_type(AdmissionGroupMemberSerializer(many=True))
     def get_members(self, request: AdmissionRequest) -> Any:
-        return AdmissionGroupMemberSerializer(request.members, many=True, context=self.context).data
+        return AdmissionGroupMemberSerializer(self.members_of(request), many=True, context=self.context).data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -564,11 +592,14 @@ class AdmissionGroupViewSet(DecidedViewSet):
 
     lookup_field, lookup_url_kwarg = "group", "pk"
     filterset_class = AdmissionGroupFilter
-    serializer_class = detail_class = AdmissionGroupSerializer
+    serializer_class, detail_class = AdmissionGroupRowSerializer, AdmissionGroupSerializer
     question_class = AdmissionGroupCreate
 
     def get_queryset(self) -> Any:
-        return groups_listed(self.kind.visible())
+        rows = groups_listed(self.kind.visible())
+        if self.action != "list":
+            return rows
+        return rows.prefetch_related(Prefetch("group__members", self.kind.visible().order_by("place")))
 
     def check_object_permissions(self, request: Request, obj: AdmissionRequest) -> None:
         check_members(obj)

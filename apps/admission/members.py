@@ -8,10 +8,12 @@ from django.db.models import QuerySet
 
 from apps.admission.models import AdmissionRequest
 from apps.core.events import announce
-from engine.words import listed
+from apps.core.reach import is_seen_in_part
+from engine.words import counted, listed
 
 __all__ = [
     "admission_announce",
+    "group_names",
     "lost_members",
     "lost_words",
     "members_announce",
@@ -67,6 +69,19 @@ def names_of(members: Sequence[AdmissionRequest]) -> str:
     return listed([str(member.version) for member in members])
 
 
+def group_names(members: Sequence[AdmissionRequest]) -> list[str]:
+    """Versions that a group was asked for, in their order, by the members that are left.
+
+    Those that are gone have no name for who sees a part of the cluster: whose they were is no longer known.
+    """
+    group, left = members[0].group, {member.place for member in members}
+    names = [] if group is None else group.names
+    if not is_seen_in_part(members[0].cluster_id):
+        return list(names)
+    return [name if i in left else "a query that was deleted" for i, name in enumerate(names)]
+
+
 def lost_words(lost: Sequence[str]) -> str:
-    """The members of a group that are gone, as a sentence."""
-    return f"{listed(lost)} of the group {'was' if len(lost) == 1 else 'were'} deleted. Ask for the others anew."
+    """The members of a group that are gone, as a sentence without their names: owners of the others read it."""
+    number = counted(len(lost), "query", "queries")
+    return f"{number} of the group {'was' if len(lost) == 1 else 'were'} deleted. Ask for the others anew."

@@ -26,7 +26,7 @@ from apps.admission.decisions import (
 )
 from apps.admission.group_selectors import check_members, groups_listed
 from apps.admission.groups import MAX_MEMBERS, GroupQuestion
-from apps.admission.members import lost_members, lost_words
+from apps.admission.members import group_names, lost_members, lost_words
 from apps.admission.models import AdmissionRequest
 from apps.admission.previews import ADMISSION
 from apps.admission.queue import cluster_queue
@@ -157,7 +157,7 @@ class AdmissionGroupDetail(AdmissionPowers):
 
     @property
     def names(self) -> str:
-        return listed(self.request.group.names if self.request.group is not None else ())
+        return listed(group_names(self.members))
 
     @property
     def title(self) -> str:

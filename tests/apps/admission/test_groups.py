@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 
 from apps.accounts.choices import Role
 from apps.accounts.grants import grant_give
+from apps.accounts.models import User
 from apps.accounts.services import token_create
 from apps.accounts.teams import team_named
 from apps.admission.choices import AdmissionState, Verdict
@@ -130,13 +131,13 @@ def test_group_that_lost_a_member_is_not_applied_by_halves(cluster: Any, admitte
     (left,) = [row for row in members if row.query.name != lost]
     query_delete(query=Query.objects.get(name=lost))
     assert f"{lost} v1" in " ".join(admission_standing(left).changes)
-    with pytest.raises(Conflict, match=f"{lost} v1 of the group was deleted") as refused:
+    with pytest.raises(Conflict, match="1 query of the group was deleted") as refused:
         admission_apply(request=left, user=admitter)
     assert refused.value.code == "group_incomplete"
     queue_review()
     left.refresh_from_db()
     assert (left.state, states(left.query.name)) == (AdmissionState.WITHDRAWN, [QueryState.DRAFT])
-    assert lost in left.decision_reason
+    assert left.decision_reason.startswith("1 query of the group was deleted")
 
 
 def test_faults_of_all_members_are_told_at_once(cluster: Any, admitter: Any) -> None:
@@ -287,7 +288,10 @@ def test_group_over_rest(cluster: Any, api_of: Any) -> None:
     assert (group["verdict"], group["state"], group["names"]) == ("admit", "preview", ["third v1", "fourth v1"])
     assert [row["together"] for row in group["answer"]["members"]] == ["admit", "admit"]
     assert [row["decision"]["verdict"] for row in group["members"]] == ["admit", "admit"]
-    assert [row["id"] for row in admitter.get(f"{URL}?cluster=little").json()["results"]] == [group["id"]]
+    (listed,) = admitter.get(f"{URL}?cluster=little").json()["results"]
+    assert (listed["id"], listed["names"]) == (group["id"], group["names"])
+    assert [row["query"] for row in listed["members"]] == ["third", "fourth"]
+    assert not {"standing", "place", "decision"} & {*listed, *listed["members"][0]}
     member = f"/api/v1/admissions/{group['members'][1]['id']}"
     refused = admitter.post(f"{member}/apply")
     assert (refused.status_code, refused.json()["code"], refused.json()["group"]) == (409, "in_group", group["id"])
@@ -331,3 +335,23 @@ def test_owner_of_one_member_asks_nothing_anew_of_it_alone(cluster: Any, method:
     assert (refused.status_code, refused.json()["code"]) == (409, "in_group")
     assert AdmissionGroup.objects.count() == 1
     assert {row.state for row in members[0].members} == {AdmissionState.PREVIEW}
+
+
+def test_deleted_member_is_not_named_to_owners_of_the_others(cluster: Any) -> None:
+    for name, team in (("third", "sales"), ("fourth", "ads")):
+        make_query(cluster, name, 0.1)
+        QuerySet(Query).filter(name=name).update(team=team_named(team))
+    admitter = user(Role.ADMITTER)
+    members = ask(cluster, admitter, "third", "fourth")
+    person, client = User.objects.create_user("ada"), APIClient()
+    grant_give(user=person, role="author", team=team_named("sales"))
+    client.force_authenticate(person)
+    address = f"{URL}/{members[0].group_id}"
+    query_delete(query=Query.objects.get(name="fourth"))
+    assert client.get(address).json()["names"] == ["third v1", "a query that was deleted"]
+    refused = client.post(f"{address}/preview")
+    assert refused.json()["code"] == "group_incomplete"
+    queue_review()
+    answers = [refused, *map(client.get, (address, URL, f"/api/v1/admissions/{members[0].pk}"))]
+    assert [answer.status_code for answer in answers] == [409, 200, 200, 200]
+    assert not any("fourth" in answer.text for answer in answers)
