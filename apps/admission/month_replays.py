@@ -12,7 +12,14 @@ from zoneinfo import ZoneInfo
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
 from apps.admission.policy_previews import DAYS
-from apps.admission.replays import DecisionReplay, decisions_to_replay, replay_decision, replay_of, replayed
+from apps.admission.replays import (
+    DecisionReplay,
+    check_alone,
+    decisions_to_replay,
+    replay_decision,
+    replay_of,
+    replayed,
+)
 from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Malformed, SluiceError, from_engine
 from apps.fleet.models import Cluster
@@ -183,6 +190,7 @@ def _replay(cluster: Cluster, question: MonthQuestion, report: JobReporter) -> M
         if request is None:
             continue  # deleted meanwhile
         try:
+            check_alone(request)
             if snapshot is None:
                 answer = _by_policy(request, policy)
             else:

@@ -80,6 +80,9 @@ def replay_decisions(cluster: Cluster, policy: ClusterPolicy, now: datetime) -> 
     count, lacks, found, replayed = rows.count(), Counter[str](), list[ReplayedDecision](), 0
     chosen = rows.order_by("-previewed_at", "-pk").select_related("query", "version")
     for row in chosen.defer("curves", "snapshot_parts")[:MAX_REPLAYED].iterator(chunk_size=100):
+        if row.group_id is not None:  # its verdict is the group's
+            lacks["in_group"] += 1
+            continue
         answer = replay_policy(AdmissionDecision.parse(row.result), policy, row.may_wait_s)
         if answer.verdict is None:
             lacks[answer.lacking] += 1

@@ -26,12 +26,14 @@ from apps.queries.snapshots.cluster import Snapshot
 from apps.queries.snapshots.parts import snapshot_take
 from apps.queries.snapshots.relatives import StoppedRelatives
 from engine.admission.answer import AdmissionDecision, AdmissionPolicy
+from engine.admission.policy_replay import LACKS
 from engine.admission.replay import EVERYTHING, ReplayChange, Taken, decision_changes, shares_of
 from engine.records import Moment, Words
 from engine.words.replays import replay_words
 
 __all__ = [
     "DecisionReplay",
+    "check_alone",
     "decisions_to_replay",
     "replay_decision",
     "replay_latest",
@@ -68,7 +70,7 @@ def replay_request(*, request: AdmissionRequest, user: User | None) -> Job:
     Raises
     ------
     Conflict
-        There is no verdict yet.
+        There is no verdict yet, or it is a group's.
     Forbidden
         The caller sees a part of the cluster.
     """
@@ -76,6 +78,7 @@ def replay_request(*, request: AdmissionRequest, user: User | None) -> Job:
         caller_now().check(request.cluster_id, request.cluster.slug)
     if not request.result:
         raise Conflict("There is no verdict yet that could be replayed.", code="wrong_state")
+    check_alone(request)
     return job_submit(
         kind=JobKind.DECISION_REPLAY,
         title=f"Replay {request.version}",
@@ -84,6 +87,12 @@ def replay_request(*, request: AdmissionRequest, user: User | None) -> Job:
         user=user,
         dedupe_key=f"replay:{request.pk}",
     )
+
+
+def check_alone(request: AdmissionRequest) -> None:
+    """Refuse to replay what was decided with a group: asked alone, a member gets another verdict. Raises Conflict."""
+    if request.group_id is not None:
+        raise Conflict(f"This cannot be replayed: {LACKS['in_group']}.", code="wrong_state")
 
 
 def replay_latest(request: AdmissionRequest) -> tuple[Job | None, DecisionReplay | None]:

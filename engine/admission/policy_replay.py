@@ -15,8 +15,9 @@ from engine.records import Record, Words
 
 __all__ = ["LACKS", "ReplayedVerdict", "replay_policy"]
 
-#: Why a decision cannot be replayed, by code.
+#: Why a decision cannot be replayed, by code. Whether it was one of a group's, `in_group`, only who asks knows.
 LACKS = {
+    "in_group": "it was decided with a group, whose verdict no member has by itself",
     "predicted": "a person decided since it was predicted, or since nothing predicts it, and which is not kept",
     "no_events": "sources were without events, and whether it reads others is not kept",
     "later_start": "it waited for a later start, whose evidence is not kept",

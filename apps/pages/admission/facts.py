@@ -125,6 +125,11 @@ class AdmissionPowers:
         return Scope.OPERATE in self.user.scopes
 
     @property
+    def can_replay(self) -> bool:
+        """Whether the decision can be asked again by what is so today: a member's alone would be another question."""
+        return self.can_preview and self.request.group_id is None
+
+    @property
     def can_decide(self) -> bool:
         return Scope.ADMIT in self.user.scopes
 

@@ -22,9 +22,12 @@ from apps.admission.decisions import (
 )
 from apps.admission.groups import GroupQuestion
 from apps.admission.models import AdmissionGroup, AdmissionRequest, Promise
+from apps.admission.month_replays import MonthReplay, month_replay_request
+from apps.admission.policy_previews import policy_preview
 from apps.admission.previews import ADMISSION, queue_review
 from apps.admission.questions import AdmissionQuestion, MemberQuestion
 from apps.admission.queue import cluster_queue
+from apps.admission.replays import replay_request
 from apps.admission.selectors import admission_standing
 from apps.core.errors import Conflict, Malformed, Stale
 from apps.estimates.refresh import refresh_paused
@@ -355,3 +358,20 @@ def test_deleted_member_is_not_named_to_owners_of_the_others(cluster: Any) -> No
     answers = [refused, *map(client.get, (address, URL, f"/api/v1/admissions/{members[0].pk}"))]
     assert [answer.status_code for answer in answers] == [409, 200, 200, 200]
     assert not any("fourth" in answer.text for answer in answers)
+
+
+def test_members_are_left_out_of_replays(cluster: Any, admitter: Any) -> None:
+    """Each of the first two fits by itself; their verdict is that of the three."""
+    for name in ("third", "fourth", "fifth"):
+        make_query(cluster, name, 0.35)
+    members = ask(cluster, admitter, "third", "fourth", "fifth")
+    with pytest.raises(Conflict, match="decided with a group"):
+        replay_request(request=members[0], user=None)
+    answers = [policy_preview(cluster=cluster, document={})]
+    for taken in (["policy"], ["model", "cluster", "policy", "load", "cost"]):
+        job = month_replay_request(cluster=cluster, question={"taken": taken}, user=None)
+        run_jobs()
+        job.refresh_from_db()
+        answers.append(MonthReplay.parse(job.result))
+    assert {(answer.decisions, answer.replayed, answer.otherwise) for answer in answers} == {(3, 0, 0)}
+    assert all("3 decisions: " in answer.lacking[0] and "with a group" in answer.lacking[0] for answer in answers)
