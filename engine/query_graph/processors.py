@@ -93,8 +93,8 @@ NOMINAL: Final = StreamProcessor(
 FLINK: Final = StreamProcessor(
     "flink",
     "Flink",
-    MappingProxyType({"source": 0.0031, "filter": 0.0075, "join": 0.0026, "agg": 0.0031, "sink": 0.035}),
-    send_factor=0.0031,
+    MappingProxyType({"source": 0.0019, "filter": 0.0013, "join": 0.0044, "agg": 0.0037, "sink": 0.0037}),
+    send_factor=0.0037,
     is_chained=True,
     is_full_speed=True,
     counts_together=True,
@@ -102,11 +102,11 @@ FLINK: Final = StreamProcessor(
     buffer_timeout_s=0.1,
     buffers=10.0,
     sent_buffers=10.0,
-    poll_s=0.59e-3,
-    remote_hop_s=0.21e-3,
+    poll_s=0.3e-3,
+    remote_hop_s=0.41e-6,
     jitter_s=0.25e-3,
-    units=((1.4, 21.9, 54.0), (7.6, 21.8, 36.8)),
-    executions=46,
+    units=((0.7, 21.0, 33.7), (1.5, 14.7, 75.2)),
+    executions=213,
     machine="2 cores of an Intel Xeon that other work shared",
 )
 

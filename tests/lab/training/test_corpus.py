@@ -73,9 +73,9 @@ def test_training_refuses_a_folder_it_cannot_write_before_it_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    assert main(["weights", "--out", str(tmp_path / "file" / "weights"), "--epochs", "0"]) == 2
+    assert main(["weights", "--out", str(tmp_path / "file" / "weights"), "--processes", "0"]) == 2
     told = capsys.readouterr().err
-    assert f"but {tmp_path / 'file'} is a file" in told and "--epochs is '0'" in told
+    assert f"but {tmp_path / 'file'} is a file" in told and "--processes is '0'" in told
     monkeypatch.setattr(options.os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
     assert main(["weights", "--out", str(tmp_path / "new" / "weights")]) == 2
     assert f"but {tmp_path} cannot be written" in capsys.readouterr().err
