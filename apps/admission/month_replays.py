@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 MAX_REPLAYED = 500  # versions, the newest decisions
+_FIRST_YEAR = 1900  # in no time zone does such a month begin before the calendar does
 _POLICY: Taken = frozenset({"policy"})
 _Kind = Literal["load", "cost", "model", "policy", "cluster"]
 
@@ -68,7 +69,8 @@ class MonthQuestion(Record):
 
     def find_faults(self) -> Iterator[Fault]:
         if self.month is not None and _parsed(self.month) is None:
-            yield Fault("month", f"month is {self.month!r}; allowed: a year and a month, such as 2026-10")
+            allowed = f"a year from {_FIRST_YEAR} on and a month, such as 2026-10"
+            yield Fault("month", f"month is {self.month!r}; allowed: {allowed}")
         taken = frozenset(self.taken)
         if taken != _POLICY and not taken >= {"model", "cluster"}:
             told = ", ".join(kind for kind in TAKEN if kind in taken) or "nothing"
@@ -243,9 +245,10 @@ def _last_of_versions(cluster: Cluster, since: datetime, until: datetime) -> Ite
 
 def _parsed(month: str) -> date | None:
     try:
-        return date.fromisoformat(f"{month}-01") if len(month) == 7 else None
+        begins = date.fromisoformat(f"{month}-01") if len(month) == 7 else None
     except ValueError:
         return None
+    return begins if begins is not None and begins.year >= _FIRST_YEAR else None
 
 
 def _month_of(moment: datetime, cluster: Cluster) -> str:

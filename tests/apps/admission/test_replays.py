@@ -18,6 +18,7 @@ from apps.admission.replays import DecisionReplay, replay_latest, replay_request
 from apps.core.errors import Conflict
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_update
 from apps.jobs.models import Job
 from apps.queries.arrivals.services import arrivals_replace
 from apps.queries.models import Query
@@ -119,6 +120,8 @@ def test_what_is_not_taken_of_today_stays_as_the_decision_kept_it(decided: Admis
     [
         ({"month": "2026-13"}, "month"),
         ({"month": "3026-01"}, "month"),
+        ({"month": "0001-01"}, "month"),
+        ({"month": "9999-12"}, "month"),
         ({"taken": ["load"]}, "taken"),
         ({"taken": []}, "taken"),
         ({"taken": ["weather"]}, "taken[0]"),
@@ -126,7 +129,7 @@ def test_what_is_not_taken_of_today_stays_as_the_decision_kept_it(decided: Admis
     ],
 )
 def test_question_with_a_fault_starts_nothing(api: APIClient, question: dict[str, Any], field: str) -> None:
-    small_cluster()
+    cluster_update(cluster=small_cluster(), time_zone="Europe/Berlin")
     refused = api.post("/api/v1/clusters/little/replays", question, format="json")
     assert refused.status_code == 400 and [fault["path"] for fault in refused.json()["faults"]] == [field]
     assert not Job.objects.exists()
