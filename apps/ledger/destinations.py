@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -21,9 +22,9 @@ from apps.ledger.syslog import syslog_sender
 from apps.ledger.webhook import WebhookAddress, post_test, webhook_in_force, webhook_sender
 from engine.redaction import redact_text
 
-__all__ = ["WEBHOOK", "Sending", "changes_unsent", "ledger_forward", "webhook_forward", "webhook_try"]
+__all__ = ["Sending", "changes_unsent", "ledger_forward", "webhook_forget", "webhook_forward", "webhook_try"]
 
-WEBHOOK = "webhook"  #: the mark of how far the webhook has the ledger
+_WEBHOOK = "webhook"  # the mark of how far the webhook has the ledger
 _LIMIT, _BATCH = 10_000, 500
 _log = logging.getLogger(__name__)
 Sender = AbstractContextManager[Callable[[Sequence[ObjectChange]], None]]
@@ -55,9 +56,15 @@ def webhook_forward(limit: int = _LIMIT) -> Sending:
     webhook = webhook_in_force()
     if webhook is None:
         return Sending(0, None)
-    sending = _forward(WEBHOOK, webhook.host, lambda: webhook_sender(webhook), limit)
+    sending = _forward(_WEBHOOK, webhook.host, lambda: webhook_sender(webhook), limit, lambda: _is_in_force(webhook))
     _keep(webhook, sending.error, has_arrived=sending.count > 0)
     return sending
+
+
+def _is_in_force(webhook: WebhookAddress) -> bool:
+    """Whether the ledger is still posted to the address of a webhook."""
+    now = webhook_in_force()
+    return now is not None and now.url == webhook.url
 
 
 def webhook_try() -> Sending:
@@ -75,7 +82,12 @@ def webhook_try() -> Sending:
 
 def changes_unsent() -> int:
     """Number of chained changes that the webhook does not have yet."""
-    return ObjectChange.objects.filter(number__gt=_number(WEBHOOK)).count()
+    return ObjectChange.objects.filter(number__gt=_number(_WEBHOOK)).count()
+
+
+def webhook_forget() -> None:
+    """Have another address get all that is kept; in the transaction that changes it."""
+    LedgerMark.objects.update_or_create(name=_WEBHOOK, defaults={"number": 0, "hash": "", "at": timezone.now()})
 
 
 def _keep(webhook: WebhookAddress, error: str | None, *, has_arrived: bool) -> None:
@@ -94,8 +106,10 @@ def _number(name: str) -> int:
     return mark.number if mark else 0
 
 
-def _forward(name: str, host: str, sender: Callable[[], Sender], limit: int) -> Sending:
-    """Send what a destination lacks; its mark says how far it has the ledger."""
+def _forward(
+    name: str, host: str, sender: Callable[[], Sender], limit: int, is_in_force: Callable[[], bool] = lambda: True
+) -> Sending:
+    """Send what a destination lacks; its mark says how far it has the ledger. One that is replaced gets no more."""
     number, count = _number(name), 0
     if not ObjectChange.objects.filter(number__gt=number).exists():
         return Sending(0, None)
@@ -106,16 +120,26 @@ def _forward(name: str, host: str, sender: Callable[[], Sender], limit: int) -> 
                 if not rows:
                     break
                 send(rows)
-                number, count = _mark(name, rows[-1]), count + len(rows)
+                count += len(rows)
+                if not _mark(name, rows[-1], is_in_force):
+                    break
+                number = rows[-1].number or number
     except (OSError, Undelivered, Gone) as error:
         _log.warning("the ledger is not sent to %s: %s", host, error)
         return Sending(count, redact_text(str(error)))
     return Sending(count, "")
 
 
-def _mark(name: str, last: ObjectChange) -> int:
-    """Remember the last change that a destination has; returns its number."""
-    assert last.number is not None
-    values = {"number": last.number, "hash": last.hash, "at": timezone.now()}
-    LedgerMark.objects.update_or_create(name=name, defaults=values)
-    return last.number
+@transaction.atomic
+def _mark(name: str, last: ObjectChange, is_in_force: Callable[[], bool]) -> bool:
+    """Remember the last change that a destination has; whether it is still the one that the mark is of.
+
+    Who replaces the destination sets the mark back, and waits for its row as this does: what is looked at here holds
+    until the mark is written.
+    """
+    mark, _ = LedgerMark.objects.select_for_update().get_or_create(name=name, defaults={"number": 0, "hash": ""})
+    if not is_in_force():
+        return False
+    mark.number, mark.hash, mark.at = last.number or 0, last.hash, timezone.now()
+    mark.save()
+    return True

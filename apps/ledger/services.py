@@ -14,8 +14,8 @@ from apps.core.limits import MAX_URL
 from apps.core.messages import address_faults
 from apps.core.secrets import SecretLost, seal_secret, unseal_secret
 from apps.ledger.choices import ChangeAction
-from apps.ledger.destinations import WEBHOOK
-from apps.ledger.models import ADDRESS_PURPOSE, SECRET_PURPOSE, LedgerMark, LedgerWebhook, ObjectChange
+from apps.ledger.destinations import webhook_forget
+from apps.ledger.models import ADDRESS_PURPOSE, SECRET_PURPOSE, LedgerWebhook, ObjectChange
 from apps.ledger.origin import Origin, origin_now
 from apps.ledger.recorder import SECRET, SECRET_ANEW
 from engine.words import counted
@@ -48,7 +48,7 @@ def ledger_webhook_update(*, address: str = "", secret: str = "") -> LedgerWebho
         "shown_address": host,
     }
     if url != kept_address:
-        LedgerMark.objects.filter(name=WEBHOOK).delete()
+        webhook_forget()
         values |= {"sent_at": None, "tried_at": None, "failures": 0, "error": ""}
     stored, _ = LedgerWebhook.objects.update_or_create(pk=1, defaults=values)
     after = {"address": host, "secret": SECRET_ANEW if secret and row is not None else SECRET}
@@ -65,7 +65,7 @@ def ledger_webhook_delete() -> None:
     row = LedgerWebhook.objects.select_for_update().first()
     if row is None:
         return
-    LedgerMark.objects.filter(name=WEBHOOK).delete()
+    webhook_forget()
     row.delete()
     _recorded(ChangeAction.DELETED, row.shown_address, {"address": row.shown_address, "secret": SECRET}, None)
 

@@ -35,6 +35,11 @@ class WebhookAddress:
         """The part of its address that may be shown."""
         return self.row.shown_address if self.row is not None else host_of(settings.LEDGER_WEBHOOK)
 
+    @property
+    def url(self) -> str:
+        """Its address as a whole. Raises Gone as `read`."""
+        return settings.LEDGER_WEBHOOK if self.row is None else _unsealed(self.row.sealed_address, ADDRESS_PURPOSE)
+
     def read(self) -> tuple[str, str]:
         """Address and secret.
 
@@ -46,12 +51,15 @@ class WebhookAddress:
             The file with the secret cannot be read.
         """
         if self.row is None:
-            return settings.LEDGER_WEBHOOK, Path(settings.LEDGER_WEBHOOK_SECRET_FILE).read_text().strip()
-        try:
-            address = unseal_secret(self.row.sealed_address, ADDRESS_PURPOSE)
-            return address, unseal_secret(self.row.sealed_secret, SECRET_PURPOSE)
-        except SecretLost as lost:
-            raise Gone(f"Address and secret have to be given again: {lost}.") from None
+            return self.url, Path(settings.LEDGER_WEBHOOK_SECRET_FILE).read_text().strip()
+        return self.url, _unsealed(self.row.sealed_secret, SECRET_PURPOSE)
+
+
+def _unsealed(sealed: str, purpose: str) -> str:
+    try:
+        return unseal_secret(sealed, purpose)
+    except SecretLost as lost:
+        raise Gone(f"Address and secret have to be given again: {lost}.") from None
 
 
 def webhook_in_force() -> WebhookAddress | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from django.test import Client
 
 from apps.core.messages import signature
 from apps.fleet.services import node_drain
+from apps.ledger import destinations
 from apps.ledger.chain import ledger_seal
 from apps.ledger.destinations import ledger_forward
 from apps.ledger.models import LedgerWebhook, ObjectChange
 from apps.ledger.services import ledger_webhook_delete, ledger_webhook_update
+from apps.ledger.webhook import WebhookAddress, webhook_sender
 from tests.apps.pages.html import body
 from tests.apps.receivers import hook
 from tests.apps.small_cluster import small_cluster
@@ -73,6 +77,39 @@ def test_webhook_of_the_settings_comes_before_that_of_the_environment(hook: Any,
     assert [entry.action for entry in entries] == ["created", "changed", "deleted"]
     written = json.dumps([[entry.before, entry.after, entry.name] for entry in entries])
     assert "of-the" not in written and "127.0.0.1" in written
+
+
+ADDRESSES = {"preset to own": ("", "a"), "own to other": ("a", "b"), "own to preset": ("a", "")}
+
+
+@pytest.mark.parametrize("change", ADDRESSES)
+def test_address_that_changes_while_a_batch_is_sent_gets_all_that_is_kept(
+    hook: Any, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    (tmp_path / "secret").write_text("of-the-receiver\n")
+    settings.LEDGER_WEBHOOK, settings.LEDGER_WEBHOOK_SECRET_FILE = hook.url, str(tmp_path / "secret")
+
+    def point_to(part: str) -> None:
+        if part:
+            ledger_webhook_update(address=f"{hook.url}&of={part}", secret="of-the-new-receiver")
+        else:
+            ledger_webhook_delete()
+
+    before, after = ADDRESSES[change]
+    point_to(before)
+    small_cluster()
+    count = ledger_seal()
+
+    @contextmanager
+    def changed_meanwhile(webhook: WebhookAddress) -> Iterator[Any]:
+        with webhook_sender(webhook) as send:
+            yield lambda rows: (send(rows), point_to(after))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(destinations, "webhook_sender", changed_meanwhile)
+        assert ledger_forward() == count
+    assert ledger_forward() == count, "the mark was that of another address"
+    assert ledger_forward() == 0
 
 
 def test_page_saves_tests_retries_and_shows_no_secret(hook: Any, user_of: Any) -> None:
