@@ -42,8 +42,8 @@ class _AskForm(forms.Form):
         label="May wait",
         required=False,
         min_value=0,
-        max_value=MAX_WAIT_S / 60.0,
-        help_text="If a later start would pass within this time, it is queued rather than rejected.",
+        max_value=int(MAX_WAIT_S // 60),
+        help_text="If a later start would pass within this time, a year at most, it is queued rather than rejected.",
     )
     target = forms.ChoiceField(
         label="First placement by",

@@ -67,8 +67,8 @@ class TogetherForm(forms.Form):
         label="May wait",
         required=False,
         min_value=0,
-        max_value=MAX_WAIT_S / 60.0,
-        help_text="How long they would wait in the queue, as one entry.",
+        max_value=int(MAX_WAIT_S // 60),
+        help_text="How long they would wait in the queue, as one entry; a year at most.",
     )
     reason = forms.CharField(max_length=MAX_REASON, required=False, help_text="Why they are wanted together.")
 
