@@ -51,6 +51,7 @@ def test_queries_are_ticked_asked_together_and_applied(client: Client) -> None:
     assert (refused.status_code, "which is decided on whole" in text(refused)) == (409, True)
     assert client.post(f"{page}apply/")["Location"] == page
     assert "all of them run" in text(client.get(page))
+    assert f"{own}replay/" not in text(client.get(own))
     assert Query.objects.filter(name__in=["third", "fourth"], state="running").count() == 2
 
 
