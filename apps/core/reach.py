@@ -422,18 +422,23 @@ def check_owner(cluster: models.Model, team: models.Model | None, labels: Mappin
     raise Forbidden(f"{field}: {message}. {caller.hint}", [(field, message)], code="scope_missing")
 
 
-def check_relabelled(
-    cluster: models.Model, team: models.Model | None, before: Mapping[str, str], after: Mapping[str, str]
+def check_reach_kept(
+    cluster: models.Model,
+    before: tuple[models.Model | None, Mapping[str, str]],
+    after: tuple[models.Model | None, Mapping[str, str]],
 ) -> None:
-    """Refuse labels by which the caller would be allowed more on something than without them: nobody widens a reach
-    of their own, nor by a token that has less than its owner. Raises Forbidden.
+    """Refuse a team and labels by which the caller would be allowed more on something than by those of before: nobody
+    widens a reach of their own, nor by a token that has less than its owner. Raises Forbidden.
     """
-    reach, owner = caller_now().owner_reach, team.pk if team is not None else None
-    gained = reach.on_owned(cluster.pk, owner, after) - reach.on_owned(cluster.pk, owner, before)
-    if gained:
+    reach = caller_now().owner_reach
+    had, gets = (
+        reach.on_owned(cluster.pk, team.pk if team is not None else None, labels) for team, labels in (before, after)
+    )
+    if gained := gets - had:
+        field = "team" if before[0] != after[0] else "labels"
         scopes = "scope" + "s" * (len(gained) > 1) + " " + ", ".join(repr(str(scope)) for scope in sorted(gained))
-        message = f"they would give you the {scopes} on it; it takes somebody who has it already"
-        raise Forbidden(f"labels: {message}.", [("labels", message)], code="scope_missing")
+        message = f"this would give you the {scopes} on it; it takes somebody who has it already"
+        raise Forbidden(f"{field}: {message}.", [(field, message)], code="scope_missing")
 
 
 def check_row(row: models.Model) -> None:

@@ -16,7 +16,7 @@ from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
 from apps.core.labels import label_faults
 from apps.core.limits import MAX_DESCRIPTION
-from apps.core.reach import check_owner, check_relabelled
+from apps.core.reach import check_owner, check_reach_kept
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_changed
 from apps.fleet.validation import check_free, check_row
@@ -350,8 +350,8 @@ def _set_owner(query: Query, team: Any, labels: Any) -> None:
         raise _malformed(faults)
     if query.pk is None or query.team != owner or query.labels != before:
         check_owner(query.cluster, query.team, query.labels)
-    if query.pk is not None and query.labels != before:
-        check_relabelled(query.cluster, owner, before, query.labels)
+    if query.pk is not None:
+        check_reach_kept(query.cluster, (owner, before), (query.team, query.labels))
 
 
 def _set_objective(query: Query, objective: Any) -> None:

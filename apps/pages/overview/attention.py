@@ -237,7 +237,8 @@ def _agents(cluster: Cluster, told: Collection[tuple[str, str]]) -> list[Attenti
     items = []
     if silent := by_state.get(AgentState.SILENT):
         title = _agents_title(silent, "{} does not report", "{} agents do not report")
-        text = f"Last report {ago(silent[0].last_seen)}. Windows close without agents that are silent for too long."
+        reason = agent_state(silent[0]).reasons[0]
+        text = f"{reason[:1].upper()}{reason[1:]}. Windows close without agents that are silent for too long."
         if len(silent) > 1:
             text = f"{', '.join(agent.name for agent in silent[:3])}. {text}"
         items.append(AttentionItem("unknown", "watch", title, text, url, "Open sources"))

@@ -316,7 +316,8 @@ class Findings:
         if gap is None:
             never = row.judged_state == ObjectiveState.BREACHED
             words = "is expected never to catch up" if row.is_expected else "never catches up"
-            note = f"{row.query.name} {words}" if never else "No latency is known"
+            unknown = "None is known" if row.certainty == Certainty.KNOWN else "No latency is known"
+            note = f"{row.query.name} {words}" if never else unknown
             return Stat("Smallest headroom", Quantity(MISSING), note, "bad" if never else "watch")
         over = (share or 0) < 0
         size = percent(abs(share or 0))

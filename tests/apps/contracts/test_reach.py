@@ -357,6 +357,19 @@ def test_an_author_of_a_team_registers_its_queries_and_no_others(world: dict[str
     assert "not a team" in _content(page.post(f"/c/{cluster.slug}/queries/-/new/", form))
 
 
+def test_team_of_a_query_widens_nobodys_reach(world: dict[str, Any]) -> None:
+    """An author of one team gives nothing to another one, for which they admit."""
+    cluster = Cluster.objects.get(slug=world["cluster"])
+    own, judged = (Team.objects.create(name=name) for name in ("own", "judged"))
+    query = cluster.queries.get(name="draft")
+    QuerySet(Query).filter(pk=query.pk).update(team=own)
+    user = User.objects.create_user("author")
+    grant_give(user=user, role="author", team=own)
+    grant_give(user=user, role="admitter", team=judged)
+    answer = _token_client(user).patch(f"/api/v1/queries/{query.pk}", {"team": "judged"}, format="json")
+    assert (answer.status_code, answer.json()["faults"][0]["path"]) == (403, "team"), answer.json()
+
+
 def test_labels_of_a_query_widen_nobodys_reach(world: dict[str, Any]) -> None:
     """A query is within the reach of who labels it, before and after, and no scope is gained by that."""
     cluster = Cluster.objects.get(slug=world["cluster"])
