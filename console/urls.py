@@ -39,6 +39,7 @@ urlpatterns = [
     path("api/v1/", include("apps.estimates.api")),
     path("api/v1/", include("apps.connections.api")),
     path("api/v1/", include("apps.predictions.api")),
+    path("api/v1/", include("apps.admission.group_api")),
     path("api/v1/", include("apps.admission.api")),
     path("api/v1/", include("apps.telemetry.agent_api")),
     path("api/v1/", include("apps.telemetry.ingest_api")),
